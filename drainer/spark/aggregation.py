@@ -2,7 +2,7 @@
 
 The driver of a Spark drain owns it. The checkpointer reads it as it reads a
 dispatcher. While parts are under way it knows how far they are, and nothing of what tasks finished
-beyond that: so it holds what the waves are, however many holes there are in them.
+beyond that: so its size is that of the waves, however many holes there are in them.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Changes = dict[str, dict[int, Progress]]  # by claim and partition
 
 @dataclass(slots=True)
 class _WavePartition:
-    """What a wave has of a partition."""
+    """Part of a wave in one partition."""
 
     start: int
     end: int
@@ -42,7 +42,7 @@ class _WavePartition:
     moved: bool = True  # whether a mark has, of which the account does not know
 
     def by(self, claim: str) -> tuple[Range, ...]:
-        """What a claim has finished."""
+        """Ranges that a claim has finished."""
         mark = self.marks[claim]
         below = ((self.start, mark),) if self.start < mark else ()
         return (
@@ -94,7 +94,7 @@ class _Wave:
 
 @dataclass(slots=True)
 class _Task:
-    """What one task of a deal was given, and has reported."""
+    """Task of a deal: the parts that it was given, and its reports."""
 
     parts: dict[str, int]  # the number of the wave, by claim
     subs: int  # that it was given
@@ -125,7 +125,7 @@ class Aggregation:
         self.parked_lanes = ParkedLanes(0, plan.account.parked_lanes.of(self.parked))
         self._ruled = plan.account.ruled
         self._limited = plan.terms.rules.max_per_key is not None
-        self._limit_seen: dict[int, list[Range]] = {}  # that waves which ended have asked the limit
+        self._limit_seen: dict[int, list[Range]] = {}  # by the limit, of waves which ended
         self._waves: dict[int, _Wave] = {}
         self._deals: dict[int, tuple[_Task, ...]] = {}
         self._next = 1  # deal
@@ -137,7 +137,7 @@ class Aggregation:
 
     @property
     def state(self) -> StateReference | None:
-        """Where the tasks write, and what of that is in ``claims`` and ``ruled``."""
+        """Reference to the tasks' state, and to what ``claims`` and ``ruled`` contain of it."""
         if self._over:
             return None
         return StateReference(
@@ -194,10 +194,11 @@ class Aggregation:
         self._next = number + 1
 
     def take(self, deal: int, task: int, head: Head) -> list[str]:
-        """What a task finished since the last time; gives the claims whose parts are done by that.
+        """Take in a task's progress since the last time; return the claims whose parts are done
+        now.
 
         The counts are of all that it did. A later attempt goes on from those of earlier ones, which
-        are not asked any more. Nor is a task of a deal that has ended: an attempt that was given up
+        are not read any more. Nor is a task of a deal that has ended: an attempt that was given up
         has woken up.
         """
         if deal not in self._deals:
@@ -225,7 +226,7 @@ class Aggregation:
 
     @property
     def deals(self) -> list[int]:
-        """Those that are under way."""
+        """Deals that are under way."""
         return list(self._deals)
 
     def share_done(self, deal: int, task: int) -> float:
@@ -257,7 +258,7 @@ class Aggregation:
                 )
 
     def unfinished(self, deal: int) -> dict[int, list[str]]:
-        """Its tasks whose parts are not done, with the claims of these."""
+        """Tasks of a deal whose parts are not done, with the claims of these."""
         found = (
             (number, [claim for claim, left in task.left.items() if left])
             for number, task in enumerate(self._deals[deal])
@@ -265,7 +266,7 @@ class Aggregation:
         return {number: claims for number, claims in found if claims}
 
     def end_deal(self, deal: int) -> None:
-        """What is pending of it stays so in this run."""
+        """End a deal; its pending sub-messages stay so in this run."""
         for task in self._deals.pop(deal):
             self._ruled += task.ruled
             for n, counts in task.counts.items():
@@ -284,7 +285,7 @@ class Aggregation:
         self._end_waves()
 
     def claims(self) -> Claims:
-        """What the plan holds."""
+        """Progress as the plan has it."""
         base, others = self._by_all(), {s: dict(claim) for s, claim in self._others.items()}
         for wave in self._waves.values():
             self._fold(wave, others)
@@ -325,7 +326,7 @@ class Aggregation:
         return None
 
     def ruled(self) -> RuleAccount:
-        """What the rules did, over all runs and tasks."""
+        """Account of the rules, over all runs and tasks."""
         ruled = self._ruled + self._own_rules()
         below = dict(ruled.asked_below)
         for number, ranges in self._limit_seen_by_all(ruled).items():
@@ -372,7 +373,7 @@ class Aggregation:
         return sum((task.ruled for task in self._tasks), RuleAccount())
 
     def _limit_seen_by_all(self, ruled: RuleAccount) -> dict[int, tuple[Range, ...]]:
-        """Offsets of which the limit was asked about everything, whatever claim it falls in."""
+        """Offsets whose sub-messages the limit has all seen, whatever their claim."""
         if not self._limited:
             return {}
         seen = {n: list(ranges) for n, ranges in self._limit_seen.items()}
@@ -437,7 +438,7 @@ def _add(wave: _Wave, base: dict[int, Progress]) -> None:
 
 
 def _ahead_of(claims: Changes, base: Mapping[int, Progress]) -> Changes:
-    """Those that have finished something which not all claims have."""
+    """Claims that have finished something which not all claims have."""
     return {
         selector: claim
         for selector, claim in claims.items()

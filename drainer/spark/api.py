@@ -42,7 +42,7 @@ from drainer.view.terminal import Terminal
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """How a drain ended; its tables are DataFrames of the session that it ran on."""
+    """Result of a drain; its tables are DataFrames of the session that it ran on."""
 
     summary: Summary
     session: SparkSession = field(repr=False)
@@ -95,7 +95,7 @@ def drain(
     archives: Sequence[str] = (),
     check: bool = True,
 ) -> Drained:
-    """Drains a backlog as ``drainer run`` does, without asking.
+    """Drains a backlog as ``drainer run`` does, without a prompt.
 
     A plan of this topic and group that is unfinished is resumed. An interrupt stops the drain
     safely, a second one at once. The preview, the progress and the account are shown in the
@@ -227,7 +227,7 @@ class _StopRequests:
         on_signal: Callable[[str], None],
         _: Callable[[], None],
     ) -> Iterator[None]:
-        """As ``Runtime.stop_signals``."""
+        """Pass stops on, as ``Runtime.stop_signals``."""
         with self._lock:
             self._request = partial(loop.call_soon_threadsafe, on_signal, "SIGINT")
             if self._pressed:

@@ -1,4 +1,4 @@
-"""What a task is lent: as many calls at once as the driver grants it at the moment."""
+"""Calls lent to a task: as many at once as the driver grants it at the moment."""
 
 from __future__ import annotations
 

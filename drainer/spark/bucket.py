@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-# Short against a lease: a task that gets no answer asks again while it is still sure. No store is
-# asked without TLS unless its endpoint, or that of AWS_ENDPOINT_URL, begins with http://.
+# Short against a lease: a task that gets no answer tries again while it is still sure. No store is
+# read without TLS unless its endpoint, or that of AWS_ENDPOINT_URL, begins with http://.
 REQUEST = timedelta(seconds=5)
 CLIENT: ClientConfig = {"timeout": REQUEST, "allow_http": True}
 RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": REQUEST}
@@ -70,7 +70,7 @@ class Bucket(Objects):
         return self._do("read", get)
 
     def tagged(self, name: str) -> tuple[bytes, UpdateVersion] | None:
-        """As ``get``, with what tells this content from any other. Raises StateLost."""
+        """Return the object as ``get``, with the tag of its content. Raises StateLost."""
 
         def get() -> tuple[bytes, UpdateVersion] | None:
             found = self._found(name)
@@ -168,7 +168,7 @@ def _tag(of: ObjectMeta | PutResult) -> UpdateVersion:
 
 
 def _reason(error: Exception) -> str:
-    """What went wrong, in one line and without what only this process should know."""
+    """Return the reason in one line, without what only this process should know."""
     text = str(error).partition("\n\nDebug source:")[0]
     answer = MESSAGE.search(text)
     text = " ".join((answer[1] if answer else text).split())[:REASON_LENGTH]

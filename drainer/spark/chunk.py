@@ -1,4 +1,4 @@
-"""What is shuffled: chunks, the sub-messages that a slice of a partition has of one shard.
+"""Chunks, which are shuffled: the sub-messages that a slice of a partition has of one shard.
 
 The reader has split the messages. A chunk has the facts of each message once, and of each
 sub-message its index, sub-key and payload, pickled together: what they share is in it once.
@@ -41,7 +41,8 @@ _Facts = tuple[int, int | None, bytes | None, _Headers | None, int, int]
 
 
 def why_whole(handler: LoadedHandler, rules: RuleSettings) -> str | None:
-    """Why the values of messages travel beside what they split into; None when they don't."""
+    """Return why the values of messages travel beside what they split into; None when they
+    don't."""
     if handler.split is None:  # they are the payloads
         return None
     if handler.whole_messages:
@@ -185,7 +186,7 @@ class ChunkWriter:
 
 
 def _fill_of(value_bytes: float, memory_bytes: float) -> float:
-    """What part of a chunk one sub-message is."""
+    """Share of a chunk that one sub-message is."""
     return max(1 / CHUNK_SUBS, value_bytes / CHUNK_BYTES, memory_bytes / CHUNK_MEMORY_BYTES)
 
 

@@ -1,4 +1,4 @@
-"""What the driver says to its tasks: that it holds the lock, what it lends, when to end."""
+"""Messages of the driver to its tasks: that it has the lock, what it lends, when to end."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class ControlChannel:
     def __post_init__(self) -> None:
         self._control = Control()
         self.totals = Totals()  # what all tasks did; the next beat has it
-        self._writing = threading.Lock()  # one after the other: beat n + 1 says that n is there
+        self._writing = threading.Lock()  # one after the other: beat n + 1 proves that n is there
         self._ended = threading.Event()
 
     def begin(self) -> None:
@@ -52,21 +52,21 @@ class ControlChannel:
         threading.Thread(target=self._beat_on, name="beat", daemon=True).start()
 
     def stop(self, reason: str) -> None:
-        """They come to rest. Raises PlanNotWritten or StateLost."""
+        """Stop the tasks. Raises PlanNotWritten or StateLost."""
         with self._writing:
             self._control = replace(self._control, stop=reason)
             self._write(self._control)
 
     def lend(self, lent: QuotaGrant) -> None:
-        """They make so many calls at once; a beat says it too, if this raises PlanNotWritten or
-        StateLost."""
+        """Lend calls to tasks; a beat repeats it, if this raises PlanNotWritten or StateLost."""
         with self._writing:
             if lent.number < self._control.lent.number:  # of two threads the later one was first
                 return
             self._update(replace(self._control, lent=lent))
 
     def change(self, failures: FailureSettings) -> None:
-        """They decide by these; a beat says it too, if this raises PlanNotWritten or StateLost."""
+        """Change the settings of tasks; a beat repeats it, if this raises PlanNotWritten or
+        StateLost."""
         with self._writing:
             self._update(replace(self._control, failures=failures))
 
@@ -141,7 +141,7 @@ class QuotaAllocator:
             self._restart()
 
     def _restart(self) -> None:
-        # A search measures from here on: what was measured before says nothing.
+        # A search measures from here on: what was measured before proves nothing.
         self._shared = None
         if self.search is not None:
             self._shared = SharedSearch(self._lender, self.search, self._clock())
@@ -150,11 +150,12 @@ class QuotaAllocator:
 
     @property
     def room(self) -> int:
-        """How many more tasks may begin."""
+        """Number of tasks that may begin."""
         return self._lender.room
 
     async def begin(self, tasks: Mapping[str, int], slots: int) -> None:
-        """These are about to begin, with so many sub-messages each; the first ones have the slots
+        """Lend to tasks that are about to begin, with so many sub-messages each; the first ones
+        have the slots
         that are free."""
         for number, (task, subs) in enumerate(tasks.items()):
             self._dealt.add(task)
@@ -162,20 +163,20 @@ class QuotaAllocator:
         await self._lend()
 
     def end(self, tasks: Iterable[str]) -> None:
-        """These have no call in flight, and are not tried again."""
+        """Take back what was lent to tasks that have no call in flight and are not tried again."""
         for task in tasks:
             self._dealt.discard(task)
             self._lender.end(task)
 
     def reported(self, task: str, borrowed: Borrowed | None) -> None:
-        """Takes what a task says; None when this try at it is over."""
+        """Take a task's report; None when this try at it is over."""
         if borrowed is None:
             self._lender.end(task)
         elif task in self._dealt:
             self._lender.reported(task, borrowed)
 
     async def look(self) -> None:
-        """Lends anew, when it is time for it."""
+        """Lend again, when it is time for it."""
         now_s = self._clock()
         if now_s >= self._due_s:
             self._due_s = now_s + self._period_s
@@ -188,7 +189,7 @@ class QuotaAllocator:
         lender, before = self._lender, self._lender.number
         calls = lender.grants()
         if lender.number != before:
-            with suppress(DrainerError):  # the next beat says it too
+            with suppress(DrainerError):  # the next beat repeats it
                 await blocking_call(
                     self._channel.lend, QuotaGrant(lender.number, lender.total, calls)
                 )

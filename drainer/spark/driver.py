@@ -39,7 +39,7 @@ from drainer.spark.state import State, state_beside
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, of_one_task, shards_for
 
-LEAVE_S = 5.0  # beyond the grace, for tasks to say that they have stopped
+LEAVE_S = 5.0  # beyond the grace, for tasks to report that they have stopped
 SLOTS_S = 1.0  # between two looks at how many there are
 LOOK_S = 0.1
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
@@ -172,7 +172,7 @@ class SparkRun:
     async def begin(self) -> None:
         await self._look_at_tasks()
         self._monitor.start()
-        # The plan says where tasks write before the first of them does.
+        # The plan has the place where tasks write before the first of them does.
         try:
             await self.checkpointer.save(commit=False)
         except BaseException:
@@ -194,7 +194,7 @@ class SparkRun:
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
             self._slots_due_s = monotonic() + SLOTS_S
-            with suppress(DrainerError):  # when Spark is gone, its jobs say so
+            with suppress(DrainerError):  # when Spark is gone, its jobs report it
                 count = await blocking_call(self._jobs.slots)
                 self._slots.look(count, self._work.busy, monotonic())
         await self._forget_deals()
@@ -206,7 +206,7 @@ class SparkRun:
             self._quota.use(concurrency)
         if settings.failures != before.failures:
             self._reader.failures = settings.failures
-            with suppress(DrainerError):  # the next beat says it too
+            with suppress(DrainerError):  # the next beat repeats it
                 await blocking_call(self._channel.change, settings.failures)
 
     async def _forget_deals(self) -> None:
@@ -258,7 +258,7 @@ class SparkRun:
             await self._remove_state()
 
     async def _bring_to_rest(self, reason: str) -> bool:
-        """Whether all tasks have reported that they are; else they may still be at work."""
+        """Stop all tasks; return whether all have ended, else they may still be at work."""
         reported = True
         try:
             await blocking_call(self._channel.stop, reason)
@@ -282,7 +282,8 @@ class SparkRun:
         return at_rest and reported
 
     async def _are_cut(self) -> bool:
-        """Whether no task can be at work, or report anything, for their state was removed: without
+        """Return whether no task can be at work, or report anything, for their state was removed:
+        without
         beats the last call is cut off soon."""
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:

@@ -21,7 +21,7 @@ from drainer.view import figures
 
 
 def spark_settings(given: EngineOptions, plan: PlanPlace | None) -> SparkSettings:
-    """How a drain would run on Spark, as it was typed; beside a plan that all machines reach the
+    """Settings of Spark for a drain, as typed; beside a plan that all machines reach the
     state is no less reachable.
 
     Raises UsageError; ExtraMissing when PySpark is not installed.
@@ -39,10 +39,10 @@ def spark_settings(given: EngineOptions, plan: PlanPlace | None) -> SparkSetting
 
 
 def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: bool) -> Prepared:
-    """What was prepared, to run on Spark.
+    """Return what was prepared, to run on Spark.
 
-    ``by_master`` says that only a master was named: what Spark can't do then runs in this process.
-    Raises Refused when Spark itself is asked for and this drain can't run there, or without Java.
+    With ``by_master`` only a master was named: what Spark can't do then runs in this process.
+    Raises Refused when Spark itself is requested and this drain can't run there, or without Java.
     """
     why = "a master is named" if by_master else "set by --engine"
     barred = unsuited(prepared.plan)
@@ -60,7 +60,7 @@ def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: boo
 
 
 def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
-    """What a person may want to change, by name."""
+    """Settings that a person may want to change, by name."""
     tasks = "one task per core" if spark.is_local else "tasks on 7 of 8 cores"
     if spark.tasks is not None:
         tasks = f"{spark.tasks:,} tasks at once"
@@ -75,7 +75,7 @@ def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
 
 
 def unsuited(plan: OffsetPlan) -> Refused | None:
-    """Why a drain can't run on Spark; None when it can."""
+    """Return why a drain can't run on Spark; None when it can."""
     if plan.terms.rules.max_per_key is not None and Order(plan.terms.order) is not Order.SUB_KEY:
         return Refused(
             f"--max-per-key can't work on Spark with --order {plan.terms.order}: several tasks"

@@ -17,7 +17,7 @@ from drainer.errors import DrainerError, Interrupted, Refused, UsageError
 from drainer.escape import encodable
 
 _MARK = "drainer-error "  # before the JSON that an error is made from again
-_TRACE_MOST = 6000  # characters of what led to it; its end says most
+_TRACE_MOST = 6000  # characters of what led to it; its end is the best part
 _LINE_MOST = 300  # characters of a text that is not drainer's
 SEND_ALONG = "Ship it with --archive (spark-submit: --py-files), or install it there."
 
@@ -39,7 +39,7 @@ class SparkBroke(DrainerError):
     """Raised when a process of Spark came to grief, or ran out of something."""
 
 
-# Symptoms in Spark's words, what to raise, what to say ({} is what Spark says), and the way out.
+# Symptoms in Spark's words, what to raise, the message ({} is Spark's message), and the way out.
 # The first that fits.
 _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
     (
@@ -136,7 +136,7 @@ def error_of(fields: Mapping[str, Any]) -> DrainerError:
 
 
 class OnSpark(Exception):
-    """What led to an error, as its task reported it."""
+    """Cause of an error, as its task reported it."""
 
     def __init__(self, trace: str) -> None:
         super().__init__(f"in a task on Spark:\n{trace}")
@@ -172,7 +172,7 @@ def refusing() -> Iterator[None]:
 
 
 def failure_of(raised: BaseException) -> DrainerError:
-    """The error that a task raised, again; else one that says in a line what Spark has to say.
+    """The error that a task raised, again; else one with Spark's message in a line.
 
     An error of drainer's has its class (so its exit code), its text and its hint again; its cause
     is ``OnSpark``.
@@ -211,7 +211,7 @@ def _text_of(raised: BaseException) -> str:
             return str(raised.java_exception.toString())
         except (Py4JError, OSError):
             return type(raised).__name__
-    # str() of what PySpark caught asks the JVM, and adds its stack.
+    # str() of what PySpark caught calls the JVM, and adds its stack.
     text = getattr(raised, "_desc", None)
     return text if isinstance(text, str) and text else str(raised) or type(raised).__name__
 
@@ -224,7 +224,7 @@ def _carried(text: str) -> DrainerError | None:
 
 
 def _message(text: str) -> str:
-    """The line that says what happened: a Python exception's own, else the first."""
+    """The line with the reason: a Python exception's own, else the first."""
     _, traced, trace = text.rpartition("Traceback (most recent call last):")
     if traced:
         where = ""

@@ -32,7 +32,7 @@ def _exit() -> NoReturn:
 
 @dataclass(eq=False)
 class Fence:
-    """Looks at what the driver says and for newer drivers and attempts, from a thread of its own.
+    """Looks for messages of the driver and for newer drivers and attempts, in a thread of its own.
 
     A Python worker has one for as long as its handler is open; for an engine in a task it is the
     lock. Beyond its lease no call begins, also in a process that stood still in the meantime; a
@@ -49,7 +49,7 @@ class Fence:
 
     def __post_init__(self) -> None:
         # Why the task is to end: LockLost when a newer driver or attempt has taken over,
-        # Interrupted when the driver asks for a stop.
+        # Interrupted when the driver requests a stop.
         self.lost: DrainerError | None = None
         self.trouble: str | None = None  # why the last look was not answered
         self.calls: Callable[[], int] = _no_calls  # how many calls are in the handler
@@ -114,7 +114,7 @@ class Fence:
             self._listen_until(self.clock() + self.times.look_s)
 
     def _listen_until(self, due_s: float) -> None:
-        """Takes what the driver says meanwhile, which renews no lease."""
+        """Take the driver's messages meanwhile, which renews no lease."""
         while (left_s := due_s - self.clock()) > 0:
             if self._stopped.wait(min(left_s, self.times.listen_s or left_s)):
                 return

@@ -1,4 +1,4 @@
-"""Filters of a query, as far as they say which offsets need not be read."""
+"""Filters of a query, as far as they show which offsets need not be read."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ EPOCH = datetime.fromtimestamp(0, UTC)
 def narrowed(
     cluster: Cluster, ranges: Sequence[OffsetRange], filters: Iterable[Any]
 ) -> list[OffsetRange]:
-    """What of the ranges may pass; what doesn't may be in it, too.
+    """Return the ranges that may pass; what doesn't may be in them, too.
 
     A time bounds it from below only: records behind it may be older.
     """

@@ -44,13 +44,14 @@ Place = tuple[int, int, int]  # the task's number, partition, offset: what chunk
 Chunk = tuple[Place, tuple[int, int, bytes]]  # shard, sub-messages, body
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
-NEVER_S = 1e7  # between two plans of a task: its records are all that anybody reads
+NEVER_S = 1e7  # between two plans of a task: its records are all that is read
 STOP_S = 1.0
 DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
 
 
 class TaskInput(NamedTuple):
-    """What a task is given of a stream: offsets ``[start, end)``, and how many sub-messages."""
+    """Share of a stream that a task is given: offsets ``[start, end)``, and how many
+    sub-messages."""
 
     start: int
     end: int
@@ -59,7 +60,7 @@ class TaskInput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """What handles a deal; sent to its tasks.
+    """Function that handles a deal; sent to its tasks.
 
     ``plan`` is the drain's; ``given`` is what each task gets, by stream. In partitions of
     ``behind`` something before that stays unfinished.
@@ -109,7 +110,7 @@ class TaskRunner:
                     lock=fence,
                     read_committed=dict,
                     observe=reporter.observe,
-                    runtime=UNSIGNALLED,  # the driver is the one that a person asks to stop
+                    runtime=UNSIGNALLED,  # people stop the driver
                 )
                 ports = Ports(
                     _ChunkSource(rows, plan, given).open,
@@ -120,7 +121,7 @@ class TaskRunner:
                 drain = self._drain_of(context, ports, attempt.borrower, reporter)
                 summary = drain.run_on(python_worker().loop)
                 if isinstance(summary.cause, LockLost):
-                    raise summary.cause  # how the task ends is another attempt's to say
+                    raise summary.cause  # another attempt decides how the task ends
                 outcome = _outcome(summary, drain.dispatcher, reporter.task_status())
             finally:
                 letters.close()
@@ -313,13 +314,13 @@ class _StatusReporter:
             self._began_s = max(self._began_s, began_s)
         self._observed_s = time.time()
         self._status = status
-        with suppress(DrainerError):  # the next record will say so
+        with suppress(DrainerError):  # the next record repeats it
             self._records.beat()
 
     def report_quota(self) -> None:
-        """What is borrowed, at once: others wait for what this task has no more."""
+        """Report what is borrowed, at once: others wait for what this task has no more."""
         self._records.hurry()
-        with suppress(DrainerError):  # the next record will say so
+        with suppress(DrainerError):  # the next record repeats it
             self._records.beat()
 
     def over(self) -> None:
@@ -355,7 +356,7 @@ class _StatusReporter:
 def _outcome(
     summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None
 ) -> Mapping[str, Any]:
-    """How the task ended; lanes that it leaves behind are no failure of the wave."""
+    """Return how the task ended; lanes that it leaves behind are no failure of the wave."""
     cause = summary.cause
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {

@@ -34,8 +34,8 @@ BEGUN_LOOK_S = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """A look at the executors before anything is handled: opens the handler in a task, asks the
-    cluster for the topic, and writes to the state; it gives the name of what it wrote.
+    """A look at the executors before anything is handled: opens the handler in a task, looks up
+    the topic, and writes to the state; it gives the name of what it wrote.
 
     Raises Refused or UsageError, through Spark, when the task can't do one of these.
     """
@@ -69,7 +69,7 @@ def ensure_probes(state: State, names: list[str]) -> None:
 
 
 def state_error(state: State, what: str) -> StateRefused:
-    """What to raise for a state that is not the same place for all."""
+    """Error for a state that is not the same place for all."""
     return StateRefused(
         f"{what.format(state.uri)}: it must be the same place on all machines",
         hint="Use --state with a place that all executors and this machine reach: s3://, gs://,"
@@ -79,7 +79,7 @@ def state_error(state: State, what: str) -> StateRefused:
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """What becomes of Spark stops a drain, and is no bug of it."""
+    """Let failures of Spark stop the drain: they are not a bug of it."""
     try:
         with spark_failures():
             yield
@@ -225,14 +225,14 @@ class Jobs:
                 time.sleep(BEGUN_LOOK_S)
 
     def waits_for(self, name: str) -> str:
-        """What a job waits for that has not ended."""
+        """Return what a job waits for that has not ended."""
         with _stopping():
             if has_begun(self._context, name):
                 return "the handler is being opened in Spark's tasks"
             return without_slots(self._context)
 
     def slots(self) -> int:
-        """How many tasks can run at once."""
+        """Number of tasks that can run at once."""
         with _stopping():
             return slots_now(self._context)
 
@@ -242,7 +242,7 @@ class Jobs:
             self._context.cancelJobGroup(name)
 
     def _run(self, task: Callable[[Iterable[int]], Iterable[Any]], tasks: int) -> RDD[Any]:
-        """What so many tasks give, each of which gets its number."""
+        """Return the results of so many tasks, each of which gets its number."""
         return self._context.parallelize(range(tasks), tasks).mapPartitions(task)
 
 

@@ -30,17 +30,18 @@ class LeaseTimes:
     confirm_s: float  # how old the lock's last confirmation may be for a beat to be written
     lease_s: float  # how long after a look a call may begin
     cut_s: float  # how long after the lease a call may go on
-    # Between two readings of what the driver says, which are no looks; 0 for none.
+    # Between two readings of the driver's messages, which are no looks; 0 for none.
     listen_s: float = 0.0
 
     @property
     def wait_s(self) -> float:
-        """How long after it was overtaken a task may be at work."""
+        """Seconds for which a task may be at work after it was overtaken."""
         return self.lease_s + self.cut_s
 
     @property
     def session_s(self) -> float:
-        """How long the group's coordinator has to keep others out when the driver falls silent."""
+        """Seconds for which the group's coordinator keeps others out when the driver falls
+        silent."""
         return self.confirm_s + self.wait_s + MARGIN_S
 
 
@@ -52,12 +53,13 @@ MOUNTED = LeaseTimes(beat_s=1, look_s=2.5, stale_s=60, confirm_s=5, lease_s=150,
 
 
 class Lease:
-    """What one process may do for its driver, by the looks that it took and a clock of its own.
+    """Permission of one process to work for its driver, by the looks that it took and a clock of
+    its own.
 
     A beat that differs from the one before may have been on its way for long, and the driver may
     have stood still between its look at the clock and the write. But beat n + 2 was only begun when
     n + 1 was there: whoever saw n at a time, and sees n + 2 now, knows that the driver was sure of
-    its lock at some moment after that time. The first beat that is seen tells nothing.
+    its lock at some moment after that time. The first beat that is seen proves nothing.
     """
 
     def __init__(self, times: LeaseTimes) -> None:

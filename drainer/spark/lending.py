@@ -1,7 +1,8 @@
 """Concurrency lent: a total of calls at once, shared out among tasks by what they have to do.
 
 A task whose lanes are few gives its share to those that have many. What is taken from one is lent
-to another only when the one has said that it obeys, so the sum never exceeds the total. Shares are
+to another only when the one has reported that it obeys, so the sum never exceeds the total. Shares
+are
 max-min fair: none is larger than another one while that one's task wants more.
 """
 
@@ -16,7 +17,7 @@ Task = TypeVar("Task", bound=Hashable)
 
 
 class Borrowed(NamedTuple):
-    """What a task tells of what it has borrowed."""
+    """Report of a task on what it has borrowed."""
 
     seen: int = 0  # the number of the grants that it obeys; 0 before the first
     in_flight: int = 0
@@ -50,7 +51,7 @@ class Lender(Generic[Task]):
 
     def __init__(self, total: int) -> None:
         self.total = total
-        # Of the grants; rises when one changes. Tasks say which they obey.
+        # Of the grants; rises when one changes. Tasks report which they obey.
         self.number = 0
         self._tasks: dict[Task, _Borrower] = {}
         self._over = Borrowed()  # what tasks and attempts did that have ended
@@ -58,7 +59,7 @@ class Lender(Generic[Task]):
 
     @property
     def room(self) -> int:
-        """How many more tasks can have a call each."""
+        """Number of tasks that can still have a call each."""
         return max(0, self.total - len(self._tasks))
 
     def begin(self, task: Task, expected: int = 1, *, waits: bool = False) -> None:
@@ -68,7 +69,7 @@ class Lender(Generic[Task]):
         self._tasks[task] = _Borrower(expected, waits=waits)
 
     def end(self, task: Task) -> None:
-        """It has no call in flight, and begins none."""
+        """Take back a task's grants: it has no call in flight, and begins none."""
         borrower = self._tasks.pop(task, None)
         if borrower is not None:
             self._over = _added(self._over, borrower.reported)
@@ -80,7 +81,7 @@ class Lender(Generic[Task]):
             self.begin(task)
         borrower = self._tasks[task]
         if now.calls < borrower.reported.calls or now.failed < borrower.reported.failed:
-            self._over = _added(self._over, borrower.reported)  # it was begun anew
+            self._over = _added(self._over, borrower.reported)  # it has begun again
         borrower.reported, borrower.waits = now, False
         wants = now.in_flight + now.ready
         begun = wants or now.calls or now.failed  # else its first lanes are still to come
@@ -89,7 +90,8 @@ class Lender(Generic[Task]):
         borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > now.seen)]
 
     def grants(self) -> dict[Task, int]:
-        """What each task may have in flight from now on; 0 while no other has given enough back."""
+        """Return the calls that each task may have in flight from now on; 0 while no other has
+        given enough back."""
         shares = self._shares()
         before = {task: borrower.granted for task, borrower in self._tasks.items()}
         for task, borrower in self._tasks.items():
@@ -124,7 +126,7 @@ class Lender(Generic[Task]):
 
     @property
     def did(self) -> Borrowed:
-        """What all tasks did, those that have ended too."""
+        """Work of all tasks, of those that have ended too."""
         did = self._over
         for borrower in self._tasks.values():
             did = _added(did, borrower.reported)
@@ -163,7 +165,7 @@ class SharedSearch(Generic[Task]):
         lender.total = search.limit
 
     def look(self, now_s: float) -> None:
-        """MetricsSampler since the last look, once all tasks obey; call ``grants`` after it."""
+        """Measure the time since the last look, once all tasks obey; call ``grants`` after it."""
         lender, search = self._lender, self._search
         then_s, before, idle_before = self._last
         self._last = now_s, lender.did, lender.idle
@@ -180,7 +182,7 @@ class SharedSearch(Generic[Task]):
 
 
 def _added(one: Borrowed, other: Borrowed, times: int = 1) -> Borrowed:
-    """What was done by both."""
+    """Sum of two reports."""
     return Borrowed(
         done=one.done + times * other.done,
         calls=one.calls + times * other.calls,

@@ -76,7 +76,7 @@ class Objects(ABC):
 
     @staticmethod
     def open(uri: str) -> Objects:
-        """What is at a path, a ``file://`` URI, or the URI of an object store.
+        """Return the objects at a path, a ``file://`` URI, or the URI of an object store.
 
         Nothing is made before something is put there. Raises UsageError when the URI can't be
         understood or holds credentials, StateRefused when what it names can't be used.
@@ -109,11 +109,11 @@ class Objects(ABC):
 
     @abstractmethod
     def get(self, name: str) -> bytes | None:
-        """What was put there; None when nothing was. Raises StateLost."""
+        """Return the content of an object; None when there is none. Raises StateLost."""
 
     @abstractmethod
     def children(self, prefix: str) -> list[str]:
-        """What stands right below a prefix, without it: objects and folders. Raises StateLost."""
+        """Names right below a prefix, without it: objects and folders. Raises StateLost."""
 
     @abstractmethod
     def remove(self, prefix: str) -> None:
@@ -135,9 +135,10 @@ class Objects(ABC):
 
 
 class Folder(Objects):
-    """Objects in a folder; what drainer makes is nobody else's.
+    """Objects in a folder; what drainer makes belongs to its user alone.
 
-    They say what is done. So each folder and each file is looked at once it is open: what somebody
+    They record what is done. So each folder and each file is looked at once it is open: what
+    somebody
     else could have put there is refused. Below ``path`` no link is followed.
     """
 

@@ -1,4 +1,4 @@
-"""What a reader of the source may say, by drainer's names and those of Spark's Kafka source."""
+"""Options of a reader of the source, by drainer's names and those of Spark's Kafka source."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What to read, and how. ``repr`` shows no property: it may be a secret."""
+    """Topics to read, and how. ``repr`` shows no property: it may be a secret."""
 
     topics: Mapping[str, tuple[int, ...]]  # by name which partitions, none for all
     # Where to start; of offsets, a negative one is the first record that is there.
@@ -53,13 +53,13 @@ class ReadOptions:
     # Whose committed offsets are the start; None when another start is named.
     group: str | None = None
     reader: str = READER  # the name of a group that the broker sees
-    # How many read, about, each some offsets of one partition; at least one a partition.
+    # Number of readers, about, each some offsets of one partition; at least one a partition.
     tasks: int = 1
-    headers: bool = False  # whether rows have them when no schema says so
+    headers: bool = False  # whether rows have them when no schema decides it
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """What the options say; one without a text says nothing.
+        """Parse the options; one without a text counts as missing.
 
         Raises UsageError when one is unknown, makes no sense or contradicts another. Of unknown
         ones it shows no value: that may be a secret.
@@ -100,9 +100,9 @@ class ReadOptions:
         return cls(**found, properties=properties)
 
     def settings(self) -> ClientSettings:
-        """How to connect, from where this is called, which is in a worker: the file is read there.
+        """Return how to connect; the file is read where this is called, which is in a worker.
 
-        Raises UsageError when the file can't be read, or librdkafka rejects what it says.
+        Raises UsageError when the file can't be read, or librdkafka rejects it.
         """
         overrides = [f"{name}={value}" for name, value in self.properties.items()]
         file = None if self.client_config is None else placed(self.client_config)
@@ -139,7 +139,7 @@ def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
 
 
 def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    """What is to be read, by partition, from now on the same whatever happens to the topics.
+    """Return the ranges to read, by partition, from now on the same whatever happens to the topics.
 
     Raises TopicMissing when a topic or a partition does not exist; OffsetMissing when it shall
     start at a committed offset that there is not; Refused when the range lies outside of the log,
@@ -197,7 +197,7 @@ def _unknown(name: str) -> UsageError:
 
 
 def placed(path: str) -> Path:
-    """Where a file of this path is, on the driver or on an executor. Raises UsageError."""
+    """Find a file by its path, on the driver or on an executor. Raises UsageError."""
     given = Path(path)
     if given.is_file():
         return given

@@ -1,4 +1,5 @@
-"""What a Python worker of Spark keeps from task to task: the handler, open, and its event loop.
+"""The Python worker of Spark, which keeps things from task to task: the handler, open, and its
+event loop.
 
 Spark runs one task after another in a worker, and ends idle ones without a word. So the handler is
 opened by the first task that needs it, and closed when the drain is over, or when the worker has
@@ -74,12 +75,12 @@ class PythonWorker:
 
     @property
     def fence(self) -> Fence:
-        """What keeps two drivers and two attempts apart; for whoever is at work."""
+        """Fence that keeps two drivers and two attempts apart; for whoever is at work."""
         assert self._fence is not None
         return self._fence
 
     def use_share(self, share: float) -> None:
-        """What of the ``limits`` the handler may write from now on."""
+        """Change the share of the ``limits`` that the handler may write from now on."""
         if self._pace is not None and share:
             self._pace.share = share
 
@@ -114,7 +115,7 @@ class PythonWorker:
             loop, handler = _opened(spec, self._pace)
         except BaseException:
             fence.stop()
-            with suppress(DrainerError):  # that it isn't open is said by what is raised
+            with suppress(DrainerError):  # the error reports that it isn't open
                 state.closed(name, None)
             raise
         self._loop, self._handler, self._spec, self._name = loop, handler, spec, name
@@ -137,7 +138,7 @@ class PythonWorker:
             failed = describe(error)
         finally:
             loop.close()
-        with suppress(DrainerError):  # the state is gone: nobody asks any more
+        with suppress(DrainerError):  # the state is gone: no driver reads it any more
             State.open(spec.state, spec.terms.drain_id).closed(self._name, failed)
 
     def _close_if_over(self, fence: Fence) -> None:
@@ -159,12 +160,13 @@ _python_worker = PythonWorker()
 
 
 def python_worker() -> PythonWorker:
-    """What the tasks of this worker share."""
+    """Return the one that the tasks of this process share."""
     return _python_worker
 
 
 def forget_zip_files() -> None:
-    """What was imported stays. Before a task Spark has Python look anew what there is to import
+    """Forget zip files; what was imported stays. Before a task Spark has Python look again what
+    there is to import
     (PySpark 4.3 if the path has changed), and it reads a zip file for each folder in it: 0.4 s for
     PySpark's own."""
     for path, found in list(sys.path_importer_cache.items()):

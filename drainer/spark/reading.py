@@ -38,10 +38,9 @@ LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the fir
 
 @dataclass(frozen=True, slots=True)
 class WaveSettings:
-    """What the tasks of a drain work with.
+    """Settings of the waves of a drain.
 
-    ``slots`` says how many of them. ``shards`` are those
-    of the sub-keys.
+    ``slots`` is how many tasks there are. ``shards`` are those of the sub-keys.
     """
 
     handler: HandlerSpec
@@ -95,11 +94,11 @@ class Reader:
 
     @property
     def about(self) -> int:
-        """How many waves are to come, as far as is known."""
+        """Number of waves to come, as far as is known."""
         return self._waves.about + len(self._stretches)
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
-        """How the reading of all tasks stands to its cap, by the waves that were read."""
+        """Return how the reading of all tasks stands to its cap, by the waves that were read."""
         limits = self.plan.terms.limits
         if limits is None or not self._messages:
             return None
@@ -121,7 +120,7 @@ class Reader:
     async def take(self) -> PreparedWave | None:
         """The next wave, once it was read; None when nothing is left.
 
-        Raises Interrupted when a stop was asked for.
+        Raises Interrupted when a stop was requested.
         """
         self.begin()
         self._ahead = False  # what it was to come behind is over
@@ -137,7 +136,7 @@ class Reader:
         self.stopped = True
 
     async def cancel(self) -> None:
-        """Stops, ends the tasks that read, and lets go of what nobody took."""
+        """Stops, ends the tasks that read, and releases what was not taken."""
         self.stop()
         reading, until_s = self._next, monotonic() + CANCEL_S
         if reading is None:

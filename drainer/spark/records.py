@@ -45,7 +45,8 @@ _NONE = Counts()
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """How a task is; the fields are those of ``Status``, and what it has ``borrowed``, None once it
+    """Status of a task; the fields are those of ``Status``, and what it has ``borrowed``, None
+    once it
     is over. It means nothing to a resume."""
 
     host: str = ""
@@ -67,11 +68,11 @@ class TaskStatus:
 
 
 class Head(msgspec.Struct, omit_defaults=True, frozen=True):
-    """What a driver reads of a record.
+    """Part of a record that the driver reads.
 
     ``marks`` are by claim and partition: where the task's share begins, and up to which offset it
     has finished all of it. ``fates`` are those of ``Progress``, the other fields those of
-    ``TaskRecord``. ``whole`` says that the record has all that those before it have.
+    ``TaskRecord``. A ``whole`` record has all that those before it have.
     """
 
     marks: dict[str, dict[Whole, Range]] = {}
@@ -119,7 +120,7 @@ def encode_record(
     *,
     whole: bool = False,
 ) -> bytes:
-    """A record. It says nothing of what lies before the task's share, which begins at ``starts``:
+    """A record. It leaves out what lies before the task's share, which begins at ``starts``:
     something there may be pending for a lane that is parked."""
     marks: dict[str, dict[int, Range]] = {}
     fates: dict[str, dict[int, dict[str, str]]] = {}
@@ -149,7 +150,8 @@ def encode_record(
 
 
 class TaskRecords:
-    """What one attempt reports: in place of a plan's file (``PlanStore``). It has to say first what
+    """Reports of one attempt: in place of a plan's file (``PlanStore``). It has to report first
+    what
     it goes on from.
 
     Each ``append`` is an object. In a folder it is there on return; to an object store it goes from
@@ -160,7 +162,7 @@ class TaskRecords:
         self, objects: Objects, name: str, streams: Sharding, starts: Mapping[int, int]
     ) -> None:
         self.path = f"{objects.uri}/{name}"  # for people
-        # Asked, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
+        # Called, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
         self.status: Callable[[], TaskStatus | None] | None = None
         self._objects = objects
         self._name = name
@@ -180,7 +182,7 @@ class TaskRecords:
         self._last: Mapping[int, Progress] = {}  # whole progress that was reported
 
     def go_on_from(self, earlier: TaskRecord) -> None:
-        """Says again what earlier attempts said: from here on only this one counts.
+        """Repeat what earlier attempts reported: from here on only this one counts.
 
         Raises PlanNotWritten or StateLost.
         """
@@ -197,7 +199,7 @@ class TaskRecords:
             self._give(FIRST, line)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
-        """Hears that the engine has taken a snapshot; the journal of a task is one to its end."""
+        """Note that the engine has taken a snapshot; the journal of a task is one to its end."""
         with self._changed:
             self._begun_at = {generation: self._appended}
 
@@ -235,7 +237,7 @@ class TaskRecords:
         """Nothing to be done: the driver removes what it has folded in."""
 
     def end(self) -> None:
-        """Says that the attempt is over; nothing is reported after that.
+        """Report that the attempt is over; nothing is reported after that.
 
         Raises PlanNotWritten or StateLost.
         """

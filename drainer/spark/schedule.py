@@ -23,7 +23,7 @@ SHARE_MOST = 1.5  # of a slot's share of a wave, for a slot that is free before 
 
 
 class Part(NamedTuple):
-    """What one shard has of one wave."""
+    """Part of one shard in one wave."""
 
     wave: int
     shard: int
@@ -99,7 +99,7 @@ class Schedule:
         return self._deal_out(self._first(ready, most), slots, least)
 
     def done(self, deal: int, task: int, shard: int) -> None:
-        """Notes that a task has no more to do for a shard; saying so again changes nothing."""
+        """Notes that a task has no more to do for a shard; a repetition changes nothing."""
         left = self._deals.get(deal, set())
         if (task, shard) not in left:
             return
@@ -114,7 +114,7 @@ class Schedule:
 
     @property
     def waves(self) -> tuple[int, ...]:
-        """Those that are not done, the oldest first."""
+        """Waves that are not done, the oldest first."""
         return tuple(self._waves)
 
     def undealt(self, wave: int) -> bool:

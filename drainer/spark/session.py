@@ -50,7 +50,7 @@ _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
 FAILURES_MOST = 4  # of one task, as on a cluster
-ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is said
+ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is printed
 REACH_S = 3.0  # for a master to take a connection
 
 T = TypeVar("T")
@@ -70,7 +70,7 @@ def context_on(
     has an executor.
 
     There is no session with it, which takes as long to make as the context itself. ``conf`` is what
-    a new one is begun with, unless the look says otherwise. ``print_line`` gets a line when Spark
+    a new one is begun with, unless the look has others. ``print_line`` gets a line when Spark
     has not answered for some seconds. Raises UsageError and Refused as ``spark_session`` does, and
     Refused when no master answers.
     """
@@ -109,7 +109,8 @@ def drain_context(
 ) -> Iterator[tuple[SparkContext, Slots]]:
     """A context as ``context_on``, and its slots.
 
-    A local master gets more than it says, for reading the next wave meanwhile: that takes a core
+    A local master gets more slots than its cores, for reading the next wave meanwhile: that takes
+    a core
     for a small part of the time only.
     """
     local = _LOCAL.fullmatch(settings.master)
@@ -126,7 +127,7 @@ def drain_context(
 
 
 def slots_now(context: SparkContext) -> int:
-    """How many tasks the executors that are there can run at once."""
+    """Number of tasks that the present executors can run at once."""
     spark = context._jsc.sc()
     profile = spark.resourceProfileManager().defaultResourceProfile()
     return int(spark.maxNumConcurrentTasks(profile))
@@ -152,7 +153,7 @@ def has_begun(context: SparkContext, group: str | None = None) -> bool:
 
 
 def without_slots(context: SparkContext) -> str:
-    """Why no task has begun, as far as Spark says it."""
+    """Return why no task has begun, as far as Spark shows it."""
     executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # one is the driver
     if executors or is_local(str(context.master)):
         return "no slot of Spark's is free: other jobs have them"
@@ -177,7 +178,7 @@ def interruptible(
     print_line: PrintLine = lambda text: None,
     interrupted: Callable[[], object] | None = None,
 ) -> T:
-    """What a call of Spark's gives, which is made in another thread: so Ctrl-C is a
+    """Return the result of a call of Spark's, made in another thread: so Ctrl-C is a
     KeyboardInterrupt here, where nothing of py4j's is torn by it; or ``interrupted`` is called.
 
     ``print_line`` is given what ``why`` gives whenever that has changed, first after ``ANSWER_S``.
@@ -214,7 +215,7 @@ def _ensure_master(master: str) -> None:
     for place in found[1].split(",") if found else ():
         host, _, port = place.rpartition(":")
         if not port.isdecimal():
-            return  # Spark says what is wrong with it
+            return  # Spark reports what is wrong with it
         try:
             socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
         except OSError as error:
@@ -229,7 +230,7 @@ def _ensure_master(master: str) -> None:
 
 
 def _kill_jvm() -> None:
-    """The one that is starting. What it is asked meanwhile is answered by an error."""
+    """The one that is starting. What is requested meanwhile is answered by an error."""
     gateway = SparkContext._gateway
     if gateway is not None and gateway.proc is not None:  # spark-submit started its own
         gateway.proc.kill()
@@ -278,7 +279,7 @@ def _started(
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         "spark.speculation": "false",
     }
-    if master.startswith("local"):  # nobody else has to reach the driver
+    if master.startswith("local"):  # no other machine has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if _LOCAL.fullmatch(master):  # nor has any other user of the machine; Spark makes the secret
         settings["spark.authenticate"] = "true"
@@ -290,7 +291,7 @@ def _started(
             context = _begin_context(master, name, settings)
     # One that was there before keeps what it was begun with.
     check_conf(dict(context.getConf().getAll()))
-    # When the JVM dies these two print tracebacks, and our error says it all.
+    # When the JVM dies these two print tracebacks, and our error has it all.
     context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
     logging.getLogger().addFilter(_is_not_of_py4j)
     return context
@@ -344,9 +345,9 @@ def _launch(conf: SparkConf) -> JavaGateway:
         os.close(writing)
 
 
-def _pass_on(said: int) -> None:
-    """What the JVM writes to stderr, without what it says each time."""
-    with open(said, encoding="utf-8", errors="replace") as lines:
+def _pass_on(pipe: int) -> None:
+    """Copy what the JVM writes to stderr, without what it prints each time."""
+    with open(pipe, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if not line.startswith(_PRINTED_EACH_TIME):
                 sys.stderr.write(line)
@@ -355,16 +356,16 @@ def _pass_on(said: int) -> None:
 
 @contextmanager
 def _environment(master: str, settings: Mapping[str, str]) -> Iterator[None]:
-    # Only spark-submit heeds the settings of these; a session goes by the environment, and without
+    # Only spark-submit uses the settings of these; a session goes by the environment, and without
     # it by whatever python3 comes first on the path.
-    said = {
+    variables = {
         "PYSPARK_PYTHON": settings["spark.pyspark.python"],
         "PYSPARK_DRIVER_PYTHON": settings["spark.pyspark.driver.python"],
     }
     if _LOCAL.fullmatch(master) and (named := os.environ.get(_DIRS)):
-        said[_DIRS] = _private(named)  # it goes before the setting
-    before = {name: os.environ.get(name) for name in said}
-    os.environ.update(said)
+        variables[_DIRS] = _private(named)  # it goes before the setting
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
     try:
         yield
     finally:

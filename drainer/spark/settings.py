@@ -1,4 +1,4 @@
-"""How a drain runs on Spark, and what no setting of Spark may do to it. Known without PySpark."""
+"""Settings of a drain on Spark, and Spark's own that would break it. Known without PySpark."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
 
 @dataclass(frozen=True, slots=True)
 class SparkLook:
-    """Where something runs on Spark. ``repr`` shows nothing of ``conf``, which may have secrets.
+    """Master and settings of Spark. ``repr`` shows nothing of ``conf``, which may have secrets.
 
     Raises UsageError when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
     the number makes no sense.
@@ -69,7 +69,7 @@ class SparkLook:
 
     @property
     def cores(self) -> int | None:
-        """How many cores its tasks get; None where only the cluster knows."""
+        """Number of cores for its tasks; None where only the cluster knows."""
         conf, numbers = self.conf, [int(n) for n in re.findall(r"\d+", self.master)]
         if self.is_local:
             most = os.cpu_count() or 1
@@ -92,7 +92,7 @@ class SparkLook:
 
 @dataclass(frozen=True, slots=True)
 class SparkSettings(SparkLook):
-    """How a drain runs on Spark; none of it changes what is drained.
+    """Settings of a drain on Spark; none of it changes what is drained.
 
     Raises UsageError as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there
     or ``shards`` makes no sense.
@@ -106,7 +106,7 @@ class SparkSettings(SparkLook):
     shards: int | None = None
 
     def __post_init__(self) -> None:
-        SparkLook.__post_init__(self)  # a class with slots is made anew, which super() misses
+        SparkLook.__post_init__(self)  # a class with slots is made again, which super() misses
         if self.wave_bytes < 1:
             raise UsageError("--wave must be above 0", hint="Give a size, such as 2GiB or 256MiB.")
         if self.shards is not None and not 1 <= self.shards <= MOST_SHARDS:
@@ -156,7 +156,7 @@ def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:
     """Make sure that settings of Spark, of a session or as typed, leave drainer's
     laws whole.
 
-    Raises UsageError when one does not; its text says why.
+    Raises UsageError when one does not; its text has the reason.
     """
     for name, value in conf.items():
         if typed and not name.startswith("spark."):

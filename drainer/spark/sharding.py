@@ -26,11 +26,11 @@ class Sharding:
     joins: int = 0
 
     def claim(self, shard: int) -> str:
-        """What the claim of a shard is called."""
+        """Name of the claim of a shard."""
         return str(Claim(shard, self.shards, self.joins))
 
     def claims(self, changes: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]:
-        """What changed in streams, by claim and partition."""
+        """Changes of streams, by claim and partition."""
         claims: dict[str, dict[int, Progress]] = {}
         for stream, progress in ((Stream(n), progress) for n, progress in changes.items()):
             claims.setdefault(self.claim(stream.shard), {})[stream.partition] = progress

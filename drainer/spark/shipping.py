@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """How a task finds the handler: by a reference that holds where the task runs.
+    """The handler as a task finds it: by a reference that holds where the task runs.
 
     ``file`` is the name of a file that was sent along, whose handler is ``name``. With it travels
     what keys are masked with: tasks report keys and errors, too.

@@ -39,7 +39,7 @@ JOINED_MOST = 2 * JOINS_MOST  # places; of two that are joined one stays where i
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """What a slice gave."""
+    """Content of a slice."""
 
     partition: int
     start: int  # offsets ``[start, end)``
@@ -66,11 +66,12 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """What reads the slices of a wave; sent to the tasks, each of which is given numbers of them.
+    """Reader of the slices of a wave; sent to the tasks, each of which is given numbers of them.
 
     It gives the rows of chunks, and behind those of a slice its manifest in a row of the shard -1.
     ``known`` is what was finished when the wave was begun, as the plan's claims have it; ``joins``
-    are those that it names, and ``streams``. ``failures`` say whether it halts, or reads no more of
+    are those that it names, and ``streams``. ``failures`` decide whether it halts, or reads no
+    more of
     a partition, at a message that ``split`` rejects. Each slice is read at ``share`` of what the
     handler's ``limits`` allow for.
     """

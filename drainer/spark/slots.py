@@ -8,7 +8,7 @@ from dataclasses import dataclass
 READERS = 8  # of so many slots one reads ahead while the others handle
 HOPE_S = 60.0  # for an executor to come when tasks wait for one
 HOPE_AGAIN_S = 600.0  # after they began to wait in vain
-GROW_TO = 64  # slots of a cluster, if nothing says how many there are to be
+GROW_TO = 64  # slots of a cluster, if no setting gives their number
 
 
 @dataclass(slots=True)
@@ -25,14 +25,14 @@ class Slots:
 
     @property
     def handling(self) -> int:
-        """How many tasks are to handle at once."""
+        """Number of tasks that are to handle at once."""
         if self.wanted is None:
             return max(1, self.count - max(1, self.count // READERS))
         return max(1, min(self.wanted, self.count)) if self.grows else self.wanted
 
     @property
     def most(self) -> int:
-        """As many as there may be, about."""
+        """Number of slots that there may be, about."""
         return max(self.count, self.wanted or self.to_come)
 
     @property
@@ -50,7 +50,7 @@ class Slots:
             self._since_s, self._hopes = None, True
 
     def room(self, busy: int) -> int:
-        """How many tasks may begin beside those that are under way: as many as have a slot.
+        """Number of tasks that may begin beside those that are under way: as many as have a slot.
 
         Where executors come with tasks that wait, as many wait, unless none came for ``HOPE_S``;
         later they do so again.

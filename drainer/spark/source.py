@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 FORMAT = "drainer"
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-# The columns of Spark's Kafka source, which has headers only where they are asked for, and one.
+# The columns of Spark's Kafka source, which has headers only on request, and one.
 SCHEMA = StructType(
     [
         StructField("key", BinaryType()),
@@ -76,7 +76,7 @@ _WORDS = (
 
 
 class Slice(InputPartition):
-    """What one task reads; the same at every attempt."""
+    """Range that one task reads; the same at every attempt."""
 
     def __init__(self, range_: OffsetRange) -> None:
         super().__init__(range_)
@@ -86,7 +86,7 @@ class Slice(InputPartition):
 class DrainerSource(DataSource):
     """``spark.read.format("drainer")``; docs/reference/data-source.md has the options.
 
-    What it reads is settled when it is made, by ``load()``: all queries that begin there read the
+    What it reads is fixed when it is made, by ``load()``: all queries that begin there read the
     same.
     """
 
@@ -110,7 +110,7 @@ class DrainerSource(DataSource):
 
 
 class PushingSource(DrainerSource):
-    """The same, for a session that hands filters to sources: it reads less where they say so."""
+    """The source for a session that hands filters to sources: it reads less where they allow it."""
 
     def reader(self, schema: StructType) -> PushingReader:
         with explained():

@@ -1,7 +1,7 @@
-"""The state of a drain on Spark: what its driver says to tasks, and what they report of their work.
+"""The state of a drain on Spark: its driver's messages to tasks, and their reports.
 
 Below ``DRAIN_ID/`` lie objects, each created once and whole, but for ``control``, which the driver
-of its epoch alone writes anew:
+of its epoch alone writes again:
 
     epochs/EPOCH                      from then on the epochs before it are over
     EPOCH/control                     beat, why to stop, how the drain fares
@@ -47,7 +47,7 @@ from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
-LIST_S = 5.0  # between two looks for new attempts, in an object store that is asked sparingly
+LIST_S = 5.0  # between two looks for new attempts, in an object store that is read sparingly
 REQUESTS_AT_ONCE = 16  # questions to an object store at the same time
 
 EPOCHS, CONTROL, BEGUN = "epochs", "control", "begun"
@@ -66,7 +66,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class QuotaGrant:
-    """How many of ``total`` calls each task may have in flight; ``number`` rises with changes."""
+    """Calls of ``total`` that each task may have in flight; ``number`` rises with changes."""
 
     number: Whole = 0
     total: Whole = 0
@@ -75,7 +75,7 @@ class QuotaGrant:
 
 @dataclass(frozen=True, slots=True)
 class Control:
-    """What the driver of an epoch says to its tasks.
+    """Message of the driver of an epoch to its tasks.
 
     ``stop`` is why all are to end, ``totals`` what all of them did, as far as it knows.
     ``failures`` are other settings than they began with.
@@ -102,7 +102,7 @@ class Attempt:
 
     @property
     def share(self) -> Share:
-        """What all attempts at the same have in common."""
+        """Epoch, deal and task, which all attempts at the same have in common."""
         return self.epoch, self.deal, self.task
 
     @property
@@ -119,7 +119,7 @@ class Attempt:
 
 
 def state_beside(plan: PlanPlace) -> str:
-    """Where the state of a plan is when nothing else was said."""
+    """Place of the state of a plan, unless another is named."""
     if isinstance(plan, Path):
         return str(plan.with_name(f"{plan.name}.state").absolute())
     place, mark, options = plan.partition("?")
@@ -127,7 +127,7 @@ def state_beside(plan: PlanPlace) -> str:
 
 
 def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
-    """What tasks reported of deals that a plan has not, or not all of.
+    """Read what tasks reported of deals that a plan has not, or not all of.
 
     Raises UsageError, StateRefused or StateLost when it can't be had.
     """
@@ -140,14 +140,14 @@ def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
 
 @dataclass(slots=True)
 class _Followed:
-    """How far the records of a share were read, of the last attempt that has begun at it."""
+    """Position in the records of a share, of the last attempt that has begun at it."""
 
     attempt: Attempt | None = None
     read: int = 0
 
 
 class State:
-    """The objects of one drain. All that asks or writes raises StateLost, or PlanNotWritten."""
+    """The objects of one drain. All that reads or writes raises StateLost, or PlanNotWritten."""
 
     def __init__(self, objects: Objects, drain_id: str) -> None:
         self.objects = objects
@@ -179,12 +179,12 @@ class State:
         return self._create(f"{EPOCHS}/{epoch}", Epoch(uuid4().hex, times))
 
     def times(self, epoch: int) -> LeaseTimes | None:
-        """Those that the driver of an epoch chose."""
+        """Return the times that the driver of an epoch chose."""
         found = self._body(f"{EPOCHS}/{epoch}", Epoch)
         return None if found is None else found.times
 
     def control(self, epoch: int) -> Control | None:
-        """What the driver of an epoch says; None when it has said nothing yet."""
+        """Return the message of an epoch's driver; None before the first."""
         return self._body(f"{epoch}/{CONTROL}", Control)
 
     def set_control(self, epoch: int, control: Control) -> None:
@@ -222,7 +222,7 @@ class State:
         return TaskRecords(self.objects, self._name(attempt.name), streams, starts)
 
     def attempts(self, share: Share | None = None) -> list[Attempt]:
-        """Those that have begun, sorted; of one share or of all."""
+        """Attempts that have begun, sorted; of one share or of all."""
         shares = self.shares() if share is None else [share]
         return [
             Attempt(*each, n) for each in shares for n in self._numbers("/".join(map(str, each)))
@@ -233,7 +233,7 @@ class State:
 
         They are when they have ended, their process is dead, or so much time has passed since this
         one began that no call of theirs goes on (``Lease``). What they might still write after that
-        counts no more: this one says again what it goes on from.
+        counts no more: this one repeats what it goes on from.
 
         Raises LockLost when a later attempt or driver has taken over.
         """
@@ -265,8 +265,8 @@ class State:
             raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
 
     def report(self, share: Share) -> TaskReport:
-        """All that was reported of one share, as one record: by the last attempt that has said what
-        it goes on from."""
+        """All that was reported of one share, as one record: by the last attempt that has reported
+        what it goes on from."""
         torn = False
         for attempt in reversed(self.attempts(share)):
             names = self.objects.children(self._name(attempt.name))
@@ -300,13 +300,13 @@ class State:
     def follow(self, epoch: int, deals: Mapping[int, int]) -> None:
         """From here on ``news`` looks at these deals alone, of so many tasks each."""
         shares = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
-        # Anew: another thread may be asking.
+        # A new dict: another thread may be reading the other.
         self._followed = {share: self._followed.get(share) or _Followed() for share in shares}
 
     def news(self, *, sparing: bool = False) -> list[tuple[Attempt, Head]]:
-        """What the last attempts that have begun said since the last call, in order.
+        """Return the records since the last call, of the last attempts that have begun, in order.
 
-        With ``sparing`` an object store is asked for the next record of each attempt alone, and
+        With ``sparing`` an object store is read for the next record of each attempt alone, and
         seldom for second attempts; the rest comes with a later call.
         """
         sparing = sparing and not self.objects.is_local
@@ -355,7 +355,7 @@ class State:
     # --- where handlers are open ---
 
     def opening(self, epoch: int) -> str:
-        """A process is about to open the handler; gives the name to be said when it is closed.
+        """A process is about to open the handler; gives the name to report when it is closed.
 
         Raises LockLost or Interrupted when the drain is over.
         """
@@ -373,7 +373,7 @@ class State:
         self.objects.put(self._name(f"{name}/{ENDED}"), line, beside=True)
 
     def handlers(self, epoch: int) -> tuple[int, list[str]]:
-        """How many are open in processes that live, and why some failed to close."""
+        """Return how many are open in processes that live, and why some failed to close."""
         still_open, failures = 0, list[str]()
         for child in self.objects.children(self._name(f"{epoch}/handlers")):
             name = f"{epoch}/handlers/{child}"

@@ -1,4 +1,4 @@
-"""What Spark adds to a drain's status: its wave and tasks, in words, fields and metrics."""
+"""Spark's part of a drain's status: its wave and tasks, in words, fields and metrics."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class SparkStatus:
 
 
 def straggler(name: str, host: str) -> str:
-    """As a status names one: an address stays whole, of a host's name its first part will do."""
+    """Return an executor's name for the status: an address stays whole, of a host's name its first
+    part will do."""
     short = host.partition(".")[0]
     return f"{name} on {host if short.isdecimal() else short}" if host else name
 

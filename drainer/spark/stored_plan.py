@@ -26,7 +26,7 @@ class StoredPlan(SavedPlan):
     """One plan at the URI of an object.
 
     There is no lock as on a file: the lock on the group keeps others off, and who resumes after a
-    death waits until that has expired. Each write says what it is to replace, so that of two
+    death waits until that has expired. Each write names what it is to replace, so that of two
     processes the one that was overtaken writes nothing any more. There is no journal either: tasks
     write to the state what they finish.
     """

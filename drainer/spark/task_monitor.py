@@ -1,4 +1,4 @@
-"""What the driver knows of its tasks: their last words, added up to the status of one drain."""
+"""Monitor of the driver's tasks: their last reports, added up to the status of one drain."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from drainer.spark.slices import Manifest
 from drainer.spark.state import Attempt
 from drainer.spark.status import ENDED, HANDLING, READING, WAITING, SparkStatus, straggler
 
-QUIET_S = 5.0  # a task that said nothing for so long is reported
+QUIET_S = 5.0  # a task that reports nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
 
 
 @dataclass(slots=True)
 class _Task:
-    """One of a deal: its last attempt, when it said something last, and what."""
+    """One of a deal: its last attempt, when it reported last, and what."""
 
     attempt: Attempt | None = None
     at_s: float = 0.0
@@ -110,12 +110,12 @@ class TaskMonitor(MetricsSampler):
         self._tasks[deal, task].last = status
 
     def end(self, deal: int) -> None:
-        """A deal is over; what its tasks said is added up."""
+        """A deal is over; what its tasks reported is added up."""
         for each in [each for each in self._tasks if each[0] == deal]:
             self._leave(self._tasks.pop(each))
 
     def overall(self) -> Latency | None:
-        """The handler's latency, in this run: the checkpointer asks."""
+        """The handler's latency, in this run, for the checkpointer."""
         return merge_latencies(each.latency for each in self._ever)
 
     def failures(self) -> FailureStatus:
@@ -136,14 +136,14 @@ class TaskMonitor(MetricsSampler):
 
     @property
     def trouble(self) -> str | None:
-        """What a task waits out, by its last words, or all of them do."""
+        """Trouble that a task waits out, by its last report, or that all of them do."""
         waited_s = self._clock() - self._dealt_s
         if waited_s > QUIET_S and {each.state for each in self._tasks.values()} == {WAITING}:
             return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
         return next((each.trouble for each in self._now if each.trouble), None)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
-        """``ahead`` says whether the next wave is being read."""
+        """``ahead`` is whether the next wave is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
         loads = [e.last.processor for e in self._tasks.values() if e.last and not e.ended]
         subs, left = self.aggregation.sub_messages, self._remainder(plan)
@@ -154,7 +154,7 @@ class TaskMonitor(MetricsSampler):
         return self._status(
             plan,
             left,
-            starved=False,  # waves come one by one: how soon says little of how fast
+            starved=False,  # waves come one by one: how soon shows little of how fast
             limits=LimitStatus(
                 running=sum(each.running for each in now),
                 busy=sum(each.busy for each in now),
@@ -243,7 +243,7 @@ class TaskMonitor(MetricsSampler):
         return [self._before, *self._now]
 
     def _leave(self, task: _Task) -> None:
-        """Adds up what an attempt said that is over: nothing waits in it any more."""
+        """Add up what an attempt reported that is over: nothing waits in it any more."""
         if task.last is None:
             return
         attempts = self._before, task.last

@@ -52,7 +52,7 @@ class Waves:
 
     @property
     def about(self) -> int:
-        """How many waves are to come, as far as is known."""
+        """Number of waves to come, as far as is known."""
         left, size, waves = self.left * self._bytes_per_offset, self._wave_bytes, 0
         while left > 0 and size < self._most_bytes:
             left, size, waves = left - size, min(self._most_bytes, size * GROWTH), waves + 1

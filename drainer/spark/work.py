@@ -96,7 +96,7 @@ class WaveRunner:
 
     @property
     def busy(self) -> int:
-        """How many tasks have something left to handle, or wait for a slot."""
+        """Number of tasks that have something left to handle, or wait for a slot."""
         return sum(len(self.aggregation.unfinished(deal)) for deal in self._under_way)
 
     @property
@@ -174,8 +174,8 @@ class WaveRunner:
         await self._release_done()
 
     async def _write_joins(self, prepared: PreparedWave) -> None:
-        """What tasks report by joins makes sense with these alone: first of all the plan has
-        them."""
+        """Write the joins into the plan first: what tasks report by them makes sense with them
+        alone."""
         number, checkpointer = prepared.streams.joins, self.checkpointer
         if prepared.joins is not None and number not in checkpointer.plan.account.joins:
             await checkpointer.write_joins(number, prepared.joins)
@@ -334,7 +334,8 @@ class WaveRunner:
             await blocking_call(prepared.release)
 
     async def _meant(self, error: DrainerError) -> DrainerError:
-        """What an error of a task means for the drain: tasks don't know why the state is gone."""
+        """Return what an error of a task means for the drain: tasks don't know why the state is
+        gone."""
         with suppress(DrainerError):
             if isinstance(error, LockLost) and await blocking_call(self.state.epoch) is None:
                 return StateLost(
