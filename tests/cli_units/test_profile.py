@@ -11,7 +11,6 @@ from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
-import yaml
 
 from drainer.cli.help import SHORT_OF
 from drainer.cli.profile import read_profile
@@ -45,13 +44,6 @@ def values(*words: str, concurrency: str | None = None) -> dict[str, tuple[str, 
     env = {} if concurrency is None else {"DRAINER_CONCURRENCY": concurrency}
     shown = json.loads(drainer("config", "show", *words, "-o", "json", env=env)[0])
     return {each["option"]: (each["value"], each["from"]) for each in shown["values"]}
-
-
-def test_the_values_are_a_table_for_other_programs(home: Path) -> None:
-    table = drainer("config", "show", "-o", "table")[0].splitlines()
-    assert table[0].split() == ["option", "value", "from"]
-    assert ["--concurrency", "100", "default"] in [line.split() for line in table]
-    assert yaml.safe_load(drainer("config", "show", "-o", "yaml")[0])["command"] == "run"
 
 
 def test_a_profile_begins_with_all_that_it_may_set(home: Path) -> None:

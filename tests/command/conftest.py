@@ -16,7 +16,6 @@ from drainer.kafka.settings import ClientSettings
 from kafka.topic import Topic
 from scenarios.brokers import Broker
 
-MakeTopic = Callable[..., Topic]
 OnTerminal = Callable[..., TerminalSession]
 
 
@@ -64,11 +63,6 @@ def on_terminal(command: Command) -> Iterator[OnTerminal]:
             return sessions.enter_context(session)
 
         yield start
-
-
-@pytest.fixture
-def make_topic(command: Command) -> MakeTopic:
-    return command.topic
 
 
 @pytest.fixture

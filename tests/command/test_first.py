@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command.conftest import is_refused
-from command.process import FAST, Command
+from command.process import Command
 from command.record import every_place
 from command.test_steering import listed, steer
 
@@ -181,16 +181,3 @@ def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(command: Command
         assert 0 < first["later_s"] < without
     shown = command("estimate", *what[:-2], *FIRST)
     assert "all, in one pass" in shown.err + shown.out
-
-
-def test_the_class_is_shown_while_it_is_drained_and_after(command: Command) -> None:
-    topic = command.topic(interleaved(80))
-    running = command.begin(topic, *FIRST, *FAST, gate=command.gate, gated="c3-3")
-    command.wait_for(running, "done", 5)
-
-    watching = command.start("watch", str(command.plan(topic)))
-    watching.prints("draining")
-    command.gate.touch()
-    outcome = running.ends(0)
-    assert "first         key =~ 'c3-.*'" in outcome.out
-    assert "first key =~ 'c3-.*'" in watching.ended().err

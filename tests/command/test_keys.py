@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from command.conftest import OnTerminal, operations, same
+from command.conftest import OnTerminal, operations
 from command.process import FAST, Command
 from kafka.topic import Topic, eventually
 
@@ -102,17 +102,6 @@ def test_what_runs_at_the_end_inherits_no_secret_of_the_drain(
     outcome = command.drain(topic, *hook)
     assert "T0K3N" not in seen.read_text() + outcome.err + outcome.out
     assert f"DRAINER_MASK_KEYS={mask}" in seen.read_text(), "what it prints is masked, too"
-
-
-def test_a_halt_is_told_and_no_secret_of_it(command: Command) -> None:
-    topic, printed = command.topic(same(20)), command.home / "told.json"
-    hook = f'[ "$DRAINER_STATUS" = halted ] && cat > {printed} # https://hooks/T0K3N'
-    outcome = command.drain(
-        topic, "--on-end", hook, "--retries", "0", code=5, fail="0/7/0", bad="hot"
-    )
-    assert json.loads(printed.read_text())["exit_code"] == 5
-    assert "T0K3N" not in outcome.err + outcome.out
-    assert "--on-end …" in outcome.out
 
 
 def test_who_will_be_late_hears_of_it_once(command: Command, topic: Topic) -> None:

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from command.conftest import MakeTopic, operations
+from command.conftest import operations
 from command.process import SCRIPT, Command
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic
@@ -15,8 +15,8 @@ from scenarios.trust.shells import SHELLS, press_tab
 
 
 @pytest.fixture
-def topic(make_topic: MakeTopic) -> Topic:
-    return make_topic(operations(10), partitions=4)
+def topic(command: Command) -> Topic:
+    return command.topic(operations(10), partitions=4)
 
 
 def test_all_that_a_drain_needs_can_be_in_variables(command: Command, topic: Topic) -> None:
@@ -91,14 +91,6 @@ def test_a_shell_runs_no_name_that_a_stranger_gave_to_a_group(
 
     assert "evil" not in screen
     assert not (command.folder / "ran").exists()
-
-
-def test_the_completion_connects_by_the_profile(command: Command, topic: Topic) -> None:
-    profile = command.folder / "staging.toml"
-    profile.write_text(f'bootstrap-server = "{topic.bootstrap}"\n')
-    words = f"drainer --profile {profile} inspect --topic {topic.name[:-2]}"
-
-    assert completed(command, words) == [topic.name]
 
 
 def test_the_completion_reads_the_client_file_that_the_profile_names(

@@ -17,7 +17,6 @@ from command.process import FAST, Command
 from command.record import every_place
 from drainer.kafka.cluster import Cluster
 from drainer.model.plan import OffsetPlan
-from drainer.store.journal import Journal
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 
@@ -147,27 +146,6 @@ def test_an_edited_plan_is_refused(command: Command, interrupted: Topic) -> None
         plan.read_text().replace(f'"watermark": {BLOCKED_AT}', f'"watermark": {BLOCKED_AT + 1}')
     )
     refuses(command, plan, "edited or damaged", plan.name, by=ACTING, verified=7)
-
-
-def test_a_plan_older_than_its_journal_is_refused_with_a_way_out_that_works(
-    command: Command, interrupted: Topic
-) -> None:
-    plan = command.plan(interrupted)
-    known = read(plan)
-    later = known.account.generation + 2
-    Journal(plan.with_name(f"{plan.name}.journal-{later}"), known.terms.drain_id, 0, later).close()
-    way_out = "start again with `drainer run` and another --plan"
-    refuses(command, plan, "older than its journal", way_out, by=ACTING, verified=7)
-    command.drain(interrupted, "--plan", "another.plan.json", "--from", "committed")
-    assert command.committed(interrupted) == {0: COUNT}
-
-
-def test_a_plan_that_is_not_there_is_refused(command: Command) -> None:
-    names = ("plan show", *ACTING)
-    for running in [command.start(*name.split(), "missing.plan.json") for name in names]:
-        outcome = running.ends(3)
-        assert "the plan missing.plan.json does not exist" in outcome.error
-        assert "drainer run" in outcome.hint
 
 
 def test_a_plan_of_an_active_group_is_refused_and_its_members_named(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -19,32 +18,10 @@ def topic(command: Command) -> Topic:
     return command.topic(distinct(50))
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 64 KiB."""
-    folder = tmp_path / "small"
-    folder.mkdir()
-    mount(folder, "-t", "tmpfs", "-o", "size=64k", "tmpfs")
-    yield folder
-    subprocess.run(["umount", "--lazy", folder], check=True)
-
-
 def mount(folder: Path, *words: str) -> None:
     mounted = subprocess.run(["mount", *words, folder], capture_output=True, check=False)
     if mounted.returncode:
         pytest.skip(f"can't mount here: {mounted.stderr.decode().strip()}")
-
-
-def fill(folder: Path) -> Path:
-    filler = folder / "filler"
-    with filler.open("ab", buffering=0) as stream:
-        for size in (4096, 1):
-            try:
-                while stream.write(bytes(size)):
-                    pass
-            except OSError:
-                continue
-    return filler
 
 
 def test_a_plan_folder_that_is_not_there_is_refused(command: Command, topic: Topic) -> None:
@@ -54,27 +31,6 @@ def test_a_plan_folder_that_is_not_there_is_refused(command: Command, topic: Top
         assert "--plan" in outcome.hint
         is_refused(command, outcome)
     assert command.committed(topic) == {0: None}
-
-
-def test_a_disk_that_fills_up_while_draining_stops_it_with_a_true_plan(
-    command: Command, topic: Topic, small_disk: Path
-) -> None:
-    plan = small_disk / "plan.json"
-    where = ["--plan", str(plan), "-c", "4", *FAST]
-    running = command.begin(topic, *where, gate=command.gate)
-    command.wait_for(running, "begun", 4)
-    filler = fill(small_disk)
-    command.gate.touch()
-    outcome = running.ends(4)
-    assert "o space left on device" in outcome.error
-    assert "Make room" in outcome.hint
-    assert "repeats" in outcome.hint
-    assert outcome.resume_words[:2] == ["resume", str(plan)]
-    filler.unlink()
-    command("plan", "verify", str(plan))
-    command("resume", str(plan), "--yes", *command.options())
-    assert len(set(command.record.done())) == 50
-    assert command.committed(topic) == {0: 50}
 
 
 def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(

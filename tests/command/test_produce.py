@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-import pytest
-from confluent_kafka import Consumer, Message, Producer, TopicPartition
+from confluent_kafka import Message, Producer
 
 from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
@@ -38,32 +37,10 @@ def begin(command: Command, topic: Topic, target: str, *more: str) -> Running:
     return command.start("run", *what, "--set", f"topic={target}", *more)
 
 
-def written(target: Topic) -> dict[int, list[Message]]:
+def written(cluster: Cluster, target: Topic) -> dict[int, list[Message]]:
     """All that the target holds, by partition."""
-    consumer = Consumer(
-        {
-            "bootstrap.servers": target.bootstrap,
-            "group.id": f"all-{target.name}",
-            "enable.partition.eof": True,
-        }
-    )
-    consumer.assign([TopicPartition(target.name, p, 0) for p in range(target.partitions)])
-    found: dict[int, list[Message]] = {p: [] for p in range(target.partitions)}
-    ended = set()
-
-    def complete() -> bool:
-        for message in consumer.consume(1000, 0.1):
-            partition = message.partition()
-            assert partition is not None
-            if message.error() is None:
-                found[partition].append(message)
-            else:
-                ended.add(partition)
-        return len(ended) == target.partitions
-
-    eventually(complete, "all is read")
-    consumer.close()
-    return found
+    bounds = cluster.log_bounds(target.name, range(target.partitions), "read_uncommitted")
+    return {number: target.read_all(log.end, number) for number, log in bounds.items()}
 
 
 def steps_by_key(found: dict[int, list[Message]]) -> dict[bytes, list[int]]:
@@ -87,7 +64,7 @@ def test_sub_messages_are_written_in_order_and_by_key_range(command: Command) ->
     values = bundles(400)
     topic, target = command.topic(values), command.topic(partitions=5)
     begin(command, topic, target.name, *DOCUMENTS).ends(0)
-    found = written(target)
+    found = written(command.cluster, target)
     assert steps_by_key(found) == expected_steps(values)
     for partition, messages in found.items():
         assert messages, "each range has some of these keys"
@@ -104,7 +81,7 @@ def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command:
     )
     producer.flush()
     begin(command, topic, target.name, *DOCUMENTS).ends(0)
-    messages = {message.key(): message for message in written(target)[0]}
+    messages = {message.key(): message for message in written(command.cluster, target)[0]}
     assert set(messages) == {b"17", b"a"}
     second = messages[b"a"]
     identity = f"{command.cluster.topic(topic.name).topic_id}:0:0:1".encode()
@@ -129,7 +106,7 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
         running.kill()
         running = command.start("resume", str(command.plan(topic)), "--yes", *more)
     running.ends(0)
-    steps, repeated = steps_by_key(written(target)), 0
+    steps, repeated = steps_by_key(written(command.cluster, target)), 0
     for key, wanted in expected_steps(values).items():
         # What a run wrote of a sub-key is a stretch of it in its order; the next run's begins at
         # most where that ended, and goes on to what was not there yet.
@@ -155,15 +132,6 @@ def wait_for_end(cluster: Cluster, topic: Topic, least: int) -> None:
 def end_of(cluster: Cluster, topic: Topic) -> int:
     bounds = cluster.log_bounds(topic.name, range(topic.partitions), "read_uncommitted")
     return sum(log.end for log in bounds.values())
-
-
-@pytest.mark.long
-def test_it_is_spread_by_tasks_of_spark_too(command: Command) -> None:
-    values = bundles(200)
-    topic, target = command.topic(values), command.topic(partitions=3)
-    more = (*DOCUMENTS, "--engine", "spark", "--master", "local[2]")
-    begin(command, topic, target.name, *more).ends(0, 120)
-    assert steps_by_key(written(target)) == expected_steps(values)
 
 
 def test_a_resume_needs_the_topic_again(command: Command) -> None:

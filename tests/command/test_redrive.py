@@ -172,23 +172,6 @@ def other_plan(command: Command) -> Path:
     return folder / "other.json"
 
 
-def test_another_plan_in_another_folder_repeats_no_letter(command: Command, dead: Topic) -> None:
-    write_letters(dead, [died(n, n % 7, ["OSError", "ValueError"][n % 2]) for n in range(40)])
-    redrive(command, dead.name, "--error", "OSError")
-    assert sorted(offsets(command)) == list(range(0, 40, 2))
-
-    rest = redrive(command, dead.name, "--plan", str(other_plan(command)), "-o", "json")
-
-    assert sorted(offsets(command)) == list(range(40)), "each of them once"
-    accounts(rest.answer["messages"], read=20, done=20)
-    assert redrive(command, dead.name, "-o", "json").answer["status"] == "empty", "in either folder"
-    ends = {
-        n: log.end - 1 for n, log in command.cluster.log_bounds(dead.name, [0, 1], READS).items()
-    }
-    found = command.cluster.committed(f"drainer.redrive.{dead.name}", dead.name, [0, 1])
-    assert found == ends, "nothing but the last receipt is behind it"
-
-
 def test_what_can_not_be_redriven_is_skipped_and_holds_nothing_back(
     command: Command, dead: Topic
 ) -> None:
@@ -279,28 +262,3 @@ def test_a_killed_redrive_is_repeated_from_elsewhere_if_that_is_accepted(
     repeats = [n for n in set(offsets(command)) if offsets(command).count(n) > 1]
     assert repeats, "it said so"
     assert not [n for n in repeats if n % 2 == 0], "what ended was known"
-
-
-def test_a_killed_redrive_goes_on_where_its_plan_is(command: Command, dead: Topic) -> None:
-    write_letters(dead, [died(n, f"doc-{n}") for n in range(60)])
-    running = begin(command, dead.name, "-c", "4", *FAST, pause_ms=50)
-    command.wait_for(running, "done", 20)
-    running.kill()
-    write_letters(dead, [died(60, "new")])
-
-    redrive(command, dead.name)
-    assert set(offsets(command)) == set(range(61))
-    assert len(offsets(command)) <= 61 + 3 * 4, "what was in flight, and did not reach the journal"
-
-
-def test_letters_of_a_class_are_known_too(command: Command, dead: Topic) -> None:
-    write_letters(dead, [died(n, f"doc-{n}", payload={"vip": n % 3 == 0}) for n in range(30)])
-    vip = list(range(0, 30, 3))
-    redrive(command, dead.name, "--only", "payload.vip == true")
-    assert sorted(offsets(command)) == vip
-    assert [n for n, _ in outstanding(command, dead, "--limit", "99")] == [
-        n for n in range(30) if n not in vip
-    ]
-
-    redrive(command, dead.name, "--plan", str(other_plan(command)))
-    assert sorted(offsets(command)) == list(range(30))

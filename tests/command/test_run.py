@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import random
-from pathlib import Path
 
 from confluent_kafka import Producer
 
-from command.conftest import operations
 from command.process import ON_THREADS, Command
 from command.record import every_place
 
@@ -23,22 +21,6 @@ def account(done: int, pending: int = 0) -> dict[str, int]:
         "pending": pending,
         "unsplit": 0,
     }
-
-
-def test_json_is_one_object_with_the_fields_of_the_summary(command: Command) -> None:
-    topic = command.topic(operations(300))
-    quiet = command.drain(topic, "--quiet", "-o", "json")
-    assert quiet.err == ""
-    answer = quiet.answer
-    assert answer["status"] == "done"
-    assert answer["exit_code"] == 0
-    assert answer["elapsed_s"] > 0
-    assert answer["sub_messages_per_s"] > 0
-    assert answer["messages"] == account(300)
-    assert answer["sub_messages"] == account(600)
-    offsets = {"start": 0, "end": 300, "watermark": 300, "committed": 300}
-    assert offsets.items() <= answer["partitions"]["0"].items()
-    assert Path(command.folder, answer["plan"]) == command.plan(topic)
 
 
 def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(

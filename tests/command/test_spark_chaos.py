@@ -13,7 +13,6 @@ import pytest
 from command.conftest import operations
 from command.process import FAST, Command, Outcome
 from kafka.topic import eventually
-from scenarios.brokers import Broker
 from scenarios.spark_chaos.processes import below, jvm_of, program
 
 ON_SPARK = (*FAST, "--engine", "spark", "--master", "local[2]", "-c", "20")
@@ -153,20 +152,3 @@ def test_a_jvm_that_is_killed_stops_the_drain_and_is_told_in_a_line(command: Com
     command.ensure_drained(topic)
     ensure_few_repeats(command, set(processes))
     assert command.left_behind == [command.plan(topic).name]
-
-
-@pytest.mark.long
-def test_a_broker_that_is_killed_and_comes_back_is_waited_for(
-    own_command: Command, own_broker: Broker
-) -> None:
-    messages = operations(300, lanes=50)
-    topic = own_command.topic(messages)
-    running = own_command.begin(topic, *ON_SPARK, "--wave", "2KiB", pause_ms=10)
-    own_command.wait_for(running, "done", 100, PATIENCE_S)
-    own_broker.kill()
-    own_broker.start()
-
-    running.ends(0, PATIENCE_S)
-
-    own_command.ensure_drained(topic, once=True)
-    assert own_command.left_behind == [own_command.plan(topic).name]

@@ -19,8 +19,7 @@ from command.process import FAST, Command, Running
 from command.test_spark_chaos import IN_PROCESS, PATIENCE_S, ensure_few_repeats, spark_at_home
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic, eventually
-from scenarios.spark_chaos.processes import above, below, executor_of, executors_of
-from scenarios.spark_chaos.standalone import standalone
+from scenarios.spark_chaos.processes import below, executor_of, executors_of
 
 __all__ = ["spark_at_home"]  # for each test here as well
 pytestmark = pytest.mark.long
@@ -88,9 +87,6 @@ class Night:
         """A Python worker that makes calls."""
         return self._command.record.lines()[-1].pid
 
-    def done(self, count: int) -> None:
-        self._command.wait_for(self.running, "done", count, PATIENCE_S)
-
     def begun(self, pids: int) -> None:
         """Wait until calls are in so many workers."""
         self.waits(
@@ -148,22 +144,6 @@ def test_a_wave_whose_blocks_are_lost_before_it_is_dealt_is_read_again(
     assert "ExecutorLostFailure" in night.reasons
 
 
-def test_shuffle_files_that_are_lost_are_made_again(
-    command: Command, night: Night, tmp_path: Path
-) -> None:
-    values = bulky(1_500)
-    night.begin(command.topic(values), *CLUSTER, "--tasks", "4", gate=command.gate)
-    night.begun(2)
-    files = list((tmp_path / "spark").rglob("shuffle_*"))
-    assert files
-    for file in files:
-        file.unlink()
-    night.open_gate()
-
-    night.ends_well()
-    assert "FetchFailed" in night.reasons
-
-
 def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     command: Command, night: Night
 ) -> None:
@@ -202,26 +182,3 @@ def test_executors_that_are_lost_again_and_again_end_the_drain_and_a_resume_goes
     command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
     command.ensure_drained(topic)
     assert command.left_behind == [command.plan(topic).name]
-
-
-def test_a_machine_may_come_and_another_one_go_while_a_cluster_drains(
-    command: Command, night: Night, tmp_path: Path
-) -> None:
-    values = operations(4_000, lanes=50)  # until a machine's executor is there
-    folder = tmp_path / "cluster"
-    folder.mkdir()
-    with standalone(folder) as cluster:
-        machines = [cluster.worker() for _ in range(3)]
-        where = ("--master", cluster.url, "--state", str(tmp_path / "state"))
-        small = ("--spark-conf", "spark.executor.memory=512m", "--wave", "32KiB")
-        night.begin(command.topic(values), *where, *small, pause_ms=100)
-        night.done(300)
-        cluster.worker()
-        night.done(800)
-        of_a_call = set(above(night.at_work()))
-        night.kill(next(each.pid for each in machines if each.pid in of_a_call))
-
-        night.ends_well()
-    assert "ExecutorLostFailure" in night.reasons
-    added = {each["Executor ID"] for each in night.events("ExecutorAdded")}
-    assert len(added) == 4

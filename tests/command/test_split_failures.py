@@ -149,13 +149,3 @@ def test_a_message_done_in_part_that_does_not_split_any_more_halts(command: Comm
     assert "ValueError: malformed" in halted.error
     command.resume(topic, fixed=1)
     assert done(command).count((0, 0)) == 1
-
-
-def test_inspect_estimate_and_certify_count_them_and_go_on(command: Command, topic: Topic) -> None:
-    what = [*command.what(topic), "--from", "earliest"]
-    inspected = command("inspect", *what)
-    assert "split failed on 1 message" in inspected.err
-    estimated = command("estimate", *what, *command.options(), "--latency", "1ms", "-o", "json")
-    assert estimated.answer["estimate"]["rejected_messages"] == 1
-    assert estimated.answer["estimate"]["sub_messages"] == 9
-    assert "split rejects about 1 message, which are left out" in estimated.err

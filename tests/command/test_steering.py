@@ -211,25 +211,6 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(command: Command)
         assert words in shown
 
 
-def test_what_fails_after_it_is_set_goes_to_the_dead_letter_topic(command: Command) -> None:
-    topic = command.topic(['["a"]', '["a"]', *distinct(20)])
-    running = command.begin(
-        topic,
-        *(*FAST, "--on-failure", "halt", "--retries", "0"),
-        gate=command.gate,
-        gated="a",
-        fail="0/1/0",  # behind the gate
-    )
-    command.wait_for(running, "done", 20)
-    steer(command, topic, "set", "on-failure=dead-letter")
-    assert letters_of(command, topic) == []
-    command.gate.touch()
-    running.ends(6)
-    (letter,) = letters_of(command, topic)
-    assert letter.message_offset == 1
-    assert command.committed(topic) == {0: 22}
-
-
 # --- pause and unpause
 
 
@@ -267,22 +248,6 @@ def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(command: 
     assert done_with_it == ["begun", "paused", "paused", "unpaused", "ended"]
 
 
-@pytest.mark.parametrize("handler", ["OnTheLoop", ON_THREADS])
-def test_from_its_answer_on_a_pause_lets_nothing_begin(command: Command, handler: str) -> None:
-    topic = command.topic(distinct(100))
-    running = command.begin(topic, *FAST, "-c", "4", handler=handler, gate=command.gate)
-    command.wait_for(running, "begun", 4)
-    assert ": 4 calls in flight" in steer(command, topic, "pause").err
-    command.gate.touch()
-    eventually(lambda: is_in_state(command, topic, "paused")["in_flight"] == 0, "they have ended")
-    assert len(command.record.begun()) == len(command.record.done()) == 4
-    stopped = steer(command, topic, "stop")
-    assert stopped.way_out("resume") == running.ends(4).resume_words
-    assert len(command.record.begun()) == 4
-    command.resume(topic)
-    command.ensure_drained(topic, once=True)
-
-
 # --- stop
 
 
@@ -315,22 +280,6 @@ def test_a_stopped_drain_says_how_to_resume_it_as_it_was_set(command: Command) -
 
     assert "concurrency 50" in command(*ended.resume_words, "--yes").err
     command.ensure_drained(topic, once=True)
-
-
-def test_stop_now_does_not_wait_for_a_handler_that_hangs(command: Command) -> None:
-    topic = command.topic(distinct(20))
-    hangs = command.begin(topic, "-c", "4", "--grace", "50s", handler=ON_THREADS, hang=1)
-    command.wait_for(hangs, "begun", 4)
-    waits = command.start("stop", str(command.plan(topic)))
-    hangs.prints("stopping")
-    stopped_s = time.monotonic()
-    outcome = steer(command, topic, "stop", "--now")
-    ended = hangs.ends(4, within_s=AT_ONCE_S)
-    waits.ends(0)
-    assert time.monotonic() - stopped_s < AT_ONCE_S
-    assert outcome.way_out("resume") == ended.resume_words
-    command.resume(topic)
-    command.ensure_drained(topic)
 
 
 def test_stop_now_ends_a_drain_whose_handler_holds_the_loop(command: Command) -> None:

@@ -136,15 +136,6 @@ def test_an_outage_opens_it_soon_however_much_succeeded_before() -> None:
     assert breaker.is_open
 
 
-@pytest.mark.parametrize(("successes", "opens"), [(12, True), (13, False)])
-def test_it_stays_closed_with_a_quarter_as_many_successes(successes: int, opens: bool) -> None:
-    breaker = Breaker()
-    fail(breaker, 1)
-    breaker.succeeded(1, calls=successes)
-    fail(breaker, FAILURES - 1, since=2)
-    assert breaker.is_open == opens
-
-
 @settings(max_examples=100)
 @given(st.lists(st.booleans(), max_size=300))
 def test_it_stays_closed_while_a_quarter_of_the_failures_are_successes(events: list[bool]) -> None:

@@ -103,14 +103,6 @@ def test_a_place_is_that_of_the_lane() -> None:
     assert len(set(numbers(Order.NONE))) == 4
 
 
-def test_sub_keys_in_two_claims_are_between_them() -> None:
-    a, b, c = key_in(0, 2), key_in(1, 2), key_in(0, 2, but=key_in(0, 2))
-
-    assert PLACES.shard_of(SubMessage(keys=(a, b)), 2) is None
-    assert PLACES.shard_of(SubMessage(keys=(a, c)), 2) == 0
-    assert PLACES.shard_of(SubMessage(keys=(a, b)), 1) == 0
-
-
 # --- what is finished elsewhere
 
 PROGRESS = st.builds(

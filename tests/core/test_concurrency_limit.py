@@ -240,15 +240,6 @@ def test_after_the_noise_it_settles_near_the_best(capacity: Callable[[int], floa
     judge(good)
 
 
-def test_a_best_that_is_gone_for_good_is_given_up() -> None:
-    def good(seed: int) -> bool:
-        falls = Flow(lambda running, now_s: min(running, 200 if now_s < 20 else 30) / 0.015, seed)
-        seen = Watched(falls, most=300).watch(90)
-        return 24 <= (seen.search.found or 0) <= 37 and seen.near(30, 0.5, 60) > 0.8
-
-    judge(good)
-
-
 # --- what is no saturation ---
 
 

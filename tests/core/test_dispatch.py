@@ -54,15 +54,6 @@ def finish_all(dispatcher: Dispatcher) -> list[str]:
 # --- what split may give ---
 
 
-def test_split_may_give_any_iterable() -> None:
-    subs = subs_of("a", "b")
-    dispatcher = one_partition(0, 1)
-
-    dispatcher.deliver(message_at(0), iter(subs))
-
-    assert set(take_all(dispatcher).values()) == set(subs)
-
-
 class Undone(SubMessage):
     """A subclass that forgot to call ``super().__init__``."""
 

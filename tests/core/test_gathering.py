@@ -69,43 +69,6 @@ def head(claim: str, mark: int, done: int) -> Head:
     return Head({claim: {0: (0, mark)}}, {0: counts(done=done)})
 
 
-def test_folding_again_changes_nothing() -> None:
-    finished, later = progress_at(0, finished=((2, 4),)), progress_at(0, finished=((4, 5),))
-    told = [
-        TaskRecord({"0/1": {0: finished}}, {0: counts(done=7)}, ("'a'",)),
-        TaskRecord(
-            {"2/8": {0: later}, "3/8": {0: finished}},
-            {0: counts(done=1, skipped=1)},
-            ruled=RuleAccount({"r": 1}),
-        ),
-    ]
-    once = fold(a_plan(10, state=STATE), told)
-    assert once.account.claims[ALL][0].sub_messages == counts(done=8, skipped=1)
-    assert fold(once, told) == once
-    read = OffsetPlan.decode(once.encode())
-    assert read == once
-    assert fold(read, told) == once
-
-
-def test_accounts_of_rules_are_sums_and_what_they_remember_is_the_most() -> None:
-    known = RuleAccount(
-        {"a": 10}, {0: 3}, {"'k'": 2, "'l'": 9}, {"1/2": {0: 4, 1: 1}, "1/3": {0: 8}}
-    )
-    base = a_plan(9, ruled=known, state=STATE)
-    one = TaskRecord(ruled=RuleAccount({"a": 1, "b": 2}, {}, {"'k'": 4}, {"0/2": {0: 7}}))
-    two = TaskRecord(ruled=RuleAccount({"a": 3}, {}, {"'m'": 1}, {"1/2": {0: 6, 1: 2}}))
-    plan = fold(fold(base, [one]), [one, two])
-
-    assert plan.account.ruled == RuleAccount(
-        {"a": 14, "b": 2},
-        {0: 3},
-        {"'k'": 4, "'l'": 9, "'m'": 1},
-        {"0/2": {0: 7}, "1/2": {0: 6, 1: 2}, "1/3": {0: 8}},
-    )
-    assert plan.account.state is not None
-    assert plan.account.state.ruled == RuleAccount({"a": 4, "b": 2})
-
-
 def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read() -> None:
     one, other = (
         TaskRecord(
@@ -163,33 +126,6 @@ def test_parts_are_done_when_their_task_has_told_all_of_them() -> None:
     assert aggregation.unfinished(1) == {}
 
 
-def test_a_watermark_never_falls_when_the_next_attempt_is_behind() -> None:
-    aggregation = halves()
-    for task, claim in enumerate(("0/2", "1/2")):
-        aggregation.take(1, task, head(claim, 6, 2))
-    aggregation.take(1, 0, head("0/2", 4, 1))
-
-    assert aggregation.watermarks == {0: 6}
-    assert aggregation.counts() == (counts(done=6, pending=4), counts(done=3))
-
-
-def test_what_a_deal_leaves_is_known_to_the_last_when_it_ends() -> None:
-    aggregation = halves()
-    aggregation.take(1, 0, head("0/2", 10, 3))
-    aggregation.take(1, 1, head("1/2", 4, 1))
-    left = progress_at(0, finished=((0, 4), (5, 9)), partial={9: Partial(3, 7, 1)})
-    aggregation.take_all(1, {1: TaskRecord({"1/2": {0: left}}, {0: counts(done=2, pending=1)})})
-    aggregation.end_deal(1)
-
-    plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
-    assert OffsetPlan.decode(plan.encode()) == plan
-    assert plan.account.claims[ALL][0].finished == ((5, 9),)
-    assert plan.account.claims["1/2"][0] == progress_at(
-        4, finished=((5, 9),), partial={9: Partial(3, 7, 1)}
-    )
-    assert aggregation.counts() == (counts(done=8, pending=2), counts(done=5, pending=1))
-
-
 def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it() -> None:
     """It may split into something of that claim the next time."""
     units = {0: ((4, 5),)}
@@ -217,22 +153,6 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
     assert fold(changed(read, claims=a_plan(100).account.claims), [told, decided]).account.claims[
         "0/2"
     ][0] == (progress_at(10))
-
-
-def test_a_claim_goes_when_all_of_its_waves_are_finished_whatever_is_left_before_them() -> None:
-    aggregation = halves()
-    aggregation.take(1, 0, head("0/2", 10, 3))
-    aggregation.take_all(1, {1: TaskRecord({}, {0: counts(pending=3)})})
-    aggregation.end_deal(1)
-    aggregation.begin(2, {0: (10, 20)}, {0: ((10, 20),)}, {"0/2@1": {0: 3}, "1/2@1": {0: 3}}, {})
-    aggregation.deal(2, [[(2, "0/2@1"), (2, "1/2@1")]])
-    assert aggregation.take(2, 0, head("0/2@1", 20, 3)) == ["0/2@1"]
-    assert set(aggregation.claims()) == {ALL, "0/2", "0/2@1"}
-
-    assert aggregation.take(2, 0, head("1/2@1", 20, 6)) == ["1/2@1"]
-    aggregation.end_deal(2)
-
-    assert set(aggregation.claims()) == {ALL, "0/2"}
 
 
 def test_the_plan_holds_no_endpoint_of_the_state() -> None:

@@ -121,27 +121,6 @@ def test_threads_are_made_and_ended_with_the_limit(tmp_path: Path) -> None:
     assert late == 2
 
 
-def test_threads_are_never_more_than_the_limits_were(tmp_path: Path) -> None:
-    runtime = scripted(
-        [], *[10, 20] * 5_000
-    )  # it begins with 20; who is to leave may be busy still when the limit rises again
-    busy, most = 0, 0
-    lock = threading.Lock()
-
-    def count(sub: SubMessage) -> None:
-        nonlocal busy, most
-        with lock:
-            busy += 1
-            most = max(most, busy)
-        threading.Event().wait(0.01)
-        with lock:
-            busy -= 1
-
-    rehearsal = Rehearsal(tmp_path, in_lanes(1_000), AUTO, runtime=runtime)
-    assert rehearsal.drain(OnThreads(count)).exit_code == 0
-    assert 10 < most <= 20
-
-
 @both_kinds
 def test_what_is_measured_is_what_was_done(kind: Kind, tmp_path: Path) -> None:
     made: list[Scripted] = []

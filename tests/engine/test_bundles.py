@@ -95,21 +95,3 @@ def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
     assert sorted(rehearsal.letters.written) == [(0, 3, 0), (0, 55, 0)]
     assert summary.sub_messages.done == 98
     assert not handler.account.breaches
-
-
-@kinds
-def test_a_coalesce_that_fails_halts_and_what_was_done_counts(
-    kind: type[Together], tmp_path: Path
-) -> None:
-    class CannotFold(kind):  # type: ignore[valid-type, misc]
-        def coalesce(self, earlier: SubMessage, later: SubMessage) -> None:
-            if later.message.offset == 255:
-                raise ValueError("no")
-
-    handler = CannotFold()
-    rehearsal = Rehearsal(tmp_path, HOT)
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 5
-    assert "coalesce raised ValueError: no" in (summary.error or "")
-    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)

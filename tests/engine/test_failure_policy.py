@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 from made_up_kafka import QUICK as QUICKLY
@@ -33,7 +32,7 @@ from drainer.errors import (
     RecordUnsure,
 )
 from drainer.handler import Fatal, Retry, Skip
-from drainer.message import Message, SubMessage, Unsplit
+from drainer.message import Message, SubMessage
 from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.settings import LocalSettings
 from drainer.model.status import DOUBLED_MOST
@@ -268,20 +267,6 @@ def test_what_other_tasks_gave_up_counts_against_the_limit(tmp_path: Path) -> No
     assert "gave up 7 sub-messages" in (summary.error or "")
 
 
-def test_an_outage_that_lasts_too_long_halts(tmp_path: Path) -> None:
-    def step(sub: SubMessage) -> None:
-        if sub.message.offset >= 500:
-            raise ConnectionError("refused")
-
-    failures = replace(QUICK, max_outage_s=0.3)
-    rehearsal = Rehearsal(tmp_path, in_lanes(3_000), failures=failures)
-    summary = rehearsal.drain(handler_of(OnTheLoop, step))
-    assert summary.exit_code == 5
-    assert "--max-outage" in (summary.error or "")
-    assert "--no-breaker" in (summary.hint or "")
-    assert summary.sub_messages.done == 500
-
-
 def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, in_lanes(2_000))
     begun: list[int] = []
@@ -350,33 +335,3 @@ def test_messages_that_do_not_split_halt_a_drain_by_max_failures_though_letters_
     assert "--max-failures 50%" in (summary.error or "")
     assert "higher --max-failures" in (summary.hint or "")
     assert len(rehearsal.letters.written) <= 1_000
-
-
-@pytest.mark.parametrize("read_by", [OnFailure.SKIP, OnFailure.PARK])
-def test_a_rejected_message_is_decided_by_what_it_was_read_by(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, read_by: OnFailure
-) -> None:
-    class Rejecting(OnTheLoop):
-        def split(self, message: Message) -> Iterable[SubMessage]:
-            if message.offset == 13:
-                raise ValueError("no good")
-            yield SubMessage(message.key, message.value)
-
-    then = replace(QUICK, on_split_failure=read_by)
-    now = OnFailure.PARK if read_by is OnFailure.SKIP else OnFailure.SKIP
-    take_place = Unsplit.take_place
-
-    def as_read_before(unit: Unsplit, message: Message) -> Any:
-        unit.failures = then
-        return take_place(unit, message)
-
-    monkeypatch.setattr(Unsplit, "take_place", as_read_before)
-    settings = LocalSettings(concurrency=8)
-    rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=replace(QUICK, on_split_failure=now))
-    rehearsal.finished_ever = places(13)  # a handler never sees it
-
-    summary = rehearsal.drain(Rejecting())
-
-    parks = read_by is OnFailure.PARK
-    assert summary.exit_code == (5 if parks else 6)
-    assert summary.sub_messages.failed == (not parks)

@@ -20,14 +20,12 @@ from made_up_kafka import (
     Rehearsal,
     both_kinds,
     handler_of,
-    in_lanes,
     log_of,
     tick,
 )
 
 from core.messages import place_of
 from drainer.engine import checkpointer, lifecycle
-from drainer.engine.local import LocalDrain
 from drainer.errors import (
     BrokerUnreachable,
     CommitDelayed,
@@ -38,7 +36,6 @@ from drainer.errors import (
     TopicGone,
 )
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
@@ -109,42 +106,8 @@ def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
     assert rehearsal.file.load().plan.account.partitions[0].committed == 300
 
 
-def test_nothing_is_committed_once_the_group_is_not_ours(tmp_path: Path) -> None:
-    tries_then: list[int] = []
-
-    def fail() -> DrainerError | None:
-        if (rehearsal.group.committed[0] or 0) > 0:
-            tries_then.append(rehearsal.group.tries)
-            return OffsetMoved("what happened", hint="what to do")
-        return None
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG})
-    rehearsal.group.trouble = fail
-    handler = slow()
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.error, summary.hint) == ("what happened", "what to do")
-    assert rehearsal.group.tries == tries_then[0], "committed once more"
-    assert summary.sub_messages.done < len(rehearsal.places), "a drain that stops does not go on"
-    resumes(rehearsal, handler)
-
-
 def slow() -> Accounting:
     return handler_of(OnTheLoop, lambda sub: 0.005)
-
-
-def test_a_lock_lost_while_the_drain_is_ending_still_prevents_the_commit(tmp_path: Path) -> None:
-    def lose() -> None:
-        rehearsal.lock.lost = LockLost("another drain has the lock")
-
-    settings = LocalSettings(concurrency=8, plan_interval_s=60)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings, source_options={"during_stop": lose})
-
-    summary = rehearsal.drain(OnTheLoop())
-
-    assert rehearsal.group.tries == 0, "committed without the lock"
-    assert summary.exit_code == 4
 
 
 def test_a_lock_lost_between_the_tries_of_the_last_commit_ends_them(
@@ -318,34 +281,6 @@ def test_on_a_slow_disk_the_journal_is_written_less_often(
 # A downstream that is away.
 
 
-@pytest.mark.parametrize("lanes", [1, 300])
-@both_kinds
-def test_an_outage_without_retries_gives_nothing_up(kind: Kind, lanes: int, tmp_path: Path) -> None:
-    """With ``--retries 0`` too: what fails in it is tried again once the downstream is back."""
-    away: list[float] = []
-
-    def step(sub: SubMessage) -> None:
-        if len(handler.account.finished) >= 100:
-            away.append(time.monotonic())
-            if away[-1] - away[0] < 0.3:
-                raise ConnectionError("refused")
-
-    settings = FailureSettings(
-        retries=0, retry_delay_s=0.001, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead"
-    )
-    rehearsal = Rehearsal(tmp_path, in_lanes(300, lanes), failures=settings)
-    handler = handler_of(kind, step)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    assert summary.last.failures.outages == (lanes > 1), "one lane that fails may be bad itself"
-    assert rehearsal.letters.written == []
-    assert rehearsal.finished_by_the_plan() == rehearsal.places
-    assert rehearsal.group.committed == FINISHED
-    assert handler.account.breaches == []
-
-
 # Two things at once: neither hides the other.
 
 
@@ -412,28 +347,4 @@ def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(
 
     assert handler.account.finished
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    resumes(rehearsal, handler)
-
-
-def test_a_bug_when_a_message_is_delivered_loses_no_message(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def prepare(drain: LocalDrain) -> None:
-        whole = drain.dispatcher.deliver
-
-        def broken(message: object, *args: object) -> None:
-            if getattr(message, "offset", None) == 40:
-                rehearsal.source.notify()  # the next batch comes at this moment
-                raise IndexError("a bug in the core")
-            whole(message, *args)  # type: ignore[arg-type]
-
-        monkeypatch.setattr(drain.dispatcher, "deliver", broken)
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, prepare=prepare)
-    handler = OnTheLoop()
-
-    with pytest.raises(IndexError, match="a bug in the core"):
-        rehearsal.drain(handler)
-
-    assert (rehearsal.group.committed[0] or 0) <= 40
     resumes(rehearsal, handler)

@@ -12,7 +12,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -31,17 +30,13 @@ from made_up_kafka import (
 
 from core.messages import Place, place_of
 from drainer.engine import checkpointer, lifecycle
-from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.local import LocalDrain
-from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
-from drainer.model.account import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
-from view.samples import plan
 
 AT: Place = (0, 40, 0)  # where the signal comes
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
@@ -176,25 +171,6 @@ def test_a_signal_while_the_end_is_written_down(
     assert rehearsal.finished_by_the_plan() == rehearsal.places
     if signals == 1:
         assert rehearsal.group.committed == {0: 300}
-
-
-def test_what_two_signals_leave_uncommitted_is_not_done(tmp_path: Path) -> None:
-    class Closing(OnTheLoop):
-        def close(self) -> Any:
-            async def close() -> None:
-                for number in (signal.SIGINT, signal.SIGTERM):
-                    interrupt(number)
-                    await asyncio.sleep(0.05)
-
-            return close()
-
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
-
-    summary = rehearsal.drain(Closing())
-
-    assert (summary.exit_code, summary.status) == (4, "interrupted")
-    assert rehearsal.finished_by_the_plan() == rehearsal.places
-    assert rehearsal.group.committed == {0: None}
 
 
 def test_two_signals_end_the_tries_of_the_last_commit(
@@ -366,61 +342,3 @@ def test_a_call_that_goes_on_after_its_cancellation_is_counted(
 
     assert rehearsal.drain(OnTheLoop(stay)).exit_code == 4
     assert [drain.calls() for drain in drains] == [int(swallows)]
-
-
-def test_threads_begin_nothing_that_waited_once_the_lock_is_lost(tmp_path: Path) -> None:
-    at_rest = threading.Event()
-
-    def lose(sub: SubMessage) -> None:
-        if sub.message.offset == 0:
-            lose_the_lock(rehearsal)
-            at_rest.wait(10)
-
-    def let_them_go() -> None:
-        # The workers have been told to stop by now; whatever they still begin, they begin here.
-        at_rest.set()
-        for thread in threading.enumerate():
-            if thread.name == "worker-0":
-                thread.join(10)
-
-    rehearsal = Rehearsal(
-        tmp_path,
-        in_lanes(50),
-        LocalSettings(concurrency=1, plan_interval_s=60),
-        source_options={"during_stop": let_them_go},
-    )
-    handler = OnThreads(lose)
-
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 4
-    assert len(handler.account.began) == 1, "begun after the lock was lost"
-
-
-def test_an_event_in_the_moment_of_the_end_does_not_keep_the_drain_alive(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    file = SimpleNamespace(start_journal=lambda *_: None)
-    held: Any = SimpleNamespace(
-        runtime=THIS_PROCESS,
-        plan=plan(),
-        file=file,
-        committer=None,
-        running=LocalSettings(plan_interval_s=60),
-        lock=None,
-    )
-    account: Any = SimpleNamespace(changes=dict)
-    event = Event(THIS_PROCESS.now(), EventKind.CHANGED, "ana@db1", None)
-
-    async def save(_: Checkpointer, *, commit: bool) -> None:
-        """The plan needs no disk here."""
-
-    async def end() -> None:
-        keeps = Checkpointer(held, account, lambda: None, lambda _: None)
-        monkeypatch.setattr(Checkpointer, "save", save)
-        keeps.start()
-        await asyncio.sleep(0.01)
-        keeps.note_event(event)
-        await asyncio.wait_for(keeps.stop(), 10)
-
-    asyncio.run(end())

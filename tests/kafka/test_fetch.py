@@ -61,15 +61,6 @@ def test_partitions_take_turns_and_one_that_is_passed_over_holds_up_no_other() -
     assert queue.put(batch(0)), "it is news again"
 
 
-def test_batches_of_a_partition_keep_their_order() -> None:
-    queue = BatchQueue([0, 1])
-    put = [batch(0, size) for size in (1, 2, 3)]
-    for each in put:
-        queue.put(each)
-        queue.put(batch(1))
-    assert [queue.take(lambda partition: partition == 1) for _ in put] == put
-
-
 # Every record once.
 
 

@@ -32,8 +32,10 @@ SETTLING_GROUPS = 30  # so that each of the five coordinators has some
 ADMIN_WAIT_S = 90.0  # a broker that came back a moment ago may keep a new topic waiting
 
 
-def eventually(holds: Callable[[], bool], what: str, wait_s: float = WAIT_S) -> None:
-    """Look again until it holds; fail the test when it doesn't in time."""
+def eventually(
+    holds: Callable[[], object], what: str = "it happens", wait_s: float = WAIT_S
+) -> None:
+    """Check again until it holds; fail the test when it doesn't in time."""
     until = time.monotonic() + wait_s
     while not holds():
         assert time.monotonic() < until, f"not within {wait_s} s: {what}"

@@ -186,16 +186,6 @@ def test_a_disk_without_room_for_the_first_plan_is_refused(
     assert story.left == []
 
 
-def test_a_plan_that_appeared_before_the_yes_is_not_overwritten(story: Story) -> None:
-    prepared = story.prepared()
-    story.write_plan(20)
-
-    with pytest.raises(PlanRefused, match="has appeared"):
-        story.drain(prepared)
-
-    assert story.file.load().plan.account.watermark(0) == 20
-
-
 def test_a_plan_that_went_on_before_the_yes_is_not_resumed_from_what_was_shown(
     story: Story,
 ) -> None:

@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import NoReturn
 from unittest.mock import Mock
 
 import pytest
@@ -22,36 +21,24 @@ from plans import PLAN
 from stores import DRAIN, STREAMS, TEST_PATH, Failing, bucket, folder
 
 from drainer.core.merge import Record
-from drainer.engine.local import LocalDrain
-from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import boottime_s
 from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
 from drainer.model.failures import FailureSettings
-from drainer.model.settings import LocalSettings
-from drainer.policy.failures import Totals
-from drainer.spark import handling
 from drainer.spark.control import ControlChannel
 from drainer.spark.driver import close_handlers
 from drainer.spark.fence import EXIT_CUT, Fence
-from drainer.spark.handling import TaskInput, TaskRunner
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.python_worker import HandlerSpec, PythonWorker
 from drainer.spark.shipping import Shipped
 from drainer.spark.state import Attempt, State
+from kafka.topic import eventually
 
 FIRST, SECOND = Attempt(1, 1, 2, 0), Attempt(1, 1, 2, 1)
 QUICK = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=60)
 SHORT = replace(QUICK, lease_s=0.3, cut_s=0.2)
-
-
-def eventually(condition: Callable[[], object], within_s: float = 10.0) -> None:
-    until_s = time.monotonic() + within_s
-    while not condition():
-        assert time.monotonic() < until_s, "it did not happen"
-        time.sleep(0.005)
 
 
 @pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
@@ -241,53 +228,6 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
         worker.fence.stop()
 
 
-def test_a_task_that_is_stopped_as_it_begins_says_that_it_ended(
-    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the driver would wait for it."""
-    uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
-    spec = HandlerSpec(shipped, ClientSettings("x:1"), TERMS, 1, uri, QUICK, 1)
-    state, channel, _ = drive(Failing(folder(tmp_path)))
-    worker = PythonWorker()
-    monkeypatch.setattr(handling, "python_worker", lambda: worker)
-
-    def revoke_lease(*_: object) -> NoReturn:
-        channel.stop("interrupted by Ctrl-C")
-        raise Interrupted("the drain was stopped")
-
-    monkeypatch.setattr(State, "revoke_lease", revoke_lease)
-    task = TaskRunner(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: TaskInput(0, 1, 1)},), Totals())
-    with pytest.raises(Interrupted, match="the drain was stopped"):
-        task._handle(0, 0, [])
-    assert state.has(f"{Attempt(1, 1, 0, 0).name}/ended")
-    worker.fence.stop()
-
-
-def test_a_task_knows_what_the_drain_has_done_as_it_begins(
-    drive: Drive, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Else the first failures of an outage would be taken for a broken handler."""
-    uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
-    spec = HandlerSpec(shipped, ClientSettings("x:1"), TERMS, 1, uri, QUICK, 1)
-    drive(Failing(folder(tmp_path)))
-    worker, known = PythonWorker(), []
-    monkeypatch.setattr(handling, "python_worker", lambda: worker)
-
-    class Looks(LocalDrain):
-        def __init__(self, context: DrainContext, ports: Ports) -> None:
-            super().__init__(context, ports)
-            known.append(ports.totals())
-            raise Interrupted("that was all")
-
-    monkeypatch.setattr(handling, "LocalDrain", Looks)
-    done = Totals(done=5)
-    task = TaskRunner(PLAN, LocalSettings(), spec, 1, STREAMS, ({0: TaskInput(0, 1, 1)},), done)
-    with pytest.raises(Interrupted, match="that was all"):
-        task._handle(0, 0, [])
-    assert known == [done]
-    worker.fence.stop()
-
-
 @pytest.mark.parametrize("closed", [True, False])
 def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
     closed: bool, state: State, tmp_path: Path
@@ -416,6 +356,7 @@ from drainer.spark.fence import Fence
 from drainer.spark.lease import LeaseTimes
 from drainer.engine.runtime import boottime_s
 from drainer.spark.state import Attempt, State
+from kafka.topic import eventually
 path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"
 TIMES = LeaseTimes(0.02, 0.02, 0, 60, lease_s=0.5, cut_s=0.1)

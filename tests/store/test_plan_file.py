@@ -20,7 +20,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from plans import PLAN, mode_of, progress, with_progress
 
-from builders import changed, progress_at
+from builders import changed
 from drainer.core.merge import Record
 from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
 from drainer.model.plan import OffsetPlan
@@ -445,20 +445,6 @@ def test_a_finished_plan_is_set_aside_with_its_journal_folded_in(file: PlanFile)
 
     assert names(file.path.parent) == [aside.name] == [f"orders.plan.{PLAN.terms.drain_id}.json"]
     assert PlanFile(aside).load().written == known
-
-
-def test_plans_in_one_folder_do_not_disturb_each_other(file: PlanFile) -> None:
-    other = PlanFile(file.path.with_name("orders.plan.json2"))
-    other.write(with_progress(PLAN, p2=progress_at(7)))
-    begun(file).acquire()
-    other.acquire()
-    other.write(with_progress(changed(PLAN, generation=99), p2=progress_at(8)))
-    other.remove_journals()
-
-    assert file.load().plan == OffsetPlan(PLAN.terms, PLAN.account.merge(CHANGES))
-    assert other.load().plan.account.watermark(2) == 8
-    file.release()
-    other.release()
 
 
 def test_a_plan_that_a_drain_saves_while_it_is_read_is_read_again(

@@ -48,7 +48,7 @@ def followed(state: State) -> State:
 def records(state: State) -> TaskRecords:
     begun = state.begin(ATTEMPT, STREAMS, STARTS)
     begun.go_on_from(state.revoke_lease(ATTEMPT, AT_ONCE))
-    begun._flush()
+    begun.write(PLAN)
     return begun
 
 
@@ -144,7 +144,7 @@ def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
     with suppress(PlanNotWritten):  # of a write that had begun before
         records.append(Record({0: done(102, count=2)}, ("'b'",)))
     with suppress(PlanNotWritten):
-        records._flush()
+        records.write(PLAN)
     records.end()
     parked = [head.parked for _, head in state.news() if head.marks]
     assert parked[:2] == [("'a'",), ("'b'",)]
@@ -159,14 +159,14 @@ def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(
     with suppress(StateLost):
         records.append(Record({0: done(101, count=1)}))
     with pytest.raises(StateLost):
-        records._flush()
+        records.write(PLAN)
     assert marks(state) == [101]
     objects.arrives_anyway = False
     with suppress(StateLost):  # of a write that had begun before
         records.append(Record({0: done(102, count=2)}))
     with suppress(StateLost):
-        records._flush()
-    records._flush()
+        records.write(PLAN)
+    records.write(PLAN)
     assert marks(state) == [102]
 
 

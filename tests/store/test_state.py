@@ -21,7 +21,6 @@ from stores import (
     DRAIN,
     STREAMS,
     TEST_PATH,
-    Failing,
     bucket,
     done,
     driven,
@@ -38,14 +37,10 @@ from drainer.model.progress import Outcome, Partial, Progress
 from drainer.model.rules import RuleAccount
 from drainer.spark import state as state_module
 from drainer.spark.lease import is_dead, this_process
-from drainer.spark.objects import Objects
 from drainer.spark.records import Head, TaskRecords, TaskStatus
 from drainer.spark.state import Attempt, Control, State, state_beside
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
-
-Make = Callable[[Path], Objects]
-EITHER = pytest.mark.parametrize("make", [folder, bucket])
 
 FIRST = Attempt(1, 1, 2, 0)
 SECOND = Attempt(1, 1, 2, 1)
@@ -69,7 +64,7 @@ def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, TaskRecord]:
     records = state.begin(attempt, STREAMS, STARTS)
     earlier = state.revoke_lease(attempt, AT_ONCE)
     records.go_on_from(earlier)
-    records._flush()
+    records.write(PLAN)
     return records, earlier
 
 
@@ -86,7 +81,7 @@ def marks(news: list[tuple[Attempt, Head]]) -> list[tuple[int, int, int | None]]
 def tell(records: TaskRecords, *told: dict[int, Progress]) -> None:
     for changes in told:
         records.append(Record(changes))
-    records._flush()
+    records.write(PLAN)
 
 
 def finished(record: TaskRecord, number: int = 0) -> tuple[tuple[int, int], ...]:
@@ -184,22 +179,6 @@ def test_news_is_of_the_shares_that_are_followed(state: State) -> None:
     assert driver.news() == []
 
 
-def test_news_asks_for_little(tmp_path: Path) -> None:
-    """A driver asks ten times a second, whatever was told before."""
-    objects = Failing(folder(tmp_path))
-    state = driven(State(objects, DRAIN))
-    records, _ = begun(state, FIRST)
-    state.follow(1, {1: 3})
-    assert len(state.news()) == 1
-    asked: list[str] = []
-    get = objects.get
-    objects.get = lambda name: asked.append(name) or get(name)  # type: ignore[method-assign, func-returns-value]
-    for number in range(1, 21):
-        tell(records, {0: done(100 + number, count=number)})
-        assert len(state.news()) == 1
-    assert len(asked) == 40  # the record, and the one that is not there yet
-
-
 def test_a_record_that_is_spoilt_is_no_news(state: State) -> None:
     records, _ = begun(state, FIRST)
     tell(records, {0: done(101, count=1)}, {0: done(102, count=2)})
@@ -248,10 +227,6 @@ def test_of_a_task_that_has_come_to_rest_no_more_is_read_than_its_last_word(stat
         fates={Outcome.DEAD: ((100, 101),)},
     )
     assert told.record.counts == {0: counts(done=6)}
-
-
-def test_the_first_attempt_has_nothing_to_go_on_from(state: State) -> None:
-    assert begun(state, FIRST)[1] == TaskRecord()
 
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
@@ -371,22 +346,21 @@ def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) ->
     ending.join()
 
 
-def killed_process(state: State, attempt: Attempt) -> None:
+def killed_process(state: State, attempt: Attempt, path: Path) -> None:
     """Begins an attempt in a process that is killed before it ends."""
     code = (
         "import sys, time; from pathlib import Path; sys.path[:0] = sys.argv[1].split(':')\n"
-        "import stores; from drainer.core.merge import Record\n"
+        "import plans, stores; from drainer.core.merge import Record\n"
         "from drainer.spark.state import Attempt\n"
         "from drainer.spark.state import State\n"
         "state = State(getattr(stores, sys.argv[2])(Path(sys.argv[3])), stores.DRAIN)\n"
         "attempt = Attempt(*eval(sys.argv[4]))\n"
         "records = state.begin(attempt, stores.STREAMS, {0: 100})\n"
         "records.go_on_from(state.revoke_lease(attempt, stores.AT_ONCE))\n"
-        "records.append(Record({0: stores.done(103, count=3)})); records._flush()\n"
+        "records.append(Record({0: stores.done(103, count=3)})); records.write(plans.PLAN)\n"
         "print('there', flush=True); time.sleep(60)"
     )
     kind = "folder" if state.objects.is_local else "bucket"
-    path = Path(state.uri).parent if state.objects.is_local else _store_of(state)
     spec = repr((attempt.epoch, attempt.deal, attempt.task, attempt.number))
     arguments = [TEST_PATH, kind, str(path), spec]
     process = subprocess.Popen(
@@ -399,12 +373,8 @@ def killed_process(state: State, attempt: Attempt) -> None:
     os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # a zombie: nobody has waited for it
 
 
-def _store_of(state: State) -> Path:
-    return Path(state.objects._store.prefix).parent  # type: ignore[attr-defined]
-
-
-def test_nobody_waits_for_a_process_that_was_killed(state: State) -> None:
-    killed_process(state, FIRST)
+def test_nobody_waits_for_a_process_that_was_killed(state: State, tmp_path: Path) -> None:
+    killed_process(state, FIRST, tmp_path)
     state.begin(SECOND, STREAMS, STARTS)
     taken: list[TaskRecord] = []
     assert waited_s(lambda: taken.append(state.revoke_lease(SECOND, LONG))) < 1

@@ -17,9 +17,7 @@ from drainer.model.latency import Latency
 from drainer.model.status import FailureStatus
 from drainer.view.live import progress_view
 from drainer.view.log import LogTerminal, logging_as_json
-from drainer.view.preview import preview_page
 from drainer.view.summary import account, show_summary
-from view.samples import action
 
 
 class Log:
@@ -74,17 +72,6 @@ def test_words_are_events_with_a_level_and_errors_have_their_code_and_hint() -> 
     assert (bug["error"], bug["exit_code"]) == ("RuntimeError", 1)
     assert interrupted["exit_code"] == 4
     assert "traceback" not in held | bug
-
-
-def test_the_preview_is_one_event() -> None:
-    with Log() as (terminal, log):
-        terminal.present(preview_page(action(3, warnings=("retention is near",))))
-
-    warning, plan = log.lines
-    assert warning["message"] == "retention is near"
-    assert plan["event"] == "plan_of_action"
-    assert plan["message"] == "Drain orders for group reindexer: 60,000 offsets in 3 partitions"
-    assert (plan["topic"], plan["offsets"], plan["concurrency"]) == ("orders", 60_000, 1_000)
 
 
 def test_progress_is_told_every_five_seconds_with_its_figures() -> None:

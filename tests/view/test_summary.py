@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import orjson
 import pytest
 
 from builders import a_summary, changed, counts
 from drainer.engine.outcome import final_outcome
 from drainer.errors import (
     DrainerError,
-    Halted,
     Interrupted,
     OffsetMoved,
     RecordsDeleted,
@@ -18,9 +16,8 @@ from drainer.errors import (
 )
 from drainer.mask import VARIABLE, mask_text
 from drainer.model.account import ParkedLane, ParkedLanes
-from drainer.model.status import DeadlineStatus, FailureStatus, PartitionResult, Resuming
-from drainer.view.summary import show_summary, summary_page
-from drainer.view.terminal import Form
+from drainer.model.status import DeadlineStatus, FailureStatus, PartitionResult
+from drainer.view.summary import summary_page
 
 from . import samples
 from .facts import fields, shown
@@ -120,14 +117,6 @@ def test_the_end_has_its_reason_and_the_way_on_even_when_quiet(
         assert ("error:" in text) is not isinstance(cause, Signalled)
 
 
-def test_the_command_to_resume_has_what_was_given_and_names_what_may_be_secret() -> None:
-    resuming = Resuming(("--set", "index=my orders", "-c", "500"), ("--set api_token=…",))
-    assert (
-        f"resume: {RESUME} --set 'index=my orders' -c 500\n"
-        "  add --set api_token=… as before: drainer does not print what may be secret\n"
-    ) in shown(summary_page(changed(STOPPED, resuming=resuming)))
-
-
 def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone() -> None:
     status, code, cause = final_outcome(
         None, counts(read=9, done=1, dead=1, skipped=1, pending=1), counts(), gave_up=0, lost=False
@@ -162,13 +151,6 @@ def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
     assert "and 188 more" in text
 
 
-def test_what_was_lost_is_in_the_headline_and_for_programs() -> None:
-    parts = {0: PartitionResult(0, 900, 900, 900, ((100, 200), (205, 206)))}
-    summary = a_summary(exit_code=6, partitions=parts)
-    assert shown(summary_page(summary), quiet=True).startswith("! Drained, at most 101 records los")
-    assert summary.as_json()["partitions"]["0"]["lost"] == ((100, 200), (205, 206))
-
-
 def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
     dead = {
         "failures": FailureStatus(3, dead_letter_topic="d"),
@@ -200,14 +182,3 @@ def test_parked_lanes_are_masked_if_asked_for(monkeypatch: pytest.MonkeyPatch) -
     text = fields(summary_page(summary))["parked lanes"]
     assert f"{mask_text(lane.key)} at t/0/0[0]: ValueError" in text
     assert "ann" not in text + repr(summary.as_json()["parked_first"])
-
-
-def test_an_object_is_alone_on_stdout() -> None:
-    halted = changed(STOPPED, cause=Halted("it failed", hint="fix it"), failures=FailureStatus(3))
-    terminal, out, err = samples.terminal(Form.JSON)
-    show_summary(terminal, halted)
-    answer = orjson.loads(out.getvalue())
-    assert (answer["error"], answer["hint"], answer["resume"]) == ("it failed", "fix it", RESUME)
-    assert (answer["failures"], answer["skipped_by"], answer["conserved"]) == (3, {}, True)
-    assert out.getvalue().count("\n") == 1
-    assert "Interrupted" in err.getvalue()

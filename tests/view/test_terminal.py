@@ -18,7 +18,6 @@ from drainer.view.page import Column, Field, Line, Page, Table, Tone, bars, sect
 from drainer.view.terminal import Form, Terminal
 
 from . import samples
-from .facts import shown
 
 
 class Answers(samples.Screen):
@@ -166,33 +165,6 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert heading.split() == ["one", "key", "[50", "operations]"]
     assert longest.count("█") > 20
     assert shortest.split() == ["sub-key", "order", "▏", "9", "s"]
-
-
-def test_a_page_tells_the_verdict_then_how_to_go_on_then_facts_and_tables_last() -> None:
-    page = Page(
-        Line("Stopped", Tone.WARN),
-        (
-            section("First", Table(("a",), (("table",),)), Field("beside", "it")),
-            section("Second", Field("fact", "1")),
-        ),
-        details=(Line("detail"),),
-        warnings=("careful",),
-        cause=Refused("no", hint="Say yes."),
-        hints=("look",),
-        ways_on=(Field("resume", "drainer resume it", "a note"),),
-    )
-    told = [
-        "warning: careful",
-        "",
-        "Stopped",
-        "detail",
-        "error: no",
-        "hint: Say yes.",
-        "hint: look",
-    ]
-    told += ["resume: drainer resume it", "  a note", "", "  fact          1", ""]
-    told += ["a    ", "table", "  beside        it"]
-    assert [line.strip() for line in shown(page).splitlines()] == [t.strip() for t in told]
 
 
 def test_without_a_terminal_there_is_no_one_to_ask() -> None:
