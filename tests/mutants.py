@@ -87,7 +87,7 @@ parts-with-several-keys-in-one-lane (order, several sub-keys) in _are_plain: cor
 -return set(map(type, subs)) == {SubMessage} and not any(map(_SUB_KEYS, subs))
 +return set(map(type, subs)) == {SubMessage}
 parts-pass-a-barrier (order, barrier) in Dispatcher: core/test_gathering.py
--if self._barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
+-if self.barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
 +if self._shut or self._lane_of or self._selects or self._sift:
 resume-forgets-parked-lanes (resume) in Dispatcher: core/test_dispatch.py core/test_laws.py
 -self.lanes = Lanes(self._rest, self.parked.copy())

@@ -92,8 +92,8 @@ def confirm_plan(
     sends: bool = False,
     yes: bool,
 ) -> None:
-    """Asks before a plan's handler is loaded, a login is sent to brokers that it alone names, or
-    its state is read at a place that it alone names.
+    """Require confirmation before a plan's handler is loaded, a login is sent to brokers that it
+    alone names, or its state is read at a place that it alone names.
 
     Raises Refused when that is not confirmed.
     """

@@ -62,7 +62,7 @@ def report_dry_run(
 
 
 class Followers:
-    """Whoever follows a drain beside its live view: metrics, pages, and commands for the shell."""
+    """Observers of a drain beside its live view: metrics, pages, and commands for the shell."""
 
     def __init__(
         self,

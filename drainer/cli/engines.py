@@ -86,7 +86,7 @@ class EngineOptions:
         return Extension.SPARK.load().spark_settings(self, plan)
 
     def resolve(self, prepared: Prepared, spark: Any) -> Prepared:
-        """What was prepared, with the engine that it will run on.
+        """Return what was prepared, with the engine that it will run on.
 
         Raises Refused when Spark is requested, and this drain can't run there or there is no Java.
         """

@@ -207,7 +207,9 @@ class Admission:
             self.succeeded(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-        if not self.checks:
-            return self.dispatcher.finish_and_take(sub)
-        self.finish(sub)
-        return self.take()
+        if self.checks or self.dispatcher.barrier_queues:
+            self.finish(sub)
+            return self.take()
+        message = sub.message  # as the dispatcher does, without another call
+        message.ledger.finish(message, sub.index)
+        return self.lanes.finish_and_take(sub)

@@ -23,7 +23,7 @@ Coalesce = Callable[[SubMessage, SubMessage], SubMessage | None]
 
 
 class BatchOf(Enum):
-    """What one call of ``handle_batch`` is given: the heads of many lanes, or a run of one."""
+    """Content of one call of ``handle_batch``: the heads of many lanes, or a run of one."""
 
     LANES = "lanes"
     LANE = "lane"
@@ -31,7 +31,7 @@ class BatchOf(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """How a handler wants its sub-messages together.
+    """Way in which a handler takes sub-messages together.
 
     ``coalesce`` folds neighbours of a lane into one operation. Up to ``most`` operations go into
     one call of ``handle_batch``: those that are ready, for a backlog has more than enough.
@@ -48,7 +48,7 @@ class Batching:
 
     @property
     def lanes(self) -> int:
-        """How many lanes one call may hold."""
+        """Maximum lanes of one call."""
         return self.most if self.of is BatchOf.LANES else 1
 
     def as_json(self) -> dict[str, object]:
@@ -102,7 +102,7 @@ class Batcher:
 
     @property
     def ready(self) -> int:
-        """How many calls could start now."""
+        """Number of calls that could start now."""
         ready = self._inner.ready
         alone = min(ready, self.lanes.urgent_ones)  # perhaps: a barrier, or what has failed
         return alone + -(-(ready - alone) // self._bundling.lanes)
@@ -158,7 +158,7 @@ class Batcher:
         return [lead for lead, _ in bundle.runs]
 
     def _most(self, sub: SubMessage) -> int:
-        """How many members a call with this one may have."""
+        """Maximum members of a call with this one."""
         return getattr(sub, "together", FOLD_MOST * self._bundling.most)
 
     def _next_lane(self, bundle: Batch, most: int) -> SubMessage | None:

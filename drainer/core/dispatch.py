@@ -1,7 +1,7 @@
 """The dispatcher: the ledgers, the lanes and the barrier queues of one drain, behind one face.
 
 Every engine drives this object and nothing else of the core: it delivers messages, takes
-sub-messages, finishes them, and asks what to write down.
+sub-messages, finishes them, and reads what to write down.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Dispatcher:
     """The state of one drain over some partitions of a topic; has one owner and takes no locks.
 
     ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
-    letter, and the partitions that it parked behind a barrier. What ``selects`` says no to stays
+    letter, and the partitions that it parked behind a barrier. What ``selects`` rejects stays
     pending, and holds back nothing. ``named`` is what that run reported of lanes. What a rule of
     ``rule_filter`` takes out never enters a lane.
 
@@ -101,7 +101,7 @@ class Dispatcher:
         self._lane_of = LANE_OF.get(order)
         self._ordered = order is not Order.NONE
         self._payloads = Payloads()
-        self._barrier_queues: dict[int, BarrierQueue] = {}  # by ledger
+        self.barrier_queues: dict[int, BarrierQueue] = {}  # by ledger
         self.rejected: deque[Unsplit] = deque()  # their turn has come; see ``next_rejected``
         self._shut = {  # ledgers
             number
@@ -213,7 +213,7 @@ class Dispatcher:
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
         # ``done`` has the bits of those that need not be handled.
         number = message.origin.stream
-        queue = self._barrier_queues.get(number) if self._barrier_queues else None
+        queue = self.barrier_queues.get(number) if self.barrier_queues else None
         if subs and type(subs[0]) is Unsplit and message.left:
             message.ledger.reject(message)
         if self._selects is not None or self._sift is not None:
@@ -228,7 +228,7 @@ class Dispatcher:
             if done >> sub.index & 1:
                 continue
             if queue is None and isinstance(sub, Barrier):
-                queue = self._barrier_queues[number] = BarrierQueue()
+                queue = self.barrier_queues[number] = BarrierQueue()
             if queue is None:
                 self._push(sub)
             else:
@@ -263,7 +263,7 @@ class Dispatcher:
 
     def _is_plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
         """Whether all that these split into enters lanes by its own keys, and none began before."""
-        if self._barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
+        if self.barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
             return False
         if self._shared_below:
             first = messages[0]
@@ -291,14 +291,14 @@ class Dispatcher:
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
         self.lanes.finish(sub)
-        if self._barrier_queues:
+        if self.barrier_queues:
             self._finished_beside_queue(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         """``finish`` as done, then ``take``, in one call: the hot path of every worker."""
         message = sub.message
         message.ledger.finish(message, sub.index)
-        if self._barrier_queues:
+        if self.barrier_queues:
             self.lanes.finish(sub)
             self._finished_beside_queue(sub)
             return self.lanes.take()
@@ -323,7 +323,7 @@ class Dispatcher:
 
     @property
     def parked_lanes(self) -> ParkedLanes:
-        """What to tell of the lanes that this run leaves parked."""
+        """Facts on the lanes that this run leaves parked."""
         return ParkedLanes(self.lanes.parked, tuple(self._named))
 
     def park(self, sub: SubMessage, error: str = "") -> None:
@@ -337,7 +337,7 @@ class Dispatcher:
 
     def park_behind(self, sub: SubMessage, outcome: Outcome, error: str = "") -> None:
         """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
-        too: the plan and the journal tell which lanes those are."""
+        too: the plan and the journal have these lanes."""
         self.leaves_something = True
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
@@ -352,26 +352,26 @@ class Dispatcher:
                 self._name(text, sub, error)
         else:
             self.lanes.finish(sub)  # nothing is behind it
-        if self._barrier_queues:
+        if self.barrier_queues:
             self._finished_beside_queue(sub)
 
     def left_behind(self) -> set[str]:
         """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
         do: also what waits for a sub-message or a barrier that has no turn."""
-        shut = (all_of(Stream(each).partition) for each in self._shut | self._barrier_queues.keys())
+        shut = (all_of(Stream(each).partition) for each in self._shut | self.barrier_queues.keys())
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
-        """Lanes parked behind a dead letter since it was last asked, for the journal."""
+        """Lanes parked behind a dead letter since the last call, for the journal."""
         found, self._newly_parked = self._newly_parked, []
         return found
 
     def ruled(self) -> RuleAccount:
-        """What the rules did over all runs: what the plan holds."""
+        """Return what the rules did over all runs, for the plan."""
         return self.rule_filter.account({n: ledger.position for n, ledger in self.ledgers.items()})
 
     def newly_ruled(self) -> RuleAccount | None:
-        """What of that the journal holds beside what finished."""
+        """Return what the rules did since the last call, for the journal."""
         if not self.rule_filter.acts:
             return None
         return self.rule_filter.changes({n: ledger.position for n, ledger in self.ledgers.items()})
@@ -385,7 +385,7 @@ class Dispatcher:
         return {number: ledger.watermark for number, ledger in self.ledgers.items()}
 
     def claims(self) -> Claims:
-        """What the plan holds: this progress, and of the other claims those that add to it."""
+        """Claims for the plan: this progress, and of the other claims those that add to it."""
         others: Claims = {}
         if self._others is not None:
             marks = {number: ledger.watermark for number, ledger in self.ledgers.items()}
@@ -393,7 +393,7 @@ class Dispatcher:
         return {ALL: self.progress(), **others}
 
     def changes(self) -> dict[int, Progress]:
-        """What finished since it was last asked, by partition: what the journal holds."""
+        """Progress since the last call, by partition, for the journal."""
         found = {}
         for number, ledger in self._telling.items():
             if (changes := ledger.changes()) is not None:
@@ -412,7 +412,7 @@ class Dispatcher:
         return self.ledgers[number].tally()[1].finished
 
     def remainder(self) -> Remainder:
-        """How far it is, by what was delivered in this run."""
+        """Estimate what is left, by what was delivered in this run."""
         resting, read = self.load.resting_subs, sum(e.subs_read for e in self.ledgers.values())
         subs = self.tally()[1]
         return Remainder.of(
@@ -479,7 +479,7 @@ class Dispatcher:
             error = f"split failed, so its lanes are unknown: {error}"
         self._name(all_of(barrier.message.partition), barrier, error)
         self._shut.add(number)
-        queue = self._barrier_queues.pop(number, None)
+        queue = self.barrier_queues.pop(number, None)
         for sub in () if queue is None else queue.waiting:
             self._rest(sub)
 
@@ -493,7 +493,7 @@ class Dispatcher:
 
     def _finished_beside_queue(self, sub: SubMessage) -> None:
         number = sub.message.origin.stream
-        queue = self._barrier_queues.get(number)
+        queue = self.barrier_queues.get(number)
         if queue is not None:
             if isinstance(sub, Unsplit):
                 queue.undecided -= 1
@@ -526,7 +526,7 @@ class Dispatcher:
             queue.running = True
             self.lanes.push_alone(waiting.popleft())
         if not waiting and not queue.running and not queue.undecided:
-            del self._barrier_queues[number]
+            del self.barrier_queues[number]
 
 
 def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
@@ -549,5 +549,5 @@ def _is_next(sub: SubMessage) -> bool:
 
 
 def all_of(partition: int) -> str:
-    """How a plan names all lanes of a partition; no repr of a key looks like it."""
+    """Name of all lanes of a partition in a plan; no repr of a key looks like it."""
     return f"partition {partition}"

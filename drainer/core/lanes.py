@@ -31,7 +31,7 @@ NOT_READY = -1  # of a lane
 
 
 def look_ahead(concurrency: int) -> int:
-    """How many lanes should be ready before it is not worth reading on."""
+    """Return how many lanes should be ready before it is not worth reading on."""
     return max(LOOK_AHEAD_MIN, LOOK_AHEAD_PER_WORKER * concurrency)
 
 
@@ -51,7 +51,7 @@ class Lane:
 
 
 class Slot:
-    """Where a sub-message with several sub-keys stands in one of its lanes."""
+    """Slot of a sub-message with several sub-keys in one of its lanes."""
 
     __slots__ = ("entry", "next")
 
@@ -74,7 +74,7 @@ class MultiKeyEntry:
 class Lanes:
     """All lanes that have work, and which of them a free worker should take.
 
-    ``left`` is told of each sub-message that a parked lane lets go of; it stays pending. Lanes
+    ``left`` gets each sub-message that a parked lane lets go of; it stays pending. Lanes
     whose key has one of these texts (``repr``) are parked from the start.
     """
 
@@ -250,11 +250,11 @@ class Lanes:
 
     @property
     def urgent_ones(self) -> int:
-        """How many of those that are ready had their entry before."""
+        """Number of ready sub-messages that had their entry before."""
         return len(self._urgent)
 
     def next_in_lane(self, sub: SubMessage) -> SubMessage | None:
-        """What is next in the lane of a started sub-message; None when it may not start yet."""
+        """Return what is next in the lane of a started sub-message; None if it must wait."""
         lane = sub.lane
         head = lane.head if type(lane) is Lane else None
         return None if type(head) is Slot else cast("SubMessage | None", head)

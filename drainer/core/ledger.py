@@ -29,10 +29,10 @@ RESTING_KEY_BYTES = 100
 
 
 class PartialMessage:
-    """Which sub-messages of a message are finished, while some are and some are not.
+    """Finished sub-messages of a message that is finished in part.
 
     It has the face of a ``Partial`` and changes under whoever holds it: making an immutable one of
-    each, every time that the journal asks, would cost a tenth of the drain's speed.
+    each, for each record of the journal, would cost a tenth of the drain's speed.
     """
 
     __slots__ = (
@@ -53,11 +53,11 @@ class PartialMessage:
         self.keys = keys
         self.bits = 0
         self.elsewhere = 0  # not to be finished here, and in none of the records
-        self.changed = False  # since the journal last asked
+        self.changed = False  # since the journal's last record
         self.fate = DONE  # the worst of those that are finished
         self.resting = 0  # pending, and not to be handled in this run
         self.unsplit = False  # what is left stands for the whole message
-        self._checksum: int | None = None  # of most messages nobody asks for it
+        self._checksum: int | None = None  # of most messages it is not needed
         self._head: str | None = None
 
     def record(self) -> Partial:
@@ -73,7 +73,7 @@ class PartialMessage:
 
 
 class Load:
-    """What the ledgers of one drain hold, kept as it changes: a task on Spark has thousands."""
+    """Load of all ledgers of one drain, kept as it changes: a task on Spark has thousands."""
 
     __slots__ = ("pending_bytes", "purge_bytes", "resting", "resting_subs")
 
@@ -87,12 +87,12 @@ class Load:
 
 
 class Ledger:
-    """What was delivered, what is finished and what is pending in one partition's backlog.
+    """Account of one partition's backlog: what was delivered, is finished and is pending.
 
     ``watermark`` is the offset that is safe to commit. Memory is bounded by what is pending: of
     finished messages above the watermark nothing is kept but the gaps between pending ones.
 
-    Give ``progress`` to go on from an earlier drain: messages that it says are finished are not
+    Give ``progress`` to go on from an earlier drain: messages that are finished by it are not
     delivered again, and messages finished in part go on with the rest.
     """
 
@@ -138,7 +138,7 @@ class Ledger:
 
     @property
     def moving_bytes(self) -> int:
-        """What goes as the run goes on: a partition that holds much of it can wait for that."""
+        """Bytes that go as the run goes on: a partition that holds much of it can wait for that."""
         return self.pending_bytes - self.resting_bytes
 
     @property
@@ -185,7 +185,7 @@ class Ledger:
             left -= elsewhere.bit_count()
             self._subs_elsewhere += elsewhere.bit_count()
             done |= elsewhere
-            if left:  # or nobody asks any more
+            if left:  # or it is not needed any more
                 part = message.part or self._begin_part(message)
                 part.elsewhere, part.fate = elsewhere, fate
         message.ledger = self
@@ -305,7 +305,7 @@ class Ledger:
         )
 
     def sample(self, shared_below: int | None = None) -> Sample:
-        """What this run has read, for an estimate of the rest.
+        """Sample of what this run has read, for an estimate of the rest.
 
         Below ``shared_below`` other claims have finished sub-messages; None when the estimate is
         not to count those at all.

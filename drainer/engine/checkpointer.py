@@ -40,7 +40,7 @@ SLOW_WRITES = 3  # one after the other; a single one may be slow for other reaso
 
 
 class LiveAccount(Protocol):
-    """What a drain has finished: a ``Dispatcher``, or what adds up those of many tasks."""
+    """Account of what a drain has finished: a ``Dispatcher``, or a sum over many tasks."""
 
     @property
     def parked(self) -> Set[str]: ...
@@ -50,11 +50,11 @@ class LiveAccount(Protocol):
 
     @property
     def state(self) -> StateReference | None:
-        """Where tasks write what the plan doesn't hold yet."""
+        """Place where tasks write what the plan doesn't hold yet."""
 
     @property
     def claim(self) -> str:
-        """Whose ``changes`` are."""
+        """Claim that ``changes`` belong to."""
 
     @property
     def watermarks(self) -> Mapping[int, int]: ...
@@ -228,7 +228,7 @@ class Checkpointer:
             )
 
     def _refused(self) -> BaseException | None:
-        """Why a commit failed for good, if one did."""
+        """Reason why a commit failed for good, if one did."""
         done = self._committing is not None and self._committing.done()
         return self._committing.exception() if self._committing and done else None
 

@@ -61,12 +61,12 @@ class AsyncWorkers(Workers):
         self._timeout_s = timeout_s
 
     def pause(self, paused: bool) -> None:
-        """Each worker asks the starter for the next one: none is handed out ahead."""
+        """Each worker takes the next one itself: none is handed out ahead."""
 
     kept_back = 0
 
     def calls(self) -> int:
-        """How many are in the handler, also those that nothing waits for any longer."""
+        """Return how many are in the handler, also those that nothing waits for any longer."""
         if self._over:  # some swallow a cancellation, and go on when the loop does
             return sum(not task.done() for task in self._tasks)
         at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
@@ -74,11 +74,11 @@ class AsyncWorkers(Workers):
 
     @property
     def idle(self) -> int:
-        """How many find nothing to do. One that waits for the event loop is at work."""
+        """Number of workers without work. One that waits for the event loop is at work."""
         return len(self._sleepers)
 
     def limit(self, most: int) -> None:
-        """How many may be at work from now on. Those above it end what they are at."""
+        """Let so many work from now on. Workers above that end what they are at."""
         if self._stopping:
             return
         self._concurrency = most
@@ -152,8 +152,8 @@ class AsyncWorkers(Workers):
         self._slice_end = self._clock() + SLICE_S
 
     def _measured(self, number: int, handled: int, begun_s: float, spent_s: float) -> int:
-        """Hears when a worker began what has returned, and what it spent; gives the count at which
-        it measures again.
+        """Record when a worker began what has returned, and what it spent; return the count at
+        which it measures again.
 
         It has looked at the clock: whether the slice is over is seen by the way.
         """

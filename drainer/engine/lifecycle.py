@@ -43,7 +43,7 @@ NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may b
 
 
 class Ending:
-    """Why a drain ends: by the first cause that is reported, on its event loop.
+    """End of a drain: by the first cause that is reported, on its event loop.
 
     Attributes:
         has_come: whether it is ending.
@@ -98,11 +98,11 @@ class Ending:
 
 
 class Work(Protocol):
-    """What an engine brings: where its sub-messages come from, and where they are handled."""
+    """Part that an engine brings: where sub-messages come from, and where they are handled."""
 
     @property
     def look_s(self) -> float:
-        """How often it is to be checked, and requests to be taken."""
+        """Seconds between two checks, and between two looks at requests."""
 
     async def begin(self) -> None:
         """Start all that works, the checkpointer before anything is handled.
@@ -194,13 +194,13 @@ class Lifecycle:
             await asyncio.sleep(self._work.look_s)
 
     def hold_back(self) -> None:
-        """Begins nothing, or goes on, as ``Control.paused`` says by now."""
+        """Begins nothing, or goes on, as ``Control.paused`` demands by now."""
         # Another drain may hold the lock by now: it should find no one at work.
         self._work.pause(self._unsure is not None or self._control.paused is not None)
 
     @property
     def _unsure(self) -> str | None:
-        """Why nothing may begin, until the lock is confirmed."""
+        """Reason why nothing may begin, until the lock is confirmed."""
         if self._runtime.uptime() < self._lock.sure_until_s:
             return None
         return "the lock on the group is not confirmed, so drainer begins nothing new"
@@ -303,7 +303,7 @@ class Lifecycle:
         watermarks = account.watermarks
         messages, subs = account.counts()  # one by one, so that the law can fail
         progress = replace(status.progress, messages=messages, sub_messages=subs)
-        ended, code, told = final_outcome(
+        ended, code, reported = final_outcome(
             cause,
             messages,
             subs,
@@ -327,7 +327,7 @@ class Lifecycle:
                     )
                     for n, part in partitions.items()
                 },
-                cause=told,
+                cause=reported,
                 parked=account.parked_lanes,
                 history=plan.account.history,
                 handler=plan.terms.handler,
@@ -336,7 +336,7 @@ class Lifecycle:
 
     def _signalled(self, name: str) -> None:
         cause = self._ending.cause
-        # Supervisors send SIGHUP beside another signal, in any order: that is not asking twice.
+        # Supervisors send SIGHUP beside another signal, in any order: that is not a second request.
         if name != "SIGHUP":
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self._ending.forced.set()

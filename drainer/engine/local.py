@@ -85,7 +85,7 @@ class LocalDrain:
             return await life.run()
 
     def calls(self) -> int:
-        """Return how many calls are in the handler; any thread may ask."""
+        """Return how many calls are in the handler; from any thread."""
         return 0 if self.pipeline is None else self.pipeline.calls()
 
     def begin_no_more(self) -> None:

@@ -38,7 +38,7 @@ HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate
 LOAD_LOOKS, LOAD_S = 11, 0.25  # for the load of a processor: half a second apart; at least so long
 ETA_WINDOW_S = 15.0  # calmer: an estimate that jumps is no help
-ETA_FROM_S = 2.0  # of work: the first calls to end say little of the pace
+ETA_FROM_S = 2.0  # of work: the first calls to end show little of the pace
 ETA_CALLS = 4  # that one worker makes in that time, at least
 MEAN_S = 0.5  # what calls in flight are averaged over: the time between two statuses
 
@@ -51,7 +51,7 @@ class _Moment(NamedTuple):
 
 
 class MetricsSampler(ABC):
-    """What an engine measures of one run; it is asked about twice a second."""
+    """Measurement of one run, read about twice a second."""
 
     def __init__(
         self,
@@ -142,7 +142,7 @@ class MetricsSampler(ABC):
 
 
 class LocalSampler(MetricsSampler):
-    """MetricsSampler a run in this process."""
+    """Measurement of a run in this process."""
 
     def __init__(
         self,
@@ -171,7 +171,7 @@ class LocalSampler(MetricsSampler):
 
     @property
     def in_flight(self) -> int:
-        """How many sub-messages are in the handler, on average since about the last status.
+        """Number of sub-messages in the handler, on average since about the last status.
 
         At a single moment there may be few, though there are many most of the time: once workers
         have kept the event loop too long, they end what they are at before any takes another.
@@ -180,7 +180,7 @@ class LocalSampler(MetricsSampler):
 
     @property
     def busy(self) -> int:
-        """How many workers are busy, on average like that."""
+        """Number of busy workers, on average like that."""
         return self._mean(2)
 
     def _mean(self, column: int) -> int:
@@ -188,7 +188,7 @@ class LocalSampler(MetricsSampler):
         return round(sum(look[column] for look in looks) / max(1, len(looks)))
 
     def load(self) -> Load:
-        """That of the last few seconds; asked for with each status."""
+        """Load of the last few seconds; call it with each status."""
         self._spent.append((self._clock(), *self._processor()))
         seconds, used_s, waited_s = (
             now - before for before, now in zip(self._spent[0], self._spent[-1], strict=True)
@@ -344,7 +344,7 @@ def with_class(
 def _rest_s(
     status: Status, dispatcher: PriorityDispatcher, subs: float, rate: float | None
 ) -> float | None:
-    """What so many of the rest take with all workers busy, as long as those of the class did.
+    """Estimate the time of so many of the rest, with all workers busy and the class's latency.
 
     It may be less: a pass does little but read, which makes calls late, and the rest will not.
     """

@@ -35,7 +35,7 @@ from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 
 class Pipeline:
-    """What moves the sub-messages of one drain in this process: parts that report ``Events``."""
+    """Parts that move the sub-messages of one drain in this process, and report ``Events``."""
 
     look_s = 0.05  # how soon trouble in the fetch thread or the lock is seen
 
@@ -221,7 +221,7 @@ class Pipeline:
 
     def on_idle(self) -> None:
         self._end_if_over()
-        if self._failures.holding_back:  # asked of each worker
+        if self._failures.holding_back:  # of each worker
             self._failures.schedule()
         self._decide_rejected()
         self._pump.poke()
@@ -259,7 +259,7 @@ class Pipeline:
     # --- how many calls at once ---
 
     def calls(self) -> int:
-        """Return how many calls are in the handler; any thread may ask."""
+        """Return how many calls are in the handler; from any thread."""
         return self._workers.calls()
 
     @property

@@ -1,4 +1,4 @@
-"""What an engine needs: a drain that is held, messages, dead letters."""
+"""Ports of an engine: a drain that is locked, messages, dead letters."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ Acknowledge = Callable[[DrainerError | None], None]
 
 
 class DeadLetters(Protocol):
-    """Where dead letters go (operations/policy.py)."""
+    """Writer of dead letters (operations/policy.py)."""
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is acknowledged; None while it is."""
+        """Reason why nothing is acknowledged; None while it is."""
 
     def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
         """Writes one; calls ``acknowledge``, from any thread, once it is safe or can't be."""
@@ -43,7 +43,7 @@ class DeadLetters(Protocol):
 
 
 class Events(Protocol):
-    """What the parts of a pipeline report, on its event loop, as it happens."""
+    """Reports of the parts of a pipeline, on its event loop, as it happens."""
 
     def halt(self, cause: BaseException) -> None:
         """The drain can't go on."""
@@ -63,11 +63,11 @@ class Events(Protocol):
 
 
 class Quota(Protocol):
-    """How many calls a drain may make at once, when others decide that (spark/borrower.py)."""
+    """Share of calls that a drain may make at once, when others decide that (spark/borrower.py)."""
 
     @property
     def calls(self) -> int:
-        """How many now; while there are none, nothing begins."""
+        """Number of calls now; while there are none, nothing begins."""
 
     async def obey(self, pipeline: Pipeline) -> None:
         """Have the pipeline work by what was decided last; called with each check."""
@@ -84,15 +84,15 @@ class Fetched(Protocol):
 
 
 class Source(Protocol):
-    """Where messages come from (kafka/fetch.py)."""
+    """Origin of messages (kafka/fetch.py)."""
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing arrives; None while messages flow."""
+        """Reason why nothing arrives; None while messages flow."""
 
     @property
     def failure(self) -> DrainerError | None:
-        """What ended it before the end of the backlog. RecordsDeleted comes once all that was
+        """Error that ended it before the end of the backlog. RecordsDeleted comes once all that was
         read has been taken."""
 
     def start(self) -> None: ...
@@ -125,7 +125,7 @@ class NoCommitter:
 
 
 class Lock(Protocol):
-    """What keeps other drains off the group (kafka/lock.py)."""
+    """Lock that keeps other drains off the group (kafka/lock.py)."""
 
     @property
     def sure_until_s(self) -> float:
@@ -133,18 +133,18 @@ class Lock(Protocol):
 
     @property
     def lost(self) -> DrainerError | None:
-        """Why it is not held any more."""
+        """Error by which it was lost."""
 
 
 class PlanStore(Protocol):
-    """Where a plan is kept: its file (store/plan_file.py), or a task's records (spark/records.py).
+    """Store of a plan: its file (store/plan_file.py), or a task's records (spark/records.py).
 
     What can't be written raises PlanNotWritten, or StateLost where it can't be reached.
     """
 
     @property
     def path(self) -> object:
-        """Where that is, for people."""
+        """Place of the plan, for people."""
 
     def start_journal(self, drain_id: str, generation: int) -> None: ...
 
@@ -192,9 +192,9 @@ class DrainContext:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a drain in this process needs beside; ``open_source(dispatcher, notify)`` makes the
-    source, whose thread calls ``notify`` when a batch waits. ``is_split`` says that its messages
-    were split where they were read: they are ``ShippedMessage``s."""
+    """Ports of a drain in this process beside its context; ``open_source(dispatcher, notify)``
+    makes the source, whose thread calls ``notify`` when a batch waits. With ``is_split`` its
+    messages were split where they were read: they are ``ShippedMessage``s."""
 
     open_source: Callable[[Dispatcher, Callable[[], None]], Source]
     open_letters: Callable[[str], DeadLetters] | None = None  # of a topic

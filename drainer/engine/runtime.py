@@ -1,4 +1,4 @@
-"""What a drain runs by: clocks, an event loop, threads, chance. A simulation has its own."""
+"""Runtime of a drain: clocks, an event loop, threads, chance. A simulation has its own."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def processor_s(threads: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """All that a drain asks of its process and its machine, but for the disk."""
+    """All that a drain needs of its process and its machine, but for the disk."""
 
     monotonic: Callable[[], float] = time.monotonic  # seconds since whenever, for intervals
     # The same, and it goes on while the machine is suspended: for leases.

@@ -46,7 +46,7 @@ class ThreadWorkers(Workers):
         self._drained = asyncio.Event()
 
     def calls(self) -> int:
-        """How many are in the handler, also those that nothing waits for any longer."""
+        """Return how many are in the handler, also those that nothing waits for any longer."""
         return len(self._begun)
 
     @property
@@ -55,7 +55,7 @@ class ThreadWorkers(Workers):
 
     @property
     def surplus(self) -> int:
-        """How many threads are yet to leave; they may take what is handed out before that."""
+        """Number of threads that are yet to leave; they may take what is handed out before that."""
         return sum(map(len, self._leaves))
 
     def limit(self, most: int) -> None:
@@ -90,7 +90,7 @@ class ThreadWorkers(Workers):
         self._kept += self._recalled()
 
     def _recalled(self) -> list[SubMessage]:
-        """What is handed out and no thread has begun, in order."""
+        """Take back what is handed out and no thread has begun, in order."""
         leaves: list[list[bool]] = []
         ahead: list[SubMessage] = []
         with suppress(Empty):
@@ -103,7 +103,7 @@ class ThreadWorkers(Workers):
 
     @property
     def kept_back(self) -> int:
-        """How many are handed out, and in no thread's hands."""
+        """Number that is handed out, and in no thread's hands."""
         return max(0, self._out - len(self._begun))
 
     def wake(self) -> None:

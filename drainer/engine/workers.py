@@ -1,4 +1,4 @@
-"""What workers are: they take sub-messages from the dispatcher and give them to the handler.
+"""Workers: they take sub-messages from the dispatcher and give them to the handler.
 
 Long-lived, and no task or future per sub-message: coroutines on the event loop for an async
 handler (``coroutines.py``), threads for a plain one (``threads.py``), with the same methods. The
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from drainer.engine.failures import Failures
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
-ASK_AGAIN_S = 0.1  # after the lease was over
+RETRY_S = 0.1  # after the lease was over
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
 # What goes to the handler in one call: a SubMessage, or a Batch where it wants several at once.
@@ -37,7 +37,7 @@ class LeaseOver(Retry):
     """Raised in place of a call that may not begin now; it is no attempt."""
 
     def __init__(self) -> None:
-        super().__init__("another drain may be running", after=ASK_AGAIN_S)
+        super().__init__("another drain may be running", after=RETRY_S)
 
 
 class TimedOut(TimeoutError):
@@ -48,14 +48,14 @@ class TimedOut(TimeoutError):
 
 
 class WorkSource(Protocol):
-    """Where workers get their work: admission, or what makes batches of what it lets start."""
+    """Source of workers' work: admission, or what makes batches of what it lets start."""
 
     @property
     def lanes(self) -> Lanes: ...
 
     @property
     def ready(self) -> int:
-        """How many could start now; no more than lanes are."""
+        """Number that could start now; no more than lanes are."""
 
     def take(self) -> Work | None: ...
 
@@ -66,7 +66,7 @@ class WorkSource(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """How workers call a handler.
+    """Settings of the calls of a handler.
 
     Attributes:
         timeout_s: how long a call may take; 0 for no limit.
@@ -83,7 +83,7 @@ class Calls:
 
 
 class Workers(ABC):
-    """What coroutines and threads have in common; ``limit`` says how many there are to be."""
+    """Base of coroutines and threads; ``limit`` sets how many there are to be."""
 
     def __init__(
         self, source: WorkSource, calls: Calls, failures: Failures, events: Events

@@ -22,7 +22,7 @@ from drainer.store.plan_file import SavedPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalContext(DrainContext):
-    """What engines need of a drain that reads a cluster."""
+    """Context of a drain that reads a cluster."""
 
     file: SavedPlan
     lock: GroupLock

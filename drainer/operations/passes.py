@@ -103,7 +103,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
 
 
 def _next_pass(held: LocalContext, where: str, summary: Summary) -> LocalContext:
-    """What comes after the pass of this class."""
+    """Return the context of the pass after this class."""
     loaded, now = held.file.load(), held.runtime.now()
     (found,) = (each for each in summary.last.progress.classes if each.where == where)
     account = loaded.plan.account
