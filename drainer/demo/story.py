@@ -13,7 +13,7 @@ from drainer.demo.emergency import CUSTOMER, UPDATES_PER_MESSAGE, Index, Reindex
 from drainer.demo.fill import create_topic, fill
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
-from drainer.insight.forecast.simulate import simulate
+from drainer.insight.forecast.simulate import Simulation
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
@@ -81,12 +81,13 @@ class Demo:
     def estimate(self, order: Order, concurrency: int) -> float:
         """Seconds that the backlog takes, from the real lanes on a virtual clock."""
         with hurried_interpreter():
-            return simulate(
+            simulation = Simulation(
                 self._split(),
                 order=order,
                 concurrency=concurrency,
                 latency_s=lambda _: self.size.update_s,
-            ).seconds
+            )
+            return simulation.run().seconds
 
     def prepare(self, cluster: Cluster) -> Prepared:
         request = Request(

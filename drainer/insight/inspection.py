@@ -38,7 +38,6 @@ HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its l
 HOT_MESSAGES = 20  # read of it, or it may be chance
 
 OnProgress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
-SurveyAll = Callable[[Backlog], Survey]
 
 # Properties that -o json has beside the fields.
 _FIGURES = (
@@ -214,6 +213,9 @@ class InspectRequest:
     rules: RuleSettings = NO_RULES
 
 
+SurveyAll = Callable[[Backlog, InspectRequest], Survey]
+
+
 def inspect_backlog(
     cluster: Cluster,
     request: InspectRequest,
@@ -222,7 +224,7 @@ def inspect_backlog(
 ) -> Inspection:
     """Inspects a backlog; the group may be active meanwhile.
 
-    ``survey_all`` reads all of it elsewhere, and knows the handler and rules of the request.
+    ``survey_all`` reads all of it elsewhere.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
@@ -284,7 +286,7 @@ def _read(
     full, begun_s = request.messages is None, time.monotonic()
     survey = Survey(request.handler, request.rules)
     if survey_all is not None:
-        survey = survey_all(backlog)
+        survey = survey_all(backlog, request)
     elif request.messages is None:
         _read_all(cluster, backlog, survey, progress)
     else:

@@ -8,21 +8,18 @@ from functools import partial
 
 from pyspark.sql import DataFrame, SparkSession
 
-from drainer.api import AnyHandler, Client, client_settings, handler_of
+from drainer.api import AnyHandler, Client, client_settings
 from drainer.engine.preview import EngineName
 from drainer.insight import api
 from drainer.insight.estimate import Estimate, Question
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.on_spark import Cores
-from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection, InspectRequest
+from drainer.insight.inspection import SAMPLE_MESSAGES, Inspection
 from drainer.insight.on_spark import survey_on_spark
-from drainer.insight.survey import Survey
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
-from drainer.kafka.backlog import Backlog
 from drainer.model.settings import LocalSettings
 from drainer.spark.api import context_of
-from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES
 from drainer.view.terminal import Terminal
 
@@ -78,12 +75,7 @@ def inspect(
 ) -> Inspected:
     """Inspect a backlog as ``drainer.inspect`` does, and show the page; ``full`` reads all of it,
     in tasks."""
-    request = InspectRequest(topic, group, None if handler is None else handler_of(handler))
-    settings, context = client_settings(client), context_of(spark)
-
-    def survey_all(backlog: Backlog) -> Survey:
-        return interruptible(partial(survey_on_spark, context, backlog, settings, request, tasks))
-
+    survey_all = partial(survey_on_spark, context_of(spark), client_settings(client), tasks)
     found = api.inspect(
         topic=topic,
         group=group,

@@ -28,13 +28,12 @@ TASKS_PER_CORE = 16  # at most
 
 
 def survey_in_session(
-    spark_look: SparkLook,
+    place: SparkLook,
     settings: ClientSettings,
-    request: InspectRequest,
     print_line: Callable[[str], None],
+    verbose: bool,
     backlog: Backlog,
-    *,
-    verbose: bool = False,
+    request: InspectRequest,
 ) -> Survey:
     """Surveys a whole backlog in a context that lasts as long as that does.
 
@@ -42,21 +41,21 @@ def survey_in_session(
     print errors in its own words, too. Raises what a task raised, and DrainerError for what else
     goes wrong on Spark.
     """
-    print_line(f"starting Spark on {spark_look.master}")
+    print_line(f"starting Spark on {place.master}")
     # What fails is printed by drainer, and would be a second time with Java's stack.
     log = "error" if verbose else "off"
-    name, tasks = f"drainer inspect {backlog.topic}", spark_look.tasks
-    with context_on(spark_look, name, print_line=print_line, log=log) as context:
+    name = f"drainer inspect {backlog.topic}"
+    with context_on(place, name, print_line=print_line, log=log) as context:
         print_line(f"reading {backlog.offsets:,} offsets on Spark")
-        return interruptible(partial(survey_on_spark, context, backlog, settings, request, tasks))
+        return survey_on_spark(context, settings, place.tasks, backlog, request)
 
 
 def survey_on_spark(
     context: SparkContext,
-    backlog: Backlog,
     settings: ClientSettings,
+    tasks: int | None,
+    backlog: Backlog,
     request: InspectRequest,
-    tasks: int | None = None,
 ) -> Survey:
     """Reads and splits a whole backlog in tasks, by default as many as pay.
 
@@ -71,7 +70,8 @@ def survey_on_spark(
             shipped = None if request.handler is None else ship(context, request.handler)
             survey = partial(_survey_range, settings, shipped, request.rules)
             context.setJobDescription(f"drainer inspect {backlog.topic}")
-            whole.merge(context.parallelize(ranges, len(ranges)).map(survey).treeReduce(_merged))
+            parts = context.parallelize(ranges, len(ranges)).map(survey)
+            whole.merge(interruptible(partial(parts.treeReduce, _merged)))
     whole.tasks, whole.read_s = len(ranges), time.monotonic() - begun_s
     return whole
 

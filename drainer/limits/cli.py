@@ -72,8 +72,8 @@ def parse_count(word: str) -> int:
     return int(word) if word.strip().isdecimal() else -1
 
 
-def parse_share(text: str) -> float:
-    """``5%`` or ``0.05`` as a share of one, above 0 and at most 1. Raises UsageError."""
+def parse_share(text: str, least: float = 0.0, most: float = 1.0) -> float:
+    """``5%`` or ``0.05`` as a share of one, above 0 and within bounds. Raises UsageError."""
     word = text.strip()
     try:
         found = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
@@ -81,14 +81,10 @@ def parse_share(text: str) -> float:
         found = 0.0
     if not 0 < found <= 1:
         raise UsageError(f"{text!r} is not a share", hint="Give a share, such as 5% or 0.05.")
-    return found
-
-
-def parse_precision(text: str) -> float:
-    """A share that can be reached. Raises UsageError."""
-    found = parse_share(text)
-    if not 0.01 <= found <= 0.5:
-        raise UsageError(f"{text} is not between 1% and 50%", hint="Give a share, such as 5%.")
+    if not least <= found <= most:
+        raise UsageError(
+            f"{text} is not between {least:.0%} and {most:.0%}", hint="Give a share, such as 5%."
+        )
     return found
 
 
@@ -126,7 +122,8 @@ def _counts(fit: range, what: str) -> ValueType:
     return ValueType("N,...", parse, lambda values: ",".join(map(str, values)))
 
 
-def _share(parse: Callable[[str], float]) -> ValueType:
+def _share(least: float = 0.0, most: float = 1.0) -> ValueType:
+    parse = partial(parse_share, least=least, most=most)
     return ValueType("SHARE", parse, lambda share: f"{share * 100:g}%")
 
 
@@ -184,7 +181,9 @@ class SearchOptions:
     """Options of the search for the boundary; each a field of ``LimitSettings``."""
 
     precision: float = _search(
-        "Maximum distance of the boundary from the reported one.", 0.05, _share(parse_precision)
+        "Maximum distance of the boundary from the reported one.",
+        0.05,
+        _share(0.01, 0.5),
     )
     trials: int = _search("Maximum trials per boundary.", TRIALS_MOST, number(2))
     warm_up_s: float = _search("Time per trial before the measurement starts.", 10.0, DURATION)
@@ -193,9 +192,7 @@ class SearchOptions:
         30.0,
         ValueType("DURATION", parse_window, DURATION.show),
     )
-    safe_share: float = _search(
-        "Share of the boundary that a drain may use.", 0.8, _share(parse_share)
-    )
+    safe_share: float = _search("Share of the boundary that a drain may use.", 0.8, _share())
 
 
 @dataclass(frozen=True, kw_only=True)

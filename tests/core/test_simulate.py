@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.core.batches import Batching
-from drainer.insight.forecast.simulate import Costs, Simulated, simulate
+from drainer.insight.forecast.simulate import Costs, Simulated, Simulation
 from drainer.message import Message, SubMessage
 from drainer.model.order import Order
 
@@ -37,9 +37,9 @@ def drained(
     latency_s: Callable[[SubMessage], float] = lambda _: 1.0,
     **more: Any,
 ) -> Simulated:
-    return simulate(
+    return Simulation(
         backlog(specs), order=order, concurrency=concurrency, latency_s=latency_s, **more
-    )
+    ).run()
 
 
 @settings(deadline=None)

@@ -28,7 +28,7 @@ from drainer.insight.forecast.on_spark import (
     Cores,
     forecast_on_spark,
 )
-from drainer.insight.forecast.simulate import Costs, simulate
+from drainer.insight.forecast.simulate import Costs, Simulation
 from drainer.insight.forecast.workload import Keys, Neighbours, Workload
 from drainer.message import Message, SubMessage
 from drainer.model.order import Order
@@ -63,9 +63,9 @@ def with_a_hot_key(
 def test_the_forecast_of_a_whole_backlog_is_its_exact_drain() -> None:
     original = with_a_hot_key(3_000, 0.05)
     for order in (Order.SUB_KEY, Order.KEY, Order.PARTITION):
-        exact = simulate(
+        exact = Simulation(
             with_a_hot_key(3_000, 0.05), order=order, concurrency=50, latency_s=lambda _: 0.01
-        )
+        ).run()
         found = forecast(made_of(original), TEN_MS, order, 50)
         assert found.seconds == pytest.approx(exact.seconds, rel=1e-9)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,7 @@ from drainer.errors import Refused
 from drainer.insight import notebook
 from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
 from drainer.insight.on_spark import survey_on_spark
-from drainer.insight.survey import NO_RULES, Survey
-from drainer.kafka.backlog import Backlog
+from drainer.insight.survey import NO_RULES
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
@@ -86,12 +86,9 @@ class Looks:
         tasks: int | None = None,
         rules: RuleSettings = NO_RULES,
     ) -> Inspection:
-        look, settings = self._request(reference, rules), self._cluster.settings
-
-        def survey(backlog: Backlog) -> Survey:
-            return survey_on_spark(self._spark.sparkContext, backlog, settings, look, tasks)
-
-        return inspect_backlog(self._cluster, look, survey_all=survey)
+        settings = self._cluster.settings
+        survey = partial(survey_on_spark, self._spark.sparkContext, settings, tasks)
+        return inspect_backlog(self._cluster, self._request(reference, rules), survey_all=survey)
 
     def in_process(self, reference: str | None, rules: RuleSettings = NO_RULES) -> Inspection:
         return inspect_backlog(self._cluster, self._request(reference, rules))
@@ -194,10 +191,7 @@ def test_what_a_task_raises_comes_out_as_it_is(
     file.write_text("raise OSError('not on this machine')\n")
 
     looked = InspectRequest(topic_name, "no-one", handler, from_="earliest", messages=None)
-
-    def survey(backlog: Backlog) -> Survey:
-        return survey_on_spark(spark.sparkContext, backlog, cluster.settings, looked)
-
+    survey = partial(survey_on_spark, spark.sparkContext, cluster.settings, None)
     with pytest.raises(Refused, match=r"can't import the handler .*: OSError: not on this machine"):
         inspect_backlog(cluster, looked, survey_all=survey)
 

@@ -142,7 +142,7 @@ def inspect(
         from drainer.insight.on_spark import survey_in_session  # noqa: PLC0415
 
         survey_all = partial(
-            survey_in_session, spark, settings, request, terminal.print_line, verbose=terminal.debug
+            survey_in_session, spark, settings, terminal.print_line, terminal.debug
         )
     with connect(settings) as cluster, RunningLine(terminal, READING_S) as line:
 

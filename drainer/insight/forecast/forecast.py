@@ -9,7 +9,7 @@ from random import Random
 
 from drainer.core.batches import Batching
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.simulate import BUFFER_BYTES, Costs, Simulated, simulate
+from drainer.insight.forecast.simulate import BUFFER_BYTES, Costs, Simulated, Simulation
 from drainer.insight.forecast.workload import Hottest, Workload, as_sampled
 from drainer.model.order import Order
 
@@ -124,7 +124,7 @@ def _simulated(
     bundling = setting.bundling
     if bundling is not None and bundling.coalesce is not None:
         bundling = replace(bundling, coalesce=as_sampled)
-    return simulate(
+    return Simulation(
         workload.draw(messages),
         order=order,
         concurrency=concurrency,
@@ -132,7 +132,7 @@ def _simulated(
         costs=setting.costs,
         buffer_bytes=setting.buffer_bytes,
         bundling=bundling,
-    )
+    ).run()
 
 
 def _bounds(

@@ -68,40 +68,25 @@ class Simulated:
     folded: int
 
 
-def simulate(
-    messages: Iterable[SplitMessage],
-    *,
-    order: Order,
-    concurrency: int,
-    latency_s: Callable[[Any], float],
-    costs: Costs = Costs(),
-    buffer_bytes: int = BUFFER_BYTES,
-    bundling: Batching | None = None,
-) -> Simulated:
-    """Drains split messages on a virtual clock, reading on as far as the engine would.
+class Simulation:
+    """A drain of split messages on a virtual clock, reading on as far as the engine would.
 
     ``latency_s`` is called once per call: with a sub-message, or with ``bundling`` with a bundle.
     """
-    play = _Play(messages, order, concurrency, latency_s, costs, buffer_bytes, bundling)
-    play.run()
-    return Simulated(play.now, play.delivered, play.started, play.calls, play.folded)
-
-
-class _Play:
-    """One drain on a virtual clock; ``now`` is when the event loop is free again."""
 
     def __init__(
         self,
         messages: Iterable[SplitMessage],
+        *,
         order: Order,
         concurrency: int,
         latency_s: Callable[[Any], float],
-        costs: Costs,
-        buffer_bytes: int,
-        bundling: Batching | None,
+        costs: Costs = Costs(),
+        buffer_bytes: int = BUFFER_BYTES,
+        bundling: Batching | None = None,
     ) -> None:
-        self.now = 0.0
-        self.delivered = self.started = self.calls = self.folded = 0
+        self._now = 0.0  # when the event loop is free again
+        self._delivered = self._started = self._calls = self._folded = 0
         self._dispatcher = Dispatcher({}, order)
         self._lanes = self._dispatcher.lanes
         self._unread: Iterator[SplitMessage] = iter(messages)
@@ -119,22 +104,24 @@ class _Play:
         self._take, self._finish_and_take = starter.take, starter.finish_and_take
         self._ready_most = look_ahead(concurrency * (bundling.lanes if bundling else 1))
 
-    def run(self) -> None:
+    def run(self) -> Simulated:
         next_s: float | None = 0.0
         while next_s is not None:
-            self.now = max(self.now, next_s)
-            slice_end_s = self.now + SLICE_S
-            while self.now <= slice_end_s and self._deliver_some():
+            self._now = max(self._now, next_s)
+            slice_end_s = self._now + SLICE_S
+            while self._now <= slice_end_s and self._deliver_some():
                 pass
             self._wake()
             self._finish_what_is_due()
             next_s = self._next_s()
+        started = self._started
+        return Simulated(self._now, self._delivered, started, self._calls, self._folded)
 
     def _next_s(self) -> float | None:
         times = [self._running[0][0]] if self._running else []
         if self._has_room():
             few = 1 if self._arrived() else SLICE_CHECK
-            times.append(self._costs.begin_s + (self.delivered + few) * self._costs.fetch_s)
+            times.append(self._costs.begin_s + (self._delivered + few) * self._costs.fetch_s)
         return min(times, default=None)
 
     def _has_room(self) -> bool:
@@ -146,13 +133,13 @@ class _Play:
 
     def _arrived(self) -> int:
         """Number of messages that could be delivered now, up to a check of the clock."""
-        since_s = self.now - self._costs.begin_s
+        since_s = self._now - self._costs.begin_s
         if since_s < 0:
             return 0
         if not self._costs.fetch_s:
             return SLICE_CHECK
         # Half a message more: what was waited for is not missed by a rounding.
-        return min(SLICE_CHECK, int(since_s / self._costs.fetch_s + 0.5) - self.delivered)
+        return min(SLICE_CHECK, int(since_s / self._costs.fetch_s + 0.5) - self._delivered)
 
     def _deliver_some(self) -> bool:
         """Whether there was anything to deliver, and room for it."""
@@ -165,8 +152,8 @@ class _Play:
                 self._dispatcher.open(message.partition, Ledger(message.offset, sys.maxsize))
             self._dispatcher.deliver(message, subs)
             came += 1
-        self.now += came * self._costs.message_s
-        self.delivered += came
+        self._now += came * self._costs.message_s
+        self._delivered += came
         self._all_read = came < most
         return True
 
@@ -176,20 +163,20 @@ class _Play:
             self._start(work)
 
     def _start(self, work: Any) -> None:
-        self.calls += 1
+        self._calls += 1
         if self._bundles:
-            self.started += len(work.members)
-            self.folded += len(work.members) - len(work.subs)
+            self._started += len(work.members)
+            self._folded += len(work.members) - len(work.subs)
         else:
-            self.started += 1
-        heappush(self._running, (self.now + self._latency_s(work), next(self._ties), work))
+            self._started += 1
+        heappush(self._running, (self._now + self._latency_s(work), next(self._ties), work))
 
     def _finish_what_is_due(self) -> None:
-        running, due_s, costs = self._running, self.now, self._costs
+        running, due_s, costs = self._running, self._now, self._costs
         while running and running[0][0] <= due_s:
             finished = heappop(running)[2]
             members = len(finished.members) if self._bundles else 1
-            self.now += costs.of(0, members, 1)
+            self._now += costs.of(0, members, 1)
             work = self._finish_and_take(finished)
             if work is None:
                 self._idle += 1
