@@ -13,8 +13,9 @@ from itertools import chain
 from typing import Any
 from zlib import crc32
 
+import orjson
+
 from drainer.errors import SplitFailed
-from drainer.insight.kind import operation_kind
 from drainer.insight.sketch import Amounts, Heavy, ItemShare, Spread
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
@@ -30,6 +31,13 @@ NO_KEY = "no key"
 LONGEST_MESSAGE_KEY = 256  # bytes that are shown; a checksum stands for the rest
 LONGEST_SUB_KEY = 256  # characters of its repr; both ends of a longer one are kept
 NO_RULES = RuleSettings()
+# Fields of a payload that name the kind of its operation.
+FIELDS = ("kind", "type", "op", "operation", "action", "event", "event_type", "eventType")
+LONGEST_NAME = 80  # what is longer is no name of a kind
+LONGEST_JSON = 64 * 1024  # bytes; of larger payloads it is not worth the parsing
+
+BARRIER = "barrier"
+UNKNOWN = "no kind"
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +222,34 @@ class Survey:
         self._kinds.add(map(operation_kind, subs))
         if self._has_rules:
             self._rules.add(filter(None, map(self._rule_filter.skips, subs)))
+
+
+def operation_kind(sub: SubMessage) -> str:
+    """A short name; ``UNKNOWN`` when nothing shows it.
+
+    In this order: a barrier; the name of the class that the handler derived from SubMessage; a
+    field of the payload named as in ``FIELDS``, also when the payload is JSON in bytes or text.
+    """
+    if type(sub) is not SubMessage:
+        return BARRIER if isinstance(sub, Barrier) else type(sub).__name__
+    payload = sub.payload
+    if isinstance(payload, bytes | str):
+        payload = _decoded(payload)
+    if isinstance(payload, dict):
+        for field in FIELDS:
+            value = payload.get(field)
+            if isinstance(value, str) and 0 < len(value) <= LONGEST_NAME:
+                return str(value)
+    return UNKNOWN
+
+
+def _decoded(payload: bytes | str) -> object:
+    if payload[:1] not in {b"{", "{"} or len(payload) > LONGEST_JSON:
+        return None
+    try:
+        return orjson.loads(payload)
+    except ValueError:
+        return None
 
 
 def message_key_text(key: bytes | None) -> str:

@@ -58,16 +58,17 @@ def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
     metrics.close()
 
 
-def test_brokers_are_looked_at_all_the_time(spark: SparkSession, broker: Broker) -> None:
+def test_brokers_are_measured_all_the_time(spark: SparkSession, broker: Broker) -> None:
     jmx = Jmx(spark.sparkContext, [broker.jmx_address])
     jmx.start()
-    (metrics, _), *_ = jmx._watches
-    metrics._pools = 2  # as before Kafka 4.2, where both marked one meter
+    metrics = BrokerMetrics(spark.sparkContext, broker.jmx_address)
+    metrics.pools = 2  # as before Kafka 4.2, where both marked one meter
 
     shares = [
         metrics.idle_share((0, 0), (2, idle_ns))
         for idle_ns in (2_200_000_000, 1_900_000_000, 4_100_000_000)
     ]
+    metrics.close()
     eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two samples")
 
     assert shares == [pytest.approx(0.1), 0, 1]

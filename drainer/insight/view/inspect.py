@@ -6,10 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
-from drainer.insight.kind import UNKNOWN
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import DISTINCT_EXACT, ItemShare
-from drainer.insight.survey import NO_RULES
+from drainer.insight.survey import NO_RULES, UNKNOWN
 from drainer.model.listed import listed
 from drainer.model.rules import RuleSettings
 from drainer.view import figures

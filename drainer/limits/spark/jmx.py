@@ -72,13 +72,13 @@ class BrokerMetrics:
             if not known:
                 raise self._refused("it has no request handlers, so it is not a Kafka broker")
             self._idle = known[0]
-        self._pools = 1
+        self.pools = 1  # that mark the meter
 
     def calibrate(self) -> None:
         """Finds out how many pools mark the meter, while there is no traffic; takes a second."""
         first = self.read()
         time.sleep(CALIBRATE_S)
-        self._pools = max(1, round(_share(first, self.read())))
+        self.pools = max(1, round(_share(first, self.read())))
 
     def read(self) -> Reading:
         """Raises BrokerUnreachable when the broker doesn't answer any more."""
@@ -90,7 +90,7 @@ class BrokerMetrics:
     def idle_share(self, first: Reading, last: Reading) -> float:
         """The share of the time in between that the broker's request handlers were idle."""
         # Those of the controller have nothing to do with the traffic, and stay idle.
-        return min(1.0, max(0.0, _share(first, last) - (self._pools - 1)))
+        return min(1.0, max(0.0, _share(first, last) - (self.pools - 1)))
 
     def close(self) -> None:
         with self._failing():
