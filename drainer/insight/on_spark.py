@@ -62,16 +62,21 @@ def survey_on_spark(
     Raises what a task raised, and DrainerError for what else goes wrong on Spark.
     """
     begun_s = time.monotonic()
-    tasks = tasks or _tasks(backlog.offsets, context.defaultParallelism)
-    ranges = cut_evenly(ranges_of(backlog), tasks)
+    ranges = cut_evenly(
+        ranges_of(backlog), tasks or _tasks(backlog.offsets, context.defaultParallelism)
+    )
     whole = Survey(request.handler)
+
+    def survey() -> Survey:  # in a thread of its own, as the description is
+        context.setJobDescription(f"drainer inspect {backlog.topic}")
+        shipped = None if request.handler is None else ship(context, request.handler)
+        task = partial(_survey_range, settings, shipped, request.rules)
+        found: Survey = context.parallelize(ranges, len(ranges)).map(task).treeReduce(_merged)
+        return found
+
     if ranges:
         with spark_failures():
-            shipped = None if request.handler is None else ship(context, request.handler)
-            survey = partial(_survey_range, settings, shipped, request.rules)
-            context.setJobDescription(f"drainer inspect {backlog.topic}")
-            parts = context.parallelize(ranges, len(ranges)).map(survey)
-            whole.merge(interruptible(partial(parts.treeReduce, _merged)))
+            whole.merge(interruptible(survey))
     whole.tasks, whole.read_s = len(ranges), time.monotonic() - begun_s
     return whole
 

@@ -73,7 +73,7 @@ def test_only_a_customer_and_the_rest_in_a_resume(command: Command) -> None:
     assert command.committed(topic) == {0: 200}
 
 
-def test_what_is_asked_for_in_one_pass_holds_in_the_next(command: Command) -> None:
+def test_a_request_during_one_pass_holds_in_the_next(command: Command) -> None:
     values = interleaved(80)
     topic = command.topic(values)
     running = command.begin(topic, *FIRST, "-c", "4", gate=command.gate, pause_ms=5)
@@ -156,7 +156,7 @@ def test_what_makes_no_sense_is_a_usage_error(
     is_refused(command, outcome)
 
 
-def test_a_dry_run_and_an_estimate_tell_what_it_gains_and_costs(command: Command) -> None:
+def test_a_dry_run_and_an_estimate_show_what_it_gains_and_costs(command: Command) -> None:
     values = interleaved(400)
     topic = command.topic(values)
     what = [

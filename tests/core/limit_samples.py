@@ -12,7 +12,7 @@ RATES = {100: 5_000.0, 1_000: 2_500.0, 10_000: 400.0}
 
 
 def limits(rates: Mapping[int, float] = RATES) -> CapCurve:
-    """What caps a drain, by boundaries in messages/s by message size."""
+    """The cap of a drain, by boundaries in messages/s by message size."""
     points = tuple(CapPoint(size, rate, rate) for size, rate in sorted(rates.items()))
     return CapCurve("c", 1_795_000_000.0, 0.8, points)
 
@@ -20,7 +20,7 @@ def limits(rates: Mapping[int, float] = RATES) -> CapCurve:
 def measured(
     rates: Mapping[int, float] = RATES, *, cluster_id: str = "c", groups: int = 1
 ) -> MeasuredLimits:
-    """What such a curve is made from."""
+    """The measurement of such a curve."""
     found = tuple(
         Boundary(
             message_bytes=size,

@@ -53,7 +53,7 @@ def test_a_broker_that_goes_is_a_change_for_as_long_as_it_is_away(brokers: Broke
     watch.halt()
 
 
-def test_without_other_replicas_nothing_is_said_of_them(settings: ClientSettings) -> None:
+def test_without_other_replicas_there_are_no_samples(settings: ClientSettings) -> None:
     name = new_topic_name()
     with Cluster.connect(settings, WAIT_S) as cluster:
         create_test_topic(cluster, name, 2, 1000)

@@ -35,7 +35,7 @@ def judge(
     are overload as well; with it only if also the rate was not reached, for handlers that are idle
     may stand behind a network or disk that is not. Signals that busy clients give of brokers are
     none. A rate that was not reached is never safe: when brokers look fine it was the clients.
-    Old messages come from disks, which idle handlers say nothing about.
+    Old messages come from disks, which idle handlers do not show.
     """
     has_jmx = signals.handlers_idle is not None
     idle = (f"request handlers idle {_percent(signals.handlers_idle)}",) if has_jmx else ()
