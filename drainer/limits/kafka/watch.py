@@ -48,7 +48,8 @@ class Loop:
         self._halted.set()
         if self._thread.is_alive():
             self._thread.join(self._patience_s)
-        for end in self._ends:
+        ends, self._ends = self._ends, ()
+        for end in ends:
             end()
 
     def _run(self) -> None:
