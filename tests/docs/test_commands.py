@@ -27,6 +27,7 @@ from docs.prepared import prepared
 from docs.reader import LEFT_OUT, left_out
 from docs.transcript import ANYTHING, differs
 from drainer.cli.app import app
+from drainer.cli.parameter import declared_by, given_in
 from drainer.errors import Refused
 
 COMMAND: Any = get_command(app)
@@ -82,8 +83,7 @@ def test_every_command_of_a_page_is_taken_by_the_parser(
     for step in commands_of_drainer(page.read_text()):
         try:
             context = parsed(words_of(step))
-            for each, declared in getattr(context.command.callback, "options", {}).items():
-                declared.value(context.params[each])
+            given_in(context, declared_by(context.command))
         except Refused:  # a file that it names is not here
             continue
         except Exception as error:
