@@ -38,7 +38,7 @@ class LetterDelivery:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is acknowledged; None while it is."""
+        """The reason that nothing is acknowledged; None while all is well."""
         return None if self._sink is None else self._sink.trouble
 
     def use(self, sink: DeadLetters | None) -> None:

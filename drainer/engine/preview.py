@@ -47,7 +47,7 @@ class EngineName(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EngineChoice(JsonRecord):
-    """What the drain runs on, and why on that.
+    """The engine that the drain runs on, and the reason.
 
     ``title`` is it in words, and ``settings`` are those that a person may want to change, by name.
     """

@@ -18,7 +18,7 @@ SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer is no evidence
 
 
 class OnFailure(Enum):
-    """What to do with a sub-message whose retries are spent; ``does`` says it in words."""
+    """Actions on a sub-message whose retries are spent; ``does`` is one in words."""
 
     HALT = "halt", "halt the drain"
     DEAD_LETTER = "dead-letter", "dead letter"
@@ -40,14 +40,14 @@ _ACTIONS = f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
 
 
 class AfterDead(Enum):
-    """What to do with the sub-messages behind a dead letter on its lane."""
+    """Actions on the sub-messages behind a dead letter on its lane."""
 
     CONTINUE = "continue"
     PARK = "park"
 
 
 class Limit:
-    """How many may be given up: a count, or a share of what finished. Neither is no limit."""
+    """Most that may be given up: a count, or a share of what finished. Neither is no limit."""
 
     __slots__ = ("count", "share")
     written = str  # in JSON
@@ -190,7 +190,7 @@ class FailureSettings(JsonRecord):
 
     @property
     def on_unsplit(self) -> OnFailure:
-        """What to do with a message that ``split`` rejects."""
+        """The action on a message that ``split`` rejects."""
         return self.on_split_failure or self.on_failure
 
     @property
@@ -210,11 +210,11 @@ class FailureSettings(JsonRecord):
 
     @property
     def letters_topic(self) -> str | None:
-        """Where dead letters go; None while there are none."""
+        """The topic of dead letters; None while there are none."""
         return self.dead_letter_topic if self.writes_letters else None
 
     def delay_s(self, failures: int, random: Random | None = None) -> float:
-        """How long to wait after so many failures (from 1): exponential, with jitter by chance."""
+        """Return the wait after so many failures (from 1): exponential, with jitter by chance."""
         whole: float = min(self.retry_max_delay_s, self.retry_delay_s * 2 ** min(failures - 1, 60))
         return whole if random is None else whole * random.uniform(JITTER, 1)
 

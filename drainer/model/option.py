@@ -56,7 +56,7 @@ class Concurrency:
         return self.most_threads if threads else self.most
 
     def __str__(self) -> str:
-        """As it is typed."""
+        """Return it as it is typed."""
         if not self.is_auto:
             return str(self.most)
         return "auto" if self == Concurrency.auto() else f"auto:{self.most}"

@@ -1,4 +1,4 @@
-"""What the brokers tolerate of a drain's messages, by their size."""
+"""Caps on a drain's messages, by their size: the traffic that the brokers tolerate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drainer.model.codec import JsonRecord
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """What a drain may use at a mean size of its messages."""
+    """Most that a drain may use at a mean size of its messages."""
 
     message_bytes: float
     messages_per_s: float
@@ -25,7 +25,7 @@ class Cap:
 
 @dataclass(frozen=True, slots=True)
 class CapPoint:
-    """What the brokers tolerated of one size: written and, at the same time, read."""
+    """Traffic of one size that the brokers tolerated: written and, at the same time, read."""
 
     message_bytes: int
     messages_per_s: float
@@ -51,7 +51,7 @@ class CapCurve(JsonRecord):
 
     @classmethod
     def bound(cls, bytes_per_s: float) -> CapCurve:
-        """So many bytes/s at every size, chosen, not measured."""
+        """Make a curve of so many bytes/s at every size, chosen, not measured."""
         return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s, bytes_per_s),))
 
     @property
@@ -61,7 +61,7 @@ class CapCurve(JsonRecord):
         return replace(self, points=tuple(points))
 
     def cap(self, message_bytes: float) -> Cap:
-        """What is safe at this mean size of a message.
+        """Return the cap that is safe at this mean size of a message.
 
         Between two sizes messages/s are interpolated on log-log axes. Below the smallest its
         messages/s hold, above the largest its bytes/s. Raises LimitsRefused when nothing was safe

@@ -26,23 +26,23 @@ class SkipRule:
 
     @property
     def named(self) -> bool:
-        """Whether it has a name other than what it says."""
+        """Whether it has a name other than its content."""
         return self != self.typed_key(*self.keys[:1]) and self != self.typed(self.when or "")
 
     @classmethod
     def typed_key(cls, key: str = "") -> SkipRule:
-        """As ``--skip-key`` makes it."""
+        """Make the rule of ``--skip-key``."""
         return cls(f"skip-key {key}", keys=(key,))
 
     @classmethod
     def typed(cls, expression: str) -> SkipRule:
-        """As ``--skip`` makes it."""
+        """Make the rule of ``--skip``."""
         return cls(" ".join(expression.split()) or "skip", expression)
 
 
 @dataclass(frozen=True, slots=True)
 class RuleSettings(JsonRecord):
-    """All rules of a drain, in the order in which they are asked; the limit is asked last.
+    """All rules of a drain, in the order in which they are checked; the limit comes last.
 
     Raises ValueError when two have one name, or one would never skip anything.
     """
@@ -75,17 +75,17 @@ class RuleSettings(JsonRecord):
 
     @property
     def read_values(self) -> bool:
-        """Whether a rule may ask for the values of messages."""
+        """Whether a rule may need the values of messages."""
         return any("value" in (rule.when or "") for rule in self.skip)
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RuleSettings:
         """From the table that a rules file is. Raises UsageError."""
-        _insist_on_names("the file", table, cls)
+        _ensure_known("the file", table, cls)
         rules = table.get("skip")
         for number, rule in enumerate(rules if isinstance(rules, list) else (), 1):
             if isinstance(rule, dict):
-                _insist_on_names(f"rule {number}", rule, SkipRule)
+                _ensure_known(f"rule {number}", rule, SkipRule)
         try:
             return cls.from_json(table)
         except ValueError as error:
@@ -94,11 +94,11 @@ class RuleSettings(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RuleAccount(JsonRecord):
-    """What was taken out of a backlog on purpose, over all runs, and what the limit remembers."""
+    """Account of what rules took out of a backlog, over all runs, and of what the limit counted."""
 
     # Sub-messages skipped, by the rule's name.
     skipped_by: Mapping[str, Whole] = field(default_factory=dict)
-    # By partition; all that was delivered below this offset has been asked about, and what is still
+    # By partition; all that was delivered below this offset has been checked, and what is still
     # pending of it is to be handled.
     asked_below: Mapping[Whole, Whole] = field(default_factory=dict)
     # How many have passed of each sub-key (``limit_text``).
@@ -113,23 +113,23 @@ class RuleAccount(JsonRecord):
 
     @property
     def numbers(self) -> RuleAccount:
-        """What of it adds up."""
+        """The numbers that add up over tasks."""
         return RuleAccount(self.skipped_by, skipped_for=self.skipped_for)
 
     def merge(self, later: RuleAccount) -> RuleAccount:
-        """With a later record added, whose numbers are of all that it follows."""
+        """Add a later record, whose numbers include those before it."""
         return self._joined(later, lambda known, new: {**known, **new})
 
     def __add__(self, other: RuleAccount) -> RuleAccount:
-        """With what another task did, which tells of itself alone."""
+        """Add what another task did, which reports itself alone."""
         return self._joined(other, _sum)
 
-    def __sub__(self, held: RuleAccount) -> RuleAccount:
-        """Without the numbers of another."""
+    def __sub__(self, other: RuleAccount) -> RuleAccount:
+        """Subtract the numbers of another."""
         return replace(
             self,
-            skipped_by=_sum(self.skipped_by, held.skipped_by, -1),
-            skipped_for=_sum(self.skipped_for, held.skipped_for, -1),
+            skipped_by=_sum(self.skipped_by, other.skipped_by, -1),
+            skipped_for=_sum(self.skipped_for, other.skipped_for, -1),
         )
 
     def _joined(
@@ -142,7 +142,7 @@ class RuleAccount(JsonRecord):
             numbers(self.skipped_by, other.skipped_by),
             below,
             greater(self.counts, other.counts),
-            asked_beyond(below, (self.asked_by, other.asked_by)),
+            offsets_beyond(below, (self.asked_by, other.asked_by)),
             numbers(self.skipped_for, other.skipped_for),
         )
 
@@ -151,10 +151,10 @@ def _sum(one: Mapping[str, int], other: Mapping[str, int], sign: int = 1) -> dic
     return {name: one.get(name, 0) + sign * other.get(name, 0) for name in {**one, **other}}
 
 
-def asked_beyond(
+def offsets_beyond(
     below: Mapping[int, int], asked_by: Iterable[Mapping[str, Mapping[int, int]]]
 ) -> dict[str, dict[int, int]]:
-    """What several accounts say of claims, as far as it is more than ``below`` says of all."""
+    """Join the offsets of several accounts by claim, where they are above ``below``."""
     found: dict[str, dict[int, int]] = {}
     for each in asked_by:
         for selector, offsets in each.items():
@@ -177,7 +177,7 @@ _TABLE_HINT = (
 )
 
 
-def _insist_on_names(where: str, table: Mapping[str, Any], kind: type) -> None:
+def _ensure_known(where: str, table: Mapping[str, Any], kind: type) -> None:
     known = [each.name for each in fields(kind)]
     unknown = sorted(set(table) - set(known))
     if unknown:

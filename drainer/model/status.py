@@ -55,7 +55,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class FailureStatus:
-    """What went wrong in this run, and what was done about it.
+    """Failures of this run, and what was done about them.
 
     ``failures`` counts attempts that failed, ``failed_sub_messages`` the sub-messages that had one
     alone in a call. ``timeouts`` counts attempts that took too long, of which a thread's may still
@@ -88,7 +88,7 @@ class FailureStatus:
 
     @property
     def past(self) -> FailureStatus:
-        """What remains once its part of the drain is over: nothing waits there any more."""
+        """The failures once its part of the drain is over: nothing waits there any more."""
         return replace(self, waiting=0, parked_lanes=0, late=0, in_outage=False)
 
     @classmethod
@@ -120,7 +120,7 @@ DOUBLED_MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class AutoStatus:
-    """Where a concurrency stands that a drain finds itself.
+    """State of a concurrency that a drain finds itself.
 
     ``limit`` is what it is now, ``most`` what it may become. ``settled`` is what was found last,
     None until something was; ``searching`` whether it is being looked for. ``why`` is the reason of
@@ -136,8 +136,8 @@ class AutoStatus:
 
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
-    """What the rules took out, over all runs, by their names, and what the handler skipped, by its
-    reasons (``skipped_for``).
+    """Sub-messages that rules took out, over all runs, by their names, and that the handler
+    skipped, by its reasons (``skipped_for``).
 
     ``undecided`` counts, in this run, sub-messages that a rule could not decide on, and so did not
     take out; ``why`` is the first reason of each such rule.
@@ -164,7 +164,7 @@ class Paused(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class ClassStatus:
-    """What is drained before the rest.
+    """Progress of a class that is drained before the rest.
 
     ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
     the rest, for they stand behind some of it; ``cut`` is set when some was not looked at. ``left``
@@ -218,7 +218,7 @@ BINDING_FROM = 0.9  # of a cap, on average over a run
 
 @dataclass(frozen=True, slots=True)
 class CapStatus:
-    """What the brokers' limits allow for at the mean size of messages now, of what is read or
+    """Traffic that the brokers' limits allow for at the mean size of messages now, read or
     written, and how fast it went on average in this run. ``binds`` is set when something waits for
     the cap."""
 
@@ -236,7 +236,7 @@ class CapStatus:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """How much of a core is used, and waited for where that is known, as shares of the time."""
+    """Shares of the time that a core is used, and waited for where that is known."""
 
     used: float = 0.0
     waited: float = 0.0
@@ -247,10 +247,10 @@ NO_LOAD, NO_COUNTS = Load(), Counts()
 
 @runtime_checkable
 class EngineStatus(Protocol):
-    """What an engine adds to a status, as each view shows it. Its texts may hold anything."""
+    """Section that an engine adds to a status, as each view shows it; texts may hold anything."""
 
     def limit(self, status: Status) -> str | None:
-        """What only this engine knows of what limits it, in a few words; None for nothing."""
+        """Return what limits it and only this engine knows, in a few words; None for nothing."""
 
     @property
     def facts(self) -> Sequence[tuple[str, str]]:
@@ -262,7 +262,7 @@ class EngineStatus(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProgressStatus:
-    """How far a drain is, how fast, and when it will be done. Rates are sub-messages per second."""
+    """Progress of a drain, its speed and its end. Rates are sub-messages per second."""
 
     messages: Counts = NO_COUNTS
     sub_messages: Counts = NO_COUNTS
@@ -286,7 +286,7 @@ class ProgressStatus:
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """What is in the handler and in memory, and the limits on it.
+    """Work in the handler and in memory, and the limits on it.
 
     ``running`` counts sub-messages in the handler, and ``busy`` workers, both on average since the
     last status; ``busy`` is None for as many. ``lanes`` are sub-keys with something waiting or
@@ -324,7 +324,7 @@ class TimingStatus:
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
-    """What disturbs a drain: ``trouble`` is what it waits out, a broker that does not answer or a
+    """Disturbances of a drain: ``trouble`` is what it waits out, a broker that does not answer or a
     commit, and ``is_kept_waiting`` whether nothing new comes or begins meanwhile. ``blocked_by`` is
     the line of an async handler that blocks the event loop, and ``is_blocked`` whether it does now.
     """
@@ -341,7 +341,7 @@ class HealthStatus:
 
 @dataclass(frozen=True, slots=True)
 class ControlStatus:
-    """What people requested: ``changes`` are the last few events in this run, of
+    """Requests of people: ``changes`` are the last few events in this run, of
     ``changes_total``. ``stopping`` is why the drain is stopping, once it is."""
 
     stopping: str | None = None
@@ -389,7 +389,7 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """How one partition ended; ``committed`` was read back from the group.
+    """End of one partition; ``committed`` was read back from the group.
 
     ``lost`` are offsets that were deleted before they were read, ``above`` counts those that are
     finished above the watermark.
@@ -410,8 +410,8 @@ class PartitionResult:
 
 @dataclass(frozen=True, slots=True)
 class Resuming:
-    """What a resume needs that is not in the plan: options as they were given for this run, and
-    the names of those whose values are not to be shown."""
+    """Options that a resume needs and the plan lacks, as they were given for this run, and the
+    names of those whose values are not to be shown."""
 
     options: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
@@ -427,7 +427,7 @@ CLASS_WAITS = "class-waits"  # the same, but some of the class waits for the res
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """How a drain ended, and its last status; reconciles what was read with what became of it."""
+    """End of a drain, and its last status; reconciles what was read with what became of it."""
 
     last: Status
     status: str  # "done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"
@@ -453,7 +453,7 @@ class Summary:
 
     @property
     def plan(self) -> str | None:
-        """Where the offset plan is; None of an empty backlog, which has none."""
+        """The place of the offset plan; None of an empty backlog, which has none."""
         return self.last.plan_path or None
 
     @property

@@ -18,7 +18,7 @@ from drainer.model.rules import RuleSettings
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Which dead letters are meant: those that fit each kind of text that is given."""
+    """Filter of dead letters: one is meant if it fits each kind of text that is given."""
 
     # Words that the reason is one of.
     reasons: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class LetterFilter:
 
 @dataclass(frozen=True, slots=True)
 class RedriveSettings(JsonRecord):
-    """Which dead letters of a topic go to the handler again; the others stay pending.
+    """Choice of dead letters that go to the handler again; the others stay pending.
 
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
     What no redrive could give the handler is skipped.
@@ -95,7 +95,7 @@ def name_of(topic: str, group: str, ending: str, most: int) -> str:
     name = f"{topic}.{group}{ending}"
     if _PLAIN.fullmatch(group) and len(name) <= most:
         return name
-    both = f"{topic}\0{group}".encode("utf-8", "backslashreplace")
-    end = f"-{hashlib.sha256(both).hexdigest()[:16]}{ending}"
+    pair = f"{topic}\0{group}".encode("utf-8", "backslashreplace")
+    end = f"-{hashlib.sha256(pair).hexdigest()[:16]}{ending}"
     readable = "".join(c if _PLAIN.fullmatch(c) else "-" for c in group)
     return f"{topic}.{readable}"[: most - len(end)] + end

@@ -1,1 +1,1 @@
-"""What becomes of a sub-message: retries, the breaker, dead letters, rules, rates; pure."""
+"""Decisions about sub-messages: retries, the breaker, dead letters, rules, rates; pure."""

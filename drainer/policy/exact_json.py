@@ -16,7 +16,7 @@ _NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
 class Encoding(StrEnum):
-    """How a value was written.
+    """Ways to write a value.
 
     All but the last two give the value back exactly. ``repr`` is for people to read.
     """
@@ -54,7 +54,7 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
 
 
 def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
-    """What was encoded; the text of a repr, and None for what was left out.
+    """Return what was encoded; the text of a repr, and None for what was left out.
 
     Raises ValueError when the bytes are no such thing.
     """

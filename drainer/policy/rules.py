@@ -14,7 +14,7 @@ from drainer.model.facts import Facts, Predicate, Undecided
 from drainer.model.joins import Joins
 from drainer.model.order import Order, keys_of
 from drainer.model.progress import Outcome
-from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, asked_beyond, greater
+from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, offsets_beyond, greater
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
 
@@ -160,7 +160,9 @@ class RuleFilter:
         """All that the plan keeps; ``positions`` are below what was delivered, by partition."""
         counts = self._before.counts if self._limit is None else dict(self._limit.counts)
         account = self._account(positions, counts)
-        return replace(account, asked_by=asked_beyond(account.asked_below, [self._before.asked_by]))
+        return replace(
+            account, asked_by=offsets_beyond(account.asked_below, [self._before.asked_by])
+        )
 
     def changes(self, positions: Mapping[int, int]) -> RuleAccount:
         """Return what a journal's record needs."""

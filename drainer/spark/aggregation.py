@@ -17,7 +17,7 @@ from drainer.model.claims import ALL, Claims, joins_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import Range, count, encode_ranges, intersect, join_ranges, subtract
-from drainer.model.rules import RuleAccount, asked_beyond, greater
+from drainer.model.rules import RuleAccount, greater, offsets_beyond
 from drainer.spark.records import Head
 from drainer.store.place import kept
 
@@ -333,7 +333,7 @@ class Aggregation:
             for start, end in ranges:
                 if start <= below.get(number, self._starts[number]):
                     below[number] = max(end, below.get(number, 0))
-        return replace(ruled, asked_below=below, asked_by=asked_beyond(below, (ruled.asked_by,)))
+        return replace(ruled, asked_below=below, asked_by=offsets_beyond(below, (ruled.asked_by,)))
 
     @property
     def _tasks(self) -> Iterable[_Task]:

@@ -1,6 +1,6 @@
 """The journal: what finished since the plan was written, appended in small batches.
 
-A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain and says
+A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain,
 how many records its process had appended to earlier journals, and which generation of the plan was
 on the disk by then. Each other one holds progress of a claim by partition, the lanes that were
 parked behind a dead letter meanwhile, and what the rules did. A record torn by a crash or a full
@@ -47,7 +47,7 @@ class JournalHead:
 class JournalContent:
     """Content of a journal file.
 
-    ``head`` is None when not even the first line is whole. ``torn`` says that a record was cut or
+    ``head`` is None when not even the first line is whole. ``torn`` is set when a record was cut or
     spoilt, and left out with all behind it: of these, ``left_out`` are whole.
     """
 
@@ -172,7 +172,7 @@ def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
 class JournalRecords(NamedTuple):
     """Records that journals add to a plan, in order.
 
-    ``left_out`` are behind something that is lost. ``torn`` says that something is.
+    ``left_out`` are behind something that is lost. ``torn`` is set when something is.
     ``last_generation`` is the highest that the plan or a journal has.
     """
 

@@ -101,13 +101,13 @@ def _values(found: Sequence[HistoryPoint], name: str) -> list[float]:
 
 
 def _rates(found: Sequence[HistoryPoint], name: str) -> list[float]:
-    """How fast a field rose in each interval; the first one is the beginning, and has no length."""
+    """Speeds of a field in each interval; the first one is the beginning, and has no length."""
     known = rates(found, [getattr(each, name) for each in found])
     return [known[0], *known]
 
 
 def troubles(history: History, begun: datetime) -> Table | None:
-    """What the drain waited out: the shaded intervals of the plots."""
+    """Table of what the drain waited out: the shaded intervals of the plots."""
     if not history.troubles:
         return None
     rows = [

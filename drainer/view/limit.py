@@ -1,4 +1,4 @@
-"""What limits a drain: one name, found from what was measured, with its words and its advice."""
+"""The limit of a drain: one name, found from what was measured, with its words and its advice."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Limit(Enum):
 
 
 def limit_of(status: Status) -> Limit:
-    """What binds now: the first that holds. More calls at once help only where it is HANDLER."""
+    """Find the limit that binds now: the first. More calls at once help only where it is HANDLER."""
     progress, limits, failures = status.progress, status.limits, status.failures
     workers, engine = limits.workers_busy, status.engine
     eta_s, lane_s = progress.eta_s, progress.lane_s
@@ -68,16 +68,16 @@ def limit_of(status: Status) -> Limit:
         Limit.ORDER: full,
         Limit.READ_CAP: limits.read_cap is not None and limits.read_cap.binds,
     }
-    return next((limit for limit, holds in signs.items() if holds), Limit.READING)
+    return next((limit for limit, binds in signs.items() if binds), Limit.READING)
 
 
 def limit(status: Status) -> str:
-    """What keeps the drain from going faster, in a few words."""
+    """Name what keeps the drain from going faster, in a few words."""
     return _in_words(limit_of(status).value[0], status)
 
 
 def advice(status: Status) -> str:
-    """What can be done about that; nothing when there is nothing."""
+    """Give what can be done about that; nothing when there is nothing."""
     return _in_words(limit_of(status).value[1], status)
 
 

@@ -74,7 +74,7 @@ class LineView:
 
 
 def start_line(status: Status) -> str:
-    """What is drained, once."""
+    """Name what is drained, once."""
     total = figures.count(sum(part.end - part.start for part in status.progress.partitions))
     parts = figures.counted(len(status.progress.partitions), "partition")
     concurrency = figures.count(status.limits.concurrency)

@@ -1,4 +1,4 @@
-"""What is redrawn in place while something runs: the frame of a drain, or one line."""
+"""Views that are redrawn in place while something runs: the frame of a drain, or one line."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ class NotebookView:
 
 
 def _notebook_display() -> Any:
-    """What displays in the notebook that this runs in; None elsewhere."""
+    """The display of the notebook that this runs in; None elsewhere."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return ipython.display.display if ipython and getattr(shell, "kernel", None) else None
@@ -296,7 +296,7 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
     except (termios.error, OSError, ValueError):
         yield
         return
-    over, over_told = os.pipe()
+    over, over_writer = os.pipe()
 
     def listen() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # reads and writes fail instead
@@ -318,7 +318,7 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
     try:
         yield
     finally:
-        os.close(over_told)
+        os.close(over_writer)
         listener.join(2 * LOOK_S)
         before = signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
         with suppress(OSError, termios.error):

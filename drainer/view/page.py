@@ -1,4 +1,4 @@
-"""What a command found, as facts: the one model that terminal, log and HTML are made from.
+"""Pages: what a command found as facts, from which terminal, log and HTML are made.
 
 It is pure: a producer for each command makes a page, and renderers decide what it looks like
 (``view/layout.py`` on a terminal, ``view/report/page.py`` in HTML). Texts may hold anything:
@@ -20,7 +20,7 @@ SHOWN = 12  # rows of a long table; the rest is one line on a terminal, and fold
 
 
 class Tone(StrEnum):
-    """What a fact means for the reader. What is BAD is shown even when quiet."""
+    """Meaning of a fact for the reader. What is BAD is shown even when quiet."""
 
     PLAIN = ""
     STRONG = "strong"

@@ -20,7 +20,7 @@ from drainer.view.terminal import Terminal
 def plan_page(
     plan: OffsetPlan, path: Path | str | None = None, options: Sequence[str] = ()
 ) -> Page:
-    """How far a drain has come, what it was to do, and with a path and options how to resume it."""
+    """Page of how far a drain has come, its task, and with a path and options how to resume it."""
     subject = f"{plan.terms.topic}, for group {plan.terms.group}"
     left = sum(map(plan.account.to_go, plan.account.partitions))
     head = Line(f"at most {figures.counted(left, 'offset')} left", Tone.WARN)
@@ -58,7 +58,7 @@ def show_before_connecting(
     loads: bool,
     state: str | None = None,
 ) -> None:
-    """What a plan has this machine do, before any of it is done. Shown even when quiet."""
+    """Print what a plan has this machine do, before any of it is done; even when quiet."""
     note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
     terminal.items(

@@ -1,4 +1,4 @@
-"""What is drained, in words: the handler, the failure policy, the rules and what came of them."""
+"""Terms of a drain in words: the handler, the failure policy, the rules and their results."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ORDERS = {
 
 
 def task_fields(found: OffsetPlan) -> Iterator[Field]:
-    """What a drain has to do, as its preview and its plan show it."""
+    """Fields of a drain's task, as its preview and its plan show it."""
     yield Field("topic", found.terms.topic, f"id {found.terms.topic_id}")
     yield Field("group", found.terms.group)
     yield Field("cluster", found.terms.cluster_id, f"at {found.terms.bootstrap_servers}")
@@ -40,7 +40,7 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
 
 
 def class_fields(classes: PriorityClasses) -> Iterator[Field]:
-    """What is drained before the rest."""
+    """Fields of what is drained before the rest."""
     for number, each in enumerate(classes.each):
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
         if drained and each.held:
@@ -51,7 +51,7 @@ def class_fields(classes: PriorityClasses) -> Iterator[Field]:
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:
-    """What happens when the handler fails, a line for each part of it that matters."""
+    """Fields of what happens when the handler fails, one for each part that matters."""
     retries, limit = "none", "no timeout"
     if failures.retries:
         first, most = map(figures.duration, (failures.retry_delay_s, failures.retry_max_delay_s))
@@ -80,7 +80,7 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
 
 
 def redrive_field(redrive: RedriveSettings) -> Field:
-    """Which dead letters go to the handler again."""
+    """Name the dead letters that go to the handler again."""
     chosen = redrive.letters
     named = [
         f"{each.name.replace('_', '-').removesuffix('s')} {', '.join(texts)}"
@@ -110,7 +110,7 @@ def rule_fields(rules: RuleSettings) -> Iterator[Field]:
 
 
 def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
-    """What came of the rules so far, and what the handler skipped."""
+    """Fields of what rules and handler skipped so far."""
     for label, counts in (("skipped by", rules.skipped_by), ("skipped for", rules.skipped_for)):
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         if most:
@@ -120,7 +120,7 @@ def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
 
 
 def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
-    """What was let through because an expression could not be decided."""
+    """Fields of what was let through because an expression could not be decided."""
     if rules.undecided:
         each = [
             f"{figures.count(number)} by {_name(name)}: {rules.why.get(name, '')}"

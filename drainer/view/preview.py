@@ -15,7 +15,7 @@ from drainer.view.policy import task_fields
 
 
 def preview_page(action: Preview) -> Page:
-    """What a drain is about to do, and with what."""
+    """Page of what a drain is about to do, and with what."""
     parts = figures.counted(len(action.partitions), "partition")
     details = []
     if finished := sum(part.finished for part in action.partitions):
@@ -48,7 +48,7 @@ def _verb(action: Preview) -> str:
 
 
 def settings(action: Preview) -> Iterator[Item]:
-    """What a drain works on, and with what."""
+    """Fields of what a drain works on, and with what."""
     yield from task_fields(action.plan)
     if action.makes_topic is not None:
         yield Field("creates", f"topic {action.makes_topic}", "for dead letters")
@@ -63,13 +63,13 @@ def settings(action: Preview) -> Iterator[Item]:
 
 
 def cap_field(cap: Cap) -> Field:
-    """What a drain may read."""
+    """Field of what a drain may read."""
     mean = figures.size(round(cap.message_bytes))
     return Field("limits", figures.cap(cap), f"maximum that drainer reads; {mean} per message")
 
 
 def cap_fields(cap: Cap, messages: float) -> Iterator[Field]:
-    """What a drain may read, and what reading a backlog of so many messages takes at least."""
+    """Fields of what a drain may read, and how long that takes at least for so many messages."""
     yield cap_field(cap)
     took = figures.duration(messages / cap.messages_per_s)
     yield Field("", f"reading the backlog takes {took} at least")

@@ -21,7 +21,7 @@ SILENT_S = 5.0  # a drain looks twice a second
 
 
 def state_of(found: FoundDrain) -> str:
-    """What it does, in a word."""
+    """Name what a drain does, in a word."""
     status = found.status
     if found.left is not None:
         return "killed" if found.left.account.running else "stopped"
@@ -33,7 +33,7 @@ def state_of(found: FoundDrain) -> str:
         (status.control.paused is not None, "paused"),
         (status.health.in_trouble, "in trouble"),
     )
-    return next((state for holds, state in signs if holds), "draining")
+    return next((state for shows, state in signs if shows), "draining")
 
 
 def running_page(found: Sequence[FoundDrain]) -> Page:
@@ -129,6 +129,6 @@ def _left(found: FoundDrain) -> str:
 
 
 def _short(plan: str) -> str:
-    """As it can be named from here."""
+    """Path of a plan as seen from here."""
     path, here = Path(plan), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else plan

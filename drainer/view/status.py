@@ -145,7 +145,7 @@ _ORDER = (
 
 
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
-    """How much of a backlog is finished, 0 to 1: 1 only when it is complete.
+    """Share of a backlog that is finished, 0 to 1: 1 only when it is complete.
 
     In sub-messages, of which those to come are estimated. While nothing was read they can't be, and
     offsets count: those below the watermark, or messages if these are more.
@@ -163,7 +163,7 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
-    """What can't wait: the name of the event, its text and its tone."""
+    """Warnings that can't wait: the name of the event, its text and its tone."""
     if status.health.trouble is not None:
         yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
     for warning in blocking_warnings(status.health):
@@ -224,7 +224,7 @@ def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
 
 
 def causes(status: Status) -> Iterator[Field]:
-    """What limits it, what can be done, and what a kill would cost: in that order."""
+    """Fields of what limits it, what can be done, and what a kill would cost: in that order."""
     ending = share_finished(status.progress.partitions) >= 1 or status.control.stopping is not None
     if not ending:
         yield Field("limited by", limit(status))
@@ -236,7 +236,7 @@ def causes(status: Status) -> Iterator[Field]:
 
 
 def facts(status: Status) -> Iterator[Field]:
-    """How far it is, how fast, and what keeps it from being faster."""
+    """Fields of how far it is, how fast, and what keeps it from being faster."""
     progress, latency = status.progress, status.timing.latency_recent
     yield from _done(progress)
     if failed := failure_words(status.failures):
@@ -258,7 +258,7 @@ def facts(status: Status) -> Iterator[Field]:
 
 
 def _done(progress: ProgressStatus) -> Iterator[Field]:
-    """What is done, of what is drained first, of messages and of sub-messages."""
+    """Fields of what is done, of what is drained first, of messages and of sub-messages."""
     for number, each in enumerate(progress.classes):
         where = figures.shorten(each.where, LANE_SHOWN)
         yield Field("then" if number else "first", where, _class_words(each))
@@ -301,7 +301,7 @@ def _memory(limits: LimitStatus) -> Iterator[Field]:
 
 
 def _class_words(each: ClassStatus) -> str:
-    """How much of a class is done, and when it was or will be."""
+    """Progress of a class, and when it was or will be done."""
     done = figures.count(each.sub_messages.finished)
     if each.left is not None:
         done += f" of ~{figures.count(each.sub_messages.finished + each.left)}"
@@ -345,7 +345,7 @@ def deadline_words(deadline: DeadlineStatus) -> str:
 
 
 def partition_cells(part: PartitionStatus) -> tuple[str, ...]:
-    """Its number, watermark, committed offset and end, and how much is done."""
+    """Number, watermark, committed offset and end of a partition, and how much is done."""
     share = figures.percent(share_finished((part,)))
     ends = str(part.watermark), figures.offset(part.committed), str(part.end)
     return (str(part.partition), *ends, share)

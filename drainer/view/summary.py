@@ -50,7 +50,7 @@ _LEFT = {NOT_MATCHED: "did not match the filter"}
 
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
-    """How it ended and how to go on, then what happened and the account that proves it."""
+    """Print how it ended and how to go on, then what happened and the account that proves it."""
     terminal.data(summary.as_json())
     terminal.present(summary_page(summary))
 
@@ -106,7 +106,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
 
 
 def summary_page(summary: Summary) -> Page:
-    """How it ended, the commands to go on with, the account, and where the group stands."""
+    """Page of how it ended, the commands to go on with, the account, and the group's offsets."""
     head, last = _headline(summary), summary.last
     stands = section("Committed offsets", _partitions(summary))
     happened = section(
@@ -143,7 +143,7 @@ def summary_page(summary: Summary) -> Page:
 
 
 def _plan(last: Status) -> Iterator[Field]:
-    """Where the plan is, and how long the run and its calls took."""
+    """Fields of the plan's place, and of how long the run and its calls took."""
     if last.progress.deadline is not None:
         yield Field("deadline", deadline_words(last.progress.deadline))
     yield Field("plan", last.plan_path)
@@ -178,7 +178,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
 
 
 def _classes(summary: Summary) -> Iterator[Field]:
-    """What was drained before the rest, and when."""
+    """Fields of what was drained before the rest, and when."""
     for number, each in enumerate(summary.last.progress.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
@@ -191,7 +191,7 @@ def _classes(summary: Summary) -> Iterator[Field]:
 
 
 def _engine(summary: Summary) -> Iterator[Field]:
-    """What it was drained with, and how fast beside what the brokers' limits allow for."""
+    """Fields of the engine, and of its speed beside what the brokers' limits allow for."""
     if summary.engine_counts:
         counts = (f"{name} {figures.count(n)}" for name, n in summary.engine_counts.items())
         yield Field("engine", summary.engine.capitalize(), ", ".join(counts))
@@ -305,7 +305,7 @@ def _headline(summary: Summary) -> Line:
 
 
 def _shortcomings(summary: Summary) -> str:
-    """What a drain that ended did not handle: ``with 3 dead letters, at most 100 records lost``."""
+    """Name what a drain that ended did not handle: ``with 3 dead letters, at most 100 records lost``."""
     lost, subs = sum(map(count, summary.lost.values())), summary.sub_messages
     given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
     words = " and ".join(figures.counted(number, what) for number, what in given_up if number)

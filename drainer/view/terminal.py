@@ -39,7 +39,7 @@ _MARKS: dict[int | str, tuple[str, Tone]] = {
 
 
 class Form(StrEnum):
-    """How a result is written to standard output, for programs."""
+    """Forms of a result on standard output, for programs."""
 
     JSON = "json"
     YAML = "yaml"
@@ -47,7 +47,7 @@ class Form(StrEnum):
 
 
 class Terminal:
-    """Where a command writes.
+    """Output of a command.
 
     ``present`` and ``data`` write its result to stdout: as a page, or with a ``form`` as what
     programs read. Messages go to stderr: ``preview``, ``print_line`` (both silenced by ``quiet``),

@@ -33,7 +33,7 @@ Tick = tuple[float, str]  # a value on an axis, and its label
 
 
 def draw(plot: Plot | Curves) -> dict[str, object]:
-    """Where everything of a plot lies in its picture."""
+    """Place everything of a plot in its picture."""
     frame = {"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
     drawn = _draw_curves(plot) if isinstance(plot, Curves) else _draw_plot(plot)
     return frame | {"troubles": [], "dots": []} | drawn
@@ -147,7 +147,7 @@ def _multiples(step: float, low: float, high: float) -> list[float]:
 
 
 def _anchor(x: float, text: str) -> str:
-    """Where a label is held, so that it stays in the picture."""
+    """Anchor of a label, so that it stays in the picture."""
     return "end" if x + len(text) * _CHARACTER / 2 > _WIDTH else "middle"
 
 

@@ -24,7 +24,7 @@ class ReportRefused(Refused):
 
 
 class ReportFile:
-    """Where a report goes to.
+    """The file that a report goes to.
 
     Raises ReportRefused at once when that can't be: so a drain of a night does not end without its
     report for a typing error. An earlier report is written over; any other file is not.
@@ -64,7 +64,7 @@ class ReportFile:
         """Writes the page whole, or leaves what was there. For its owner only, as a plan is: keys
         and errors may hold what isn't everybody's.
 
-        Raises ReportRefused (it may be another file by now, the plan say) and OSError.
+        Raises ReportRefused (it may be another file by now, such as the plan) and OSError.
         """
         self._ensure_place()
         write_whole(self.path, page.encode("utf-8", "backslashreplace"))

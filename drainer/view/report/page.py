@@ -55,7 +55,7 @@ def _runs(section: Section) -> list[tuple[str, list[Item]]]:
 
 
 def _visible(value: object) -> object:
-    """What a template puts out: all but the charts as one line of what can be seen."""
+    """Output of a template: all but the charts as one line of what can be seen."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
