@@ -17,9 +17,8 @@ if TYPE_CHECKING:
     from drainer.engine.control import Control
     from drainer.errors import DrainerError
     from drainer.insight.api import estimate, inspect
-    from drainer.model.failures import FailureSettings, OnFailure
     from drainer.model.rules import RuleSettings
-    from drainer.model.settings import LocalSettings
+    from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
     from drainer.model.status import Status, Summary
 
 __version__ = "0.1.0"

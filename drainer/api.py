@@ -24,9 +24,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, load_handler
 from drainer.model.account import PriorityClasses
-from drainer.model.failures import NEW_DRAIN, FailureSettings
 from drainer.model.rules import RuleSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain

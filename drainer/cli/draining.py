@@ -18,7 +18,6 @@ from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.hooks import Lateness, OversightOptions
 from drainer.cli.parameter import declared_by, source_of
-from drainer.control.keys import ControlKeys
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -34,7 +33,7 @@ from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.start import Prepared, nothing_to_drain
 from drainer.store.place import PlanPlace
-from drainer.view.live import ProgressView, progress_view
+from drainer.view.live import ControlKeys, ProgressView, progress_view
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
 from drainer.view.status import LivePage

@@ -14,7 +14,6 @@ from drainer.errors import UsageError
 from drainer.extensions import Extension, ensure_installed
 from drainer.loader import load_handler
 from drainer.model.account import PriorityClasses
-from drainer.model.failures import FailureSettings
 from drainer.model.option import (
     Option,
     ValueType,
@@ -27,7 +26,7 @@ from drainer.model.option import (
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings, SkipRule
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.operations.start import Request
 from drainer.policy.rules import RuleFilter, Selection
 from drainer.store.place import PlanPlace, parse_place

@@ -24,9 +24,8 @@ from drainer.cli.options import (
     SameSplit,
     load_limits,
 )
-from drainer.model.failures import FailureSettings
 from drainer.model.rules import RuleSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import plan_at
 from drainer.view.terminal import Terminal

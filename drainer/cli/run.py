@@ -24,8 +24,7 @@ from drainer.cli.options import (
 from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.extensions import Extension
-from drainer.model.failures import NEW_DRAIN, FailureSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.operations.start import prepare
 from drainer.view.terminal import Terminal
 

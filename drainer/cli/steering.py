@@ -25,10 +25,9 @@ from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.model.codec import builtins
-from drainer.model.failures import FailureSettings
 from drainer.model.listed import listed
 from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.live import RunningLine, progress_view
 from drainer.view.page import Field, Line, Page

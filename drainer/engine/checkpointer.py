@@ -23,13 +23,12 @@ from drainer.errors import (
     StateLost,
 )
 from drainer.model.account import Account, Event, ParkedLanes, StateReference
-from drainer.model.claims import Claims
-from drainer.model.failures import FailureSettings
-from drainer.model.joins import Joins
+from drainer.model.claims import Claims, Joins
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.model.rules import RuleAccount
+from drainer.model.settings import FailureSettings
 
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
 COMMIT_PAUSE_S = 1.0

@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 from drainer.errors import Refused, Signalled, UsageError
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.option import Concurrency, clean_reason, option_name, options_of
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Paused
 
 EVENTS_SHOWN = 5

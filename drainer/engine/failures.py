@@ -31,9 +31,9 @@ from drainer.errors import (
 )
 from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.message import SubMessage, Unsplit
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
+from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import FailureStatus
 from drainer.policy.failures import (
     BY_COMPARISON,
@@ -276,7 +276,7 @@ class Failures:
     def _succeeded(self, sub: SubMessage) -> None:
         self._given_up(self._policy.succeeded(sub), OTHERS_SUCCEED)
         if not self._policy.needs_successes:
-            self._settle()
+            self._update_admission()
 
     def _given_up(self, subs: Sequence[SubMessage], rule: str, why: str | None = None) -> None:
         """Gives up what waits for another attempt; what is in the handler gets its result first."""
@@ -340,7 +340,7 @@ class Failures:
                 self._paused_s = now_s
             else:
                 self._policy.leave_out(self._paused_s, now_s)
-            self._settle()
+            self._update_admission()
             self._tick()
 
     def change(self, settings: FailureSettings, sink: DeadLetters | None) -> None:
@@ -358,7 +358,7 @@ class Failures:
         if before.breaker and not settings.breaker:
             self._breaker.close()
             self._recovered()
-        self._settle()
+        self._update_admission()
         self._tick()
 
     def stop(self) -> None:
@@ -370,11 +370,11 @@ class Failures:
     def _gate(self) -> None:
         if self._breaker.is_open and not self._outage:  # once when it opens
             self._outage = self._errors.latest
-            self._settle()
+            self._update_admission()
         elif self._policy.needs_successes and not self.holding_back:
-            self._settle()
+            self._update_admission()
 
-    def _settle(self) -> None:
+    def _update_admission(self) -> None:
         self._admission.update()
         self.schedule()
 
@@ -431,7 +431,7 @@ class Failures:
         self._outage = ""
         self._policy.suspicion.clear()
         self._retries.hurry(self._clock())  # it was not for themselves that they failed
-        self._settle()
+        self._update_admission()
         self._loop.call_soon(self._tick)
 
     def schedule(self) -> None:

@@ -44,14 +44,16 @@ def may_continue(cause: BaseException | None) -> bool:
     return cause is None or isinstance(cause, LanesParked)
 
 
-def given_up_before(held: DrainContext) -> int:
+def given_up_before(context: DrainContext) -> int:
     """Count the sub-messages that the failure policy starts from.
 
     What died in former runs of a redrive is in the topic again, but not what died in former
     passes of this one.
     """
     return (
-        held.plan.account.counts()[1].given_up if held.plan.terms.redrive is None else held.given_up
+        context.plan.account.counts()[1].given_up
+        if context.plan.terms.redrive is None
+        else context.given_up
     )
 
 

@@ -15,9 +15,8 @@ from drainer.errors import DrainerError
 from drainer.handler import Writer
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
-from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Status
 from drainer.policy.failures import Totals
 from drainer.policy.rate_cap import RateLimiter

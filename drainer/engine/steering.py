@@ -63,12 +63,12 @@ class DeadlineWatch:
 class Steering:
     """Does what people request of one run of a drain, on its event loop."""
 
-    def __init__(self, drain: Lifecycle, held: DrainContext) -> None:
+    def __init__(self, drain: Lifecycle, context: DrainContext) -> None:
         self._drain = drain
-        self._held = held
-        self._runtime = held.runtime
-        self._control = held.control
-        self._settings = Settings(held.running, held.plan.terms.failures)
+        self._context = context
+        self._runtime = context.runtime
+        self._control = context.control
+        self._settings = Settings(context.running, context.plan.terms.failures)
 
     async def serve(self, *, changes: bool) -> None:
         """Do what is requested, one after the other: either other settings, which may wait for the
@@ -140,7 +140,7 @@ class Steering:
             # The handler was opened for the most that this run may find.
             wanted = Settings(replace(wanted.running, concurrency=began_with), wanted.failures)
         if wanted.needs_brokers(before):
-            failures = await self._runtime.blocking_call(self._held.settle, wanted.failures)
+            failures = await self._runtime.blocking_call(self._context.settle, wanted.failures)
             wanted = Settings(wanted.running, failures)
         details = before.changes_to(wanted)
         if not details:

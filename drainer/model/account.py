@@ -9,10 +9,9 @@ from enum import StrEnum
 
 from drainer.errors import PlanRefused, UsageError
 from drainer.mask import mask_text, masking
-from drainer.model.claims import ALL, Claims, class_of, class_selector, joins_of
+from drainer.model.claims import ALL, Claims, Joins, class_of, class_selector, joins_of
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.facts import Predicate
-from drainer.model.joins import Joins
 from drainer.model.latency import Latency
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract

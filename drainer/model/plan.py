@@ -12,7 +12,7 @@ import msgspec
 from drainer.errors import PlanRefused
 from drainer.model import codec
 from drainer.model.account import Account, damaged
-from drainer.model.listed import listed
+from drainer.model.listed import counted, listed
 from drainer.model.ranges import encode_ranges
 from drainer.model.terms import Terms
 
@@ -30,12 +30,12 @@ class OpenTransaction:
         return f"{self.topic}/{self.partition} from offset {self.offset} on ({self.offsets:,})"
 
 
-def describe_open_transactions(held: Sequence[OpenTransaction]) -> str:
-    """All of it in a sentence, with how to find the producer: no client can find it."""
-    count = sum(each.offsets for each in held)
+def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
+    """Open transactions in a sentence, with how to find the producer: no client can find it."""
+    offsets = counted(sum(each.offsets for each in found), "offset")
     return (
-        f"an open transaction blocks {count:,} offset{'' if count == 1 else 's'}, which are not"
-        f" part of this backlog: {listed(held)}. To find its producer, run kafka-transactions.sh"
+        f"an open transaction blocks {offsets}, which are not part of this backlog:"
+        f" {listed(found)}. To find its producer, run kafka-transactions.sh"
         " describe-producers"
     )
 

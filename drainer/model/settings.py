@@ -1,23 +1,239 @@
-"""Settings of a run: concurrency, memory, intervals, the deadline."""
+"""Settings: of a run, and of failures, which the plan keeps."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from enum import Enum
 from functools import partial
+from random import Random
+from typing import Any
 
-from drainer.model.codec import JsonRecord
+from drainer.errors import UsageError
+from drainer.model.codec import JsonRecord, Whole
 from drainer.model.option import (
     CONCURRENCY,
     DEADLINE,
     DURATION,
     PAIRS,
+    RATE,
     REASON,
     SIZE,
     Concurrency,
+    ValueType,
+    number,
     option,
 )
+
+JITTER = 0.5  # a delay is drawn between this share of itself and the whole
+SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer is no evidence
+
+
+class OnFailure(Enum):
+    """Actions on a sub-message whose retries are spent; ``does`` is one in words."""
+
+    HALT = "halt", "halt the drain"
+    DEAD_LETTER = "dead-letter", "dead letter"
+    PARK = "park", "park its lane, and drain the others"
+    SKIP = "skip", "skip the sub-message"
+
+    does: str
+
+    def __new__(cls, value: str, does: str) -> OnFailure:
+        """Makes ``value`` the one that options and plans have."""
+        member = object.__new__(cls)
+        member._value_ = value
+        member.does = does
+        return member
+
+
+_NAMES = [each.value for each in OnFailure]
+_ACTIONS = f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
+
+
+class AfterDead(Enum):
+    """Actions on the sub-messages behind a dead letter on its lane."""
+
+    CONTINUE = "continue"
+    PARK = "park"
+
+
+class Limit:
+    """Most that may be given up: a count, or a share of what finished. Neither is no limit."""
+
+    __slots__ = ("count", "share")
+    written = str  # in JSON
+
+    def __init__(self, count: int | None = None, share: float | None = None) -> None:
+        self.count = count
+        self.share = share
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Limit) and str(self) == str(other)
+
+    def __hash__(self) -> int:
+        return hash(str(self))
+
+    @classmethod
+    def parse(cls, text: str) -> Limit:
+        """``100``, ``1%`` or ``none``. Raises ValueError."""
+        word = text.strip().lower()
+        if word == "none":
+            return cls()
+        if word.endswith("%"):
+            share = float(word[:-1]) / 100
+            if not 0 <= share <= 1:
+                raise ValueError(f"{text!r} is not a share")
+            return cls(share=share)
+        count = int(word)
+        if count < 0:
+            raise ValueError(f"{text!r} is below zero")
+        return cls(count=count)
+
+    def __str__(self) -> str:
+        if self.share is not None:
+            return f"{self.share * 100:.15g}%"
+        return "none" if self.count is None else str(self.count)
+
+    def passed(self, given_up: int, finished: int) -> bool:
+        """Whether this many of so many finished sub-messages are too many."""
+        if self.count is not None:
+            return given_up > self.count
+        return (
+            self.share is not None
+            and (finished >= SHARE_JUDGED_FROM or not self.share)
+            and given_up > self.share * finished
+        )
+
+
+def parse_limit(text: str) -> Limit:
+    """``100``, ``1%`` or ``none``. Raises UsageError."""
+    try:
+        return Limit.parse(text)
+    except ValueError:
+        raise UsageError(
+            f"{text!r} is not a count or a share", hint="Give one, such as 100, 1% or none."
+        ) from None
+
+
+_HALF = Limit(share=0.5)
+_kept = partial(option, panel="Failures (kept in the plan)", live=True)
+
+
+@dataclass(frozen=True, slots=True)
+class FailureSettings(JsonRecord):
+    """Settings of failures; the plan keeps them, so that a resume works in the same way.
+
+    ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
+    ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_outage_s`` is how long the circuit
+    breaker waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one
+    sub-message fails, when no other lane has work to compare. ``rate`` is in sub-messages started
+    per second.
+    """
+
+    retries: Whole = _kept("Attempts after the first one.", 0, number(0), basic=True)
+    retry_delay_s: float = _kept(
+        "Delay before the second attempt; doubles each time.", 0.2, DURATION
+    )
+    retry_max_delay_s: float = _kept("Maximum delay between attempts.", 30.0, DURATION)
+    timeout_s: float = _kept("Time limit per attempt; 0 means none.", 30.0, DURATION)
+    on_failure: OnFailure = _kept(
+        f"When all retries failed: {_ACTIONS}.",
+        OnFailure.HALT,
+        metavar="ACTION",
+        basic=True,
+    )
+    on_split_failure: OnFailure | None = _kept(  # None: as ``on_failure``
+        f"When split rejects a message: {_ACTIONS}.",
+        default=None,
+        unset="--on-failure",
+        metavar="ACTION",
+    )
+    after_dead: AfterDead = _kept(
+        "After a dead letter, continue or park its lane.", AfterDead.CONTINUE, metavar="ACTION"
+    )
+    dead_letter_topic: str | None = _kept(
+        "Dead-letter topic; drainer creates it if missing.",
+        None,
+        unset="TOPIC.GROUP.dead",
+        metavar="TOPIC",
+        proposes="topic",
+    )
+    max_failures: Limit = _kept(
+        "Halt when more sub-messages are given up, over all runs.",
+        _HALF,
+        ValueType("N|N%|none", parse_limit),
+        basic=True,
+    )
+    breaker: bool = _kept(
+        "During a downstream outage, wait instead of giving up.",
+        True,
+        name="--breaker/--no-breaker",
+    )
+    max_outage_s: float = _kept("Halt when an outage lasts longer than this.", 3600.0, DURATION)
+    max_doubt_s: float = _kept("How long to treat one failing lane as an outage.", 60.0, DURATION)
+    rate: float | None = _kept(
+        "Maximum sub-messages started per second, retries included.", None, RATE, unset="none"
+    )
+
+    def __post_init__(self) -> None:
+        delays = (self.retry_delay_s, self.retry_max_delay_s)
+        waits = (self.timeout_s, self.max_outage_s, self.max_doubt_s)
+        if min(self.retries, *delays, *waits) < 0:
+            raise ValueError("a number of retries or a duration is below zero")
+        if self.rate is not None and self.rate <= 0:
+            raise ValueError("with this rate nothing would ever start")
+
+    def changed(self, given: Mapping[str, Any]) -> FailureSettings:
+        """Return these settings with what was given; a topic of dead letters implies them.
+
+        Raises UsageError when that makes no sense together.
+        """
+        given = dict(given)
+        of_split = given.get("on_split_failure")
+        if given.get("dead_letter_topic") and of_split is not OnFailure.DEAD_LETTER:
+            action = given.setdefault("on_failure", OnFailure.DEAD_LETTER)
+            if action is not OnFailure.DEAD_LETTER:
+                raise UsageError(
+                    f"--dead-letter-topic has no effect with --on-failure {action.value}",
+                    hint="Remove one of them.",
+                )
+        return replace(self, **given)
+
+    @property
+    def on_unsplit(self) -> OnFailure:
+        """The action on a message that ``split`` rejects."""
+        return self.on_split_failure or self.on_failure
+
+    @property
+    def stops_unsplit(self) -> bool:
+        """Whether a message that ``split`` rejects stops its partition: its lanes are unknown."""
+        dead = self.on_unsplit is OnFailure.DEAD_LETTER
+        return self.on_unsplit is OnFailure.PARK or (dead and self.stops_behind_dead)
+
+    @property
+    def stops_behind_dead(self) -> bool:
+        """Whether a dead letter stops its lane."""
+        return self.after_dead is AfterDead.PARK
+
+    @property
+    def writes_letters(self) -> bool:
+        return OnFailure.DEAD_LETTER in (self.on_failure, self.on_unsplit)
+
+    @property
+    def letters_topic(self) -> str | None:
+        """The topic of dead letters; None while there are none."""
+        return self.dead_letter_topic if self.writes_letters else None
+
+    def delay_s(self, failures: int, random: Random | None = None) -> float:
+        """Return the wait after so many failures (from 1): exponential, with jitter by chance."""
+        whole: float = min(self.retry_max_delay_s, self.retry_delay_s * 2 ** min(failures - 1, 60))
+        return whole if random is None else whole * random.uniform(JITTER, 1)
+
+
+NEW_DRAIN = FailureSettings(retries=3)
+
 
 JOURNAL_INTERVAL_S = 0.05
 

@@ -10,10 +10,10 @@ from typing import Annotated
 import msgspec
 
 from drainer.model.codec import JsonRecord, Whole
-from drainer.model.failures import FailureSettings
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings
+from drainer.model.settings import FailureSettings
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,9 +18,8 @@ from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.commit import GroupCommitter
 from drainer.kafka.lock import GroupLock
-from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions

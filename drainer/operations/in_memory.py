@@ -20,11 +20,10 @@ from drainer.loader import LoadedHandler
 from drainer.message import Message
 from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import ALL
-from drainer.model.failures import FailureSettings
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import Terms
 from drainer.store.plan_file import PlanFile
 

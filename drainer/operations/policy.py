@@ -22,9 +22,9 @@ from drainer.kafka.dead_letters import (
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
 from drainer.model.account import PriorityClasses
-from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
+from drainer.model.settings import FailureSettings
 from drainer.model.terms import Terms
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.policy.redrive import Redriven

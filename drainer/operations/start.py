@@ -23,7 +23,6 @@ from drainer.kafka.lock import lock_group
 from drainer.loader import LoadedHandler
 from drainer.model.account import Account, Event, EventKind, PartitionPlan, PriorityClasses
 from drainer.model.claims import ALL
-from drainer.model.failures import FailureSettings
 from drainer.model.listed import listed
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
@@ -31,7 +30,7 @@ from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
 from drainer.model.terms import RedriveSettings, Terms
 from drainer.operations.engine import IN_PROCESS, Engine

@@ -12,7 +12,7 @@ from random import Random
 
 from drainer.message import SubMessage
 from drainer.model.codec import Whole
-from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.settings import FailureSettings, OnFailure
 from drainer.policy.breaker import HEALTHY, Breaker, FailureWindow
 from drainer.policy.fault import Fault
 
@@ -36,9 +36,7 @@ class FailureRecord:
     proven: int = 0  # failures that may be the downstream's, and that count by ``rule``
     rule: str = ""
     is_stale: bool = False  # whether the attempt in flight began before the last of these did
-    doubted_at: int = (
-        0  # the number of the failed call with which the doubt began, at ``doubted_s``
-    )
+    doubted_at: int = 0  # the failed call with which the doubt began, at ``doubted_s``
     doubted_s: float = 0.0
     successes_before: int = 0  # that had ended when the doubt began
     latest: int = 0  # the last failed call, which failed with ``error``
@@ -112,10 +110,6 @@ class Suspicion:
             if not self.in_doubt:
                 self._since = self.failed_calls, now_s
             self.in_doubt[sub] = record
-
-    def discard(self, sub: SubMessage) -> None:
-        """Ends the doubt about a sub-message."""
-        self.in_doubt.pop(sub, None)
 
     def clear(self) -> None:
         """Begins anew, as after an outage."""

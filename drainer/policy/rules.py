@@ -9,12 +9,11 @@ from hashlib import blake2b
 
 from drainer.errors import BadExpression
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.claims import Claim, ShardMap
+from drainer.model.claims import Claim, Joins, ShardMap
 from drainer.model.facts import Facts, Predicate, Undecided
-from drainer.model.joins import Joins
 from drainer.model.order import Order, keys_of
 from drainer.model.progress import Outcome
-from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, offsets_beyond, greater
+from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule, greater, offsets_beyond
 from drainer.policy.dead_letter import key_text
 from drainer.policy.redrive import LeftAlone, Redriven
 

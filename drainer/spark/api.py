@@ -19,11 +19,10 @@ from drainer.cli.engines import EngineOptions
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
-from drainer.model.failures import NEW_DRAIN, FailureSettings
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Summary
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain

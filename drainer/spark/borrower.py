@@ -7,7 +7,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 
 from drainer.engine.local import LocalDrain
 from drainer.engine.pipeline import Pipeline
-from drainer.model.failures import FailureSettings
+from drainer.model.settings import FailureSettings
 from drainer.spark.lending import Borrowed
 from drainer.spark.state import QuotaGrant
 

@@ -11,8 +11,8 @@ from time import monotonic
 from drainer.engine.loop import blocking_call
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, PlanRefused
-from drainer.model.failures import FailureSettings
 from drainer.model.option import Concurrency
+from drainer.model.settings import FailureSettings
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, may_beat

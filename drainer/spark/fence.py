@@ -13,7 +13,7 @@ from typing import NoReturn
 
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
-from drainer.model.failures import FailureSettings
+from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.lease import Lease, LeaseTimes
 from drainer.spark.state import Attempt, Control, QuotaGrant, State

@@ -15,7 +15,7 @@ from pyspark import StorageLevel
 from drainer.errors import BrokerUnreachable, Halted, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
-from drainer.model.joins import Joins
+from drainer.model.claims import Joins
 from drainer.model.ranges import Range
 from drainer.spark.chunk import Row
 from drainer.spark.failure import SparkBroke, carrying, spark_failures

@@ -14,7 +14,7 @@ from drainer.engine.meter import capped
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
-from drainer.model.joins import JOINS_MOST, Components, Joins
+from drainer.model.claims import JOINS_MOST, Components, Joins
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count
 from drainer.model.status import CapStatus

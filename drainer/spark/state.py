@@ -36,8 +36,8 @@ from drainer.errors import (
 )
 from drainer.model.account import StateReference
 from drainer.model.codec import Whole
-from drainer.model.failures import FailureSettings
 from drainer.model.plan import OffsetPlan
+from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.objects import Objects

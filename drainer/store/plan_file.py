@@ -49,10 +49,10 @@ class NotOwnPlan(PlanRefused):
 class LoadedPlan:
     """A plan as the file has it (``written``) and with all that was reported since (``plan``).
 
-    ``records`` is how many records of its journal, and of its tasks, that adds. ``torn`` is set when
-    one was lost or spoilt, or its journal, and left out with all behind it: ``left_out`` counts the
-    sub-messages that these are known to add. ``last_generation`` is the highest that the plan or a
-    journal beside it has.
+    ``records`` is how many records of its journal, and of its tasks, that adds. ``torn`` is set
+    when one was lost or spoilt, or its journal, and left out with all behind it: ``left_out``
+    counts the sub-messages that these are known to add. ``last_generation`` is the highest that the
+    plan or a journal beside it has.
     """
 
     path: PlanPlace = field(compare=False)  # of one plan, absolute here and relative there

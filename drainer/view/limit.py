@@ -41,7 +41,7 @@ class Limit(Enum):
 
 
 def limit_of(status: Status) -> Limit:
-    """Find the limit that binds now: the first. More calls at once help only where it is HANDLER."""
+    """Find the limit that binds now. More calls at once help only where it is HANDLER."""
     progress, limits, failures = status.progress, status.limits, status.failures
     workers, engine = limits.workers_busy, status.engine
     eta_s, lane_s = progress.eta_s, progress.lane_s

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from dataclasses import fields
 
 from drainer.model.account import PriorityClasses, clock
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import RuleStatus
 from drainer.model.terms import RedriveSettings
 from drainer.view import figures

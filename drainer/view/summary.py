@@ -250,9 +250,9 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
     if summary.lost:
         yield Field("lost", name_lost(summary.lost), "retention deleted them unread")
     if summary.open_transactions:
-        held = figures.counted(sum(each.offsets for each in summary.open_transactions), "offset")
+        offsets = figures.counted(sum(each.offsets for each in summary.open_transactions), "offset")
         lines = few([str(each) for each in summary.open_transactions], ERRORS_SHOWN)
-        behind = f"{held} behind an open transaction"
+        behind = f"{offsets} behind an open transaction"
         yield Field("excluded", behind, "not part of this drain", lines=lines)
 
 
@@ -305,7 +305,7 @@ def _headline(summary: Summary) -> Line:
 
 
 def _shortcomings(summary: Summary) -> str:
-    """Name what a drain that ended did not handle: ``with 3 dead letters, at most 100 records lost``."""
+    """Name what a drain did not handle: ``with 3 dead letters, at most 100 records lost``."""
     lost, subs = sum(map(count, summary.lost.values())), summary.sub_messages
     given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
     words = " and ".join(figures.counted(number, what) for number, what in given_up if number)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from drainer.cli.command import command
 from drainer.errors import UsageError
-from drainer.model.failures import NEW_DRAIN, AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.settings import NEW_DRAIN, AfterDead, FailureSettings, Limit, OnFailure
 
 OPTIONS = {
     "retries": ("7", 7),

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from drainer.core.admission import BURST_S, Admission, Rate, Retries
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings
+from drainer.model.settings import FailureSettings
 from drainer.policy.breaker import PROBE_FIRST_S, Breaker
 from drainer.policy.failures import FailurePolicy
 from drainer.policy.fault import Fault

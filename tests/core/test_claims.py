@@ -15,9 +15,8 @@ from drainer.core.ledger import Ledger
 from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.claims import ALL, Claim, ShardMap, key_hash
+from drainer.model.claims import ALL, Claim, Joins, ShardMap, key_hash
 from drainer.model.identity import identify
-from drainer.model.joins import Joins
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
 from drainer.model.ranges import ranges_of

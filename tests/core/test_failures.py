@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from drainer.handler import Retry
 from drainer.message import SubMessage
-from drainer.model.failures import (
+from drainer.model.settings import (
     JITTER,
     SHARE_JUDGED_FROM,
     AfterDead,

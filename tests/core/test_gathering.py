@@ -34,10 +34,9 @@ from drainer.core.other_claims import other_claims
 from drainer.errors import DrainerError
 from drainer.message import KeySums, Message, Origin, ShippedMessage, Stream, SubMessage
 from drainer.model.account import Account, StateReference
-from drainer.model.claims import ALL, Claim, ShardMap
+from drainer.model.claims import ALL, Claim, Components, Joins, ShardMap
 from drainer.model.claims import key_hash as key_place
 from drainer.model.identity import SubKeys, identify
-from drainer.model.joins import Components, Joins
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys

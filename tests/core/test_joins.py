@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.message import SubMessage
-from drainer.model.claims import ShardMap, key_hash
-from drainer.model.joins import Components, Joins
+from drainer.model.claims import Components, Joins, ShardMap, key_hash
 from drainer.model.order import Order
 
 KEYS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=3, unique=True)

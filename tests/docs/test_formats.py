@@ -23,8 +23,7 @@ from drainer.model.account import (
     PriorityClasses,
     StateReference,
 )
-from drainer.model.claims import ALL
-from drainer.model.joins import Joins
+from drainer.model.claims import ALL, Joins
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.progress import Counts, Outcome

@@ -31,10 +31,9 @@ from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.claims import ALL
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Status, Summary
 from drainer.operations.engine import InProcess
 from drainer.operations.passes import in_passes

@@ -22,9 +22,8 @@ from made_up_kafka import (
 from drainer.engine.runtime import Runtime
 from drainer.handler import Handler
 from drainer.message import Message, SubMessage
-from drainer.model.failures import FailureSettings
 from drainer.model.option import Concurrency
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 MOST = 40

@@ -11,7 +11,7 @@ import pytest
 from made_up_kafka import Accounting, Rehearsal, in_lanes
 
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings, OnFailure
+from drainer.model.settings import FailureSettings, OnFailure
 
 HOT = in_lanes(300, 1)
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)

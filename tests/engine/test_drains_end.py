@@ -18,8 +18,7 @@ from drainer.engine.outcome import final_outcome
 from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings, OnFailure
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from fake_kafka import FakeSource, SizedBatch
 
 QUICK = FailureSettings(retry_delay_s=0.001, retry_max_delay_s=0.004, max_doubt_s=0)

@@ -33,8 +33,7 @@ from drainer.errors import (
 )
 from drainer.handler import Fatal, Retry, Skip
 from drainer.message import Message, SubMessage
-from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import AfterDead, FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.status import DOUBLED_MOST
 from drainer.policy.failures import Totals
 

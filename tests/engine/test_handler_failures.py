@@ -28,8 +28,7 @@ from made_up_kafka import (
 from core.messages import place_of
 from drainer.errors import Interrupted, Refused, ValueNotShipped
 from drainer.message import Message, SubMessage
-from drainer.model.failures import FailureSettings, OnFailure
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 
 WIDE = log_of(*([f"k{n}", f"k{(n * 3) % 40}", f"x{n}"] for n in range(200)))
 

@@ -10,8 +10,7 @@ from made_up_kafka import OnTheLoop, Rehearsal, log_of
 
 from drainer.engine.latencies import EACH_MOST, RECENT_S, Latencies
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 
 
 def near(seconds: float) -> object:

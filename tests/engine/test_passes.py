@@ -14,8 +14,7 @@ from drainer.engine.control import Pause, Stop
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.message import SubMessage
 from drainer.model.account import EventKind
-from drainer.model.failures import FailureSettings, OnFailure
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 
 FIRST = "key =~ 'c.*'"
 IN_TURN = {0: log_of(*([f"c{n}"] if n % 2 else [f"x{n}"] for n in range(40)))}

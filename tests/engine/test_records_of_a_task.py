@@ -38,8 +38,8 @@ from drainer.handler import Handler
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.claims import ALL
-from drainer.model.failures import FailureSettings
 from drainer.model.option import Concurrency
+from drainer.model.settings import FailureSettings
 from drainer.model.status import Summary
 from drainer.spark.borrower import Borrower
 from drainer.spark.control import ControlChannel, QuotaAllocator

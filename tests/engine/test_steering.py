@@ -30,9 +30,8 @@ from drainer.errors import DrainerError, Refused, UsageError
 from drainer.message import SubMessage
 from drainer.model.account import EventKind
 from drainer.model.codec import builtins
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.option import Concurrency
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary
 from kafka.topic import eventually
 

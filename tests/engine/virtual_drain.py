@@ -18,8 +18,8 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import Calls
 from drainer.errors import DrainerError
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.progress import Outcome
+from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import FailureStatus
 from drainer.policy.failures import Totals
 

@@ -14,8 +14,8 @@ from drainer.kafka.dead_letters import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
-from drainer.model.failures import FailureSettings
 from drainer.model.rules import RuleSettings
+from drainer.model.settings import FailureSettings
 from drainer.operations.policy import Policy
 from kafka.sender import sending
 from kafka.topic import Topic, eventually

@@ -22,8 +22,7 @@ from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model import codec
-from drainer.model.failures import FailureSettings, Limit, OnFailure
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.terms import RedriveSettings
 from drainer.operations.drain import drain
 from drainer.operations.start import Prepared, Request

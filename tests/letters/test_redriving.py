@@ -17,8 +17,7 @@ from drainer.letters.reading import find_letter
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
-from drainer.model.failures import AfterDead, FailureSettings, OnFailure
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import AfterDead, FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import drain

@@ -8,8 +8,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
 from builders import a_status, a_summary, changed
-from drainer.metrics.collector import StatusCollector
 from drainer.metrics.names import METRICS, STATES
+from drainer.metrics.server import StatusCollector
 from drainer.model.latency import Latency
 from drainer.model.status import (
     DeadlineStatus,

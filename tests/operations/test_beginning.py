@@ -23,8 +23,7 @@ from drainer.kafka.commit import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings, OnFailure
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, REFERENCE, Story

@@ -11,10 +11,10 @@ from drainer.core.admission import BURST_S
 from drainer.core.dispatch import Dispatcher
 from drainer.message import SubMessage
 from drainer.model.claims import ALL, class_of
-from drainer.model.failures import JITTER, AfterDead, FailureSettings, OnFailure
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import ENDS, Counts, Outcome, Progress
 from drainer.model.ranges import Range
+from drainer.model.settings import JITTER, AfterDead, FailureSettings, OnFailure
 from simulation.backlog import Act, Backlog, Script
 from simulation.world import World
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 from core.messages import Place
 from drainer.handler import Fatal, Handler, Retry, Skip
 from drainer.message import Message, SubMessage
-from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
+from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from simulation.account import Account
 from simulation.backlog import Act, Backlog
 from simulation.world import World

@@ -22,12 +22,11 @@ from drainer.errors import (
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.model.account import PriorityClasses
-from drainer.model.failures import AfterDead, Limit
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import AfterDead, Limit, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.resume import ResumeRequest, prepare_resume

@@ -16,12 +16,11 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.redrive import prepare_redrive
 from drainer.loader import load_handler
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Status, Summary
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import Callbacks, drain

@@ -10,8 +10,8 @@ import pytest
 from pyspark import SparkContext
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
-from drainer.model.failures import FailureSettings, OnFailure
 from drainer.model.order import Order
+from drainer.model.settings import FailureSettings, OnFailure
 from kafka.sender import letters_in
 from spark.story import Op, Story
 

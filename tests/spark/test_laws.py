@@ -10,8 +10,8 @@ import pytest
 
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.model.failures import FailureSettings, Limit, OnFailure
 from drainer.model.order import Order
+from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.spark.state import State
 from spark.story import HANDLER, Op, Story
 from spark.trouble import When

@@ -21,8 +21,7 @@ from drainer.errors import BrokerUnreachable, Halted, Interrupted, SplitFailed
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import cap_curve
 from drainer.message import Barrier, SubMessage
-from drainer.model.claims import ShardMap, key_hash
-from drainer.model.joins import Components
+from drainer.model.claims import Components, ShardMap, key_hash
 from drainer.model.order import Order
 from drainer.model.ranges import Range
 from drainer.spark import reading

@@ -12,11 +12,11 @@ import orjson
 from builders import a_partition, a_plan, changed, counts, progress_at
 from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.claims import ALL
-from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.terms import LetterFilter, RedriveSettings
 
 START, END = 100, 200

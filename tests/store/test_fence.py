@@ -26,7 +26,7 @@ from drainer.errors import Interrupted, LockLost, PlanRefused, StateLost
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
-from drainer.model.failures import FailureSettings
+from drainer.model.settings import FailureSettings
 from drainer.spark.control import ControlChannel
 from drainer.spark.driver import close_handlers
 from drainer.spark.fence import EXIT_CUT, Fence

@@ -19,12 +19,11 @@ from plans import END, PLAN, START, edited, leaves, progress, put, signed, with_
 from builders import a_partition, changed, counts, progress_at
 from drainer.errors import PlanRefused
 from drainer.model.account import Account
-from drainer.model.claims import ALL, Claim
-from drainer.model.failures import FailureSettings, Limit
-from drainer.model.joins import Joins
+from drainer.model.claims import ALL, Claim, Joins
 from drainer.model.plan import FIELDS, OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings
+from drainer.model.settings import FailureSettings, Limit
 from drainer.model.terms import Terms
 
 GOLDEN = (Path(__file__).parent / "full_plan.json").read_bytes()

@@ -23,11 +23,11 @@ from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.letters.view import letter_page, overview_page
 from drainer.model.account import ParkedLane, ParkedLanes
-from drainer.model.failures import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.latency import Latency
 from drainer.model.option import Concurrency
 from drainer.model.plan import OpenTransaction
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
+from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.status import (
     FailureStatus,
     PartitionResult,

@@ -40,9 +40,8 @@ from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.insight.view.estimate import canary_page, estimate_page, show_moves
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
-from drainer.model.failures import NEW_DRAIN, FailureSettings
 from drainer.model.option import Option, number
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.settings import EVERY_CORE, SparkLook

@@ -17,9 +17,8 @@ from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, Redri
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.loader import load_handler
 from drainer.model.account import PriorityClasses
-from drainer.model.failures import NEW_DRAIN, FailureSettings, OnFailure
 from drainer.model.option import Option, number
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
 from drainer.model.terms import RedriveSettings
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
