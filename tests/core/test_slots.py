@@ -65,4 +65,4 @@ def test_no_more_tasks_than_were_asked_for(
         now_s += later_s
         slots.look(count, busy, now_s)
         assert busy + max(0, slots.room(busy)) <= max(wanted, busy)
-        assert slots.room(0) >= 1, "there is always one that asks for a slot"
+        assert slots.room(0) >= 1, "there is always one that wants a slot"

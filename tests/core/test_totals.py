@@ -18,12 +18,12 @@ def all_of(count: int) -> Totals:
 def test_what_others_did_is_never_overstated_and_known_at_rest(
     steps: list[tuple[int, int, bool]],
 ) -> None:
-    own = others = told = 0
+    own = others = shown = 0
     known = Totals()
-    for mine, theirs, tells in steps:
+    for mine, theirs, shows in steps:
         own, others = own + mine, others + theirs
-        if tells:
-            told = own
-        before, known = known, known.beside(all_of(own), all_of(told + others))
+        if shows:
+            shown = own
+        before, known = known, known.beside(all_of(own), all_of(shown + others))
         assert before.done <= known.done <= others
     assert known.beside(all_of(own), all_of(own + others)) == all_of(others)

@@ -24,7 +24,7 @@ SLOW_S = 60.0
 
 class Recorder(drainer.Handler):
     """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier. One
-    of "!" makes split raise, unless the option ``mended`` is given.
+    of "!" makes split raise, unless the option ``repaired`` is given.
 
     Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
     is skipped; ``slow``, one that takes a minute; ``always``, one at which the process kills
@@ -40,7 +40,7 @@ class Recorder(drainer.Handler):
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         for op in orjson.loads(message.value or b"{}").get("ops", []):
-            if op == "!" and "mended" not in self.options:
+            if op == "!" and "repaired" not in self.options:
                 raise ValueError("malformed")
             if op == "|":
                 barrier = Barrier()
@@ -74,14 +74,14 @@ class Recorder(drainer.Handler):
         os.close(self.file)
 
     def write(self, what: str, sub: SubMessage | None = None) -> None:
-        told: dict[str, Any] = {"what": what, "at": time.monotonic_ns(), "pid": os.getpid()}
+        line: dict[str, Any] = {"what": what, "at": time.monotonic_ns(), "pid": os.getpid()}
         if sub is not None:
             keys = ["|"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])
             keys = [key.decode() if isinstance(key, bytes) else key for key in keys]
             message = sub.message
-            told |= {"keys": keys, "place": [message.partition, message.offset, sub.index]}
+            line |= {"keys": keys, "place": [message.partition, message.offset, sub.index]}
         os.write(
-            self.file, b"\n" + orjson.dumps(told)
+            self.file, b"\n" + orjson.dumps(line)
         )  # a kill may tear a line: not the next one too
 
 

@@ -45,7 +45,7 @@ class Story:
     handler: str = f"{HANDLER}:Recorder"
     messages: dict[int, list[Sequence[Op]]] = field(default_factory=dict)  # by partition
     statuses: list[Status] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list)
 
     @property
     def group(self) -> str:
@@ -106,7 +106,7 @@ class Story:
             prepared = prepare(cluster, request, running)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(
-                cluster, prepared, running, Callbacks(observe or self._see, self.said.append)
+                cluster, prepared, running, Callbacks(observe or self._see, self.printed.append)
             )
 
     def resume(
@@ -124,11 +124,11 @@ class Story:
             running = self._running(concurrency, options)
             loaded = file.load()
             terms = loaded.plan.terms
-            asked = ResumeRequest(replace(terms, failures=failures or terms.failures))
-            prepared = prepare_resume(cluster, file, loaded, running, asked)
+            request = ResumeRequest(replace(terms, failures=failures or terms.failures))
+            prepared = prepare_resume(cluster, file, loaded, running, request)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(
-                cluster, prepared, running, Callbacks(observe or self._see, self.said.append)
+                cluster, prepared, running, Callbacks(observe or self._see, self.printed.append)
             )
 
     def redrive(
@@ -150,7 +150,7 @@ class Story:
             meant = RedriveSettings(LetterFilter(sub_keys=tuple(sub_keys)))
             prepared = prepare_redrive(cluster, request, meant, running)
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes=230))
-            return drain(cluster, prepared, running, Callbacks(self._see, self.said.append))
+            return drain(cluster, prepared, running, Callbacks(self._see, self.printed.append))
 
     def _running(self, concurrency: int | Concurrency, options: dict[str, str]) -> LocalSettings:
         return LocalSettings(
@@ -187,7 +187,7 @@ class Story:
         counts = Counter(self.places("begin"))
         return sum(count - 1 for count in counts.values())
 
-    def insist_on_order(self) -> None:
+    def ensure_order(self) -> None:
         """No two of a sub-key at once; those of one partition in their order; barriers alone."""
         lanes: dict[str, list[dict[str, Any]]] = {}
         last_words = {line["pid"]: line["at"] for line in self.lines}
@@ -195,13 +195,13 @@ class Story:
             for key in line.get("keys", ()):
                 lanes.setdefault(str(key), []).append(line)
         for key, lines in lanes.items():
-            _insist_on_lane(key, lines, last_words)
-        _insist_on_barriers(self.lines)
+            _ensure_lane(key, lines, last_words)
+        _ensure_barriers(self.lines)
 
-    def insist_on_all(self) -> None:
+    def ensure_all(self) -> None:
         """Everything was handled, in order."""
         assert set(self.places("end")) == self.everything
-        self.insist_on_order()
+        self.ensure_order()
 
     @property
     def committed(self) -> dict[int, int | None]:
@@ -209,18 +209,16 @@ class Story:
             return cluster.committed(self.group, self.topic, tuple(self.messages))
 
 
-def _insist_on_lane(
-    key: str, lines: Sequence[dict[str, Any]], last_words: Mapping[int, int]
-) -> None:
+def _ensure_lane(key: str, lines: Sequence[dict[str, Any]], last_words: Mapping[int, int]) -> None:
     running: tuple[int, Place] | None = None  # process and place
     last: dict[tuple[int, int], Place] = {}  # by process and partition
-    settled: set[Place] = set()
+    ended: set[Place] = set()
     places = sorted({tuple(line["place"]) for line in lines})
     before = {b: a for a, b in pairwise(places) if a[0] == b[0]}
     for line in lines:
         place: Place = tuple(line["place"])
         if line["what"] == "begin":
-            assert before.get(place, place) in {*settled, place}, (key, "overtook", place)
+            assert before.get(place, place) in {*ended, place}, (key, "overtook", place)
             if running is not None:  # in a process that was killed, which ends nothing
                 assert last_words[running[0]] < line["at"], (key, running, place)
                 assert running[1] >= place or running[1][0] != place[0], (key, running, place)
@@ -228,7 +226,7 @@ def _insist_on_lane(
         else:
             assert running == (line["pid"], place), (key, running, line)
             running = None
-            settled.add(place)
+            ended.add(place)
             # After a crash what was not written down comes again, in another process.
             if line["what"] in ("end", "skipped"):
                 known = last.get((line["pid"], place[0]), place)
@@ -236,7 +234,7 @@ def _insist_on_lane(
                 last[line["pid"], place[0]] = place
 
 
-def _insist_on_barriers(lines: Sequence[dict[str, Any]]) -> None:
+def _ensure_barriers(lines: Sequence[dict[str, Any]]) -> None:
     ended = {tuple(each["place"]): each["at"] for each in lines if each["what"] == "end"}
     begun = {tuple(each["place"]): each["at"] for each in lines if each["what"] == "begin"}
     for line in lines:

@@ -83,7 +83,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     drained = drain("0")
 
     assert drained.summary.exit_code == 0
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
     (partition,) = drained.partitions().collect()
     assert partition.asDict() == {

@@ -18,7 +18,7 @@ from drainer.spark.lease import LOCAL
 from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
-from spark.trouble import Trouble, When, insist_on_few_repeats, interrupt, kill, states, stop_for
+from spark.trouble import Trouble, When, ensure_few_repeats, interrupt, kill, states, stop_for
 
 CONCURRENCY = 20
 
@@ -40,9 +40,9 @@ def test_a_worker_that_is_killed_costs_what_it_had_in_flight(story: Story) -> No
         summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
 
     assert (summary.exit_code, summary.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert trouble.victim is not None
-    insist_on_few_repeats(story, trouble.victim, CONCURRENCY)  # all may be lent to it
+    ensure_few_repeats(story, trouble.victim, CONCURRENCY)  # all may be lent to it
     assert summary.sub_messages.done == len(story.everything)
     assert states(story.folder) == []
 
@@ -56,7 +56,7 @@ def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_nobody_took_over(
         summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
 
     assert (summary.exit_code, summary.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
 
 
@@ -75,7 +75,7 @@ def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: 
     resumed = story.resume(tasks=3)
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
 
 
 def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
@@ -102,7 +102,7 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     resumed = story.resume(tasks=3)
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
 
 
@@ -161,7 +161,7 @@ def test_a_second_signal_ends_it_at_once_and_its_state_goes_on(story: Story) -> 
     resumed = story.resume(tasks=1)
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated <= CONCURRENCY
 
 
@@ -184,7 +184,7 @@ def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the
     resumed = story.resume(tasks=2)
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.plan.account.complete
 
 

@@ -48,7 +48,7 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: 
     assert summary.engine_counts["waves"] > 2
     assert summary.sub_messages.done == len(story.everything)
     assert summary.messages.done == 500
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
     assert story.committed == {0: 300, 1: 200}
     assert story.plan.account.complete
@@ -92,7 +92,7 @@ def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Stor
     assert summary.messages.skipped == len(set(skipped) - set(dead))
     assert summary.messages.done == 200 - len(set(dead) | set(skipped))
     assert summary.last.failures.failures == 2 * len(dead)
-    story.insist_on_order()
+    story.ensure_order()
 
 
 def test_messages_that_split_rejects_are_written_by_the_tasks_that_handle(story: Story) -> None:
@@ -116,7 +116,7 @@ def test_messages_that_split_rejects_are_written_by_the_tasks_that_handle(story:
     ), "one of each"
     assert {each.payload for each in letters} == {b'{"ops":["k1","!","k2"]}'}
     assert {place[:2] for place in story.everything - set(story.places("end"))} == rejected
-    story.insist_on_order()
+    story.ensure_order()
     assert story.committed == {0: 150, 1: 100}
 
 
@@ -138,8 +138,8 @@ def test_parking_cuts_the_wave_of_the_partition_where_split_rejects_a_message(
     assert set(story.places("end")) == expected
     assert story.committed == {0: 70, 1: 60}
 
-    assert story.resume(mended="1").exit_code == 0
-    story.insist_on_all()
+    assert story.resume(repaired="1").exit_code == 0
+    story.ensure_all()
     assert story.repeated == 0
 
 
@@ -156,7 +156,7 @@ def test_a_failure_halts_all_tasks_and_either_engine_goes_on(story: Story) -> No
     in_process = story.resume(tasks=None)
 
     assert (in_process.exit_code, in_process.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert not before & {
         tuple(line["place"]) for line in story.lines[len(before) :] if line["what"] == "again"
     }

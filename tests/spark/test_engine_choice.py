@@ -54,8 +54,8 @@ class WholeAnyhow(Once):
     whole_messages = True
 
 
-def settled(said: EngineOptions, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
-    return said.resolve(prepared(plan, **changes), said.spark(None))
+def resolved(typed: EngineOptions, plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
+    return typed.resolve(prepared(plan, **changes), typed.spark(None))
 
 
 def prepared(plan: OffsetPlan = PLAN, **changes: object) -> Prepared:
@@ -75,11 +75,11 @@ def test_options_for_spark_without_a_master_are_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    "said", [EngineOptions(), EngineOptions(engine=EngineName.PROCESS, master="yarn")]
+    "typed", [EngineOptions(), EngineOptions(engine=EngineName.PROCESS, master="yarn")]
 )
-def test_a_plan_at_a_uri_is_for_spark(said: EngineOptions) -> None:
+def test_a_plan_at_a_uri_is_for_spark(typed: EngineOptions) -> None:
     with pytest.raises(UsageError, match="a drain in this process needs a file"):
-        said.spark("s3://bucket/orders.plan.json")
+        typed.spark("s3://bucket/orders.plan.json")
 
 
 def test_the_state_is_beside_a_plan_at_a_uri_unless_it_is_named() -> None:
@@ -90,7 +90,7 @@ def test_the_state_is_beside_a_plan_at_a_uri_unless_it_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "name", "why"),
+    ("typed", "name", "why"),
     [
         (EngineOptions(), "process", "no Spark master is named"),
         (EngineOptions(engine=EngineName.PROCESS, tasks=7), "process", "set by --engine"),
@@ -100,17 +100,17 @@ def test_the_state_is_beside_a_plan_at_a_uri_unless_it_is_named() -> None:
     ],
 )
 def test_an_engine_or_a_master_that_is_named_is_taken(
-    said: EngineOptions, name: str, why: str
+    typed: EngineOptions, name: str, why: str
 ) -> None:
-    found = settled(said)
+    found = resolved(typed)
     assert (found.action.engine.name, found.action.engine.why) == (name, why)
     assert isinstance(found.engine, OnSpark) is (name == "spark")
 
 
 def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -> None:
     with pytest.raises(Refused, match="--max-per-key can't work on Spark with --order key"):
-        settled(BY_NAME, LIMITED)
-    found = settled(BY_MASTER, LIMITED)
+        resolved(BY_NAME, LIMITED)
+    found = resolved(BY_MASTER, LIMITED)
     assert found.engine is IN_PROCESS
     assert found.action.engine.why.startswith("a master is named, but --max-per-key")
 
@@ -131,15 +131,19 @@ READS_NONE = RuleSettings((SkipRule.typed("message.offset < 7"),))
 def test_that_whole_messages_are_shuffled_is_said(
     handler: type[Handler], rules: RuleSettings, why: str | None
 ) -> None:
-    found = settled(BY_NAME, changed(PLAN, rules=rules), handler=handler).action.engine.settings
-    said = None if why is None else f"shuffled whole, to each task that has a part: {why}"
-    assert found.get("messages") == said
+    found = resolved(BY_NAME, changed(PLAN, rules=rules), handler=handler).action.engine.settings
+    typed = None if why is None else f"shuffled whole, to each task that has a part: {why}"
+    assert found.get("messages") == typed
 
 
 def test_tasks_write_beside_the_plan_unless_told_otherwise() -> None:
     beside = "/var/lib/drainer/orders.reindexer.plan.state"
-    for said, state in ((None, beside), ("s3://b/x", "s3://b/x"), ("x", str(Path("x").absolute()))):
-        found = settled(replace(BY_NAME, state=said))
+    for typed, state in (
+        (None, beside),
+        ("s3://b/x", "s3://b/x"),
+        ("x", str(Path("x").absolute())),
+    ):
+        found = resolved(replace(BY_NAME, state=typed))
         assert isinstance(found.engine, OnSpark)
         assert found.engine.settings.state == found.action.engine.settings["state"] == state
 

@@ -29,14 +29,14 @@ def test_an_error_of_a_task_has_its_class_text_hint_and_what_led_to_it(
             try:
                 int("seven")
             except ValueError as error:
-                raise SplitFailed("split failed\nat é \udcff", hint="mend\nit") from error
+                raise SplitFailed("split failed\nat é \udcff", hint="repair\nit") from error
         yield from batches
 
     error = on_spark(spark, task)
 
     assert type(error) is SplitFailed
     assert str(error) == "split failed\nat é \udcff"
-    assert (error.hint, error.exit_code) == ("mend\nit", 5)
+    assert (error.hint, error.exit_code) == ("repair\nit", 5)
     assert isinstance(error.__cause__, OnSpark)
     assert "invalid literal for int() with base 10: 'seven'" in str(error.__cause__)
 
@@ -67,11 +67,13 @@ def test_a_worker_that_died_is_told_with_what_may_have_been_the_reason(
 
 
 def test_an_error_that_is_not_of_the_tree_comes_out_as_the_nearest_that_is() -> None:
-    class Elsewhere(RecordsDeleted):
+    class OtherRecords(RecordsDeleted):
         def __init__(self, offset: int) -> None:
             super().__init__(f"gone from {offset} on", hint="too late")
 
-    error = failure_of(RuntimeError(f"org.apache.spark.X: Trace\n{Carried(Elsewhere(7))}\n\tat a"))
+    error = failure_of(
+        RuntimeError(f"org.apache.spark.X: Trace\n{Carried(OtherRecords(7))}\n\tat a")
+    )
 
     assert type(error) is RecordsDeleted
     assert (str(error), error.hint) == ("gone from 7 on", "too late")
@@ -103,7 +105,7 @@ def test_what_spark_puts_before_what_happened_is_left_out() -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "message",
     [
         "Task 0 in stage 3.0 failed 4 times, most recent failure: Lost task 0.3 in stage 3.0"
         " (TID 9) (10.0.0.7 executor 5): ExecutorLostFailure (executor 5 exited caused by a"
@@ -113,9 +115,11 @@ def test_what_spark_puts_before_what_happened_is_left_out() -> None:
         " Missing an output location for shuffle 0 partition 0",
     ],
 )
-def test_executors_that_are_lost_again_and_again_may_lack_memory(said: str) -> None:
+def test_executors_that_are_lost_again_and_again_may_lack_memory(message: str) -> None:
     error = failure_of(
-        RuntimeError(f"org.apache.spark.SparkException: Job aborted due to stage failure: {said}")
+        RuntimeError(
+            f"org.apache.spark.SparkException: Job aborted due to stage failure: {message}"
+        )
     )
 
     assert str(error).startswith("Spark lost an executor")

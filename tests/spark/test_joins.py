@@ -45,7 +45,7 @@ def test_what_a_few_sub_messages_connect_leaves_the_rest_to_all_tasks(story: Sto
 
     assert (summary.exit_code, summary.cause) == (0, None)
     assert summary.engine_counts["waves"] > 2
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
     assert [len(pids) for pids in pids_by_wave(story, 100)] == [2, 2]
     assert story.plan.account.joins == {}
@@ -59,7 +59,7 @@ def test_transfers_between_accounts_end_as_in_one_process(story: Story) -> None:
 
     assert (summary.exit_code, summary.cause) == (0, None)
     assert summary.engine_counts["waves"] > 2
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
     assert summary.sub_messages.done == len(story.everything)
 
@@ -78,7 +78,7 @@ def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_anybody(
     resumed = story.resume(tasks=tasks, wave_bytes=9_000)
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
     assert resumed.sub_messages.done == len(story.everything)
     assert story.plan.account.joins == {}
@@ -93,6 +93,6 @@ def test_a_worker_that_is_killed_amid_joined_lanes_costs_what_it_had_in_flight(
         summary = story.run(wave_bytes=9_000, wait_ms="3")
 
     assert (summary.exit_code, summary.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert summary.sub_messages.done == len(story.everything)
     assert states(story.folder) == []

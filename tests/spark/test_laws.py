@@ -26,7 +26,7 @@ def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(st
     summary = story.run()
 
     assert (summary.exit_code, summary.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
     assert story.committed == {0: 5, 1: 9, 2: 40}
 
@@ -64,7 +64,7 @@ def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story, wave_by
     rest = story.resume(tasks=3)
 
     assert (rest.exit_code, rest.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 1  # the one that failed
 
 
@@ -87,7 +87,7 @@ def test_parked_lanes_stay_parked_from_wave_to_wave(story: Story) -> None:
     assert (rest.exit_code, rest.cause) == (0, None)
     assert rest.sub_messages.done == len(story.everything)
     assert rest.messages.done == 63
-    story.insist_on_order()
+    story.ensure_order()
 
 
 def test_a_handler_that_can_not_be_opened_is_refused_and_nothing_is_touched(story: Story) -> None:
@@ -119,7 +119,7 @@ def test_waves_of_large_messages_end_early_and_lose_nothing(story: Story) -> Non
     summary = story.run(wave_bytes=300_000)
 
     assert (summary.exit_code, summary.cause) == (0, None)
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
 
 
@@ -152,7 +152,7 @@ def test_nothing_waits_behind_a_hot_lane_from_wave_to_wave(story: Story) -> None
 
     assert (summary.exit_code, summary.cause) == (0, None)
     assert summary.engine_counts["waves"] > 2
-    story.insist_on_all()
+    story.ensure_all()
     assert story.repeated == 0
     ends = {tuple(line["place"]): line["at"] for line in story.lines if line["what"] == "end"}
     last_of_hot = ends[0, 0, 499]

@@ -30,7 +30,7 @@ def _op(story: Story, place: Place) -> Op:
     return story.messages[partition][offset][index]
 
 
-def insist_on_limit(story: Story, most: int) -> None:
+def ensure_limit(story: Story, most: int) -> None:
     """None of the sub-keys has too few or too many."""
     assert handled(story) == {key: min(most, count) for key, count in there(story).items()}
 
@@ -42,7 +42,7 @@ def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
 
     assert (summary.exit_code, summary.cause) == (0, None)
     assert summary.engine_counts["waves"] > 2
-    insist_on_limit(story, 9)
+    ensure_limit(story, 9)
     over = sum(max(0, count - 9) for count in there(story).values())
     assert summary.last.rules is not None
     assert summary.last.rules.skipped_by == {LIMIT: over}
@@ -60,7 +60,7 @@ def test_a_task_that_is_killed_has_told_what_it_counted(story: Story) -> None:
         )
 
     assert (summary.exit_code, summary.cause) == (0, None)
-    insist_on_limit(story, 150)
+    ensure_limit(story, 150)
     assert handled(story)["hot"] == 150
     assert summary.sub_messages.finished == len(story.everything)
 
@@ -81,6 +81,6 @@ def test_a_resume_counts_on_whoever_goes_on(story: Story, tasks: int | None) -> 
     resumed = story.resume(tasks=tasks)
 
     assert (resumed.exit_code, resumed.cause) == (0, None)
-    insist_on_limit(story, 150)
+    ensure_limit(story, 150)
     assert story.repeated == 0
     assert resumed.sub_messages.finished == len(story.everything)

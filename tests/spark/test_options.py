@@ -48,7 +48,7 @@ def test_an_option_has_the_name_that_drainer_or_that_spark_gives_it(
 
 
 def test_what_begins_with_kafka_is_a_property_of_the_client_or_its_group() -> None:
-    said = ReadOptions.parse(
+    parsed = ReadOptions.parse(
         {
             "subscribe": "t",
             "kafka.bootstrap.servers": "a:1",
@@ -58,15 +58,15 @@ def test_what_begins_with_kafka_is_a_property_of_the_client_or_its_group() -> No
         }
     )
 
-    assert said.settings().bootstrap_servers == "a:1"
-    assert said.settings().isolation == "read_committed"
-    assert said.settings().properties["sasl.password"] == "hush"
-    assert (said.reader, said.group, said.start) == ("spark", None, EARLIEST)
-    assert "hush" not in repr(said)
+    assert parsed.settings().bootstrap_servers == "a:1"
+    assert parsed.settings().isolation == "read_committed"
+    assert parsed.settings().properties["sasl.password"] == "hush"
+    assert (parsed.reader, parsed.group, parsed.start) == ("spark", None, EARLIEST)
+    assert "hush" not in repr(parsed)
 
 
 def test_offsets_are_by_topic_and_partition() -> None:
-    said = ReadOptions.parse(
+    parsed = ReadOptions.parse(
         {
             "assign": '{"t": [0, 3], "u": [1]}',
             "startingOffsets": '{"t": {"0": 100, "3": -2}, "u": {"1": 0}}',
@@ -74,13 +74,13 @@ def test_offsets_are_by_topic_and_partition() -> None:
         }
     )
 
-    assert said.topics == {"t": (0, 3), "u": (1,)}
-    assert said.start == {"t": {0: 100, 3: -2}, "u": {1: 0}}
-    assert said.end == {"t": {0: 250, 3: 40}, "u": {1: -1}}
+    assert parsed.topics == {"t": (0, 3), "u": (1,)}
+    assert parsed.start == {"t": {0: 100, 3: -2}, "u": {1: 0}}
+    assert parsed.end == {"t": {0: 250, 3: 40}, "u": {1: -1}}
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({}, "no topic"),
         ({"topic": " "}, "no topic"),
@@ -104,8 +104,8 @@ def test_offsets_are_by_topic_and_partition() -> None:
         ({"path": "orders"}, "path is unknown"),
     ],
 )
-def test_what_makes_no_sense_is_named(options: dict[str, str], told: str) -> None:
-    with pytest.raises(UsageError, match=told) as raised:
+def test_what_makes_no_sense_is_named(options: dict[str, str], message: str) -> None:
+    with pytest.raises(UsageError, match=message) as raised:
         ReadOptions.parse(options)
     assert raised.value.hint
 
@@ -121,10 +121,10 @@ def test_options_hold_no_secret_of_the_file_that_they_name(tmp_path: Path) -> No
     file = tmp_path / "client.properties"
     file.write_text("bootstrap.servers=a:1\nssl.key.password=hush\n")
 
-    said = ReadOptions.parse({"topic": "t", "client.config": str(file)})
+    parsed = ReadOptions.parse({"topic": "t", "client.config": str(file)})
 
-    assert said.settings().properties["ssl.key.password"] == "hush"
-    assert "hush" not in repr(said)
+    assert parsed.settings().properties["ssl.key.password"] == "hush"
+    assert "hush" not in repr(parsed)
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_slots_that_other_jobs_have_are_waited_for_and_that_is_said(
             time.sleep(0.02)
         yield from numbers
 
-    class Said(list[str]):
+    class Printed(list[str]):
         def append(self, text: str) -> None:
             super().append(text)
             gate.touch()
@@ -174,11 +174,11 @@ def test_slots_that_other_jobs_have_are_waited_for_and_that_is_said(
     holding.start()
     eventually(lambda: len(list(tmp_path.glob("held-*"))) == 2, "both slots are held")
     story.fill([["a"], ["b"]])
-    story.said = Said()
+    story.printed = Printed()
     monkeypatch.setattr(driver, "ANSWER_S", 0.2)
 
     summary = story.run()
 
     holding.join()
     assert summary.exit_code == 0
-    assert story.said == ["no slot of Spark's is free: other jobs have them"]
+    assert story.printed == ["no slot of Spark's is free: other jobs have them"]

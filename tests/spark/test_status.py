@@ -76,10 +76,10 @@ def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
     log = logging_as_json(stderr=stream)
     with log as terminal, LineView(terminal) as view:
         view.update(on_spark(200))
-    told = json.loads(stream.getvalue().splitlines()[-1])["engine"]
-    assert (told["wave"], told["waves"], told["wave_s"]) == (3, 12, 42.0)
-    assert told["tasks"] == {"handling": 129, "waiting": 21, "ended": 50}
-    assert told["stragglers"] == ["7.0 on worker-1"]
+    shown = json.loads(stream.getvalue().splitlines()[-1])["engine"]
+    assert (shown["wave"], shown["waves"], shown["wave_s"]) == (3, 12, 42.0)
+    assert shown["tasks"] == {"handling": 129, "waiting": 21, "ended": 50}
+    assert shown["stragglers"] == ["7.0 on worker-1"]
 
 
 def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_read() -> None:

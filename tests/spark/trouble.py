@@ -62,7 +62,7 @@ class Trouble:
         if raised is None:
             assert self.victim is not None, "the drain was over before anything was done to it"
             if not self._skips:
-                self._insist_on_commits()
+                self._ensure_commits()
 
     def _run(self) -> None:
         story = self._story
@@ -78,7 +78,7 @@ class Trouble:
         except BaseException as error:
             self._failure = error
 
-    def _insist_on_commits(self) -> None:
+    def _ensure_commits(self) -> None:
         """The group never stood past a message that was not finished."""
         ended: dict[Place, int] = {}
         for line in self._story.lines:
@@ -146,7 +146,7 @@ def interrupt(times: int) -> Callable[[int], None]:
     return act
 
 
-def insist_on_few_repeats(story: Story, victim: int, concurrency: int) -> None:
+def ensure_few_repeats(story: Story, victim: int, concurrency: int) -> None:
     """Only what the victim had in flight, or had just finished, was begun again."""
     lines = story.lines
     own = [line for line in lines if line["pid"] == victim and "place" in line]

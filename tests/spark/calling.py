@@ -1,4 +1,4 @@
-"""A handler that asks a server on this machine, over one connection for each process."""
+"""A handler that calls a server on this machine, over one connection for each process."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import drainer
 from drainer import Context, Message, SubMessage
 
 
-class Asking(drainer.Handler):
+class Calling(drainer.Handler):
     """Each op of a message is a sub-key. Options: ``port``."""
 
     async def open(self, context: Context) -> None:
         port = int(context.options["port"])
         self.reader, self.writer = await asyncio.open_connection("127.0.0.1", port)
-        self.asked: dict[bytes, asyncio.Future[None]] = {}
-        self.hearing = asyncio.create_task(self.hear())
+        self.calls: dict[bytes, asyncio.Future[None]] = {}
+        self.reading = asyncio.create_task(self.read())
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         for op in orjson.loads(message.value or b"{}")["ops"]:
@@ -26,14 +26,14 @@ class Asking(drainer.Handler):
 
     async def handle(self, sub: SubMessage) -> None:
         line = f"{sub.id}\n".encode()
-        answered = self.asked[line] = asyncio.get_running_loop().create_future()
+        answered = self.calls[line] = asyncio.get_running_loop().create_future()
         self.writer.write(line)
         await answered
 
-    async def hear(self) -> None:
+    async def read(self) -> None:
         async for line in self.reader:
-            self.asked.pop(line).set_result(None)
+            self.calls.pop(line).set_result(None)
 
     async def close(self) -> None:
-        self.hearing.cancel()
+        self.reading.cancel()
         self.writer.close()
