@@ -24,7 +24,7 @@ from drainer.certify.certify import (
     check_together,
 )
 from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroken, Level
-from drainer.certify.subject import AT_ONCE, TOPIC, Source, Subject, again, message, messages
+from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
 from drainer.certify.trial import Effort
 from drainer.core.batches import Batch
 from drainer.engine.blame import blame
@@ -90,7 +90,7 @@ def context(**options: object) -> Context:
     return Context(TOPIC, "testing", "testing", AT_ONCE, _as_set(options))
 
 
-def split(handler: Source, message: Message) -> list[SubMessage]:
+def split(handler: HandlerSource, message: Message) -> list[SubMessage]:
     """The sub-messages of a message as ``handle`` receives them: with message, index and id.
 
     Does not call ``open``. Raises what ``split`` raises, and SplitFailed when a drain would reject
@@ -103,7 +103,7 @@ def split(handler: Source, message: Message) -> list[SubMessage]:
 
 
 async def run(
-    handler: Source,
+    handler: HandlerSource,
     messages: Sequence[Message],
     *,
     options: Mapping[str, object] | None = None,

@@ -8,12 +8,12 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Self
+from typing import Self, TypedDict, Unpack
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import broker
-from drainer.sandbox.jars import Say, quiet
+from drainer.sandbox.jars import PrintLine
 from drainer.sandbox.ports import HOST, BrokerPorts
 
 STOP_TIMEOUT_S = 20.0
@@ -27,6 +27,14 @@ _REPLICATION = (
     "transaction.state.log.replication.factor",
     "share.coordinator.state.topic.replication.factor",
 )
+
+
+class ProcessOptions(TypedDict, total=False):
+    """Options of a broker's process, as the sandbox takes them."""
+
+    jmx_login: Path | None
+    die_with_parent: bool
+    print_line: PrintLine
 
 
 class Broker(broker.Broker):
@@ -55,11 +63,9 @@ class Broker(broker.Broker):
         sasl_port: int | None = None,
         properties: Mapping[str, str] | None = None,
         jmx: bool = False,
-        jmx_login: Path | None = None,
         classes: Path | None = None,
         cluster_id: str = "",
-        die_with_parent: bool = False,
-        print_line: Say = quiet,
+        **options: Unpack[ProcessOptions],
     ) -> None:
         ports = ports or BrokerPorts.free(jmx=jmx)
         while sasl_users and sasl_port in (None, ports.client, ports.controller, ports.jmx):
@@ -67,14 +73,7 @@ class Broker(broker.Broker):
         self.sasl_port = sasl_port
         self.classes = classes
         logins = _with_logins(ports, sasl_port, sasl_users) if sasl_users and sasl_port else {}
-        super().__init__(
-            folder,
-            ports,
-            properties=logins | dict(properties or {}),
-            jmx_login=jmx_login,
-            die_with_parent=die_with_parent,
-            print_line=print_line,
-        )
+        super().__init__(folder, ports, properties=logins | dict(properties or {}), **options)
         self.cluster_id = cluster_id or self.cluster_id
 
     @property
@@ -145,7 +144,7 @@ class Brokers:
     Args:
         folder: of all of them; each has one of its own in it.
         count: how many there are.
-        properties, jmx, jmx_login, classes, die_with_parent, print_line: as of each ``Broker``.
+        properties, jmx, classes, options: as of each ``Broker``.
     """
 
     def __init__(
@@ -155,10 +154,8 @@ class Brokers:
         *,
         properties: Mapping[str, str] | None = None,
         jmx: bool = False,
-        jmx_login: Path | None = None,
         classes: Path | None = None,
-        die_with_parent: bool = False,
-        print_line: Say = quiet,
+        **options: Unpack[ProcessOptions],
     ) -> None:
         ports: list[BrokerPorts] = []
         while len(ports) < count:
@@ -171,11 +168,9 @@ class Brokers:
                 folder / f"broker-{number}",
                 ports=own,
                 properties=_of_cluster(ports, number) | dict(properties or {}),
-                jmx_login=jmx_login,
                 classes=classes,
                 cluster_id=cluster_id,
-                die_with_parent=die_with_parent,
-                print_line=print_line,
+                **options,
             )
             for number, own in enumerate(ports, 1)
         )

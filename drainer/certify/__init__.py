@@ -1,1 +1,1 @@
-"""What the promise of a handler can be held to: drainer.testing, and the command. An extension."""
+"""Checks of the promises of a handler, for drainer.testing and the command. An extension."""

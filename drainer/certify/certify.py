@@ -7,11 +7,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from drainer.certify import laws
-from drainer.certify.account import account_of
-from drainer.certify.finding import Certificate, Finding, LawBroken, Level, insist
-from drainer.certify.schedule import SampleWork
+from drainer.certify.finding import Certificate, Finding, LawBroken, Level, ensure_lawful
 from drainer.certify.split import PROBES, split_report
-from drainer.certify.subject import Source, Subject, again, run
+from drainer.certify.subject import HandlerSource, Subject
 from drainer.certify.trial import NORMAL, Effort, HandlerTrial, StateOf
 from drainer.errors import SplitFailed
 from drainer.extensions import ensure_installed
@@ -28,7 +26,7 @@ HANDLE_CHECKS = {
 
 
 def certify(
-    handler: Source,
+    handler: HandlerSource,
     messages: Sequence[Message],
     state: StateOf | None = None,
     *,
@@ -37,7 +35,7 @@ def certify(
 ) -> Certificate:
     """Makes every check and lists what was found; raises for no law that is broken.
 
-    Without ``state`` nothing is handled, and the checks that need it are told as unchecked. The
+    Without ``state`` nothing is handled, and the checks that need it are reported as unchecked. The
     messages of one partition have rising offsets.
 
     Raises:
@@ -53,59 +51,53 @@ def certify(
     elif certificate.broken:
         found = _unchecked("not checked: split breaks a law")
     else:
-        found, handled = _handle_findings(subject, messages, state, effort)
+        trial = HandlerTrial(subject, messages, state, effort)
+        found, handled = _handle_findings(trial), trial.handled
     return replace(certificate, findings=certificate.findings + found, handled=handled)
 
 
-def _handle_findings(
-    subject: Subject, messages: Sequence[Message], state: StateOf, effort: Effort
-) -> tuple[list[Finding], int]:
-    """What was found about ``handle``, and how often it was called."""
-    trial, work, is_async = _prepare(subject, messages, state)
-    found = laws.baseline(trial, work)
+def _handle_findings(trial: HandlerTrial) -> list[Finding]:
+    found = laws.baseline(trial)
     if any(finding.level is Level.BAD for finding in found):
-        missing = list(HANDLE_CHECKS)[len(found) :]
-        return found + _unchecked("not checked, for this reason", missing), trial.handled
-    found.append(laws.commutes(trial, work, effort))
+        return found + _unchecked("not checked, for this reason", list(HANDLE_CHECKS)[len(found) :])
+    found.append(laws.commutes(trial))
     if found[-1].level is Level.BAD:
         found += _unchecked("not checked, because they don't commute", ["overlaps"])
     else:
-        found.append(laws.overlaps(trial, work, effort, is_async=is_async))
-    found.append(laws.idempotent(trial, work, effort))
-    found.append(laws.travels(trial, work))
-    if (folded := laws.together(trial, work)) is not None:
-        found.append(folded)
-    return found, trial.handled
+        found.append(laws.overlaps(trial))
+    found += [laws.idempotent(trial), laws.travels(trial)]
+    together = laws.together(trial)
+    return found if together is None else [*found, together]
 
 
 def check_split(
-    handler: Source,
+    handler: HandlerSource,
     messages: Sequence[Message],
     *,
     options: Mapping[str, str] | None = None,
     processes: int = len(PROBES),
 ) -> None:
-    """Insists that ``split`` is pure and deterministic, here and in other processes.
+    """Ensure that ``split`` is pure and deterministic, here and in other processes.
 
-    ``processes`` fresh ones are asked, each with other hashes of text, the third with
-    another clock. ``handle`` is not called.
+    There are ``processes`` fresh ones, each with other hashes of text, the third with another
+    clock. ``handle`` is not called.
 
     Raises:
         LawBroken: with the message and the sub-message where it is not. What is only doubtful is
             warned of, as HandlerDoubt.
     """
-    insist(split_report(_subject(handler, options), messages, processes=processes).findings)
+    ensure_lawful(split_report(_subject(handler, options), messages, processes=processes).findings)
 
 
 def check_commutes(
-    handler: Source,
+    handler: HandlerSource,
     messages: Sequence[Message],
     state: StateOf,
     *,
     options: Mapping[str, str] | None = None,
     effort: Effort = NORMAL,
 ) -> None:
-    """Insists that every schedule that a drain may make ends in the state of the serial one.
+    """Ensure that every schedule that a drain may make ends in the state of the serial one.
 
     Each schedule has a fresh handler, opened and closed, where a class or a function that makes
     one is given; ``state`` is called with it at the end, and what it gives is compared by ``==``.
@@ -114,22 +106,22 @@ def check_commutes(
         LawBroken: with the two sub-messages that don't commute, in the smallest schedule that was
             found. What could not be checked is warned of, as HandlerDoubt.
     """
-    with _trial(handler, options, messages, state) as (trial, work, is_async):
-        insist([laws.commutes(trial, work, effort)])
+    with _trial(handler, options, messages, state, effort) as trial:
+        ensure_lawful([laws.commutes(trial)])
         # That threads can't be made to take turns is no doubt about this handler.
-        if is_async:
-            insist([laws.overlaps(trial, work, effort, is_async=True)])
+        if trial.is_async:
+            ensure_lawful([laws.overlaps(trial)])
 
 
 def check_idempotent(
-    handler: Source,
+    handler: HandlerSource,
     messages: Sequence[Message],
     state: StateOf,
     *,
     options: Mapping[str, str] | None = None,
     effort: Effort = NORMAL,
 ) -> None:
-    """Insists that sub-messages may be handled again: at once, and from an earlier point on.
+    """Ensure that sub-messages may be handled again: at once, and from an earlier point on.
 
     A kill is played by going on from an earlier point with the same handler: what it keeps in the
     process, and would lose, is kept here.
@@ -137,58 +129,44 @@ def check_idempotent(
     Raises:
         LawBroken: with what was repeated, and the state that this left.
     """
-    with _trial(handler, options, messages, state) as (trial, work, _):
-        insist([laws.idempotent(trial, work, effort)])
+    with _trial(handler, options, messages, state, effort) as trial:
+        ensure_lawful([laws.idempotent(trial)])
 
 
 def check_together(
-    handler: Source,
+    handler: HandlerSource,
     messages: Sequence[Message],
     state: StateOf,
     *,
     options: Mapping[str, str] | None = None,
 ) -> None:
-    """Insists that ``coalesce`` and ``handle_batch`` end in the state of one by one.
+    """Ensure that ``coalesce`` and ``handle_batch`` end in the state of one by one.
 
     Raises:
         LawBroken: with the fewest of the first messages that show it.
     """
-    with _trial(handler, options, messages, state) as (trial, work, _):
-        insist(filter(None, [laws.together(trial, work)]))
-
-
-def _prepare(
-    subject: Subject, messages: Sequence[Message], state: StateOf
-) -> tuple[HandlerTrial, SampleWork, bool]:
-    """The trial and its work, of the messages that ``split`` does not reject.
-
-    Raises SplitFailed when it rejects all of them.
-    """
-
-    async def look() -> tuple[Sequence[Message], SampleWork, bool]:
-        async with subject.opened(messages) as handler:
-            kept = [m for m in messages if not isinstance(account_of(again(m), handler)[1], str)]
-            sample = [again(message) for message in kept or messages]
-            return kept, SampleWork.of(sample, handler.split), handler.is_async
-
-    kept, work, is_async = run(look())
-    return HandlerTrial(subject, kept, state), work, is_async
+    with _trial(handler, options, messages, state) as trial:
+        ensure_lawful(filter(None, [laws.together(trial)]))
 
 
 @contextmanager
 def _trial(
-    handler: Source, options: Mapping[str, str] | None, messages: Sequence[Message], state: StateOf
-) -> Iterator[tuple[HandlerTrial, SampleWork, bool]]:
-    """A trial whose baseline holds; a split that rejects all messages breaks a law, too."""
+    handler: HandlerSource,
+    options: Mapping[str, str] | None,
+    messages: Sequence[Message],
+    state: StateOf,
+    effort: Effort = NORMAL,
+) -> Iterator[HandlerTrial]:
+    """A trial whose baseline is lawful; a split that rejects all messages breaks a law, too."""
     try:
-        trial, work, is_async = _prepare(_subject(handler, options), messages, state)
-        insist(laws.baseline(trial, work))
-        yield trial, work, is_async
+        trial = HandlerTrial(_subject(handler, options), messages, state, effort)
+        ensure_lawful(laws.baseline(trial))
+        yield trial
     except SplitFailed as error:
         raise LawBroken(Finding("split", Level.BAD, str(error), error.hint)) from error
 
 
-def _subject(handler: Source, options: Mapping[str, str] | None) -> Subject:
+def _subject(handler: HandlerSource, options: Mapping[str, str] | None) -> Subject:
     ensure_installed("certify", "this check of a handler")
     return Subject(handler, options)
 

@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from tempfile import TemporaryDirectory
 from typing import Annotated
 
-from drainer.certify.operation import certify_on, sample_of, state_function
+from drainer.certify import certify as checks
+from drainer.certify.trial import Effort, StateOf
 from drainer.certify.view import certificate_page, show_sample
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing_when, only
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.options import HandlerArgument, RecordOptions, Yes
+from drainer.errors import Refused, UsageError
 from drainer.extensions import ensure_installed
-from drainer.loader import load_handler
+from drainer.kafka.backlog import EARLIEST, freeze
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.sample import Sample, sample_backlog
+from drainer.loader import LoadedHandler, load_handler
 from drainer.model.option import number, option
 from drainer.model.settings import LocalSettings
 from drainer.view.terminal import Terminal
@@ -20,7 +29,7 @@ from drainer.view.terminal import Terminal
 
 @dataclass(frozen=True, kw_only=True)
 class CheckOptions:
-    """What is tried."""
+    """Messages to try, and whether to call ``handle``."""
 
     sample: int = option("Number of messages to try.", 1000, number(1))
     seed: int = option("Seed that selects the messages.", 0)
@@ -50,11 +59,9 @@ def certify(
     """
     ensure_installed("certify", "drainer certify")
     loaded = load_handler(handler)
-    state = state_function(loaded) if checking.handle else None
+    state = _state_of(loaded) if checking.handle else None
     with kafka.connect() as cluster:
-        taken = sample_of(
-            cluster, records.topic, records.partitions, checking.sample, checking.seed
-        )
+        taken = _sample_of(cluster, records, checking)
     show_sample(terminal, loaded.reference, taken, checking.seed)
     if state is not None:
         terminal.warn(
@@ -63,7 +70,11 @@ def certify(
         )
         ensure_confirmed(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
     terminal.print_line("calling split here and in other processes, then handle if allowed ...")
-    certificate = certify_on(taken, loaded, state, running.options or {}, checking.seed)
+    effort = Effort(seed=checking.seed)
+    with _hypothesis_folder():
+        certificate = checks.certify(
+            loaded, taken.messages, state, options=running.options, effort=effort
+        )
     terminal.print_line("")
     terminal.data(
         {
@@ -77,3 +88,40 @@ def certify(
     )
     terminal.present(certificate_page(certificate))
     return certificate.exit_code
+
+
+def _state_of(handler: LoadedHandler) -> StateOf:
+    """The handler's own method ``state``. Raises UsageError when there is none."""
+    if not callable(getattr(handler.target, "state", None)):
+        raise UsageError(
+            f"the handler {handler.reference} has no method `state`",
+            hint="Add one, or name a subclass with one. It returns all that handle has written, for"
+            " comparison with ==.",
+        )
+    return lambda target: target.state()
+
+
+def _sample_of(cluster: Cluster, records: RecordOptions, checking: CheckOptions) -> Sample:
+    """The messages to try a handler on; no partitions means all. Raises Refused without any."""
+    backlog = freeze(cluster, records.topic, None, records.partitions or None, EARLIEST)
+    sample = sample_backlog(cluster, backlog, checking.sample, checking.seed)
+    if not sample.messages:
+        raise Refused(
+            f"topic {records.topic} has no messages to try the handler on",
+            hint="Name a topic or partitions with messages. To try made-up messages, use"
+            " drainer.testing.",
+        )
+    return sample
+
+
+@contextmanager
+def _hypothesis_folder() -> Iterator[None]:
+    """Keep Hypothesis from making a folder of its own in the current one."""
+    name = "HYPOTHESIS_STORAGE_DIRECTORY"
+    with TemporaryDirectory(prefix="drainer-certify-") as folder:
+        os.environ.setdefault(name, folder)
+        try:
+            yield
+        finally:
+            if os.environ[name] == folder:
+                del os.environ[name]

@@ -1,4 +1,4 @@
-"""What a check of a handler found: one shape for the command that lists and the test that fails."""
+"""Findings of checks of a handler: one shape for the command that lists and the test that fails."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainer.model.codec import builtins
 
 
 class Level(Enum):
-    """How a check ended. ``UNCHECKED`` says that it could not be made."""
+    """Results of a check. ``UNCHECKED`` is one that could not be made."""
 
     OK = "ok"
     WARN = "warn"
@@ -22,7 +22,7 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that was looked at.
+    """Result of one check, with the reason for it.
 
     Attributes:
         check: its name, which stays the same (``deterministic``, ``commutes``, ...).
@@ -37,7 +37,7 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """What was found about a handler.
+    """Findings about a handler.
 
     Attributes:
         handled: how often ``handle`` was called.
@@ -66,7 +66,7 @@ class Certificate:
 
 
 class LawBroken(AssertionError):
-    """Raised when a handler breaks a law; ``finding`` says which, with a counter-example."""
+    """Raised when a handler breaks a law; ``finding`` is which, with a counter-example."""
 
     def __init__(self, finding: Finding) -> None:
         hint = f"\nhint: {finding.hint}" if finding.hint else ""
@@ -78,7 +78,7 @@ class HandlerDoubt(UserWarning):
     """Warned of what may be wrong with a handler, or could not be checked."""
 
 
-def insist(findings: Iterable[Finding]) -> None:
+def ensure_lawful(findings: Iterable[Finding]) -> None:
     """Raises LawBroken for the first bad finding, and warns of the doubtful ones before it."""
     for finding in findings:
         if finding.level is Level.BAD:

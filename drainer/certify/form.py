@@ -60,7 +60,7 @@ def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
 
 
 def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
-    """Where two values differ first (as in ``['a'].total``), and what is there in each."""
+    """Place where two values differ first (as in ``['a'].total``), and what is there in each."""
     if type(one) is type(other):
         if isinstance(one, dict):
             for key in [*one, *(key for key in other if key not in one)]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from drainer.certify.finding import Finding, Level
-from drainer.certify.schedule import Place, SampleWork, earliest, latest
+from drainer.certify.schedule import SampleWork, SubIndex, first_free, last_free
 from drainer.certify.subject import AT_ONCE
 from drainer.certify.trial import (
     CounterExample,
     Draw,
-    Effort,
     HandlerTrial,
     Parts,
     Search,
-    narrowed,
+    minimized,
 )
 from drainer.errors import Refused, SplitFailed
 
@@ -25,9 +24,9 @@ _REPEAT = (
 )
 
 
-def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
+def baseline(trial: HandlerTrial) -> list[Finding]:
     """Whether there is anything to compare with; the other laws only count if nothing is bad."""
-    serial = trial.run(work.serial)
+    serial = trial.run(trial.work.serial)
     if serial.raised is not None:
         return [
             Finding(
@@ -38,9 +37,9 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
                 " effects in open().",
             )
         ]
-    count = f"{len(work.specs):,} sub-message{'' if len(work.specs) == 1 else 's'}"
+    count = f"{len(trial.work.specs):,} sub-message{'' if len(trial.work.specs) == 1 else 's'}"
     handles = Finding("handle", Level.OK, f"handle takes {count}")
-    repeated = trial.run(work.serial)
+    repeated = trial.run(trial.work.serial)
     if not repeated.same(serial):
         first, second = serial.against(repeated)
         return [
@@ -66,16 +65,16 @@ def baseline(trial: HandlerTrial, work: SampleWork) -> list[Finding]:
     return [handles, Finding("state", Level.OK, "the same order ends in the same state")]
 
 
-def commutes(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
+def commutes(trial: HandlerTrial) -> Finding:
     """Whether sub-messages of different sub-keys may change places."""
-    search = Search(trial, effort, lambda work: (work.steps(latest),), _one_by_one)
-    holds = "different sub-keys commute: {:,} schedules end in the serial state"
-    return _searched("commutes", search, work, _swap_in_words, _CLAIM, holds)
+    search = Search(trial, lambda work: (work.steps(last_free),), _one_by_one)
+    passed = "different sub-keys commute: {:,} schedules end in the serial state"
+    return _searched("commutes", search, _swap_in_words, _CLAIM, passed)
 
 
-def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async: bool) -> Finding:
+def overlaps(trial: HandlerTrial) -> Finding:
     """Whether sub-messages of different sub-keys may be in the handler at the same time."""
-    if not is_async:
+    if not trial.is_async:
         return Finding(
             "overlaps",
             Level.UNCHECKED,
@@ -86,17 +85,17 @@ def overlaps(trial: HandlerTrial, work: SampleWork, effort: Effort, *, is_async:
     def all_at_once(work: SampleWork) -> Parts:
         return (work.steps(lambda free: range(min(free, AT_ONCE))),)
 
-    search = Search(trial, effort, all_at_once, _some_at_once)
+    search = Search(trial, all_at_once, _some_at_once)
     hint = "Don't await between reading and writing a shared value, or name it in `keys`."
-    holds = "different sub-keys may be handled at the same time: {:,} schedules"
-    return _searched("overlaps", search, work, _overlap_in_words, hint, holds)
+    passed = "different sub-keys may be handled at the same time: {:,} schedules"
+    return _searched("overlaps", search, _overlap_in_words, hint, passed)
 
 
-def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding:
+def idempotent(trial: HandlerTrial) -> Finding:
     """Whether lanes may go on from an earlier point under the same ids, as after a kill; a retry
     is such a rewind by one."""
-    search = Search(trial, effort, lambda work: (work.serial, work.serial), _from_somewhere)
-    found = search.find(work) if work.specs else None
+    search = Search(trial, lambda work: (work.serial, work.serial), _from_somewhere)
+    found = search.find(trial.work) if trial.work.specs else None
     if found is None:
         text = f"repeating work after a kill gives the same state: {search.tried:,} schedules"
         return Finding("idempotent", Level.OK, text)
@@ -113,14 +112,14 @@ def idempotent(trial: HandlerTrial, work: SampleWork, effort: Effort) -> Finding
     )
 
 
-def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
+def travels(trial: HandlerTrial) -> Finding:
     """Whether handling ends in the same state with what Spark's tasks are sent."""
     try:
-        ended = trial.run(work.serial, is_shipped=True)
+        ended = trial.run(trial.work.serial, is_shipped=True)
     except (SplitFailed, Refused):
         text = "not checked: payloads can't travel to Spark tasks"
         return Finding("travels", Level.UNCHECKED, text)
-    serial = trial.run(work.serial)
+    serial = trial.run(trial.work.serial)
     if ended.same(serial):
         return Finding("travels", Level.OK, "handle needs only what Spark tasks receive")
     there, here = ended.against(serial)
@@ -132,7 +131,7 @@ def travels(trial: HandlerTrial, work: SampleWork) -> Finding:
     )
 
 
-def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
+def together(trial: HandlerTrial) -> Finding | None:
     """Whether folding and batches end as one sub-message after the other does; None for a handler
     that has neither."""
 
@@ -144,10 +143,10 @@ def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
 
     if trial.run_together(()) is None:
         return None
-    for part in work.whole_partitions():
+    for part in trial.work.whole_partitions():
         found = tried(part)
         if found is not None:
-            found = narrowed(found, tried)
+            found = minimized(found, tried)
             there, here = found.ended.against(found.serial)
             return Finding(
                 "together",
@@ -164,14 +163,13 @@ def together(trial: HandlerTrial, work: SampleWork) -> Finding | None:
 def _searched(
     check: str,
     search: Search,
-    work: SampleWork,
     in_words: Callable[[CounterExample], str],
     hint: str,
-    holds: str,
+    passed: str,
 ) -> Finding:
-    """What came of trying another order: a counter-example with the hint, or, with how many
-    schedules were tried, that the law ``holds``."""
-    parts = [part for part in work.whole_partitions() if part.has_choice]
+    """Result of trying other orders: a counter-example with the hint, or ``passed`` with how many
+    schedules were tried."""
+    parts = [part for part in search.trial.work.whole_partitions() if part.has_choice]
     if not parts:
         return Finding(
             check,
@@ -182,7 +180,7 @@ def _searched(
     found = next(filter(None, map(search.find, parts)), None)
     if found is not None:
         return Finding(check, Level.BAD, in_words(found), hint)
-    return Finding(check, Level.OK, holds.format(search.tried))
+    return Finding(check, Level.OK, passed.format(search.tried))
 
 
 def _swap_in_words(found: CounterExample) -> str:
@@ -210,7 +208,7 @@ def _overlap_in_words(found: CounterExample) -> str:
     )
 
 
-def _places(found: CounterExample) -> list[Place]:
+def _places(found: CounterExample) -> list[SubIndex]:
     return [place for step in found.parts[0] for place in step]
 
 
@@ -232,7 +230,7 @@ def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
 
 
 def _from_somewhere(work: SampleWork, draw: Draw) -> Parts:
-    steps = work.steps(earliest)
+    steps = work.steps(first_free)
     finished = draw(0, len(steps) - 1)
     begun = finished + draw(1, len(steps) - finished)
     return steps[:begun], steps[finished:]

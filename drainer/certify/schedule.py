@@ -17,14 +17,14 @@ from drainer.message import Barrier, Message, SubMessage
 from drainer.operations.in_memory import ends_of
 from drainer.splitting import split_up
 
-Place = tuple[int, int]  # a message by its position in the sample, and the index in the message
-Step = tuple[Place, ...]  # what is in the handler at the same time
+SubIndex = tuple[int, int]  # a message by its position in the sample, and the index in the message
+Step = tuple[SubIndex, ...]  # what is in the handler at the same time
 Choose = Callable[[int], Sequence[int]]  # which of so many may go next, the earliest being 0
 
 
 @dataclass(frozen=True, slots=True)
 class Spec:
-    """What a schedule has to know of a sub-message; no ``keys`` are a barrier's."""
+    """Sub-message as a schedule needs it; no ``keys`` are a barrier's."""
 
     partition: int
     keys: tuple[Hashable, ...]
@@ -35,9 +35,9 @@ class Spec:
         if isinstance(sub, Barrier):
             return cls(sub.message.partition, (), f"{sub} (a barrier)")
         keys = (sub.key,) if sub.keys is None else sub.keys
-        told = ", ".join(short(key, 60) for key in keys)
+        names = ", ".join(short(key, 60) for key in keys)
         word = "sub-key" if len(keys) == 1 else "sub-keys"
-        return cls(sub.message.partition, keys, f"{sub} ({word} {told})")
+        return cls(sub.message.partition, keys, f"{sub} ({word} {names})")
 
     def depends_on(self, other: Spec) -> bool:
         """Whether their order has to be kept."""
@@ -51,7 +51,7 @@ class SampleWork:
     """The sub-messages of some messages of the sample, in the order in which they enter lanes."""
 
     sample: Sequence[Message]
-    specs: Mapping[Place, Spec]
+    specs: Mapping[SubIndex, Spec]
     chosen: tuple[int, ...]
 
     @classmethod
@@ -99,11 +99,11 @@ class SampleWork:
         return any(not one.depends_on(other) for one, other in pairwise(self.specs.values()))
 
     def steps(self, choose: Choose) -> list[Step]:
-        """A schedule of it: as often as something is left, ``choose`` says what goes next."""
+        """A schedule of it: as often as something is left, ``choose`` gives what goes next."""
         dispatcher = dispatcher_of([self.sample[position] for position in self.chosen])
         rank = {place: number for number, place in enumerate(self.specs)}
         of_message = Counter(position for position, _ in self.specs)
-        waiting: dict[int, Place] = {}
+        waiting: dict[int, SubIndex] = {}
         for position in self.chosen:
             places = [(position, index) for index in range(of_message[position])]
             subs = [_stand_in(self.specs[place]) for place in places]
@@ -121,20 +121,20 @@ class SampleWork:
             for sub in taken:
                 dispatcher.finish(sub)
 
-    def words(self, places: Sequence[Place], most: int = 4) -> str:
+    def words(self, places: Sequence[SubIndex], most: int = 4) -> str:
         """Some sub-messages as a person reads them."""
-        told = [self.specs[place].text for place in places[:most]]
+        texts = [self.specs[place].text for place in places[:most]]
         if len(places) > most:
-            told.append(f"{len(places) - most} more")
-        return told[0] if len(told) == 1 else f"{', '.join(told[:-1])} and {told[-1]}"
+            texts.append(f"{len(places) - most} more")
+        return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def earliest(_: int) -> Sequence[int]:
+def first_free(_: int) -> Sequence[int]:
     """The serial schedule."""
     return (0,)
 
 
-def latest(free: int) -> Sequence[int]:
+def last_free(free: int) -> Sequence[int]:
     """Turns round every two that may change places."""
     return (free - 1,)
 

@@ -7,8 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.certify.account import Account, Entry, NoAnswer, account_of, accounts_elsewhere
 from drainer.certify.finding import Certificate, Finding, Level
+from drainer.certify.split_result import (
+    Entry,
+    ProcessFailed,
+    SplitResult,
+    results_in_process,
+    split_result,
+)
 from drainer.certify.subject import Subject, again, run
 from drainer.certify.travel import payloads
 from drainer.loader import LoadedHandler
@@ -25,10 +31,10 @@ _KEYS = "Use str, bytes, int, or tuples of them, in one normal form."
 
 @dataclass(slots=True)
 class _Pass:
-    """What one handler gave for each message, in their order."""
+    """Sub-messages that one handler gave for each message, in their order."""
 
     subs: list[list[SubMessage]] = field(default_factory=list)
-    accounts: list[Account] = field(default_factory=list)
+    results: list[SplitResult] = field(default_factory=list)
     changed: list[str] = field(default_factory=list)
 
 
@@ -47,7 +53,7 @@ def split_report(
         _leaves_alone(first),
     ]
     keys = _sub_keys(first)
-    # A sub-key that differs because of its own type is told as that, and only once.
+    # A sub-key that differs because of its own type is reported as that, and only once.
     if keys.level is Level.BAD and findings[1].level is Level.BAD:
         findings[1] = Finding(
             "deterministic", Level.UNCHECKED, "not checked: its sub-keys are not stable"
@@ -62,7 +68,7 @@ async def _passes(
     async with subject.opened(sample) as handler:
         first = _split_all(sample, handler)
         backwards = _split_all(sample[::-1], handler)
-        backwards.accounts.reverse()
+        backwards.results.reverse()
     async with subject.opened(sample) as handler:
         fresh = _split_all(sample, handler)
     return first, [("again, after other messages", backwards), ("by a fresh handler", fresh)]
@@ -72,9 +78,9 @@ def _split_all(sample: Sequence[Message], handler: LoadedHandler) -> _Pass:
     made = _Pass()
     for each in sample:
         message = again(each)
-        subs, account = account_of(message, handler)
+        subs, result = split_result(message, handler)
         made.subs.append(subs)
-        made.accounts.append(account)
+        made.results.append(result)
         if _content(message) != _content(each):
             made.changed.append(str(each))
     return made
@@ -85,7 +91,7 @@ def _content(message: Message) -> tuple[object, ...]:
 
 
 def _takes(sample: Sequence[Message], first: _Pass) -> Finding:
-    failed = [account for account in first.accounts if isinstance(account, str)]
+    failed = [result for result in first.results if isinstance(result, str)]
     if failed:
         text = f"split rejects {len(failed):,} of {len(sample):,} messages; first, {failed[0]}"
         level = Level.WARN if len(failed) < len(sample) else Level.BAD
@@ -101,23 +107,23 @@ def _deterministic(
     processes: int,
 ) -> Finding:
     for how, other in others:
-        if told := _first_difference(sample, first.accounts, other.accounts):
-            return Finding("deterministic", Level.BAD, f"{told} when asked {how}", _PURE)
+        if found := _first_difference(sample, first.results, other.results):
+            return Finding("deterministic", Level.BAD, f"{found} when called {how}", _PURE)
     for seed, ahead_s in PROBES[:processes]:
         where = "in another process"
         if ahead_s:
             where += f" whose clock is {ahead_s / DAY_S:,.0f} days ahead"
         try:
-            elsewhere = accounts_elsewhere(subject, sample, seed, ahead_s)
-        except NoAnswer as reason:
+            there = results_in_process(subject, sample, seed, ahead_s)
+        except ProcessFailed as reason:
             return Finding(
                 "deterministic",
                 Level.WARN,
                 f"split gives the same each time here, but drainer can't call it {where}: {reason}",
                 "Define the handler at the top level of an importable module.",
             )
-        if told := _first_difference(sample, first.accounts, elsewhere):
-            return Finding("deterministic", Level.BAD, f"{told} {where}", _PURE)
+        if found := _first_difference(sample, first.results, there):
+            return Finding("deterministic", Level.BAD, f"{found} {where}", _PURE)
     where = ("in this process", "here and in another process")[min(processes, 1)]
     if processes > 1:
         where = "here, in other processes and at other times"
@@ -125,7 +131,7 @@ def _deterministic(
 
 
 def _first_difference(
-    sample: Sequence[Message], here: Sequence[Account], there: Sequence[Account]
+    sample: Sequence[Message], here: Sequence[SplitResult], there: Sequence[SplitResult]
 ) -> str | None:
     for message, one, other in zip(sample, here, there, strict=True):
         if one == other:

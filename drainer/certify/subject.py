@@ -17,10 +17,10 @@ from drainer.message import Message, Origin
 T = TypeVar("T")
 
 # A class, an instance, a module, a function that makes one of them, or a reference as `run` has it.
-Source = Any
+HandlerSource = Any
 Value = bytes | str | None | Mapping[str, Any] | Sequence[Any] | int | float
 
-AT_ONCE = 10  # what a handler is told of its concurrency
+AT_ONCE = 10  # concurrency in the context of a handler
 TOPIC = "orders"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -62,7 +62,7 @@ def again(message: Message) -> Message:
 class Subject:
     """The handler under test. ``fresh`` gives one that no run has used, where that is possible."""
 
-    def __init__(self, source: Source, options: Mapping[str, str] | None = None) -> None:
+    def __init__(self, source: HandlerSource, options: Mapping[str, str] | None = None) -> None:
         self.source = source
         self.options = dict(options or {})
         self._loaded: LoadedHandler | None = None
@@ -74,7 +74,7 @@ class Subject:
 
     @property
     def reference(self) -> str | None:
-        """How another process finds it by name; None when it was given as an object."""
+        """Name by which another process finds it; None when it was given as an object."""
         return self._loaded.absolute_reference if self._loaded else None
 
     def fresh(self) -> LoadedHandler:

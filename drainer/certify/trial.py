@@ -1,4 +1,4 @@
-"""Trials: a fresh handler is given sub-messages in some order, and its state is asked for.
+"""Trials: a fresh handler gets sub-messages in some order, and its state afterwards is compared.
 
 The search for an order that ends in another state is made by Hypothesis, which makes it small.
 """
@@ -13,7 +13,8 @@ from time import monotonic
 from typing import Any
 
 from drainer.certify.form import difference, equal
-from drainer.certify.schedule import Place, SampleWork, Step, dispatcher_of
+from drainer.certify.schedule import SampleWork, Step, SubIndex, dispatcher_of
+from drainer.certify.split_result import split_result
 from drainer.certify.subject import Subject, again, run
 from drainer.certify.travel import shipped
 from drainer.core.batches import Batcher
@@ -36,7 +37,7 @@ NARROWING_RUNS = 300
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a trial ended: with a state, or with what ``handle`` raised."""
+    """End of a trial: a state, or what ``handle`` raised."""
 
     state: Any = None
     raised: str | None = None
@@ -45,25 +46,51 @@ class Ended:
         return self.raised == other.raised and equal(self.state, other.state)
 
     def against(self, other: Ended) -> tuple[str, str]:
-        """Where they differ, in words: what this one has there, and the other."""
+        """Difference in words: what this one has where they differ, and what the other has."""
         if self.raised is not None or other.raised is not None:
-            return self._told(), other._told()
+            return self._error(), other._error()
         place, here, there = difference(self.state, other.state)
         name = f"state{place}"
         return f"{name} = {here}", f"{name} = {there}"
 
-    def _told(self) -> str:
+    def _error(self) -> str:
         return "no error" if self.raised is None else f"an error ({self.raised})"
 
 
-@dataclass(eq=False)
-class HandlerTrial:
-    """Runs schedules, each on a handler of its own; counts what it has ``handled``."""
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """Limits of a search: drawn schedules of each kind, seconds for them, and the seed."""
 
-    subject: Subject
-    sample: Sequence[Message]
-    state: StateOf
-    handled: int = 0
+    examples: int = 100
+    seconds: float = 30.0
+    seed: int = 0
+
+
+NORMAL = Effort()
+
+
+class HandlerTrial:
+    """Runs schedules, each on a handler of its own; counts what it has ``handled``.
+
+    Its ``work`` is of the messages that ``split`` does not reject. Raises SplitFailed when it
+    rejects all of them.
+    """
+
+    def __init__(
+        self, subject: Subject, messages: Sequence[Message], state: StateOf, effort: Effort
+    ) -> None:
+        self.effort = effort
+        self.handled = 0
+        self._subject, self._state = subject, state
+        self._sample, self.work, self.is_async = run(self._split_all(messages))
+
+    async def _split_all(
+        self, messages: Sequence[Message]
+    ) -> tuple[Sequence[Message], SampleWork, bool]:
+        async with self._subject.opened(messages) as handler:
+            kept = [m for m in messages if not isinstance(split_result(again(m), handler)[1], str)]
+            sample = [again(message) for message in kept or messages]
+            return kept, SampleWork.of(sample, handler.split), handler.is_async
 
     def run(self, *parts: Sequence[Step], is_shipped: bool = False) -> Ended:
         """Handles the parts one after the other, and gives the state at the end.
@@ -76,10 +103,10 @@ class HandlerTrial:
     def run_together(self, chosen: Sequence[int]) -> Ended | None:
         """Handles some messages as a drain with one worker does that has read them all: folded,
         and in batches. None when the handler takes sub-messages one by one."""
-        return run(self._run_together([again(self.sample[position]) for position in chosen]))
+        return run(self._run_together([again(self._sample[position]) for position in chosen]))
 
     async def _run_together(self, sample: Sequence[Message]) -> Ended | None:
-        async with self.subject.opened(self.sample) as handler:
+        async with self._subject.opened(self._sample) as handler:
             if handler.bundling is None:
                 return None
             dispatcher = dispatcher_of(sample)
@@ -98,7 +125,7 @@ class HandlerTrial:
             return await self._ended(handler)
 
     async def _run(self, parts: Sequence[Sequence[Step]], *, is_shipped: bool) -> Ended:
-        async with self.subject.opened(self.sample) as handler:
+        async with self._subject.opened(self._sample) as handler:
             for part in parts:
                 subs = self._split(handler, part, is_shipped=is_shipped)
                 for step in part:
@@ -108,7 +135,7 @@ class HandlerTrial:
             return await self._ended(handler)
 
     async def _ended(self, handler: LoadedHandler) -> Ended:
-        found = self.state(handler.target)
+        found = self._state(handler.target)
         if isinstance(found, Awaitable):
             found = await found
         try:
@@ -118,10 +145,10 @@ class HandlerTrial:
 
     def _split(
         self, handler: LoadedHandler, part: Sequence[Step], *, is_shipped: bool
-    ) -> dict[Place, SubMessage]:
-        subs: dict[Place, SubMessage] = {}
+    ) -> dict[SubIndex, SubMessage]:
+        subs: dict[SubIndex, SubMessage] = {}
         for position in dict.fromkeys(position for step in part for position, _ in step):
-            message = again(self.sample[position])
+            message = again(self._sample[position])
             found = split_up(handler.split, message)
             for index, sub in enumerate(found):
                 sub.message, sub.index, sub.attempt = message, index, 1
@@ -131,7 +158,7 @@ class HandlerTrial:
         missing = next((place for step in part for place in step if place not in subs), None)
         if missing is not None:
             raise SplitFailed(
-                f"split is not deterministic: {self.sample[missing[0]]} gave fewer sub-messages"
+                f"split is not deterministic: {self._sample[missing[0]]} gave fewer sub-messages"
                 " than before",
                 hint="Make split depend on the message alone: not on time, chance or state.",
             )
@@ -164,18 +191,6 @@ async def _caught(
 
 
 @dataclass(frozen=True, slots=True)
-class Effort:
-    """How hard to look: drawn schedules of each kind, seconds for them, and the seed."""
-
-    examples: int = 100
-    seconds: float = 30.0
-    seed: int = 0
-
-
-NORMAL = Effort()
-
-
-@dataclass(frozen=True, slots=True)
 class CounterExample:
     """A schedule that ends otherwise than the serial one of the same messages."""
 
@@ -185,7 +200,7 @@ class CounterExample:
     ended: Ended
 
 
-def narrowed(
+def minimized(
     found: CounterExample, differs: Callable[[SampleWork], CounterExample | None]
 ) -> CounterExample:
     """The same with messages left out, more and more until each of the rest is needed."""
@@ -220,12 +235,11 @@ class _Differs(Exception):
 class Search:
     """Tries the ``wide`` schedule of all messages, then schedules of a few that ``drawn`` makes.
 
-    The wide one finds nearly everything at once, and says little about it: when it differs,
+    The wide one finds nearly everything at once, and explains little of it: when it differs,
     messages are left out for as long as it still does, and the drawing goes on with those.
     """
 
     trial: HandlerTrial
-    effort: Effort
     wide: Callable[[SampleWork], Parts]
     drawn: Callable[[SampleWork, Draw], Parts]
 
@@ -238,7 +252,7 @@ class Search:
         whole = self._try(work, self.wide(work))
         if whole is None:
             return self._draw(work, MESSAGES_DRAWN)
-        whole = narrowed(whole, lambda part: self._try(part, self.wide(part)))
+        whole = minimized(whole, lambda part: self._try(part, self.wide(part)))
         return self._draw(whole.work, len(whole.work.chosen)) or whole
 
     def _draw(self, work: SampleWork, most: int) -> CounterExample | None:
@@ -252,12 +266,12 @@ class Search:
         chosen = st.lists(each, min_size=1, max_size=most, unique=True)
         if most == len(work.chosen):  # which all of them would hardly ever be drawn for
             chosen |= st.just(list(work.chosen))
-        until = monotonic() + self.effort.seconds
+        until = monotonic() + self.trial.effort.seconds
         found: CounterExample | None = None
 
-        @seed(self.effort.seed)
+        @seed(self.trial.effort.seed)
         @settings(
-            max_examples=self.effort.examples,
+            max_examples=self.trial.effort.examples,
             database=None,
             deadline=None,
             phases=(Phase.generate, Phase.shrink),

@@ -19,7 +19,7 @@ _LINES = {
 
 
 def show_sample(terminal: Terminal, handler: str, sample: Sample, seed: int) -> None:
-    """What is about to be tried: so many messages, of logs that span so many offsets."""
+    """Print the sample: its messages, and the offsets of the logs that they are taken from."""
     counted = figures.counted
     logs = f"{counted(sample.offsets, 'offset')} in {counted(len(sample.ranges), 'partition')}"
     terminal.items(
@@ -33,7 +33,7 @@ def show_sample(terminal: Terminal, handler: str, sample: Sample, seed: int) -> 
 
 
 def certificate_page(certificate: Certificate) -> Page:
-    """Whether the handler keeps its promises on the sample, and what was looked at."""
+    """Whether the handler keeps its promises on the sample, check by check."""
     broken = [found for found in certificate.findings if found.level is Level.BAD]
     verdict = _verdict(certificate.findings)
     return Page(
@@ -70,5 +70,5 @@ def _verdict(findings: list[Finding]) -> Line:
     if of[Level.BAD]:
         total = figures.counted(len(findings), "check")
         return Line(f"{of[Level.BAD]} of {total} failed{beside}", Tone.BAD, BAD)
-    held = figures.counted(of[Level.OK], "check")
-    return Line(f"certified on this sample: {held} passed{beside}", Tone.GOOD, OK)
+    passed = figures.counted(of[Level.OK], "check")
+    return Line(f"certified on this sample: {passed} passed{beside}", Tone.GOOD, OK)

@@ -37,7 +37,7 @@ def values(messages: int, seed: int = SEED) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Index:
-    """The downstream: keeps each document's latest version and counts what should not happen."""
+    """The downstream: keeps each document's latest version and counts what must not happen."""
 
     versions: dict[str, int] = field(default_factory=dict)
     updates: int = 0

@@ -41,7 +41,7 @@ USUAL_CONCURRENCY = 1000
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """How big the emergency is."""
+    """Size of the emergency: messages, seconds of an update, updates in flight."""
 
     messages: int
     update_s: float
@@ -122,7 +122,8 @@ class Demo:
         return drain(cluster, prepared, self.running, Callbacks(watch, print_line))
 
     def verify(self, cluster: Cluster, first: Summary, last: Summary) -> list[str]:
-        """What was checked, a sentence each. Raises DrainerError when something is not so."""
+        """Ensure that the drain did all it should. Returns the checks, a sentence each; raises
+        DrainerError when one fails."""
         ensure_all(examine(cluster, PlanFile(self.plan_path).load()))
         index, size = self.index, self.size
         newest = {
@@ -140,8 +141,8 @@ class Demo:
             ("no document was updated out of order", index.out_of_order == 0),
             ("no document was updated twice at once", index.overlapping == 0),
         ]
-        for sentence, holds in checks:
-            if not holds:
+        for sentence, is_true in checks:
+            if not is_true:
                 raise DrainerError(f"the demo failed: this is not true: {sentence}")
         return [sentence for sentence, _ in checks]
 

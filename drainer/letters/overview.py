@@ -23,14 +23,14 @@ TALLIED = 50_000  # different things that are counted at once
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What lies in a dead-letter topic."""
+    """Contents of a dead-letter topic."""
 
     topic: str  # its name
     letters: int  # how many dead letters it holds
     # How many of them a redrive is done with; the others are outstanding, and those that can't be
     # redriven.
     redriven: int
-    # How many of those asked for, the outstanding ones or all, the filter lets through; the counts
+    # How many of those requested, the outstanding ones or all, the filter lets through; the counts
     # below are of them.
     matching: int
     foreign: int  # records that are neither dead letters of drainer's nor receipts, or damaged
@@ -68,7 +68,7 @@ def overview_of(
 ) -> Overview:
     """An overview of a dead-letter topic's records, within bounds of memory.
 
-    Each comes with whether it was redriven; ``all_`` asks for those, too. ``limit`` is how many
+    Each comes with whether it was redriven; ``all_`` includes those, too. ``limit`` is how many
     letters are kept to be listed. Of very many different things rare ones are counted too low.
     """
     letters = redriven = matching = foreign = 0
@@ -120,9 +120,9 @@ _SHOWN_OTHERWISE = {"sub_key", "several", "message_key", "timestamp"}
 
 def letter_as_json(letter: Letter) -> dict[str, Any]:
     """A letter for programs, without its payload and what is of its message."""
-    told = [each.name for each in fields(Provenance) if each.name not in _SHOWN_OTHERWISE]
+    shown = [each.name for each in fields(Provenance) if each.name not in _SHOWN_OTHERWISE]
     return {
-        **{name: getattr(letter, name) for name in ("partition", "offset", "id", *told)},
+        **{name: getattr(letter, name) for name in ("partition", "offset", "id", *shown)},
         "sub_keys": letter.key_texts,
         "why_not_redriven": letter.why_not_redriven,
     }

@@ -1,7 +1,7 @@
 """Receipts: what redrives did, kept in the dead-letter topic itself, above their group's offset.
 
 A redrive writes one to each partition that has letters for it when it begins, and one when it ends:
-the group's offset says as much where no letter is left, but it expires. So the next redrive knows
+the group's offset has as much where no letter is left, but it expires. So the next redrive knows
 from Kafka alone what is done, wherever it runs. A receipt lies behind the letters that it is about:
 once the group's offset has passed it, all of them are done.
 """
@@ -54,7 +54,7 @@ _Finished = Mapping[int, Sequence[Range]]  # by partition
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonRecord):
-    """What a redrive says of the partition that the receipt lies in."""
+    """Record of a redrive about the partition that the receipt lies in."""
 
     # group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
     group: _Text
@@ -64,7 +64,7 @@ class Receipt(JsonRecord):
     host: _Text
     plan: _Text
     end: Whole  # of its letters in this partition
-    ended: bool  # whether it has ended; a receipt that does not say so is followed by one that does
+    ended: bool  # whether it has ended; a receipt that is not is followed by one that is
     finished: Ranges = ()  # offsets that nothing is left to do of
 
     def as_json(self) -> dict[str, Any]:
@@ -73,20 +73,20 @@ class Receipt(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """What redrives of a group have finished, as its offsets and receipts have it."""
+    """Letters that redrives of a group have finished, by its offsets and receipts."""
 
     group: str  # that keeps track of it
     finished: _Finished  # offsets by partition, those of receipts among them
     # A redrive that has not ended; None unless ``finished`` may lack what it did.
     running: Receipt | None = None
 
-    def insist_ended(self, *known: str) -> None:
+    def ensure_ended(self, *known: str) -> None:
         """Raises PlanRefused if a redrive has not ended, but for those whose plan is ``known``."""
-        if (told := self.running) is not None and told.drain_id not in known:
-            host, resume = printable(told.host), command("resume", printable(told.plan))
+        if (running := self.running) is not None and running.drain_id not in known:
+            host, resume = printable(running.host), command("resume", printable(running.plan))
             raise PlanRefused(
-                f"the redrive {printable(told.drain_id)} of group {self.group} has not ended: only"
-                " its plan lists its redriven letters",
+                f"the redrive {printable(running.drain_id)} of group {self.group} has not ended:"
+                " only its plan lists its redriven letters",
                 hint=f"Wait for it, or resume it on {host}: {resume}. To redrive anyway, which may"
                 " repeat letters, add --accept-repeats.",
             )
@@ -107,7 +107,7 @@ def read_receipt(message: Message) -> Receipt | None:
 def redrive_progress(
     cluster: Cluster, topic: str, group: str, since: Mapping[int, int] | None = None
 ) -> RedriveProgress:
-    """What redrives of this group have finished; ``since`` leaves out receipts before an offset.
+    """Letters that redrives of this group have finished; receipts before ``since`` are left out.
 
     A receipt is believed for what lies before it in its partition. Raises Refused when they have
     more ranges than redrives write, and as ``read_letters``.
@@ -134,10 +134,10 @@ def redrive_progress(
 
 
 def finished_in(cluster: Cluster, plan: OffsetPlan, split: Split | None) -> _Finished:
-    """What the plan of a redrive has finished. Reads what is left, if a class or task has more;
-    ``split`` gives the sub-messages of a letter.
+    """Letters that the plan of a redrive has finished.
 
-    Raises Refused when that makes too many ranges.
+    Reads those that are left, if a class or task has more; ``split`` gives the sub-messages of a
+    letter. Raises Refused when that makes too many ranges.
     """
     known = plan.account.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
@@ -165,39 +165,39 @@ def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
 
 
 @contextmanager
-def keeping(held: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
+def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
     """The redrive, with what others have finished by now, and its receipts in the topic.
 
     Raises Refused, with nothing handled, if a redrive has not ended or a receipt can't be written.
     """
-    before = held.plan
+    before = redrive.plan
     ends = {n: part.end for n, part in before.account.partitions.items()}
     # prepare_redrive() has read the receipts up to there; prepare_resume() none.
-    plan = _caught_up(held, before, before.account.watermarks if resumes else ends)
+    plan = _caught_up(redrive, before, before.account.watermarks if resumes else ends)
     open_ = [n for n in plan.account.partitions if plan.account.watermark(n) < ends[n]]
     noted = True
     try:
         try:
-            _write(held, {n: [_receipt(held, ends[n])] for n in open_})
+            _write(redrive, {n: [_receipt(redrive, ends[n])] for n in open_})
         except RightMissing:
             noted = False
-        plan = _caught_up(held, plan, ends)
+        plan = _caught_up(redrive, plan, ends)
         if plan != before:
-            held.file.write(plan)
-        yield replace(held, plan=plan)
+            redrive.file.write(plan)
+        yield replace(redrive, plan=plan)
     except DrainerError:
-        if held.file.load().plan == plan:  # nothing was handled
-            held.file.write(before)
+        if redrive.file.load().plan == plan:  # nothing was handled
+            redrive.file.write(before)
         raise
     finally:
-        _end(held, open_, noted=noted)
+        _end(redrive, open_, noted=noted)
 
 
-def _caught_up(held: LocalContext, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
-    """The plan with what receipts since then say; it ends behind those that follow its letters."""
-    found = redrive_progress(held.cluster, plan.terms.topic, plan.terms.group, since)
-    found.insist_ended(plan.terms.drain_id)
-    logs = held.cluster.log_ends(plan.terms.topic, plan.account.partitions)
+def _caught_up(redrive: LocalContext, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
+    """The plan with what receipts since then record; it ends behind those that follow it."""
+    found = redrive_progress(redrive.cluster, plan.terms.topic, plan.terms.group, since)
+    found.ensure_ended(plan.terms.drain_id)
+    logs = redrive.cluster.log_ends(plan.terms.topic, plan.account.partitions)
     parts = dict(plan.account.partitions)
     for number, part in plan.account.partitions.items():
         for first, last in found.finished[number]:
@@ -208,53 +208,49 @@ def _caught_up(held: LocalContext, plan: OffsetPlan, since: Mapping[int, int]) -
     return taking_in(longer, found.finished)
 
 
-def _end(held: LocalContext, open_: Sequence[int], *, noted: bool) -> None:
+def _end(redrive: LocalContext, open_: Sequence[int], *, noted: bool) -> None:
     try:
-        plan = held.file.load().plan
-        if plan.terms.drain_id != held.plan.terms.drain_id or plan.account.state is not None:
-            return  # with a state, tasks may be at work: only a resume can tell
+        plan = redrive.file.load().plan
+        if plan.terms.drain_id != redrive.plan.terms.drain_id or plan.account.state is not None:
+            return  # with a state, tasks may be at work: only a resume can know
         receipts: dict[int, list[Receipt]] = {}
-        for number, ranges in finished_in(held.cluster, plan, held.handler.split_letter).items():
-            end = plan.account.partitions[number].end
+        finished = finished_in(redrive.cluster, plan, redrive.handler.split_letter)
+        for number, ranges in finished.items():
             if number in open_:
-                starts = range(0, max(1, len(ranges)), RANGES_EACH)
-                parts = [Ranges(ranges[at : at + RANGES_EACH]) for at in starts]
-                receipts[number] = [_receipt(held, end, part) for part in parts]
-                receipts[number][-1] = replace(receipts[number][-1], ended=True)
+                *parts, last = (
+                    Ranges(ranges[at : at + RANGES_EACH])
+                    for at in range(0, max(1, len(ranges)), RANGES_EACH)
+                )
+                end = plan.account.partitions[number].end
+                receipts[number] = [_receipt(redrive, end, part) for part in parts]
+                receipts[number].append(_receipt(redrive, end, last, ended=True))
         if noted:
-            _write(held, receipts)
+            _write(redrive, receipts)
         elif not plan.account.complete:
-            held.print_line(ONLY_HERE.format(plan.terms.topic))
+            redrive.print_line(ONLY_HERE.format(plan.terms.topic))
     except DrainerError as error:
-        held.print_line(
-            f"could not record the redriven letters in {held.plan.terms.topic}; only this plan has"
-            f" them: {error}"
+        redrive.print_line(
+            f"could not record the redriven letters in {redrive.plan.terms.topic}; only this plan"
+            f" has them: {error}"
         )
 
 
-def _receipt(held: LocalContext, end: int, finished: Ranges = ()) -> Receipt:
-    plan, place = held.plan, str(absolute(held.file.path))
-    host = socket.gethostname()
-    return Receipt(
-        plan.terms.group,
-        plan.terms.topic_id,
-        plan.terms.drain_id,
-        host,
-        place,
-        end,
-        False,
-        finished,
-    )
+def _receipt(
+    redrive: LocalContext, end: int, finished: Ranges = (), *, ended: bool = False
+) -> Receipt:
+    terms, place = redrive.plan.terms, str(absolute(redrive.file.path))
+    ids = (terms.group, terms.topic_id, terms.drain_id)
+    return Receipt(*ids, socket.gethostname(), place, end, ended, finished)
 
 
-def _write(held: LocalContext, receipts: Mapping[int, Sequence[Receipt]]) -> None:
+def _write(redrive: LocalContext, receipts: Mapping[int, Sequence[Receipt]]) -> None:
     """Returns when all in-sync replicas have them, those of a partition in their order.
 
     Raises RightMissing without WRITE on the topic; Refused.
     """
     if not receipts:
         return
-    writer = TopicWriter(held.cluster.settings, held.plan.terms.topic)
+    writer = TopicWriter(redrive.cluster.settings, redrive.plan.terms.topic)
 
     async def write_to(number: int, each: Sequence[Receipt]) -> None:
         for receipt in each:

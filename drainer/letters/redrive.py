@@ -1,6 +1,6 @@
 """Redriving dead letters: a drain of their topic, whose handler gets them as what they were.
 
-The group's offset and receipts in the topic say which letters earlier redrives finished. Letters
+The group's offset and receipts in the topic record which letters earlier redrives finished. Letters
 that were not meant stay pending, so that the next redrive finds them.
 """
 
@@ -66,7 +66,7 @@ def prepare_redrive(
     origins = Counter[From]() if mixed else _origins(cluster, redrive, plan, reference)
     own = next((each for each in origins if _is_own(each, plan.terms.topic, reference)), None)
     if own is None:
-        _insist_on_one(origins, plan.terms.topic)
+        _ensure_one_origin(origins, plan.terms.topic)
         warnings += [
             f"the handler {other} gave these letters up; now {reference} gets them"
             for _, _, other in origins
@@ -107,7 +107,7 @@ def _known(
     here = None if seen is None or seen.plan.account.complete else seen.plan
     found = redrive_progress(cluster, plan.terms.topic, plan.terms.group)
     if not accept_repeats:
-        found.insist_ended("" if here is None else here.terms.drain_id)
+        found.ensure_ended("" if here is None else here.terms.drain_id)
     plan = taking_in(plan, found.finished)
     if seen is not None and here is not None:
         ensure_same_records(cluster, seen)
@@ -147,7 +147,7 @@ def _is_own(origin: From, topic: str, reference: str) -> bool:
     return handler == reference and default_dead_letter_topic(source, group) == topic
 
 
-def _insist_on_one(origins: Counter[From], topic: str) -> None:
+def _ensure_one_origin(origins: Counter[From], topic: str) -> None:
     if len(origins) > 1:
         named = [f"{count:,} of {_named(origin)}" for origin, count in origins.most_common(SHOWN)]
         more = ["others"] if len(origins) > SHOWN else []

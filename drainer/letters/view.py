@@ -19,7 +19,7 @@ _KEY, _ERROR = 32, 60  # characters of a cell
 
 
 def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
-    """How many letters of a topic are outstanding, of which errors and sub-keys, and the newest."""
+    """Counts of a topic's outstanding letters, of their errors and sub-keys, and the newest."""
     warnings = []
     if found.foreign:
         records = figures.counted(found.foreign, "record")

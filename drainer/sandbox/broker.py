@@ -14,7 +14,7 @@ from pathlib import Path
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.process import ProcessMark, bound_to_parent
-from drainer.sandbox.jars import KAFKA_VERSION, Say, classpath, kafka_jars, quiet
+from drainer.sandbox.jars import KAFKA_VERSION, PrintLine, classpath, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
 
 START_TIMEOUT_S = 90.0  # two seconds on an idle laptop, far more on a busy runner
@@ -56,13 +56,13 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         jmx_login: Path | None = None,
         die_with_parent: bool = False,
-        print_line: Say = quiet,
+        print_line: PrintLine = quiet,
     ) -> None:
         self.folder = folder.resolve()
         self.log = self.folder / "broker.log"  # the broker's own
         self._data = self.folder / "data"
         self._settings = self.folder / SETTINGS
-        self._output = self.folder / "broker.out"  # what Java says before or without a log
+        self._output = self.folder / "broker.out"  # what Java prints before or without a log
         self._scratch = self.folder / "tmp"
         self.ports = ports
         self.properties = dict(properties or {})
@@ -70,13 +70,13 @@ class Broker:
         self.die_with_parent = die_with_parent
         self.cluster_id = new_cluster_id()  # of its data, unless there are some
         self.mark: ProcessMark | None = None
-        self._say = print_line
+        self._print_line = print_line
         self._process: subprocess.Popen[bytes] | None = None
         self._log_from = 0
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect: ``host:port``."""
+        """Address where clients connect: ``host:port``."""
         return f"{HOST}:{self.ports.client}"
 
     @property
@@ -85,7 +85,7 @@ class Broker:
         return self.mark is not None and self.mark.alive()
 
     def launch(self) -> None:
-        """Start its process without waiting for an answer; ``mark`` says which one it is.
+        """Start its process without waiting for an answer; ``mark`` identifies it.
 
         Raises SandboxRefused when Java, the jars, a port or the disk is missing.
         """
@@ -109,7 +109,7 @@ class Broker:
             ) from error
 
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until it answers a client's first question.
+        """Wait until it answers a client's first request.
 
         Raises SandboxRefused when it ends instead, or gives no answer in time; then it still runs.
         """
@@ -120,7 +120,7 @@ class Broker:
             if time.monotonic() > deadline:
                 raise self._refused(f"the broker gave no answer in {timeout_s:g} s")
             time.sleep(PROBE_EVERY_S)
-        self._say(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
+        self._print_line(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
 
     def kill(self) -> None:
         """End it at once (SIGKILL), as a crash would."""
@@ -131,7 +131,7 @@ class Broker:
 
     def classpath(self) -> str:
         """Return what its Java runs; fetch the jars first if they are missing."""
-        return classpath(kafka_jars(print_line=self._say))
+        return classpath(kafka_jars(print_line=self._print_line))
 
     def _write_settings(self) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)
@@ -198,7 +198,7 @@ class Broker:
 
     def _spawn(self, java: Path, path: str) -> None:
         command = self._java(java, path, *self._metrics(), MAIN_CLASS, str(self._settings))
-        self._say(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
+        self._print_line(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(
                 bound_to_parent(command) if self.die_with_parent else command,
@@ -217,12 +217,12 @@ class Broker:
         )
 
     def _tail(self) -> str:
-        said = self._output.read_text(errors="replace") if self._output.exists() else ""
+        printed = self._output.read_text(errors="replace") if self._output.exists() else ""
         if self.log.exists():
             with self.log.open("rb") as log:
                 log.seek(self._log_from)
-                said += log.read().decode(errors="replace")
-        return "\n".join(said.splitlines()[-TAIL_LINES:])
+                printed += log.read().decode(errors="replace")
+        return "\n".join(printed.splitlines()[-TAIL_LINES:])
 
 
 def is_broker_of(folder: Path, process: ProcessMark) -> bool:

@@ -20,7 +20,7 @@ app = typer.Typer(
     " another folder.",
 )
 
-Folder: TypeAlias = Annotated[
+SandboxFolder: TypeAlias = Annotated[
     Path | None,
     Option(
         "Folder for its data.",
@@ -39,7 +39,7 @@ Metrics: TypeAlias = Annotated[
 
 @app.command()
 @command
-def up(folder: Folder, jmx: Metrics, terminal: Terminal) -> None:
+def up(folder: SandboxFolder, jmx: Metrics, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
     The first start downloads Kafka (43 MB) into your cache folder.
@@ -69,7 +69,7 @@ def up(folder: Folder, jmx: Metrics, terminal: Terminal) -> None:
 
 @app.command()
 @command
-def down(folder: Folder, terminal: Annotated[Terminal, without("output")]) -> None:
+def down(folder: SandboxFolder, terminal: Annotated[Terminal, without("output")]) -> None:
     """Stop the sandbox and remove its data.
 
     Example: `drainer sandbox down`

@@ -22,7 +22,7 @@ from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.process import bound_to_parent
 
-Say = Callable[[str], None]  # gets a line of progress: printing is the terminal's business
+PrintLine = Callable[[str], None]  # gets a line of progress: printing is the terminal's business
 
 KAFKA_VERSION = "4.2.0"
 FETCH_TIMEOUT_S = 900
@@ -33,7 +33,7 @@ _LOG_JARS = ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-api-*.jar", "l
 _LEFT_OUT = ("slf4j-", "log4j-")
 
 # Made by sha256sum of what Ivy fetched from Maven Central. Java runs no jar that isn't in it.
-_HASHES = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
+HASHES = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
 
 _TROUBLE = re.compile(
     r"^.*(?:: not found|NOT FOUND|FAILED|Server access error|IOException).*$", re.MULTILINE
@@ -49,7 +49,7 @@ def default_cache() -> Path:
     return user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
 
 
-def kafka_jars(*, cache: Path | None = None, print_line: Say = quiet) -> tuple[Path, ...]:
+def kafka_jars(*, cache: Path | None = None, print_line: PrintLine = quiet) -> tuple[Path, ...]:
     """Return Kafka's jars; fetch them first when they are not in the cache.
 
     The fetch (45 jars, 43 MB, half a minute) goes into a folder beside the cache that takes its
@@ -81,7 +81,7 @@ def kafka_jars(*, cache: Path | None = None, print_line: Say = quiet) -> tuple[P
 
 def classpath(jars: tuple[Path, ...]) -> str:
     """Join Kafka's jars and PySpark's logging into what ``java -cp`` takes."""
-    folder = _pyspark_jars()
+    folder = pyspark_jars()
     logging = [jar for pattern in _LOG_JARS for jar in sorted(folder.glob(pattern))]
     kafka = [jar for jar in jars if not (logging and jar.name.startswith(_LEFT_OUT))]
     return os.pathsep.join(str(jar) for jar in [*logging, *kafka])
@@ -89,7 +89,7 @@ def classpath(jars: tuple[Path, ...]) -> str:
 
 def _hashes() -> dict[str, str]:
     # By name, from lines as sha256sum writes them.
-    lines = _HASHES.read_text().splitlines()
+    lines = HASHES.read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
@@ -110,12 +110,12 @@ def _changed(jars: Iterable[Path]) -> str:
     return ""
 
 
-def _fetch(cache: Path, print_line: Say) -> None:
+def _fetch(cache: Path, print_line: PrintLine) -> None:
     java = find_java()
-    ivy = max(_pyspark_jars().glob("ivy-*.jar"), default=None)
+    ivy = max(pyspark_jars().glob("ivy-*.jar"), default=None)
     if ivy is None:  # PySpark's client alone has no jars
         raise SandboxRefused(
-            f"this PySpark has no Ivy in {_pyspark_jars()} to fetch Kafka's jars",
+            f"this PySpark has no Ivy in {pyspark_jars()} to fetch Kafka's jars",
             hint="Install drainer[spark].",
         )
     log = cache.with_name(f"{cache.name}.fetch.log")
@@ -167,8 +167,8 @@ def _run(command: list[str], log: Path) -> int:
 
 
 def _fetch_refused(log: Path) -> SandboxRefused:
-    said = log.read_text(encoding="utf-8", errors="replace")
-    trouble = "; ".join(dict.fromkeys(line.strip(": \t") for line in _TROUBLE.findall(said)[:3]))
+    printed = log.read_text(encoding="utf-8", errors="replace")
+    trouble = "; ".join(dict.fromkeys(line.strip(": \t") for line in _TROUBLE.findall(printed)[:3]))
     return SandboxRefused(
         f"can't fetch Kafka's jars: {trouble or 'Ivy failed'}; Ivy's output is in {log}",
         hint="Check the network (JAVA_TOOL_OPTIONS for a proxy) and the disk, then try again. Or"
@@ -176,7 +176,8 @@ def _fetch_refused(log: Path) -> SandboxRefused:
     )
 
 
-def _pyspark_jars() -> Path:
+def pyspark_jars() -> Path:
+    """The folder of PySpark's jars. Raises SandboxRefused when it is not installed."""
     # Its spec is enough; importing PySpark would take most of a second.
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:

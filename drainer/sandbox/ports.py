@@ -15,7 +15,7 @@ PICKS = 200
 _API_VERSIONS, _CORRELATION_ID, _CLIENT_ID = 18, 1729, b"drainer-sandbox"
 
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_EPHEMERAL_FROM = 32_768  # where nothing says otherwise: macOS starts higher still
+_EPHEMERAL_FROM = 32_768  # where the system names none: macOS starts higher still
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class BrokerPorts:
 
     client: int  # PLAINTEXT
     controller: int  # the broker's own
-    jmx: int | None = None  # for those who read its metrics; None when nobody can
+    jmx: int | None = None  # for those who read its metrics; None when none can
 
     @classmethod
     def free(cls, *, jmx: bool = False) -> BrokerPorts:
@@ -35,7 +35,7 @@ class BrokerPorts:
         return cls(*picked)
 
     def taken(self) -> tuple[int, ...]:
-        """Say which of these ports another process holds."""
+        """Ports of these that another process uses."""
         wanted = (self.client, self.controller, self.jmx)
         return tuple(port for port in wanted if port is not None and not _is_free(port))
 
@@ -64,7 +64,7 @@ def _ephemeral_from() -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As the broker does: a connection left in TIME_WAIT does not hold the port.
+        # As the broker does: a connection left in TIME_WAIT does not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -74,7 +74,7 @@ def _is_free(port: int) -> bool:
 
 
 def answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Ask for the supported API versions, the first thing every client asks.
+    """Request the supported API versions, as every client does first.
 
     An open port is not enough: a broker binds it early, and serves requests on it only once its
     controller has let it in.

@@ -20,7 +20,7 @@ from drainer.model.codec import decode, encode
 from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.process import ProcessMark
 from drainer.sandbox.broker import Broker, is_broker_of
-from drainer.sandbox.jars import Say, kafka_jars, quiet
+from drainer.sandbox.jars import PrintLine, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.store.atomic_file import write_whole
 
@@ -45,12 +45,12 @@ class SandboxState:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Where clients connect: ``host:port``."""
+        """Address where clients connect: ``host:port``."""
         return f"{HOST}:{self.ports.client}"
 
     @property
     def jmx_address(self) -> str | None:
-        """Where metrics are read: ``host:port``; None where they are not open."""
+        """Address where metrics are read: ``host:port``; None where they are not open."""
         return None if self.ports.jmx is None else f"{HOST}:{self.ports.jmx}"
 
     @property
@@ -79,7 +79,7 @@ def default_folder() -> Path:
 
 
 def down_command(folder: Path) -> str:
-    """The command that removes the sandbox of a folder, whatever the variable says then."""
+    """The command that removes the sandbox of a folder, whatever the variable names then."""
     named = () if folder == _resolved(_users_folder()) else ("--folder", str(folder))
     return command("sandbox down", options=named)
 
@@ -92,7 +92,7 @@ def up(
     folder: Path | None = None,
     *,
     jmx: bool = False,
-    print_line: Say = quiet,
+    print_line: PrintLine = quiet,
     die_with_parent: bool = False,
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
@@ -101,7 +101,7 @@ def up(
     with ``jmx`` metrics behind a login.
 
     Raises SandboxRefused when the folder holds something else, or a sandbox without the metrics
-    that were asked for, or when the broker does not start; its log is left then, for ``down``.
+    that were requested, or when the broker does not start; its log is left then, for ``down``.
     """
     folder = _resolved(folder)
     with _locked():
@@ -123,7 +123,7 @@ def up(
         return _start(found, print_line, die_with_parent)
 
 
-def down(folder: Path | None = None, *, print_line: Say = quiet) -> bool:
+def down(folder: Path | None = None, *, print_line: PrintLine = quiet) -> bool:
     """Stop the sandbox and remove its folder; False when there was none.
 
     Raises SandboxRefused when the folder is not a sandbox's, or can't be removed.
@@ -156,7 +156,7 @@ def down(folder: Path | None = None, *, print_line: Say = quiet) -> bool:
         return True
 
 
-def _start(state: SandboxState, print_line: Say, die_with_parent: bool) -> SandboxState:
+def _start(state: SandboxState, print_line: PrintLine, die_with_parent: bool) -> SandboxState:
     # What is most often missing is missed before there is a folder to clear away.
     find_java()
     kafka_jars(print_line=print_line)
@@ -224,8 +224,8 @@ def _write(state: SandboxState) -> None:
 
 
 def find(folder: Path) -> SandboxState | None:
-    """What sandbox there is; None when there is none. Raises SandboxRefused as ``down``, and when
-    somebody else could write there."""
+    """The sandbox of a folder; None when there is none. Raises SandboxRefused as ``down``, and when
+    another user could write there."""
     file = folder / STATE_FILE
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

@@ -26,7 +26,7 @@ WAIT_S = 60.0
 
 
 class Broken(AssertionError):
-    """Raised by a case when what it tries still breaks trust; the text is how."""
+    """Raised by a case when what it tries still breaks trust; the text gives the way."""
 
 
 def ensure(fact: object, what: str) -> None:

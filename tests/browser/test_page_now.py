@@ -45,7 +45,7 @@ def opened(browser: Browser, url: str, width: int) -> tuple[Page, list[str]]:
 
 
 @pytest.mark.parametrize("width", [WIDE, NARROW])
-def test_it_updates_by_itself_and_says_when_nobody_answers(
+def test_it_updates_by_itself_and_shows_when_no_answer_comes(
     browser: Browser, server: MetricsServer, width: int
 ) -> None:
     live = LivePage(History())

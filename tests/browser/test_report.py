@@ -41,7 +41,7 @@ def test_a_report_opens_anywhere_runs_nothing_and_can_be_read(
 
 
 def _opened(browser: Browser, report: Path, width: int) -> tuple[Page, list[str], list[str]]:
-    """A page, what the browser had to say, and what it loaded."""
+    """A page, the browser's messages, and what it loaded."""
     page = browser.new_page(viewport={"width": width, "height": 900})
     output: list[str] = []
     loaded: list[str] = []

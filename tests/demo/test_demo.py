@@ -1,4 +1,4 @@
-"""The demo plays from start to finish, says what it found, and leaves nothing behind."""
+"""The demo plays from start to finish, prints what it found, and leaves nothing behind."""
 
 from __future__ import annotations
 

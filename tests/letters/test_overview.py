@@ -48,7 +48,7 @@ def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch)
     assert set(found.values()) == {1}, "those that came again had been forgotten"
 
 
-def test_what_was_redriven_is_counted_and_only_listed_when_it_is_asked_for() -> None:
+def test_what_was_redriven_is_counted_and_only_listed_on_request() -> None:
     def found(*, all_: bool) -> Overview:
         records = [(as_record(Sample(key).letter(), n), n < 2) for n, key in enumerate("abac")]
         return overview_of("the.dead", records, LetterFilter(sub_keys=("a", "b")), 5, all_=all_)

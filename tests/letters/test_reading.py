@@ -51,7 +51,7 @@ def test_holes_deleted_records_and_aborted_ones_are_passed_over(
         assert "from 1 to below 6" in (raised.value.hint or "")
 
 
-def test_a_topic_or_partition_that_is_not_there_is_told(
+def test_a_topic_or_partition_that_is_not_there_is_reported(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
     with pytest.raises(TopicMissing):
@@ -65,7 +65,7 @@ def test_a_topic_or_partition_that_is_not_there_is_told(
 
 
 @pytest.mark.long
-def test_a_broker_that_falls_silent_is_told(
+def test_a_broker_that_falls_silent_is_reported(
     own_broker: Broker, topic_name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(spans, "SPAN_SILENCE_S", 0.5)

@@ -1,4 +1,4 @@
-"""Receipts: what they say adds up, and what somebody made up does no harm."""
+"""Receipts: all of them add up, and one that was made up does no harm."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def done(found: OffsetPlan) -> set[int]:
 def test_a_plan_takes_in_all_that_was_finished_and_nothing_else(
     printed: list[set[int]], own: set[int]
 ) -> None:
-    """In any order, and said more than once."""
+    """Receipts add up in any order, and more than once."""
     found = plan(own)
     for each in (*printed, *reversed(printed)):
         found = taking_in(found, {0: ranges_of(each)})
@@ -138,17 +138,17 @@ def test_the_last_redrive_that_began_has_to_have_ended(monkeypatch: pytest.Monke
     begun = replace(MINE, ended=False)
     two = replace(begun, drain_id="two")
     log = Log(monkeypatch, {20: begun, 21: MINE})
-    log.read().insist_ended()
+    log.read().ensure_ended()
     log.records |= {22: two, 23: MINE}
     with pytest.raises(Refused, match="redrive two of group mine has not ended") as caught:
-        log.read().insist_ended("one")
+        log.read().ensure_ended("one")
     assert "drainer resume /plan" in (caught.value.hint or "")
-    log.read().insist_ended("two")
-    log.read(two.end).insist_ended()
+    log.read().ensure_ended("two")
+    log.read(two.end).ensure_ended()
     with pytest.raises(Refused, match="two"):
-        log.read(two.end - 1).insist_ended()
+        log.read(two.end - 1).ensure_ended()
     log.records |= {24: replace(two, ended=True)}
-    log.read().insist_ended()
+    log.read().ensure_ended()
 
 
 def test_memory_is_bounded_whatever_was_written(monkeypatch: pytest.MonkeyPatch) -> None:

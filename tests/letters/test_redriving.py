@@ -175,7 +175,7 @@ def test_letters_are_redriven_that_came_after_a_new_leader(
         assert redrives.redrive() == [0, 3]
 
 
-def test_letters_that_were_deleted_are_passed_over_and_told(redrives: Redrives) -> None:
+def test_letters_that_were_deleted_are_passed_over_and_reported(redrives: Redrives) -> None:
     redrives.die(0, 1, key="other")
     redrives.die(2)
     redrives.die(3, key="other")
@@ -187,7 +187,7 @@ def test_letters_that_were_deleted_are_passed_over_and_told(redrives: Redrives) 
     assert redrives.file.load().plan.account.complete
 
 
-def test_letters_that_were_deleted_before_any_redrive_saw_them_are_told_too(
+def test_letters_that_were_deleted_before_any_redrive_saw_them_are_reported_too(
     redrives: Redrives,
 ) -> None:
     redrives.die(0)
@@ -236,7 +236,7 @@ def test_letters_can_not_wait_behind_one_that_comes_behind_them(redrives: Redriv
     assert "--on-failure park" in (caught.value.hint or "")
 
 
-def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_said_meanwhile(
+def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_requested_meanwhile(
     redrives: Redrives,
 ) -> None:
     redrives.die(0, key="other")

@@ -81,7 +81,7 @@ def test_several_sub_keys_and_barriers_are_named() -> None:
         (3, None, False, "✓ no dead letters outstanding in orders.dead, 3 redriven"),
     ],
 )
-def test_the_first_line_tells_how_many_are_outstanding(
+def test_the_first_line_counts_how_many_are_outstanding(
     redriven: int, key: str | None, all_: bool, headline: str
 ) -> None:
     terminal, out, _ = samples.terminal()

@@ -23,7 +23,7 @@ TIMEOUT_S = 30
 
 @pytest.mark.long
 @pytest.mark.usefixtures("kafka_installed")
-def test_a_broker_asks_for_credentials_pauses_and_comes_back_on_its_ports(tmp_path: Path) -> None:
+def test_a_broker_wants_credentials_pauses_and_comes_back_on_its_ports(tmp_path: Path) -> None:
     password = 'a "quoted" \\ pässword'
     with Broker(tmp_path / "a folder", sasl_users={"ann": password}, die_with_parent=True) as own:
         login: dict[str, str | int | float | bool] = {
@@ -76,7 +76,7 @@ def test_a_port_in_use_is_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.skipif(sys.platform != "linux", reason="only Linux tells a child that its parent died")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux signals a child whose parent died")
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -> None:
     script = (
@@ -98,7 +98,7 @@ def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -
     assert mark.wait(TIMEOUT_S)
 
 
-def test_metrics_have_a_port_of_their_own_only_where_they_are_asked_for(tmp_path: Path) -> None:
+def test_metrics_have_a_port_of_their_own_only_on_request(tmp_path: Path) -> None:
     ports = BrokerPorts.free(jmx=True)
     assert len({ports.client, ports.controller, ports.jmx}) == 3
     assert Broker(tmp_path, ports=ports).jmx_address == f"{HOST}:{ports.jmx}"
@@ -108,7 +108,7 @@ def test_metrics_have_a_port_of_their_own_only_where_they_are_asked_for(tmp_path
         assert Broker(tmp_path).jmx_address
 
 
-def test_a_mark_tells_a_process_from_a_later_one_with_its_pid() -> None:
+def test_a_mark_distinguishes_a_process_from_a_later_one_with_its_pid() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         mark = ProcessMark.of(process.pid)
         assert mark is not None

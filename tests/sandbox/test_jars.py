@@ -19,7 +19,7 @@ from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
 
 FakeJava = Callable[[str], None]
 
-# $jars is the folder that Ivy is asked to put the jars in.
+# $jars is the folder where Ivy puts the jars.
 _ARGUMENTS = """
 while [ "$1" != -retrieve ]; do shift; done
 jars="${2%/*}"
@@ -47,7 +47,7 @@ def fake_java(no_java: Path, monkeypatch: pytest.MonkeyPatch) -> FakeJava:
 
     hashes = no_java / "published.sha256"
     hashes.write_text(f"{_JAR}  kafka_2.13-{KAFKA_VERSION}.jar\n{_JAR}  other-1.jar\n")
-    monkeypatch.setattr(jars, "_HASHES", hashes)
+    monkeypatch.setattr(jars, "HASHES", hashes)
 
     def install(body: str) -> None:
         version = 'if [ "$1" = -version ]; then echo \'openjdk version "17.0.1"\' >&2; exit 0; fi'
@@ -66,7 +66,7 @@ def test_a_pyspark_without_jars_is_refused(
     fake_java: FakeJava, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fake_java("")
-    monkeypatch.setattr(jars, "_pyspark_jars", lambda: tmp_path)
+    monkeypatch.setattr(jars, "pyspark_jars", lambda: tmp_path)
     with pytest.raises(SandboxRefused, match="no Ivy"):
         kafka_jars(cache=tmp_path / "kafka")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -122,7 +123,7 @@ def test_a_sandbox_without_metrics_is_not_given_them(folder: Path) -> None:
         sandbox.up(folder, jmx=True)
 
 
-def test_up_without_java_says_so_and_leaves_nothing(
+def test_up_without_java_is_refused_and_leaves_nothing(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
@@ -144,7 +145,7 @@ def test_down_removes_a_sandbox_whose_broker_never_ran(folder: Path) -> None:
 
 def test_down_never_signals_a_process_that_only_has_the_old_pid(folder: Path) -> None:
     _leave(folder, process={"pid": os.getpid(), "started": "before a reboot"})
-    assert sandbox.down(folder)  # and this process lives to say so
+    assert sandbox.down(folder)  # and this process is alive
 
 
 def test_down_never_signals_a_process_that_is_not_its_broker(folder: Path) -> None:
@@ -168,7 +169,8 @@ def test_down_never_signals_a_process_that_is_not_its_broker(folder: Path) -> No
 def test_a_sandbox_of_another_user_is_left_alone(folder: Path, theirs: str) -> None:
     _leave(folder, process=None)
     os.chown(folder / theirs, 65534, 65534)
-    with pytest.raises(SandboxRefused, match=r"is not a sandbox of yours: .* belongs to nobody"):
+    owner = pwd.getpwuid(65534).pw_name
+    with pytest.raises(SandboxRefused, match=f"is not a sandbox of yours: .* belongs to {owner}"):
         sandbox.down(folder)
     os.chown(folder / theirs, 0, 0)
     (folder / theirs).chmod(0o777)

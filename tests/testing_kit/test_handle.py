@@ -32,7 +32,7 @@ def handled(certificate: Certificate) -> dict[str, Finding]:
 
 
 def broken(handler: object, sample: list[Message] = SAMPLE) -> dict[str, str]:
-    """The laws that need handle and don't hold, with what is told of each."""
+    """The laws that need handle and are broken, with the text of each."""
     found = handled(certified(handler, sample))
     return {f.check: f.text for f in found.values() if f.level is Level.BAD}
 
@@ -100,7 +100,7 @@ def test_a_plain_handle_that_returns_a_coroutine_has_done_nothing() -> None:
     assert "that nothing awaits" in broken(handlers.ReturnsACoroutine)["handle"]
 
 
-def test_a_state_function_that_sees_nothing_is_told() -> None:
+def test_a_state_function_that_sees_nothing_is_reported() -> None:
     found = handled(testing.certify(handlers.Documents, SAMPLE, lambda _: 1, effort=QUICK))
 
     assert found["state"].level is Level.WARN
@@ -117,7 +117,7 @@ def test_the_state_function_may_be_async() -> None:
         testing.check_commutes(handlers.Newest, SAMPLE, state, effort=QUICK)
 
 
-def test_one_lane_leaves_nothing_to_swap_and_that_is_said() -> None:
+def test_one_lane_leaves_nothing_to_swap_and_that_is_reported() -> None:
     sample = testing.messages([["a"], ["a"]])
 
     assert handled(certified(handlers.Documents, sample))["commutes"].level is Level.UNCHECKED
@@ -195,7 +195,7 @@ def test_messages_out_of_order_are_refused() -> None:
         testing.check_commutes(handlers.Documents, sample, handlers.state)
 
 
-def test_inside_of_an_event_loop_it_says_what_to_do() -> None:
+def test_inside_of_an_event_loop_the_error_names_the_way_out() -> None:
     async def inside() -> None:
         testing.check_split(handlers.Documents, SAMPLE, processes=0)
 

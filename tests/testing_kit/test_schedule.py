@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer import Message, testing
-from drainer.certify.schedule import Place, SampleWork, Step, earliest, latest
+from drainer.certify.schedule import SampleWork, Step, SubIndex, first_free, last_free
 
 from . import handlers
 
@@ -23,7 +23,7 @@ def work_of(values: Sequence[Sequence[object]]) -> SampleWork:
     return SampleWork.of(sample, handlers.Documents().split)
 
 
-def keeps_order(work: SampleWork, order: Sequence[Place]) -> bool:
+def keeps_order(work: SampleWork, order: Sequence[SubIndex]) -> bool:
     """Whether all that depend on each other stand as in the serial order."""
     rank = {place: number for number, place in enumerate(work.specs)}
     return all(
@@ -33,7 +33,7 @@ def keeps_order(work: SampleWork, order: Sequence[Place]) -> bool:
     )
 
 
-def flat(steps: Sequence[Step]) -> list[Place]:
+def flat(steps: Sequence[Step]) -> list[SubIndex]:
     return [place for step in steps for place in step]
 
 
@@ -65,7 +65,7 @@ def test_what_is_in_the_handler_at_once_depends_on_nothing_else_in_it(
 def test_the_earliest_first_is_the_serial_order(values: list[list[object]]) -> None:
     work = work_of(values)
 
-    assert work.steps(earliest) == work.serial
+    assert work.steps(first_free) == work.serial
 
 
 @given(VALUES)
@@ -74,4 +74,4 @@ def test_there_is_a_choice_when_another_order_than_the_serial_one_exists(
 ) -> None:
     work = work_of(values)
 
-    assert work.has_choice == (work.steps(latest) != work.serial)
+    assert work.has_choice == (work.steps(last_free) != work.serial)

@@ -87,17 +87,17 @@ def test_a_split_that_changes_the_message_is_found_out() -> None:
     assert text == "split changes the message orders/0/0 itself"
 
 
-def test_one_document_under_two_types_of_sub_key_is_told() -> None:
+def test_one_document_under_two_types_of_sub_key_is_reported() -> None:
     assert "17 comes as int and str" in only(handlers.TwoTypes, "sub-keys", Level.WARN).text
 
 
-def test_a_payload_that_can_not_be_written_down_is_told() -> None:
+def test_a_payload_that_can_not_be_written_down_is_reported() -> None:
     text = only(handlers.ObjectPayload, "dead-letters", Level.WARN).text
 
     assert text.startswith("drainer can't write and read back the payload of orders/0/0[0] (Order)")
 
 
-def test_a_class_inside_a_function_is_asked_in_another_process_too() -> None:
+def test_a_class_inside_a_function_is_called_in_another_process_too() -> None:
     class Local(handlers.SetOrder): ...
 
     assert report(Local, processes=3)["deterministic"].level is Level.BAD

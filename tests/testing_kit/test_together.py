@@ -63,7 +63,7 @@ def test_what_does_not_is_found_with_a_few_messages(handler: type[handlers.Docum
         testing.check_together(handler, SAMPLE, handlers.state)
 
 
-def test_a_coalesce_that_raises_is_told() -> None:
+def test_a_coalesce_that_raises_is_reported() -> None:
     with pytest.raises(LawBroken) as broken:
         testing.check_together(Raises, SAMPLE, handlers.state)
     assert (

@@ -19,7 +19,7 @@ def found(handler: type[Handler]) -> dict[str, Finding]:
     return {each.check: each for each in certificate.findings}
 
 
-def test_a_handler_that_asks_for_the_value_is_warned_of() -> None:
+def test_a_handler_that_reads_the_value_gets_a_warning() -> None:
     warned = found(handlers.ReadsTheValue)["travels"]
 
     assert warned.level is Level.WARN

@@ -27,7 +27,7 @@ class TooMany(Exception):
 
 
 class OnTheLoop(Documents):
-    """Raises what the sub-key names; what asks for another attempt, at the first one."""
+    """Raises what the sub-key names; errors that request another attempt, at the first one."""
 
     def open(self, context: Context) -> None:
         super().open(context)
@@ -122,7 +122,7 @@ def test_split_raises_what_the_method_raises_and_rejects_what_a_drain_rejects() 
         testing.split(Odd, testing.message("x"))
 
 
-def test_a_sub_message_that_was_not_delivered_says_where_its_id_comes_from() -> None:
+def test_a_sub_message_that_was_not_delivered_names_the_source_of_its_id() -> None:
     with pytest.raises(RuntimeError, match=r"drainer\.testing\.split"):
         _ = SubMessage("a").id
 

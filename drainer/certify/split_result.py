@@ -1,6 +1,6 @@
-"""What ``split`` made of messages, as text that any process writes alike, here and elsewhere.
+"""Results of ``split`` as text that any process writes alike, here and in others.
 
-``python -m drainer.certify.account FOLDER AHEAD_S`` is the other process.
+``python -m drainer.certify.split_result FOLDER AHEAD_S`` is the other process.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from drainer.model.identity import identify
 from drainer.splitting import split_up
 
 TIMEOUT_S = 120.0
-TASK, ANSWER = "task.pickle", "answer.json"
+TASK, RESULTS = "task.pickle", "results.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One sub-message: what it is, the repr of its sub-keys, and the structure of its payload."""
+    """One sub-message: its kind, the repr of its sub-keys, and the structure of its payload."""
 
     kind: str
     keys: str
@@ -43,15 +43,15 @@ class Entry:
         return cls(type(sub).__name__, repr(keys), form_of(sub.payload))
 
 
-Account = list[Entry] | str  # of one message; text when split rejects it
+SplitResult = list[Entry] | str  # of one message; text when split rejects it
 
 
-class NoAnswer(Exception):
-    """Raised when another process could not give an account; the text says why."""
+class ProcessFailed(Exception):
+    """Raised when another process gives no results; the text has the reason."""
 
 
-def account_of(message: Message, handler: LoadedHandler) -> tuple[list[SubMessage], Account]:
-    """The sub-messages of a message, and the account of them."""
+def split_result(message: Message, handler: LoadedHandler) -> tuple[list[SubMessage], SplitResult]:
+    """The sub-messages of a message, themselves and as text."""
     try:
         subs = split_up(handler.split, message)
         identify(message, subs)
@@ -60,13 +60,13 @@ def account_of(message: Message, handler: LoadedHandler) -> tuple[list[SubMessag
         return [], str(error)
 
 
-def accounts_elsewhere(
+def results_in_process(
     subject: Subject, sample: Sequence[Message], seed: int, ahead_s: float = 0.0
-) -> list[Account]:
-    """The accounts that a fresh Python gives, whose ``hash()`` of text is of this seed.
+) -> list[SplitResult]:
+    """The results of a fresh Python, whose ``hash()`` of text is of this seed.
 
-    Its clock is ``ahead_s`` ahead of this one's before the handler is imported, for all that asks
-    for the time in Python; the monotonic clock isn't. Raises NoAnswer.
+    Its clock is ``ahead_s`` ahead of this one's before the handler is imported, for all that reads
+    the time in Python; the monotonic clock isn't. Raises ProcessFailed.
     """
     import cloudpickle  # noqa: PLC0415 - by value where it can't be imported by name
 
@@ -77,7 +77,7 @@ def accounts_elsewhere(
         try:
             task: bytes = cloudpickle.dumps((subject.reference, source, subject.options, plain))
         except Exception as error:  # whatever its __reduce__ raises
-            raise NoAnswer(
+            raise ProcessFailed(
                 f"the handler can't be sent to another process: {describe(error)}"
             ) from None
         (folder / TASK).write_bytes(task)
@@ -87,7 +87,7 @@ def accounts_elsewhere(
         }
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "drainer.certify.account", name, str(ahead_s)],
+                [sys.executable, "-m", "drainer.certify.split_result", name, str(ahead_s)],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
@@ -97,32 +97,32 @@ def accounts_elsewhere(
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise NoAnswer(f"it took longer than {TIMEOUT_S:.0f} s") from None
-        if not (folder / ANSWER).exists():
-            said = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
-            raise NoAnswer(said[-1])
-        return decode((folder / ANSWER).read_bytes(), list[Account])
+            raise ProcessFailed(f"it took longer than {TIMEOUT_S:.0f} s") from None
+        if not (folder / RESULTS).exists():
+            printed = ended.stderr.strip().splitlines() or [f"exit code {ended.returncode}"]
+            raise ProcessFailed(printed[-1])
+        return decode((folder / RESULTS).read_bytes(), list[SplitResult])
 
 
-async def _accounts(subject: Subject, sample: Sequence[Message]) -> list[Account]:
+async def _results(subject: Subject, sample: Sequence[Message]) -> list[SplitResult]:
     async with subject.opened(sample) as handler:
-        return [account_of(message, handler)[1] for message in sample]
+        return [split_result(message, handler)[1] for message in sample]
 
 
-def answer(folder: Path, ahead_s: float) -> None:
-    """What the other process does: the task in a folder is answered there."""
+def run_task(folder: Path, ahead_s: float) -> None:
+    """Do the task in a folder, and write its results there."""
     if ahead_s:
-        # It changes what C functions answer, so modules that hold these already see it too.
+        # It changes what C functions return, so modules that imported these see it too.
         from time_machine import travel  # noqa: PLC0415
 
         travel(time.time() + ahead_s).start()
     reference, source, options, sample = pickle.loads((folder / TASK).read_bytes())
-    accounts = run(_accounts(Subject(reference or source, options), sample))
-    (folder / ANSWER).write_bytes(encode(accounts))
+    results = run(_results(Subject(reference or source, options), sample))
+    (folder / RESULTS).write_bytes(encode(results))
 
 
 if __name__ == "__main__":
     try:
-        answer(Path(sys.argv[1]), float(sys.argv[2]))
+        run_task(Path(sys.argv[1]), float(sys.argv[2]))
     except DrainerError as error:
         sys.exit(str(error))
