@@ -6,14 +6,13 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Self, TypedDict, Unpack
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox import broker
-from drainer.sandbox.jars import PrintLine
 from drainer.sandbox.ports import HOST, BrokerPorts
 
 STOP_TIMEOUT_S = 20.0
@@ -34,7 +33,7 @@ class ProcessOptions(TypedDict, total=False):
 
     jmx_login: Path | None
     die_with_parent: bool
-    print_line: PrintLine
+    print_line: Callable[[str], None]
 
 
 class Broker(broker.Broker):

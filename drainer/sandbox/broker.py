@@ -8,13 +8,13 @@ import os
 import subprocess
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.process import ProcessMark, bound_to_parent
-from drainer.sandbox.jars import KAFKA_VERSION, PrintLine, classpath, kafka_jars, quiet
+from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
 
 START_TIMEOUT_S = 90.0  # two seconds on an idle laptop, far more on a busy runner
@@ -56,7 +56,7 @@ class Broker:
         properties: Mapping[str, str] | None = None,
         jmx_login: Path | None = None,
         die_with_parent: bool = False,
-        print_line: PrintLine = quiet,
+        print_line: Callable[[str], None] = quiet,
     ) -> None:
         self.folder = folder.resolve()
         self.log = self.folder / "broker.log"  # the broker's own

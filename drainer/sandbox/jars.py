@@ -22,8 +22,6 @@ from drainer.errors import SandboxRefused
 from drainer.java import find_java
 from drainer.process import bound_to_parent
 
-PrintLine = Callable[[str], None]  # gets a line of progress: printing is the terminal's business
-
 KAFKA_VERSION = "4.2.0"
 FETCH_TIMEOUT_S = 900
 
@@ -49,7 +47,9 @@ def default_cache() -> Path:
     return user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
 
 
-def kafka_jars(*, cache: Path | None = None, print_line: PrintLine = quiet) -> tuple[Path, ...]:
+def kafka_jars(
+    *, cache: Path | None = None, print_line: Callable[[str], None] = quiet
+) -> tuple[Path, ...]:
     """Return Kafka's jars; fetch them first when they are not in the cache.
 
     The fetch (45 jars, 43 MB, half a minute) goes into a folder beside the cache that takes its
@@ -110,7 +110,7 @@ def _changed(jars: Iterable[Path]) -> str:
     return ""
 
 
-def _fetch(cache: Path, print_line: PrintLine) -> None:
+def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
     java = find_java()
     ivy = max(pyspark_jars().glob("ivy-*.jar"), default=None)
     if ivy is None:  # PySpark's client alone has no jars

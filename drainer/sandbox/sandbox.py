@@ -6,6 +6,7 @@ import os
 import re
 import secrets
 import shutil
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +21,7 @@ from drainer.model.codec import decode, encode
 from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.process import ProcessMark
 from drainer.sandbox.broker import Broker, is_broker_of
-from drainer.sandbox.jars import PrintLine, kafka_jars, quiet
+from drainer.sandbox.jars import kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.store.atomic_file import write_whole
 
@@ -92,7 +93,7 @@ def up(
     folder: Path | None = None,
     *,
     jmx: bool = False,
-    print_line: PrintLine = quiet,
+    print_line: Callable[[str], None] = quiet,
     die_with_parent: bool = False,
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
@@ -123,7 +124,7 @@ def up(
         return _start(found, print_line, die_with_parent)
 
 
-def down(folder: Path | None = None, *, print_line: PrintLine = quiet) -> bool:
+def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quiet) -> bool:
     """Stop the sandbox and remove its folder; False when there was none.
 
     Raises SandboxRefused when the folder is not a sandbox's, or can't be removed.
@@ -156,7 +157,9 @@ def down(folder: Path | None = None, *, print_line: PrintLine = quiet) -> bool:
         return True
 
 
-def _start(state: SandboxState, print_line: PrintLine, die_with_parent: bool) -> SandboxState:
+def _start(
+    state: SandboxState, print_line: Callable[[str], None], die_with_parent: bool
+) -> SandboxState:
     # What is most often missing is missed before there is a folder to clear away.
     find_java()
     kafka_jars(print_line=print_line)
