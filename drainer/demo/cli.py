@@ -9,8 +9,8 @@ from typing import Annotated
 from drainer import sandbox
 from drainer.cli.command import command, only, without
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.demo.emergency import CONCURRENCY, MESSAGES, UPDATE_S
-from drainer.demo.story import Demo, Size, perform
+from drainer.demo.emergency import CONCURRENCY, MESSAGES
+from drainer.demo.story import Demo
 from drainer.kafka.settings import ClientSettings
 from drainer.model.option import Option, number
 from drainer.view.terminal import Terminal
@@ -41,8 +41,5 @@ def demo(
         servers = (
             kafka.bootstrap_server or sandbox.up(print_line=terminal.print_line).bootstrap_servers
         )
-        settings = ClientSettings.load(servers)
-        size = Size(messages, UPDATE_S, concurrency)
-        story = Demo(settings, Path(folder), size)
-        with connect(settings) as cluster:
-            perform(terminal, story, cluster)
+        with connect(ClientSettings.load(servers)) as cluster:
+            Demo(terminal, cluster, Path(folder), messages, concurrency).perform()

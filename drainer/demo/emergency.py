@@ -45,11 +45,11 @@ class Index:
     overlapping: int = 0
     busy: set[str] = field(default_factory=set)
 
-    async def update(self, document: str, version: int, took_s: float) -> None:
+    async def update(self, document: str, version: int) -> None:
         self.overlapping += document in self.busy
         self.busy.add(document)
         try:
-            await asyncio.sleep(took_s)
+            await asyncio.sleep(UPDATE_S)
             self.out_of_order += self.versions.get(document, -1) > version
             self.versions[document] = version
             self.updates += 1
@@ -60,13 +60,12 @@ class Index:
 class Reindex(Handler):
     """One message updates fifty documents; updates of different documents commute."""
 
-    def __init__(self, index: Index | None = None, update_s: float = UPDATE_S) -> None:
+    def __init__(self, index: Index | None = None) -> None:
         self.index = index or Index()
-        self.update_s = update_s
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for update in orjson.loads(message.value or b"{}")["updates"]:
             yield SubMessage(update["id"], update["version"])
 
     async def handle(self, sub: SubMessage) -> None:
-        await self.index.update(str(sub.key), sub.payload, self.update_s)
+        await self.index.update(str(sub.key), sub.payload)

@@ -5,17 +5,23 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from drainer.demo.emergency import CUSTOMER, UPDATES_PER_MESSAGE, Index, Reindex, values
-from drainer.demo.fill import create_topic, fill
+from drainer.demo.emergency import (
+    CUSTOMER,
+    UPDATE_S,
+    UPDATES_PER_MESSAGE,
+    Index,
+    Reindex,
+    values,
+)
+from drainer.demo.fill import fill
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.insight.forecast.simulate import Simulation
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.order import Order
@@ -39,103 +45,114 @@ GROUP = "drainer-demo"
 USUAL_CONCURRENCY = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Size:
-    """Size of the emergency: messages, seconds of an update, updates in flight."""
-
-    messages: int
-    update_s: float
-    concurrency: int
-
-    @property
-    def sub_messages(self) -> int:
-        return self.messages * UPDATES_PER_MESSAGE
-
-    @property
-    def serial_s(self) -> float:
-        return self.sub_messages * self.update_s
-
-
 class Demo:
-    """One performance, on a topic and group of its own, which ``close`` removes."""
+    """One performance, on a topic and group of its own, which it removes at the end."""
 
-    def __init__(self, settings: ClientSettings, folder: Path, size: Size) -> None:
-        self.settings = settings
-        self.size = size
-        self.topic = f"drainer-demo-{secrets.token_hex(3)}"
-        self.group = f"{GROUP}-{secrets.token_hex(3)}"
-        self.index = Index()
-        self.plan_path = folder / f"{self.topic}.plan.json"
-        self.running = LocalSettings(concurrency=size.concurrency, grace_s=10 + size.update_s)
-        self._handler = LoadedHandler(REFERENCE, Reindex(self.index, size.update_s))
+    def __init__(
+        self, terminal: Terminal, cluster: Cluster, folder: Path, messages: int, concurrency: int
+    ) -> None:
+        self._terminal = terminal
+        self._cluster = cluster
+        self._messages = messages
+        self._updates = messages * UPDATES_PER_MESSAGE
+        self._concurrency = concurrency
+        self._topic = f"drainer-demo-{secrets.token_hex(3)}"
+        self._group = f"{GROUP}-{secrets.token_hex(3)}"
+        self._index = Index()
+        self._handler = LoadedHandler(REFERENCE, Reindex(self._index))
+        self._file = PlanFile(folder / f"{self._topic}.plan.json")
+        self._running = LocalSettings(concurrency=concurrency, grace_s=10 + UPDATE_S)
 
-    def fill(self) -> int:
-        """Makes the topic, one partition, and gives every message the same key."""
-        create_topic(self.settings, self.topic)
-        return fill(
-            self.settings,
-            self.topic,
-            ((CUSTOMER, value, 0) for value in values(self.size.messages)),
+    def perform(self) -> None:
+        """Play the demo from start to finish, and clean up whatever happens."""
+        print_line, cluster = self._terminal.print_line, self._cluster
+        print_line("6 pm. A customer goes live at 8 am, and their backlog is on one partition")
+        cluster.create_topic(self._topic, 1)
+        records = ((CUSTOMER, value, 0) for value in values(self._messages))
+        fill(cluster.settings, self._topic, records)
+        print_line(
+            f"{count(self._messages)} messages, one key, {count(self._updates)} updates of"
+            f" {duration(UPDATE_S)} each: {duration(self._updates * UPDATE_S)} one after the other"
         )
-
-    def estimate(self, order: Order, concurrency: int) -> float:
-        """Seconds that the backlog takes, from the real lanes on a virtual clock."""
-        with hurried_interpreter():
-            simulation = Simulation(
-                self._split(),
-                order=order,
-                concurrency=concurrency,
-                latency_s=lambda _: self.size.update_s,
+        try:
+            print_line("How long will it take?")
+            estimates = self._estimate()
+            print_line("Drain it; Ctrl-C part-way")
+            request = Request(
+                *(self._topic, self._group, self._handler),
+                from_="earliest",
+                plan_path=self._file.path,
             )
-            return simulation.run().seconds
+            prepared = prepare(cluster, request, self._running)
+            self._terminal.preview(preview_page(prepared.action))
+            first = self._drain(prepared, interrupt_at=self._messages * INTERRUPT_AT)
+            print_line("Resume it")
+            prepared = prepare_resume(cluster, self._file, self._file.load(), self._running)
+            # The downstream outlives the drain.
+            last = self._drain(replace(prepared, handler=self._handler))
+            print_line("Was anything lost?")
+            for sentence in self._verify(first, last):
+                print_line(f"✓ {sentence}")
+            took = first.last.timing.elapsed_s + last.last.timing.elapsed_s
+            rows = (*estimates, ("drainer, measured", took, duration(took)))
+            self._terminal.items(bars("until the customer is onboarded", "", rows))
+        finally:
+            cluster.delete_topic(self._topic)
+            cluster.delete_group(self._group)
 
-    def prepare(self, cluster: Cluster) -> Prepared:
-        request = Request(
-            self.topic, self.group, self._handler, from_="earliest", plan_path=self.plan_path
-        )
-        return prepare(cluster, request, self.running)
+    def _estimate(self) -> list[tuple[str, float, str]]:
+        rows = []
+        for order, concurrency in (
+            (Order.PARTITION, 1),
+            (Order.KEY, self._concurrency),
+            (Order.SUB_KEY, min(USUAL_CONCURRENCY, self._concurrency)),
+            (Order.SUB_KEY, self._concurrency),
+        ):
+            with hurried_interpreter():
+                simulation = Simulation(
+                    self._split(),
+                    order=order,
+                    concurrency=concurrency,
+                    latency_s=lambda _: UPDATE_S,
+                )
+                seconds = simulation.run().seconds
+            label = f"{order.value} order, {count(concurrency)} at once"
+            rows.append((label, seconds, duration(seconds)))
+        self._terminal.items(bars("estimated by simulating the drain from a sample", "", rows))
+        return rows
 
-    def prepare_resume(self, cluster: Cluster) -> Prepared:
-        file = PlanFile(self.plan_path)
-        prepared = prepare_resume(cluster, file, file.load(), self.running)
-        return replace(prepared, handler=self._handler)  # the downstream outlives the drain
+    def _drain(self, prepared: Prepared, *, interrupt_at: float | None = None) -> Summary:
+        """Drain, and press Ctrl-C on itself when so many messages are finished."""
+        due = interrupt_at
+        with progress_view(self._terminal) as view:
 
-    def drain(
-        self,
-        cluster: Cluster,
-        prepared: Prepared,
-        observe: Callable[[Status], None],
-        print_line: Callable[[str], None],
-        *,
-        interrupt: bool,
-    ) -> Summary:
-        """Drains; with ``interrupt``, presses Ctrl-C on itself part-way."""
-        due = self.size.messages * INTERRUPT_AT if interrupt else None
+            def observe(status: Status) -> None:
+                nonlocal due
+                view.update(status)
+                if due is not None and status.progress.messages.finished >= due:
+                    due = None
+                    os.kill(os.getpid(), signal.SIGINT)
 
-        def watch(status: Status) -> None:
-            nonlocal due
-            observe(status)
-            if due is not None and status.progress.messages.finished >= due:
-                due = None
-                os.kill(os.getpid(), signal.SIGINT)
+            callbacks = Callbacks(observe, self._terminal.print_line)
+            summary = drain(self._cluster, prepared, self._running, callbacks)
+        show_summary(self._terminal, summary)
+        return summary
 
-        return drain(cluster, prepared, self.running, Callbacks(watch, print_line))
-
-    def verify(self, cluster: Cluster, first: Summary, last: Summary) -> list[str]:
-        """Ensure that the drain did all it should. Returns the checks, a sentence each; raises
-        DrainerError when one fails."""
-        ensure_all(examine(cluster, PlanFile(self.plan_path).load()))
-        index, size = self.index, self.size
+    def _verify(self, first: Summary, last: Summary) -> list[str]:
+        """Ensure that nothing was lost. Returns the checks, a sentence each; raises DrainerError
+        when one fails."""
+        ensure_all(examine(self._cluster, self._file.load()))
+        index = self._index
         newest = {
             sub.key: sub.payload for _, subs in self._split() for sub in subs
         }  # of each document, in the backlog's order
         checks = [
             ("the first run reported its interruption", first.exit_code == EXIT_INTERRUPTED),
             ("the account adds up", first.conserved and last.conserved),
-            (f"{last.messages.done:,} messages are done", last.messages.done == size.messages),
+            (f"{last.messages.done:,} messages are done", last.messages.done == self._messages),
             (
                 f"{index.updates:,} updates were made, none of them twice",
-                index.updates == size.sub_messages == last.sub_messages.done,
+                index.updates == self._updates == last.sub_messages.done,
             ),
             (f"all {len(newest):,} documents have their newest version", index.versions == newest),
             ("no document was updated out of order", index.out_of_order == 0),
@@ -146,63 +163,8 @@ class Demo:
                 raise DrainerError(f"the demo failed: this is not true: {sentence}")
         return [sentence for sentence, _ in checks]
 
-    def close(self, cluster: Cluster) -> None:
-        """Removes the topic, the group and the plan."""
-        cluster.delete_topic(self.topic)
-        cluster.delete_group(self.group)
-        self.plan_path.unlink(missing_ok=True)
-
     def _split(self) -> Iterator[tuple[Message, Sequence[SubMessage]]]:
-        handler = Reindex()
-        origin = Origin(self.topic, "", 0)
-        for offset, value in enumerate(values(self.size.messages)):
+        origin = Origin(self._topic, "", 0)
+        for offset, value in enumerate(values(self._messages)):
             message = Message(origin, offset, CUSTOMER, value)
-            yield message, list(handler.split(message))
-
-
-def perform(terminal: Terminal, story: Demo, cluster: Cluster) -> None:
-    """Plays the demo from start to finish, and cleans up whatever happens."""
-    size = story.size
-    terminal.print_line("6 pm. A customer goes live at 8 am, and their backlog is on one partition")
-    story.fill()
-    terminal.print_line(
-        f"{count(size.messages)} messages, one key, {count(size.sub_messages)} updates of"
-        f" {duration(size.update_s)} each: {duration(size.serial_s)} one after the other"
-    )
-    try:
-        terminal.print_line("How long will it take?")
-        estimates = _estimate(terminal, story)
-        terminal.print_line("Drain it; Ctrl-C part-way")
-        prepared = story.prepare(cluster)
-        terminal.preview(preview_page(prepared.action))
-        with progress_view(terminal) as view:
-            first = story.drain(cluster, prepared, view.update, terminal.print_line, interrupt=True)
-        show_summary(terminal, first)
-        terminal.print_line("Resume it")
-        prepared = story.prepare_resume(cluster)
-        with progress_view(terminal) as view:
-            last = story.drain(cluster, prepared, view.update, terminal.print_line, interrupt=False)
-        show_summary(terminal, last)
-        terminal.print_line("Was anything lost?")
-        for sentence in story.verify(cluster, first, last):
-            terminal.print_line(f"✓ {sentence}")
-        took = first.last.timing.elapsed_s + last.last.timing.elapsed_s
-        rows = (*estimates, ("drainer, measured", took, duration(took)))
-        terminal.items(bars("until the customer is onboarded", "", rows))
-    finally:
-        story.close(cluster)
-
-
-def _estimate(terminal: Terminal, story: Demo) -> list[tuple[str, float, str]]:
-    rows = []
-    for order, concurrency in (
-        (Order.PARTITION, 1),
-        (Order.KEY, story.size.concurrency),
-        (Order.SUB_KEY, min(USUAL_CONCURRENCY, story.size.concurrency)),
-        (Order.SUB_KEY, story.size.concurrency),
-    ):
-        seconds = story.estimate(order, concurrency)
-        label = f"{order.value} order, {count(concurrency)} at once"
-        rows.append((label, seconds, duration(seconds)))
-    terminal.items(bars("estimated by simulating the drain from a sample", "", rows))
-    return rows
+            yield message, list(Reindex(self._index).split(message))
