@@ -154,7 +154,7 @@ def test_the_last_redrive_that_began_has_to_have_ended(monkeypatch: pytest.Monke
 def test_memory_is_bounded_whatever_was_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(receipts, "RANGES_MOST", 10)
     ranges = Ranges((2 * n, 2 * n + 1) for n in range(8))
-    with pytest.raises(Refused, match="over 5 pieces"):
+    with pytest.raises(Refused, match="over 5 ranges"):
         Log(monkeypatch, {90: replace(MINE, finished=ranges), 91: MINE, 92: MINE}).read()
     joined = Ranges(((0, 80),))
     again = {n: replace(MINE, finished=joined) for n in range(90, 120)}
