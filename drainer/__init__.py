@@ -26,9 +26,9 @@ __version__ = "0.1.0"
 _PROGRAMS = {
     "Control": "engine.control",
     "DrainerError": "errors",
-    "FailureSettings": "model.failures",
+    "FailureSettings": "model.settings",
     "LocalSettings": "model.settings",
-    "OnFailure": "model.failures",
+    "OnFailure": "model.settings",
     "RuleSettings": "model.rules",
     "Status": "model.status",
     "Summary": "model.status",

@@ -21,6 +21,8 @@ from drainer import testing
 from drainer.loader import LoadedHandler, load_handler
 from postgres import postgres
 
+pytestmark = pytest.mark.long  # it needs a PostgreSQL
+
 PAGE = (Path(__file__).parents[2] / "docs/howto/postgresql.md").read_text()
 (SCHEMA,) = re.findall(r"```sql\n(.+?)```", PAGE, re.DOTALL)
 HANDLER, TEST = re.findall(r"```python\n(.+?)```", PAGE, re.DOTALL)

@@ -8,7 +8,7 @@ import sys
 FIRST_READERS = """
 import sys, threading
 from dataclasses import make_dataclass
-from drainer.core.codec import convert
+from drainer.model.codec import convert
 
 sys.setswitchinterval(1e-6)
 for number in range(40):
