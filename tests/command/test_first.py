@@ -99,6 +99,7 @@ def test_a_request_during_one_pass_holds_in_the_next(command: Command) -> None:
     assert "done with the class" in plan["history"][4]["details"][0]
 
 
+@pytest.mark.long
 def test_spark_takes_the_rest(command: Command, tmp_path: Path) -> None:
     values = interleaved(120, shared_every=3)
     topic = command.topic(values)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 
+import pytest
 from confluent_kafka import Message, Producer
 
 from command.process import FAST, Command, Running
@@ -94,6 +95,7 @@ def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command:
     assert second.timestamp()[1] == 7
 
 
+@pytest.mark.long
 def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
     command: Command,
 ) -> None:

@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from kafka.topic import eventually
@@ -13,6 +14,7 @@ from kafka.topic import eventually
 SMALL = ("--messages", "60", "--concurrency", "1000")  # three rounds of updates
 
 
+@pytest.mark.long
 def test_the_demo_is_interrupted_resumed_and_verified(bootstrap: str, tmp_path: Path) -> None:
     words = ("demo", "-b", bootstrap, *SMALL)
 

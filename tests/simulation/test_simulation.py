@@ -127,6 +127,7 @@ def laws_hold(seeds: range, sees: float = 1.0) -> None:
         assert not too_few, f"the simulation hardly sees some things any more: {too_few}"
 
 
+@pytest.mark.long
 def test_a_seed_gives_the_same_drain_in_every_process() -> None:
     def told(hash_seed: str) -> str:
         told_by = subprocess.run(
