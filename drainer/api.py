@@ -27,6 +27,7 @@ from drainer.model.account import PriorityClasses
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
+from drainer.model.terms import Terms
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
@@ -111,7 +112,7 @@ def drain(
         from_,
         until,
         plan_path=None if plan is None else parse_place(str(plan)),
-        client_config=None if isinstance(client, Mapping) else Path(client),
+        client_config=config_file(client),
         failures=failures,
         rules=rules,
         classes=PriorityClasses().requested(first, only=False),
@@ -152,12 +153,7 @@ def resume(
     """
     file = plan_at(parse_place(str(plan)))
     loaded = file.load()
-    known = loaded.plan.terms
-    terms = replace(
-        known, failures=failures or known.failures, rules=known.rules if rules is None else rules
-    )
-    if not isinstance(client, Mapping):
-        terms = replace(terms, client_config=str(Path(client).absolute()))
+    terms = resumed_terms(loaded.plan.terms, client, failures, rules)
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare_resume(
             *(cluster, file, loaded, settings, ResumeRequest(terms, accept_gap=accept_gap)),
@@ -171,8 +167,7 @@ def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, 
     # not block this one.
     @wraps(function)
     async def run(*args: P.args, **options: P.kwargs) -> Summary:
-        settings: Any = options.get("settings", DEFAULTS)
-        control: Any = options.get("control") or Control(settings)
+        control: Any = options.get("control") or Control(DEFAULTS)
         options["control"] = control
         work = asyncio.ensure_future(asyncio.to_thread(function, *args, **options))
         try:
@@ -204,6 +199,24 @@ def client_settings(client: Client) -> ClientSettings:
     if isinstance(client, Mapping):
         return ClientSettings.load(overrides=[f"{name}={text}" for name, text in client.items()])
     return ClientSettings.load(config_file=Path(client))
+
+
+def config_file(client: Client) -> Path | None:
+    """The file of a client's properties, which a plan names; None when a program gives them."""
+    return None if isinstance(client, Mapping) else Path(client)
+
+
+def resumed_terms(
+    known: Terms, client: Client, failures: FailureSettings | None, rules: RuleSettings | None
+) -> Terms:
+    """The terms of a resume: those of the plan, with what a program gives over them."""
+    file = config_file(client)
+    return replace(
+        known,
+        failures=failures or known.failures,
+        rules=known.rules if rules is None else rules,
+        client_config=known.client_config if file is None else str(file.absolute()),
+    )
 
 
 def handler_of(handler: AnyHandler) -> LoadedHandler:
@@ -260,8 +273,7 @@ def _finish(
     on_message: OnMessage,
     control: Control | None,
 ) -> Summary:
-    control = Control(settings) if control is None else control
-    control.began = control.running = settings
+    control = control or Control(settings)
     interrupts, show = _Interrupts(), _Callback(on_status, control)
     callbacks = Callbacks(show, on_message)
     summary = run_drain(

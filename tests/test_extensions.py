@@ -75,16 +75,21 @@ def test_the_checks_of_a_handler_say_it_too(check: str, monkeypatch: pytest.Monk
     assert caught.value.__notes__ == ["Install drainer[certify]."]
 
 
+def run_without_extras(code: str) -> str:
+    """Run code that gets the packages of all extras as its arguments; return what it prints."""
+    packages = [name for each in EXTRAS.values() for name in each]
+    return subprocess.run(
+        [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
+    ).stdout
+
+
 def test_a_unit_test_of_a_handler_needs_no_extra() -> None:
     code = (
         "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:]))\n"
         "import asyncio; from drainer import testing\n"
         "print(asyncio.run(testing.run('count', [testing.message()])).done)"
     )
-    packages = [name for each in EXTRAS.values() for name in each]
-    printed = subprocess.run(
-        [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
-    ).stdout
+    printed = run_without_extras(code)
     assert printed == "[<SubMessage None>]\n"
 
 
@@ -93,10 +98,7 @@ def test_every_command_explains_itself_without_any_extra() -> None:
         "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); sys.argv[1:] = ['-h'];"
         "from drainer.cli import main; main()"
     )
-    packages = [name for each in EXTRAS.values() for name in each]
-    printed = subprocess.run(
-        [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
-    ).stdout
+    printed = run_without_extras(code)
     for name in (name for names in PANELS.values() for name in names):
         assert f" {name} " in printed
 

@@ -120,10 +120,8 @@ class Admission:
 
     def __post_init__(self) -> None:
         self.lanes = self.dispatcher.lanes
-        self.paused = False
-        self.checks = True
         self._breaker = self.policy.breaker
-        self.checks = False
+        self.paused = self.checks = False
         self.update()
 
     def update(self) -> None:

@@ -165,6 +165,10 @@ class Control:
         self._lock = Lock()
         self._begun = self._over = False
 
+    def use(self, running: LocalSettings) -> None:
+        """Take the settings of the drain that is going to begin."""
+        self.began = self.running = running
+
     def request(self, request: ControlRequest, by: str) -> Future[tuple[str, ...]]:
         """The future has what was done, or raises UsageError or Refused."""
         made = Requested(replace(request, reason=clean_reason(request.reason)), by)

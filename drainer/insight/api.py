@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 from drainer.api import (
     DEFAULTS,
@@ -12,6 +11,7 @@ from drainer.api import (
     Client,
     OnMessage,
     client_settings,
+    config_file,
     handler_of,
     noting_hints,
 )
@@ -103,7 +103,7 @@ def estimate(
         tuple(partitions),
         from_,
         until,
-        client_config=Path(client) if isinstance(client, str | Path) else None,
+        client_config=config_file(client),
         rules=rules,
     )
     question = latency

@@ -74,6 +74,7 @@ def drain(
     Raises Refused when something changed since the preview was made.
     """
     control, print_line = control or Control(running), callbacks.print_line
+    control.use(running)
     server = _control_server(prepared, control, callbacks.give_up, runtime)
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
     with locked(
@@ -90,7 +91,7 @@ def drain(
             server.observe(status)
             callbacks.observe(status)
 
-        held = LocalContext(
+        context = LocalContext(
             plan=plan,
             file=prepared.file,
             handler=prepared.handler,
@@ -107,7 +108,7 @@ def drain(
             runtime=runtime,
         )
         with _plan_written(prepared, forget_tasks, print_line):
-            summary = replace(_drain(prepared, held), resuming=callbacks.resuming())
+            summary = replace(_drain(prepared, context), resuming=callbacks.resuming())
             server.end(summary)
             return summary
 
@@ -186,11 +187,11 @@ def _control_server(
     return ControlServer(place, about, control, give_up)
 
 
-def _drain(prepared: Prepared, held: LocalContext) -> Summary:
-    receipts: AbstractContextManager[LocalContext] = nullcontext(held)
-    if held.plan.terms.redrive is not None:
+def _drain(prepared: Prepared, context: LocalContext) -> Summary:
+    receipts: AbstractContextManager[LocalContext] = nullcontext(context)
+    if context.plan.terms.redrive is not None:
         keeping = Extension.RECEIPTS.load().keeping
-        receipts = keeping(held, resumes=prepared.action.resumes)
+        receipts = keeping(context, resumes=prepared.action.resumes)
     with receipts as kept:
         summary = in_passes(kept, prepared.engine)
         if not (

@@ -14,7 +14,16 @@ from pathlib import Path
 from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
-from drainer.api import AnyHandler, Client, client_settings, done, handler_of, noting_hints
+from drainer.api import (
+    AnyHandler,
+    Client,
+    client_settings,
+    config_file,
+    done,
+    handler_of,
+    noting_hints,
+    resumed_terms,
+)
 from drainer.cli.engines import EngineOptions
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanRefused, Refused
@@ -126,7 +135,7 @@ def drain(
         until,
         order,
         place,
-        client_config=None if isinstance(client, Mapping) else Path(client),
+        client_config=config_file(client),
         failures=failures or NEW_DRAIN,
         rules=rules or RuleSettings(),
     )
@@ -147,7 +156,7 @@ def drain(
     def run() -> Summary:
         with Cluster.connect(settings) as cluster:
             prepared = _prepare(
-                cluster, plan_at(absolute(place), state), request, running, failures, rules
+                cluster, plan_at(absolute(place), state), request, running, client, failures, rules
             )
             prepared = resolve_on_spark(prepared, on_spark, by_master=False)
             engine = replace(prepared.action.engine, why="as in the session")
@@ -188,6 +197,7 @@ def _prepare(
     file: SavedPlan,
     request: Request,
     running: LocalSettings,
+    client: Client,
     failures: FailureSettings | None,
     rules: RuleSettings | None,
 ) -> Prepared:
@@ -199,11 +209,7 @@ def _prepare(
                 f" {plan.terms.group}",
                 hint="Name another file.",
             )
-        terms = replace(
-            plan.terms,
-            failures=failures or plan.terms.failures,
-            rules=plan.terms.rules if rules is None else rules,
-        )
+        terms = resumed_terms(plan.terms, client, failures, rules)
         return prepare_resume(
             *(cluster, file, loaded, running, ResumeRequest(terms)),
             load=lambda _: request.handler,
