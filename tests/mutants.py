@@ -240,7 +240,7 @@ plan-behind-its-commit-is-taken (plan refused when damaged) in Account.check: st
 -if part.committed is not None and part.committed > self.watermark(number):
 +if False:
 stop-between-passes-is-forgotten (no surprise) in _in_passes: engine/test_passes.py
--if held.control.stopped is not None:
+-if context.control.stopped is not None:
 +if False:
 only-part-of-a-class-is-called-done (conservation) in _in_passes: engine/test_passes.py
 -if classes.left_over:
@@ -633,10 +633,10 @@ def run(mutants: Iterable[Mutant], copy: Copy) -> bool:
             copy.write(path, text)
             noticed = copy.failed_test(mutant.tests)
             copy.write(path, path.read_text("utf-8"))
-        told = "does not apply" if applied is None else "SURVIVES"
+        reported = "does not apply" if applied is None else "SURVIVES"
         well = well and noticed is not None
         print(
-            f"{mutant.name:36} {mutant.law:42} {layer_of(noticed) if noticed else told:14}"
+            f"{mutant.name:36} {mutant.law:42} {layer_of(noticed) if noticed else reported:14}"
             f" {monotonic() - began:6.1f} s",
             flush=True,
         )

@@ -85,26 +85,26 @@ class Checkpointer:
 
     def __init__(
         self,
-        held: DrainContext,
+        context: DrainContext,
         account: LiveAccount,
         latency: Callable[[], Latency | None],
         failed: Callable[[BaseException], None],
     ) -> None:
-        self._runtime = held.runtime
-        self.plan = plan = held.plan
+        self._runtime = context.runtime
+        self.plan = plan = context.plan
         self.trouble: str | None = None
         self.written_at = self._runtime.monotonic()
         self.written = plan
-        self._file = held.file
+        self._file = context.file
         self.account = account
         self._latency = latency  # the handler's, in this run
         self._latency_before = plan.account.latency  # in former runs
-        self._committer = held.committer
-        self._interval_s = held.running.plan_interval_s
-        self._journal_interval_s = held.running.journal_interval_s
+        self._committer = context.committer
+        self._interval_s = context.running.plan_interval_s
+        self._journal_interval_s = context.running.journal_interval_s
         self._due_s = inf  # the journal; before it is started there is none
         self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
-        self._lock = held.lock
+        self._lock = context.lock
         self._failed = failed
         self._call: asyncio.Future[None] | None = None  # the write that is under way
         self._committing: asyncio.Task[None] | None = None

@@ -45,7 +45,7 @@ def drain_of(
     with TemporaryDirectory(prefix="drainer-") as folder:
         file = PlanFile(Path(folder) / "plan.json")
         file.write(plan)
-        held = DrainContext(
+        context = DrainContext(
             plan=plan,
             file=file,
             handler=handler,
@@ -55,7 +55,7 @@ def drain_of(
             read_committed=dict,
             runtime=runtime,
         )
-        yield LocalDrain(held, Ports(lambda _, notify: _Source(messages, notify), open_letters))
+        yield LocalDrain(context, Ports(lambda _, notify: _Source(messages, notify), open_letters))
 
 
 def ends_of(messages: Sequence[Message]) -> Mapping[int, int]:

@@ -25,22 +25,22 @@ from drainer.operations.engine import IN_PROCESS, Engine, InProcess, LocalContex
 UNREAD = " (not all of it was read: a barrier, or too many that wait)"
 
 
-def in_passes(held: LocalContext, engine: Engine) -> Summary:
+def in_passes(context: LocalContext, engine: Engine) -> Summary:
     """Drains; the rest by ``engine``. Raises Refused when it can't begin."""
     passes: list[Summary] = []
     try:
-        return _in_passes(held, engine, passes)
+        return _in_passes(context, engine, passes)
     except (DrainerError, KeyboardInterrupt) as error:
         if not passes:
             raise
         return _stopped(passes, error)
 
 
-def _in_passes(held: LocalContext, engine: Engine, passes: list[Summary]) -> Summary:
+def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> Summary:
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
-    now = held
+    now = context
     while (where := now.plan.account.classes.next) is not None:
-        handler = held.handler.fresh()  # to be opened and closed by itself
+        handler = context.handler.fresh()  # to be opened and closed by itself
         if now.plan.terms.redrive is not None:
             handler = handler.redriving(now.plan.terms.redrive)
         begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
@@ -53,7 +53,7 @@ def _in_passes(held: LocalContext, engine: Engine, passes: list[Summary]) -> Sum
         before = [each.last for each in passes]
         now = replace(
             now,
-            observe=partial(_observe_all, held.observe, before),
+            observe=partial(_observe_all, context.observe, before),
             given_up=summary.last.failures.given_up,  # in all passes
         )
         classes = now.plan.account.classes
@@ -64,8 +64,8 @@ def _in_passes(held: LocalContext, engine: Engine, passes: list[Summary]) -> Sum
             if classes.left_over:
                 return _waits(found)
             return replace(found, status=CLASS_DONE)
-        if held.control.stopped is not None:
-            return _stopped(passes, held.control.stopped)
+        if context.control.stopped is not None:
+            return _stopped(passes, context.control.stopped)
     passes.append(engine(now))
     return _together(passes)
 
@@ -102,16 +102,16 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
     return replace(last, status=status, exit_code=code, cause=cause)
 
 
-def _next_pass(held: LocalContext, where: str, summary: Summary) -> LocalContext:
+def _next_pass(context: LocalContext, where: str, summary: Summary) -> LocalContext:
     """Return the context of the pass after this class."""
-    loaded, now = held.file.load(), held.runtime.now()
+    loaded, now = context.file.load(), context.runtime.now()
     (found,) = (each for each in summary.last.progress.classes if each.where == where)
     account = loaded.plan.account
     classes = account.classes.with_ended(where, now, found.held, cut=found.cut)
     account = replace(account, generation=loaded.last_generation, classes=classes)
     plan = OffsetPlan(loaded.plan.terms, account.next_generation(now))
-    held.file.write(plan)
-    return replace(held, plan=plan)
+    context.file.write(plan)
+    return replace(context, plan=plan)
 
 
 def _observe_all(

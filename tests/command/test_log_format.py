@@ -31,11 +31,11 @@ def test_a_drain_is_a_log_from_plan_of_action_to_summary(command: Command) -> No
         "progress",
         "summary",
     ]
-    (told,) = of(outcome.err, "summary")
+    (reported,) = of(outcome.err, "summary")
     (plan,) = of(outcome.err, "plan_of_action")
     (progress,) = of(outcome.err, "progress")
-    assert told["sub_messages"] == outcome.answer["sub_messages"]
-    assert progress["sub_messages"] == told["sub_messages"]
+    assert reported["sub_messages"] == outcome.answer["sub_messages"]
+    assert progress["sub_messages"] == reported["sub_messages"]
     assert plan["topic"] == topic.name
     assert plan["offsets"] == 100
 

@@ -88,16 +88,16 @@ _NASTY: st.SearchStrategy[Any] = st.sampled_from(
 def mutated_letters(draw: st.DrawFn) -> Message:
     """Records that are dead letters but for a few fields, or a value, that somebody made up."""
     letter = draw(st.sampled_from(_BASES)).letter()
-    told, value = orjson.loads(letter.headers[0][1] or b""), letter.value
+    reported, value = orjson.loads(letter.headers[0][1] or b""), letter.value
     for _ in range(draw(st.integers(1, 3))):
-        field = draw(st.sampled_from(sorted(told)))
+        field = draw(st.sampled_from(sorted(reported)))
         match draw(st.sampled_from(["change", "change", "change", "drop", "value"])):
             case "change":
-                told[field] = draw(_NASTY | st.text(max_size=20) | st.integers())
+                reported[field] = draw(_NASTY | st.text(max_size=20) | st.integers())
             case "drop":
-                told.pop(field)
+                reported.pop(field)
             case _:
                 value = draw(st.binary(max_size=20) | st.none())
-    header = draw(st.just(msgspec.json.encode(told)) | st.none() | st.binary(max_size=20))
+    header = draw(st.just(msgspec.json.encode(reported)) | st.none() | st.binary(max_size=20))
     headers = [(letter.headers[0][0], header), *letter.headers[1:]]
     return Message(DEAD, 17, letter.key, value, 1, headers)

@@ -142,7 +142,7 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
         return [SubMessage(keys=keys) if keys else Barrier() for keys in split]
 
     keys = identify(message_at(0), subs())
-    told = {
+    reported = {
         selector: progress_at(
             p.watermark,
             finished=p.finished,
@@ -153,13 +153,13 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
         for selector, p in claims.items()
     }
     joins = {1: Joins({key_hash(name): number for name, number in moved.items()})}
-    others = OtherClaims({s: {0: p} for s, p in told.items()}, ShardMap(Order.SUB_KEY, joins))
+    others = OtherClaims({s: {0: p} for s, p in reported.items()}, ShardMap(Order.SUB_KEY, joins))
 
     for offset in range(11):
         made, message = subs(), message_at(offset)
         identify(message, made)
         expected = 0
-        for selector, progress in told.items():
+        for selector, progress in reported.items():
             claim = Claim.parse(selector)
             part = progress.partial.get(offset)
             for index, names in enumerate(split):

@@ -215,9 +215,11 @@ def test_a_redriven_letter_tells_of_the_first_place_and_counts() -> None:
 
 
 def test_a_record_of_somebody_else_is_no_dead_letter() -> None:
-    with pytest.raises(NotADeadLetter, match=r"indexer\.dead/3/17 is not a dead letter") as told:
+    with pytest.raises(
+        NotADeadLetter, match=r"indexer\.dead/3/17 is not a dead letter"
+    ) as reported:
         read_letter(Message(DEAD, 17, b"key", b"value", 1, [("trace", b"1")]))
-    assert told.value.hint
+    assert reported.value.hint
 
 
 def test_another_format_is_not_guessed_at() -> None:
@@ -240,8 +242,8 @@ def test_another_format_is_not_guessed_at() -> None:
 )
 def test_a_damaged_letter_is_reported_with_its_place(fields: dict[str, object]) -> None:
     written = Sample(payload={"a": 1}, headers=[("trace", b"1")]).letter()
-    (name, told), *rest = written.headers
-    header = orjson.dumps(orjson.loads(told or b"") | fields)
+    (name, reported), *rest = written.headers
+    header = orjson.dumps(orjson.loads(reported or b"") | fields)
     with pytest.raises(NotADeadLetter, match="3/17 is damaged"):
         read_letter(Message(DEAD, 17, written.key, written.value, 1, [(name, header), *rest]))
 
@@ -249,9 +251,9 @@ def test_a_damaged_letter_is_reported_with_its_place(fields: dict[str, object]) 
 def test_a_letter_of_another_python_is_whole() -> None:
     """Which characters ``repr`` shows as they are depends on Python's version."""
     written = Sample("\N{FOX FACE} ü \x85").letter()
-    (name, told), *rest = written.headers
-    header = orjson.loads(told or b"") | {"sub_key": ascii("\N{FOX FACE} ü \x85")}
-    assert header != orjson.loads(told or b"")
+    (name, reported), *rest = written.headers
+    header = orjson.loads(reported or b"") | {"sub_key": ascii("\N{FOX FACE} ü \x85")}
+    assert header != orjson.loads(reported or b"")
     letter = read_letter(
         Message(DEAD, 17, written.key, written.value, 1, [(name, orjson.dumps(header)), *rest])
     )

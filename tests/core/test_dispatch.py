@@ -354,7 +354,7 @@ def test_all_streams_together_are_what_each_of_them_is(
         Stream(0, shard): Ledger(0, len(messages)) for shard in range(shards)
     }
     dispatcher = Dispatcher(ledgers)
-    told = {number: progress_at(0) for number in ledgers}
+    reported = {number: progress_at(0) for number in ledgers}
     parts: list[set[int]] = [set() for _ in messages]  # by offset, which streams have one
     running: list[SubMessage] = []
 
@@ -369,7 +369,7 @@ def test_all_streams_together_are_what_each_of_them_is(
                 dispatcher.finish(sub, random.choice((Outcome.DONE, *ENDS)))
         if random.random() < 0.3:
             for number, changes in dispatcher.changes().items():
-                told[number] = told[number].merge(written_and_read(changes))
+                reported[number] = reported[number].merge(written_and_read(changes))
         assert dispatcher.complete == all(each.complete for each in ledgers.values())
         assert dispatcher.delivered == all(each.delivered for each in ledgers.values())
         assert dispatcher.pending_bytes == sum(each.pending_bytes for each in ledgers.values())
@@ -391,14 +391,15 @@ def test_all_streams_together_are_what_each_of_them_is(
         step()
     step()
     for number, changes in dispatcher.changes().items():
-        told[number] = told[number].merge(written_and_read(changes))
+        reported[number] = reported[number].merge(written_and_read(changes))
     for number, progress in dispatcher.progress().items():
         assert (
-            told[number].sub_messages.without_pending() == progress.sub_messages.without_pending()
+            reported[number].sub_messages.without_pending()
+            == progress.sub_messages.without_pending()
         )
         for offset, hashes in enumerate(messages):
             known, found = (
-                finished_subs(each, offset, len(hashes)) for each in (told[number], progress)
+                finished_subs(each, offset, len(hashes)) for each in (reported[number], progress)
             )
             assert known <= found
             assert number not in parts[offset] or known == found, "told what had finished"

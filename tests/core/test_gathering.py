@@ -104,10 +104,10 @@ def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
 
 def test_what_was_told_last_counts_where_news_of_it_never_came() -> None:
     aggregation = halves()
-    told = TaskRecord({"1/2": {0: progress_at(10)}}, {0: counts(done=3)})
+    reported = TaskRecord({"1/2": {0: progress_at(10)}}, {0: counts(done=3)})
     aggregation.take(1, 0, head("0/2", 10, 3))
 
-    aggregation.take_all(1, {1: told})
+    aggregation.take_all(1, {1: reported})
     aggregation.ensure_conserved(1)
     aggregation.end_deal(1)
 
@@ -139,19 +139,19 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
     left = progress_at(4, finished=((5, 10),))
     assert plan.account.claims["0/2"][0] == left
     # The driver dies: what the tasks wrote is folded in.
-    told = TaskRecord({"0/2": {0: progress_at(0, finished=((0, 10),))}}, {0: counts(done=3)})
+    reported = TaskRecord({"0/2": {0: progress_at(0, finished=((0, 10),))}}, {0: counts(done=3)})
     before = TaskRecord(
         {"1/2": {0: progress_at(0, finished=((0, 4),))}}, {0: counts(done=1, pending=2)}
     )
-    assert fold(read, [told, before]).account.claims["0/2"][0] == left
+    assert fold(read, [reported, before]).account.claims["0/2"][0] == left
 
     fates = dict.fromkeys((Outcome.UNSPLIT, Outcome.FAILED), ((4, 5),))
     decided = TaskRecord(
         {"1/2": {0: progress_at(0, finished=((0, 5),), fates=fates)}}, {0: counts(done=3)}
     )
-    assert fold(changed(read, claims=a_plan(100).account.claims), [told, decided]).account.claims[
-        "0/2"
-    ][0] == (progress_at(10))
+    assert fold(
+        changed(read, claims=a_plan(100).account.claims), [reported, decided]
+    ).account.claims["0/2"][0] == (progress_at(10))
 
 
 def test_the_plan_holds_no_endpoint_of_the_state() -> None:
@@ -388,7 +388,7 @@ class Play:
         rules = rules or RuleSettings()
         self.plan = a_plan(*self.backlog.ends.values(), rules=rules)
         self.left_out: set[Sub] = set()
-        self.told: set[Sub] = set()  # to be finished, by records that count
+        self.reported: set[Sub] = set()  # to be finished, by records that count
         self.fates: dict[Sub, Outcome] = {}  # of those that tasks have handled
         self.handled: set[Sub] = set()
         self.epoch = 0
@@ -401,7 +401,7 @@ class Play:
             {n: Ledger(0, end, plan.account.claims[ALL][n]) for n, end in ends.items()},
             others=other_claims(plan),
         )
-        known = set(self.told)
+        known = set(self.reported)
         rows = iter(sorted(self.backlog.subs))
         running: list[SubMessage] = []
         since: set[Sub] = set()  # finished, and not reported
@@ -437,12 +437,12 @@ class Play:
                             {n: written_and_read(p) for n, p in changes.items()}
                         ),
                     )
-                self.told |= since
+                self.reported |= since
                 since = set()
         if dispatcher.complete:
             plan = advanced(changed(plan, claims=dispatcher.claims()), Account.without_joins)
             assert set(plan.account.claims) == {ALL}, "all is said by one claim"
-            self.told |= since
+            self.reported |= since
         self.plan = plan
         self.insist()
         self.plan = replace(self.plan, account=self.plan.account.without_pending())
@@ -451,7 +451,7 @@ class Play:
         """In tasks, until all is done or their driver dies."""
         self.epoch += 1
         self.aggregation = aggregation = Aggregation(self.plan, "/state", self.epoch)
-        self.known = set(self.told)
+        self.known = set(self.reported)
         self.left_parked: set[str] = set()
         self.disk: dict[tuple[int, int], list[bytes]] = {}  # of the last attempt
         self.joins = dict(self.plan.account.joins)
@@ -580,7 +580,7 @@ class Play:
             one.task = self._begin(number, place, one.parts, one.behind, one.parked)
         else:
             self.disk[number, place] += heard
-            self.told |= task.since.keys()
+            self.reported |= task.since.keys()
             self.fates |= task.since
             task.since = {}
             for selector in self._take(number, place, heard):
@@ -651,13 +651,13 @@ class Play:
         assert messages.conserved
         assert subs_counted.conserved
         assert messages.finished <= len(self.backlog.subs)
-        assert self.told <= said <= self.handled
+        assert self.reported <= said <= self.handled
         if not self.late:
-            assert said == self.told
+            assert said == self.reported
             assert subs_counted.finished == len(said)
             if plan.account.complete:
                 assert messages == self._messages()
-        self.told = said
+        self.reported = said
 
     def _messages(self) -> Counts:
         """Each counts as the worst that became of its sub-messages."""

@@ -108,17 +108,17 @@ class Letters:
         self.closed_within_s: list[float] = []
 
     def send(
-        self, sub: SubMessage, error: BaseException, told: Callable[[DrainerError | None], None]
+        self, sub: SubMessage, error: BaseException, reported: Callable[[DrainerError | None], None]
     ) -> None:
         self.written.append(place_of(sub))
-        self.unanswered.append(told)
+        self.unanswered.append(reported)
         if not self.keeps_silent:
             self.answer()
 
     def answer(self) -> None:
         while self.unanswered:
-            told = self.unanswered.pop()
-            threading.Thread(target=told, args=(self.failure,)).start()
+            reported = self.unanswered.pop()
+            threading.Thread(target=reported, args=(self.failure,)).start()
 
     def close(self, timeout_s: float) -> None:
         self.closed_within_s.append(timeout_s)

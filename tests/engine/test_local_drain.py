@@ -111,17 +111,17 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
 
 
 def test_open_is_told_what_it_works_for(tmp_path: Path) -> None:
-    told: list[Context] = []
+    reported: list[Context] = []
 
     class Curious(OnTheLoop):
         async def open(self, context: object) -> None:  # type: ignore[override]
             assert isinstance(context, Context)
-            told.append(context)
+            reported.append(context)
 
     settings = LocalSettings(concurrency=3, options={"url": "http://x"})
     Rehearsal(tmp_path, {0: log_of(["a"])}, settings).drain(Curious())
 
-    assert told == [
+    assert reported == [
         Context("orders", "billing", "20260101-000000-abcdef", 3, {"url": "http://x"}),
     ]
 

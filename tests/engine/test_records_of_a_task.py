@@ -156,9 +156,9 @@ def test_the_next_attempt_handles_what_was_not_told(state: State) -> None:
         (0, offset, index) for offset in range(100, 140) for index in range(3)
     )
     assert first.account.breaches == second.account.breaches == []
-    told = state.report(FIRST.share).record
-    assert told.claims["0/1"][0].finished == ((100, 142),)
-    assert told.counts == {0: counts(done=120)}
+    received = state.report(FIRST.share).record
+    assert received.claims["0/1"][0].finished == ((100, 142),)
+    assert received.counts == {0: counts(done=120)}
 
 
 def test_a_task_that_is_overtaken_ends(state: State) -> None:

@@ -201,9 +201,9 @@ class _AcknowledgesAtOnce:
     trouble: str | None = None
 
     def send(
-        self, sub: SubMessage, error: BaseException, told: Callable[[DrainerError | None], None]
+        self, sub: SubMessage, error: BaseException, reported: Callable[[DrainerError | None], None]
     ) -> None:
-        told(None)
+        reported(None)
 
     def close(self, timeout_s: float) -> None:
         """Nothing is open."""

@@ -109,8 +109,8 @@ def test_values_are_those_of_the_status() -> None:
             scraped.value("drainer_backlog_offsets", partition=number) == part.end - part.watermark
         )
     for outcome in ("done", "dead", "skipped"):
-        told = getattr(BUSY.progress.sub_messages, outcome)
-        assert scraped.value("drainer_sub_messages_total", outcome=outcome) == told
+        reported = getattr(BUSY.progress.sub_messages, outcome)
+        assert scraped.value("drainer_sub_messages_total", outcome=outcome) == reported
     assert scraped.value("drainer_in_flight") == BUSY.limits.running
     assert scraped.value("drainer_lane_depth_max") == 12_345
     assert scraped.value("drainer_handler_latency_seconds", quantile="0.95") == 0.095

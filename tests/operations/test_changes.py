@@ -23,8 +23,8 @@ def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None
 
     prepared = story.prepared_to_resume()
 
-    told = "got partitions 1 to 2 after the plan was made"
-    assert [text for text in prepared.action.warnings if told in text]
+    received = "got partitions 1 to 2 after the plan was made"
+    assert [text for text in prepared.action.warnings if received in text]
 
 
 def test_partitions_that_come_while_a_drain_runs_are_reported_once(story: Story) -> None:

@@ -129,7 +129,7 @@ def laws_hold(seeds: range, sees: float = 1.0) -> None:
 
 @pytest.mark.long
 def test_a_seed_gives_the_same_drain_in_every_process() -> None:
-    def told(hash_seed: str) -> str:
+    def reported(hash_seed: str) -> str:
         told_by = subprocess.run(
             [sys.executable, "-c", TELL],
             capture_output=True,
@@ -142,7 +142,7 @@ def test_a_seed_gives_the_same_drain_in_every_process() -> None:
 
     mine = "".join(f"{seed} {trace_of(seed)}\n" for seed in range(TOLD))
     assert mine == "".join(f"{seed} {trace_of(seed)}\n" for seed in range(TOLD))
-    assert mine == told("1") == told("2")
+    assert mine == reported("1") == reported("2")
     assert len(set(mine.split()[1::2])) == TOLD, "the trace says nothing"
 
 

@@ -185,11 +185,11 @@ def test_a_dead_letter_comes_out_as_what_it_was(record: Message) -> None:
     if isinstance(found, Redriven):
         assert isinstance(came, Redriven)
         assert came.letter == found.letter
-        told, meant = (
+        reported, meant = (
             (each.id, type(each), each.key, each.keys, each.payload, each.attempt)
             for each in (came.begin(), found.begin())
         )
-        assert told == meant
+        assert reported == meant
         assert came.original.message.value == found.original.message.value
 
 

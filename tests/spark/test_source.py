@@ -202,7 +202,7 @@ def test_large_records_come_in_several_batches_of_bounded_bytes_and_the_columns_
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "reported"),
     [
         ({"topic": "no-such-topic"}, "drainer.errors.TopicMissing: topic no-such-topic does not"),
         ({"tsks": "4"}, "the option tsks is unknown\nhint: Did you mean tasks?"),
@@ -219,7 +219,7 @@ def test_large_records_come_in_several_batches_of_bounded_bytes_and_the_columns_
     ],
 )
 def test_trouble_is_reported_in_drainer_s_words(
-    load: Load, topic: Topic, options: dict[str, str], told: str
+    load: Load, topic: Topic, options: dict[str, str], reported: str
 ) -> None:
     topic.produce("abc")
     topic.delete_before(1)
@@ -228,7 +228,7 @@ def test_trouble_is_reported_in_drainer_s_words(
     with pytest.raises(PySparkException) as raised:
         load(**named)
 
-    assert told.replace("TOPIC", topic.name) in str(raised.value)
+    assert reported.replace("TOPIC", topic.name) in str(raised.value)
     assert "--" not in str(raised.value).split("drainer.errors.")[-1]  # there is no command line
 
 

@@ -37,14 +37,16 @@ def file(tmp_path: Path, state: State) -> PlanFile:
     return made
 
 
-def tell(state: State, deal: int, shard: int, *told: dict[int, Progress], number: int = 0) -> None:
+def tell(
+    state: State, deal: int, shard: int, *reported: dict[int, Progress], number: int = 0
+) -> None:
     epoch = state.epoch()
     assert epoch is not None
     attempt = Attempt(epoch, deal, shard, number)
     starts: dict[int, int] = {Stream(0, shard): 120, Stream(2, shard): 0}
     records = state.begin(attempt, STREAMS, starts)
     records.go_on_from(state.revoke_lease(attempt, AT_ONCE))
-    for changes in told:
+    for changes in reported:
         records.append(Record({Stream(n, shard): progress for n, progress in changes.items()}))
     records.end()
 

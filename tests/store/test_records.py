@@ -79,9 +79,9 @@ def test_a_plan_that_is_written_is_told_to_the_last(state: State, records: TaskR
     records.append(Record({0: done(103, count=3)}))
     records.start_journal(DRAIN, 2)
     records.write(plan_with({0: done(110, count=3)}, 2, parked=("'a'",)))
-    told = state.report((1, 1, 2)).record
-    assert told.claims["0/8"][0].finished == ((100, 110),)
-    assert told.parked == ("'a'",)
+    reported = state.report((1, 1, 2)).record
+    assert reported.claims["0/8"][0].finished == ((100, 110),)
+    assert reported.parked == ("'a'",)
 
 
 def test_a_plan_that_says_nothing_new_is_no_record(state: State, records: TaskRecords) -> None:

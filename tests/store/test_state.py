@@ -78,8 +78,8 @@ def marks(news: list[tuple[Attempt, Head]]) -> list[tuple[int, int, int | None]]
     return [(a.task, a.number, mark_of(head)) for a, head in news if head.marks]
 
 
-def tell(records: TaskRecords, *told: dict[int, Progress]) -> None:
-    for changes in told:
+def tell(records: TaskRecords, *reported: dict[int, Progress]) -> None:
+    for changes in reported:
         records.append(Record(changes))
     records.write(PLAN)
 
@@ -199,11 +199,11 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
     tell(records, *({0: done(100 + n, count=n)} for n in (1, 2, 3)))
     state.objects.put(f"{DRAIN}/1/1/2/0/00000002", spoilt)
 
-    told = state.report((1, 1, 2))
-    assert (told.count, told.torn) == (2, True)
-    assert finished(told.record) == ((100, 101),)
+    reported = state.report((1, 1, 2))
+    assert (reported.count, reported.torn) == (2, True)
+    assert finished(reported.record) == ((100, 101),)
     _, taken = begun(state, SECOND)
-    assert taken == told.record
+    assert taken == reported.record
 
 
 def test_of_a_task_that_has_come_to_rest_no_more_is_read_than_its_last_word(state: State) -> None:
@@ -218,15 +218,15 @@ def test_of_a_task_that_has_come_to_rest_no_more_is_read_than_its_last_word(stat
     records.beat()
     records.end()
 
-    told = state.report((1, 1, 2))
-    assert (told.record, told.count) == (before.record, 2)
-    assert told.record.claims["0/8"][0] == progress_at(
+    reported = state.report((1, 1, 2))
+    assert (reported.record, reported.count) == (before.record, 2)
+    assert reported.record.claims["0/8"][0] == progress_at(
         0,
         finished=((100, 102), (104, 105)),
         partial={106: Partial(3, 9, 0b001)},
         fates={Outcome.DEAD: ((100, 101),)},
     )
-    assert told.record.counts == {0: counts(done=6)}
+    assert reported.record.counts == {0: counts(done=6)}
 
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_told(state: State) -> None:
@@ -306,9 +306,12 @@ def test_what_an_overtaken_attempt_tells_late_counts_for_nobody(state: State) ->
     assert (finished(taken), taken.counts) == (((100, 102),), {0: counts(done=6)})
     tell(first, {0: done(106, count=6)})
     tell(third, {0: done(103, count=1)})
-    told = state.report((1, 1, 2))
-    assert (finished(told.record), told.record.counts) == (((100, 103),), {0: counts(done=8)})
-    assert (told.count, told.torn) == (2, False)
+    reported = state.report((1, 1, 2))
+    assert (finished(reported.record), reported.record.counts) == (
+        ((100, 103),),
+        {0: counts(done=8)},
+    )
+    assert (reported.count, reported.torn) == (2, False)
 
 
 # --- waiting for those before ---

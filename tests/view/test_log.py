@@ -42,9 +42,9 @@ class Log:
             assert list(line)[:3] == ["time", "level", "event"]
             assert line["level"] in ("debug", "info", "warning", "error")
             assert isinstance(line["message"], str)
-            told = datetime.fromisoformat(line["time"])
-            assert told.utcoffset() == timedelta(0)
-            assert abs(datetime.now(UTC) - told) < timedelta(minutes=1)
+            reported = datetime.fromisoformat(line["time"])
+            assert reported.utcoffset() == timedelta(0)
+            assert abs(datetime.now(UTC) - reported) < timedelta(minutes=1)
         return found
 
     def events(self) -> list[str]:
@@ -104,13 +104,17 @@ def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error
     with Log() as (terminal, log):
         show_summary(terminal, halted)
 
-    error, told = log.lines
+    error, reported = log.lines
     assert (error["event"], error["exit_code"], error["hint"]) == ("error", 5, "fix it")
-    assert (told["event"], told["level"], told["status"]) == ("summary", "error", "halted")
-    assert told["messages"] == halted.messages.as_json()
-    assert told["resume"] == "drainer resume orders.reindexer.plan"
-    assert told["latency"]["percentiles_s"][99] == 0.099
-    assert told["conserved"] is True
+    assert (reported["event"], reported["level"], reported["status"]) == (
+        "summary",
+        "error",
+        "halted",
+    )
+    assert reported["messages"] == halted.messages.as_json()
+    assert reported["resume"] == "drainer resume orders.reindexer.plan"
+    assert reported["latency"]["percentiles_s"][99] == 0.099
+    assert reported["conserved"] is True
 
     dead = a_summary(sub_messages=counts(done=3, dead=2), exit_code=6)
     with Log() as (terminal, log):

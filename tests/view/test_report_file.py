@@ -90,14 +90,14 @@ def test_a_full_disk_leaves_the_earlier_report(
 
 
 @pytest.mark.parametrize(
-    ("raised", "told"),
+    ("raised", "reported"),
     [
         (KeyboardInterrupt(), "warning: the report was not written: KeyboardInterrupt"),
         (ZeroDivisionError("no axis"), "warning: the report was not written: ZeroDivisionError"),
     ],
 )
 def test_what_goes_wrong_with_a_page_is_told_and_no_more(
-    tmp_path: Path, raised: BaseException, told: str
+    tmp_path: Path, raised: BaseException, reported: str
 ) -> None:
     terminal, _, err = samples.terminal(quiet=True)
 
@@ -105,5 +105,5 @@ def test_what_goes_wrong_with_a_page_is_told_and_no_more(
         raise raised
 
     write_page(terminal, ReportFile(tmp_path / "r.html"), page)
-    assert err.getvalue().startswith(told)
+    assert err.getvalue().startswith(reported)
     assert not list(tmp_path.iterdir())
