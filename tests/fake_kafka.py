@@ -19,8 +19,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.errors import BrokerUnreachable, DrainerError, TopicMissing
 from drainer.kafka.answers import Right
 from drainer.kafka.cluster import Cluster, GroupInfo, LogBounds, Member, TopicInfo
-from drainer.kafka.reader import RangeReader
-from drainer.kafka.record import Batch
+from drainer.kafka.reader import Batch, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message
 

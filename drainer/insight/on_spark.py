@@ -12,7 +12,7 @@ from drainer.insight.inspection import InspectRequest
 from drainer.insight.retention import READER
 from drainer.insight.survey import Survey
 from drainer.kafka.backlog import Backlog
-from drainer.kafka.record import KafkaMessage
+from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.model.rules import RuleSettings

@@ -9,8 +9,7 @@ from math import inf
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
-from drainer.kafka.reader import RangeReader
-from drainer.kafka.record import Batch
+from drainer.kafka.reader import Batch, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.rate_cap import RateLimiter
 

@@ -1,4 +1,5 @@
-"""Reading ranges of a topic's partitions: exactly their records, or an error with the reason."""
+"""Reading ranges of a topic's partitions: exactly their records as messages, or an error with the
+reason."""
 
 from __future__ import annotations
 
@@ -6,9 +7,10 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass
-from itertools import groupby
+from itertools import groupby, repeat
 from math import ceil
-from typing import Self
+from operator import methodcaller
+from typing import Any, Self, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
@@ -17,9 +19,8 @@ from drainer.errors import BrokerUnreachable, LogCut
 from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import TopicCheck, recreated, unreadable
-from drainer.kafka.record import Batch, beside_value
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Origin
+from drainer.message import Message, Origin, headers_unreadable
 from drainer.policy.rate_cap import RateLimiter
 
 BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
@@ -37,6 +38,70 @@ _ERROR = confluent_kafka.Message.error
 _PARTITION = confluent_kafka.Message.partition
 
 _Record = confluent_kafka.Message
+_Headers = list[tuple[str, bytes | None]]
+
+# If a header's name is not UTF-8, the client's method returns a broken list and raises at once, and
+# returns that list without a word when it is called again: to look into it ends the process.
+# methodcaller, because a warm CPython 3.11 does not check what `record.headers()` returns.
+_read_headers = methodcaller("headers")
+_UNREADABLE: Any = ()  # is put in the place of the broken list
+
+
+class KafkaMessage(Message):
+    """A message as it came from Kafka; timestamp and headers are read when they are used."""
+
+    __slots__ = ("_record",)
+
+    def __init__(self, origin: Origin, record: _Record, beside: int) -> None:
+        # Not super().__init__: this runs for every message.
+        self.origin = origin
+        self.offset = record.offset()  # type: ignore[assignment]  # a record has one
+        self.key = record.key()
+        self.value = record.value()
+        self.size = len(record) + beside
+        self._record: _Record | None = record
+
+    @property
+    def timestamp(self) -> int | None:
+        return None if self._record is None else timestamp_of(self._record)
+
+    @property
+    def headers(self) -> Sequence[tuple[str, bytes | None]]:
+        if self._record is None:
+            return ()
+        found = _headers_of(self._record)
+        if found is None:
+            raise headers_unreadable(self)
+        return found
+
+    def let_go(self) -> None:
+        self.value = self._record = None  # the record holds the value, too
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Some records of one partition, in their order, none at or past the end of its backlog."""
+
+    origin: Origin
+    # As the client gave them; may be none, when only ``reached`` is news.
+    records: Sequence[_Record]
+    # By partition, the offset below which nothing is left to deliver after these records: that is
+    # how holes and the end of the backlog are reported. Empty when there is no such news.
+    reached: dict[int, int]
+    bytes: int  # what it takes in memory, estimated
+    beside: int = 0  # bytes of key and headers of one record, as ``beside_value`` has it
+
+    def __len__(self) -> int:
+        return len(self.records)
+
+    @property
+    def messages(self) -> Iterator[KafkaMessage]:
+        """The messages.
+
+        They are wrapped as they are taken: the drain does that in slices that suit it, where the
+        fetch thread would take the interpreter away from it for a whole batch.
+        """
+        return map(KafkaMessage, repeat(self.origin), self.records, repeat(self.beside))
 
 
 @dataclass(eq=False)
@@ -284,3 +349,37 @@ class RangeReader:
 def _place_of(record: _Record) -> tuple[int, int]:
     partition, offset = record.partition(), record.offset()
     return -1 if partition is None else partition, -1 if offset is None else offset
+
+
+def beside_value(records: Sequence[_Record]) -> int:
+    """Estimate the bytes that a record has beside its value: the most that three of these have.
+
+    To look at the headers of each would take longer than all the rest.
+    """
+    if not records:
+        return 0
+    sample = (records[0], records[len(records) // 2], records[-1])
+    return max(map(_key_and_headers, sample))
+
+
+def _key_and_headers(record: _Record) -> int:
+    headers = _headers_of(record) or []
+    named = sum(len(name) + len(value or b"") for name, value in headers)
+    return len(record.key() or b"") + named
+
+
+def _headers_of(record: _Record) -> _Headers | None:
+    # None when they can't be read.
+    try:
+        found = _read_headers(record)
+    except SystemError:
+        record.set_headers(_UNREADABLE)
+        return None
+    return None if found is _UNREADABLE else cast(_Headers, found or [])
+
+
+def timestamp_of(record: _Record) -> int | None:
+    """Time of a record in milliseconds since 1970 (UTC); None without one."""
+    kind, timestamp_ms = record.timestamp()
+    none = kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE or timestamp_ms < 0
+    return None if none else timestamp_ms

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.record import KafkaMessage
+from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
 from drainer.message import Message
 

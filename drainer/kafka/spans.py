@@ -8,8 +8,7 @@ from dataclasses import dataclass
 from drainer.errors import Interrupted, Refused, Unresumable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
-from drainer.kafka.reader import RangeReader
-from drainer.kafka.record import Batch, KafkaMessage
+from drainer.kafka.reader import Batch, KafkaMessage, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.policy.rate_cap import RateLimiter

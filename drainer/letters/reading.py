@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.record import KafkaMessage
+from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
 from drainer.policy.dead_letter import Letter, read_letter
 

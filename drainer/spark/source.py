@@ -21,7 +21,8 @@ from pyspark.sql.types import (
 
 from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.record import Batch, columns
+from drainer.kafka.columns import columns
+from drainer.kafka.reader import Batch
 from drainer.kafka.spans import read_range
 from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
 

@@ -14,7 +14,7 @@ from drainer.demo.fill import create_topic
 from drainer.errors import DrainerError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import DeadLetterTopic
-from drainer.kafka.record import KafkaMessage
+from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.policy.dead_letter import FORMAT, DeadLetter, default_dead_letter_topic

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
-from drainer.kafka.record import KafkaMessage
+from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from kafka.topic import WAIT_S
 

@@ -11,7 +11,7 @@ from drainer.errors import Interrupted, TopicGone
 from drainer.kafka import reader as reader_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import BatchQueue
-from drainer.kafka.record import Batch
+from drainer.kafka.reader import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from kafka.reader import MIB, Bounds, Reader, numbered

@@ -11,7 +11,7 @@ from confluent_kafka import Producer
 from core.limit_samples import limits
 from drainer.errors import BrokerUnreachable, RecordsDeleted, Refused, TopicGone, TopicMissing
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.record import beside_value
+from drainer.kafka.reader import beside_value
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import Span, first_messages, read_range, read_spans
 from drainer.message import Message, Origin

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.record import Batch
+from drainer.kafka.reader import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.spark import register

@@ -1,0 +1,43 @@
+"""Records of one partition as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import confluent_kafka
+
+from drainer.kafka.reader import timestamp_of
+from drainer.message import Origin
+
+_Record = confluent_kafka.Message
+_Column = Callable[[Origin, Sequence[_Record]], list[Any]]
+
+
+def columns(
+    origin: Origin, records: Sequence[_Record], names: Iterable[str]
+) -> dict[str, list[Any]]:
+    """Properties of records of one partition, by name; ``_COLUMNS`` has all.
+
+    ``timestamp`` is in milliseconds since 1970 (UTC) or None, ``timestampType`` the number that
+    Kafka has for it (-1 for none, 0 for CreateTime, 1 for LogAppendTime), ``headers`` are lists of
+    (name, bytes or None) pairs, or None.
+    """
+    return {name: _COLUMNS[name](origin, records) for name in names}
+
+
+# What is called for each record is the client's own function where that can be: a wrapper of ours
+# would take as long again.
+_COLUMNS: Mapping[str, _Column] = {
+    "topic": lambda origin, records: [origin.topic] * len(records),
+    "partition": lambda origin, records: [origin.partition] * len(records),
+    "offset": lambda _, records: list(map(_Record.offset, records)),
+    "timestamp": lambda _, records: list(map(timestamp_of, records)),
+    "timestampType": lambda _, records: [
+        record.timestamp()[0] - confluent_kafka.TIMESTAMP_CREATE_TIME for record in records
+    ],
+    "key": lambda _, records: list(map(_Record.key, records)),
+    "value": lambda _, records: list(map(_Record.value, records)),
+    "headers": lambda _, records: [headers or None for headers in map(_Record.headers, records)],
+    "leader_epoch": lambda _, records: list(map(_Record.leader_epoch, records)),
+}
