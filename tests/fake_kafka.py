@@ -18,7 +18,8 @@ from confluent_kafka import Message as Answer
 from drainer.core.dispatch import Dispatcher
 from drainer.errors import BrokerUnreachable, DrainerError, TopicMissing
 from drainer.kafka.answers import Right
-from drainer.kafka.cluster import Cluster, GroupInfo, LogBounds, Member, TopicInfo
+from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
+from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.reader import Batch, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message

@@ -490,7 +490,7 @@ hole-at-the-end-is-not-noticed (holes) in RangeReader: kafka/test_reading.py
 recreated-topic-is-read-on (a recreated topic is another one) in RangeReader.poll: kafka/test_fetch.py::test_a_topic_that_is_deleted_or_recreated_meanwhile_ends_it
 -if self._log.topic_ids.get(self.topic, self.topic_id) != self.topic_id:
 +if False:
-commit-over-another (commit) in commit.GroupCommitter.commit: kafka/test_contract.py
+commit-over-another (commit) in group.GroupCommitter.commit: kafka/test_contract.py
 -elif offset not in allowed:
 +elif False:
 group-moved-backwards (commit) in _Bounds.backwards: kafka/test_backlog.py

@@ -18,7 +18,8 @@ import typer
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.profile import folder, read_profile
 from drainer.control import client
-from drainer.kafka.cluster import LOCK, Cluster
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.group import LOCK
 from drainer.loader import ENTRY_POINTS
 
 WAIT_S = 2.0  # for the cluster

@@ -102,7 +102,7 @@ class Source(Protocol):
 
 
 class Committer(Protocol):
-    """Commits offsets for the group and makes sure that no one else does (kafka/commit.py)."""
+    """Commits offsets for the group and makes sure that no one else does (kafka/group.py)."""
 
     def check(self, topic_id: str) -> None: ...
 

@@ -23,7 +23,8 @@ from drainer.insight.retention import (
 from drainer.insight.sketch import ItemShare
 from drainer.insight.survey import NO_RULES, Contents, Skew, SplitFailures, Survey
 from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from, parse_until
-from drainer.kafka.cluster import Cluster, GroupInfo, Replicas
+from drainer.kafka.cluster import Cluster, Replicas
+from drainer.kafka.group import GroupInfo
 from drainer.kafka.sample import sample_backlog
 from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler

@@ -162,3 +162,10 @@ def unreachable(
         f"no answer from {servers} in {waited_s:.3g} s",
         hint="Check the address, and the firewalls on the way.",
     )
+
+
+def ensure_right(operations: Sequence[str], what: str, right: Right, resource: str) -> None:
+    """Raises RightMissing when a description of the resource has other operations only."""
+    # A broker without an authorizer names all of them, an old one none.
+    if operations and not {right, "ALL"} & set(operations):
+        raise may_not(what, right, resource)

@@ -1,9 +1,9 @@
-"""The cluster as a drain sees it: topics, groups, committed offsets and the bounds of logs."""
+"""The cluster as a drain sees it: topics and the bounds of their logs, beside its groups."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from typing import Any
@@ -22,30 +22,16 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is expor
 )
 from confluent_kafka.cimpl import NewTopic
 
-from drainer.errors import BrokerUnreachable, GroupActive, Refused, RightMissing, TopicMissing
-from drainer.kafka.answers import (
-    FORBIDDEN,
-    HAS_MEMBERS,
-    NO_TOPIC,
-    NOT_WRITTEN,
-    PASSING,
-    Right,
-    may_not,
-)
-from drainer.kafka.connection import TIMEOUT_S, Connection, OffsetClient
-from drainer.kafka.coordinator import CoordinatorProcess
+from drainer.errors import RightMissing, TopicMissing
+from drainer.kafka.answers import NO_TOPIC, Right, ensure_right
+from drainer.kafka.group import HINT_TIMEOUT_S, NEAR_NAMES, Groups
 from drainer.kafka.log import url_safe
-from drainer.kafka.settings import ClientSettings
 from drainer.model.listed import listed
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING_CONFIRM_S = 0.3
-NEAR_NAMES = 3
-HINT_TIMEOUT_S = 2.0
 NO_RECORD = -1  # as the offset of a time that no record has
-PROBE_METADATA = "x" * 32_000  # brokers take 4 KiB with an offset, by default
-LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
 
 _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
@@ -93,59 +79,13 @@ class LogBounds:
     leader_epoch: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A consumer in a group."""
-
-    id: str
-    client_id: str
-    host: str
-
-    def __str__(self) -> str:
-        return f"{self.client_id} on {self.host}"
-
-
-@dataclass(frozen=True, slots=True)
-class GroupInfo:
-    """A consumer group as it is now."""
-
-    name: str
-    state: str  # ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
-    members: tuple[Member, ...]
-
-    @property
-    def active(self) -> bool:
-        """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
-        return self.state not in {"empty", "dead"} or bool(self.members)
-
-    def in_use(self) -> GroupActive:
-        """The error for one that is active, with its members."""
-        members = listed(sorted(set(map(str, self.members)))) or "members join or leave"
-        return GroupActive(
-            f"group {self.name} is in use: {members} (state {self.state})",
-            hint="Stop these consumers first; a killed one stays a member until its session times"
-            " out, often 45 s. Two readers would handle messages twice and out of order.",
-        )
-
-
-class Cluster(Connection):
-    """One connection to the cluster for metadata, offsets and commits.
+class Cluster(Groups):
+    """One connection to the cluster for topics and groups, offsets and commits.
 
     Every method waits up to ``timeout_s`` for an answer, and repeats its request while a
     coordinator loads or a connection breaks. All of them raise BrokerUnreachable when no answer
     came, and Refused when the user has not the right, or Kafka gives an unexpected answer.
     """
-
-    def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
-        super().__init__(settings, timeout_s)
-        self._offsets_of = OffsetClient(settings)
-        self._coordinator = CoordinatorProcess(settings)
-
-    def close(self) -> None:
-        """Let the connection go."""
-        self._offsets_of.close()
-        self._coordinator.close()
-        super().close()
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
         """Describe a topic, for which the user has a right.
@@ -178,7 +118,7 @@ class Cluster(Connection):
                 else "Check its name and the cluster.",
             )
         operations = [one.name for one in found.authorized_operations or ()]
-        _ensure_right(operations, what, *needs)
+        ensure_right(operations, what, *needs)
         leaders, replicas = {}, {}
         for p in sorted(found.partitions, key=lambda p: p.id):
             led = p.leader and p.leader.port > 0
@@ -201,120 +141,12 @@ class Cluster(Connection):
         except RightMissing:  # DESCRIBE_CONFIGS
             return {}
 
-    def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
-        """Describe a group; one that does not exist is ``dead``, and has no members.
-
-        READ on a group is what it takes to commit for it or to join it. Raises RightMissing when
-        this user has not the right.
-        """
-        what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
-        needs: tuple[Right, str] = (right, f"group {name}")
-        found = self.find(
-            what,
-            lambda left: self._coordinator.describe(name, left),
-            {KafkaError.GROUP_ID_NOT_FOUND},
-            timeout_s,
-            needs=needs,
-        )
-        if found is None:
-            return GroupInfo(name, "dead", ())
-        _ensure_right(found["operations"], what, *needs)
-        members = (
-            Member(member_id, client_id, host.lstrip("/"))
-            for member_id, client_id, host in found["members"]
-        )
-        return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
-
-    def group_active(self, name: str) -> GroupActive:
-        """The error that names the group's members, to be raised where they are in the way."""
-        try:
-            return self.group(name).in_use()
-        except Refused:
-            return GroupInfo(name, "unknown", ()).in_use()
-
     def topic_names(self) -> list[str]:
         """List the topics that this user sees: for a hint, none when no answer comes soon."""
         try:
             return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
             return []
-
-    def group_names(self) -> list[str]:
-        """List the groups likewise."""
-        try:
-            answer = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
-            return [each.group_id for each in self.wait(answer, HINT_TIMEOUT_S).valid]
-        except (KafkaException, Refused):
-            return []
-
-    def near_groups(self, name: str) -> list[str]:
-        """Groups with names like this one."""
-        others = [each for each in self.group_names() if each != name and not each.startswith(LOCK)]
-        return get_close_matches(name, others, n=NEAR_NAMES)
-
-    def committed(
-        self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
-    ) -> dict[int, int | None]:
-        """The group's committed offset by partition; None where it has none.
-
-        Offsets that a transaction is about to commit are waited for.
-        """
-        numbers = sorted(partitions)
-        if not numbers:
-            return {}
-        return self.request(
-            f"read the committed offsets of group {group}",
-            lambda left: self._offsets_of.read(group, topic, numbers, left),
-            timeout_s,
-            needs=("DESCRIBE", f"group {group}"),
-        )
-
-    def alter_committed(
-        self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
-    ) -> None:
-        """Commit without membership, forwards or backwards.
-
-        It is not repeated once it may have happened: that might undo someone else's.
-
-        Raises:
-            BrokerUnreachable: when no answer came; the commit may have happened, or may yet.
-            GroupActive: when the group has members, which the text names.
-            TopicMissing: when the topic or a partition does not exist.
-        """
-        places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
-        self._commit(group, topic, places, timeout_s)
-
-    def ensure_no_members(
-        self, group: str, topic: str, committed: tuple[int, int], timeout_s: float | None = None
-    ) -> None:
-        """Try a commit that is refused in any case, as its metadata is too long, or for members.
-
-        It names a partition and its committed offset: a broker may allow such metadata.
-
-        Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
-        """
-        place = TopicPartition(topic, *committed, PROBE_METADATA)
-        self._commit(group, topic, [place], timeout_s, KafkaError.OFFSET_METADATA_TOO_LARGE)
-
-    def _commit(
-        self,
-        group: str,
-        topic: str,
-        places: list[TopicPartition],
-        timeout_s: float | None,
-        expected: int | None = None,
-    ) -> None:
-        def attempt(left: float) -> None:
-            try:
-                self._offsets_of.write(group, places, left)
-            except KafkaException as error:
-                code = error.args[0].code()
-                if code in NOT_WRITTEN:
-                    raise
-                if code != expected:
-                    raise self._no_commit(group, topic, error.args[0]) from error
-
-        self.request(f"commit for group {group}", attempt, timeout_s)
 
     def log_bounds(
         self, topic: str, partitions: Iterable[int], isolation: str
@@ -395,15 +227,6 @@ class Cluster(Connection):
             needs=("DELETE", f"topic {name}"),
         )
 
-    def delete_group(self, name: str) -> None:
-        """Remove an empty group; nothing happens when it does not exist."""
-        self.find(
-            f"remove group {name}",
-            lambda left: self._coordinator.delete(name, left),
-            {KafkaError.GROUP_ID_NOT_FOUND},
-            needs=("DELETE", f"group {name}"),
-        )
-
     def _offsets(
         self,
         topic: str,
@@ -436,32 +259,7 @@ class Cluster(Connection):
             raise TopicMissing(f"topic {topic} or a partition of it does not exist")
         return found
 
-    def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
-        code, text = answer.code(), self.settings.redact(answer.str())
-        if code in PASSING:
-            return BrokerUnreachable(
-                f"no answer to the commit of group {group}: {text}", hint="Try again."
-            )
-        if code in HAS_MEMBERS:
-            return self.group_active(group)
-        if code in NO_TOPIC:
-            return TopicMissing(f"topic {topic} or a partition of it does not exist")
-        if code in FORBIDDEN:
-            of_topic = code == KafkaError.TOPIC_AUTHORIZATION_FAILED
-            resource = f"topic {topic}" if of_topic else f"group {group}"
-            return may_not(f"commit for group {group} on {topic}", "READ", resource)
-        return Refused(
-            f"Kafka refused the commit of group {group} on {topic}: {text}",
-            hint="Fix the cause, then try again.",
-        )
-
 
 def config_limit(value: str | None) -> int | None:
     """A limit of a configuration as a number; None without one, which Kafka writes as -1."""
     return None if value is None or int(value) < 0 else int(value)
-
-
-def _ensure_right(operations: Sequence[str], what: str, right: Right, resource: str) -> None:
-    # A broker without an authorizer names all of them, an old one none.
-    if operations and not {right, "ALL"} & set(operations):
-        raise may_not(what, right, resource)

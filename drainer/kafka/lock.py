@@ -26,8 +26,8 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
-from drainer.kafka.cluster import LOCK, Cluster, Member
-from drainer.kafka.connection import close_later
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.group import LOCK, Member, close_later
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 

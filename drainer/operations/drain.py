@@ -16,7 +16,7 @@ from drainer.escape import printable
 from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
-from drainer.kafka.commit import GroupCommitter
+from drainer.kafka.group import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings

@@ -26,7 +26,7 @@ from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Handler
-from drainer.kafka.commit import GroupCommitter
+from drainer.kafka.group import GroupCommitter
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage

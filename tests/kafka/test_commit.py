@@ -10,7 +10,7 @@ import pytest
 
 from drainer.errors import CommitDelayed, OffsetMoved, TopicGone
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.commit import GroupCommitter
+from drainer.kafka.group import GroupCommitter
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 

@@ -15,7 +15,8 @@ from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, LockHeld, LockLost, Refused
 from drainer.kafka import lock as lock_module
 from drainer.kafka import settings as settings_module
-from drainer.kafka.cluster import Cluster, GroupInfo
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.group import GroupInfo
 from drainer.kafka.lock import GroupLock, lock_group
 from kafka.conftest import SESSION_TIMEOUT_MS
 from kafka.topic import Topic, eventually

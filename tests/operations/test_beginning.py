@@ -19,7 +19,7 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.handler import Context, Handler
-from drainer.kafka.commit import GroupCommitter
+from drainer.kafka.group import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage

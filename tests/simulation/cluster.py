@@ -9,7 +9,7 @@ from confluent_kafka import KafkaError, Message, TopicPartition
 
 from drainer.errors import BrokerUnreachable
 from drainer.kafka.answers import Right
-from drainer.kafka.cluster import GroupInfo, Member
+from drainer.kafka.group import GroupInfo, Member
 from fake_kafka import ANSWER_S, FakeCluster, FakeConsumer, FakeKafka, FakeLock
 from simulation.backlog import GROUP, TOPIC, TOPIC_ID, Backlog
 from simulation.world import World

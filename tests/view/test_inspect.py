@@ -10,7 +10,8 @@ from drainer.insight.retention import Expiry, Retention
 from drainer.insight.sketch import ItemShare
 from drainer.insight.survey import SplitFailures, Survey
 from drainer.insight.view.inspect import inspection_page
-from drainer.kafka.cluster import GroupInfo, Member, Replicas
+from drainer.kafka.cluster import Replicas
+from drainer.kafka.group import GroupInfo, Member
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.view.page import Page

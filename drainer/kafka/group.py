@@ -1,0 +1,486 @@
+"""Consumer groups: their members, their committed offsets, and commits that overwrite no other."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import partial
+from typing import TYPE_CHECKING
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+from drainer.errors import (
+    BrokerUnreachable,
+    CommitDelayed,
+    GroupActive,
+    GroupJoined,
+    Interrupted,
+    OffsetMoved,
+    Refused,
+    TopicGone,
+    TopicMissing,
+)
+from drainer.kafka.answers import (
+    FORBIDDEN,
+    HAS_MEMBERS,
+    NO_TOPIC,
+    NOT_WRITTEN,
+    PASSING,
+    Right,
+    ensure_right,
+    may_not,
+)
+from drainer.kafka.connection import TIMEOUT_S, Connection
+from drainer.kafka.coordinator import CoordinatorProcess
+from drainer.kafka.log import ClientLog
+from drainer.kafka.loss import LogCheck
+from drainer.kafka.settings import ClientSettings
+from drainer.model.listed import listed
+
+if TYPE_CHECKING:
+    from drainer.kafka.cluster import Cluster, TopicInfo
+
+NEAR_NAMES = 3
+HINT_TIMEOUT_S = 2.0
+PROBE_METADATA = "x" * 32_000  # brokers take 4 KiB with an offset, by default
+LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
+OFFSET_POLL_S = 0.01  # the client does not return from a poll when it has called back
+CLOSE_S = 1.0
+COMMIT_MOST_S = 30.0  # without an answer to a commit, before another client takes over
+CALL_TIMEOUT_S = 5.0  # of each request of a committer
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A consumer in a group."""
+
+    id: str
+    client_id: str
+    host: str
+
+    def __str__(self) -> str:
+        return f"{self.client_id} on {self.host}"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupInfo:
+    """A consumer group as it is now."""
+
+    name: str
+    state: str  # ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
+    members: tuple[Member, ...]
+
+    @property
+    def active(self) -> bool:
+        """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
+        return self.state not in {"empty", "dead"} or bool(self.members)
+
+    def in_use(self) -> GroupActive:
+        """The error for one that is active, with its members."""
+        members = listed(sorted(set(map(str, self.members)))) or "members join or leave"
+        return GroupActive(
+            f"group {self.name} is in use: {members} (state {self.state})",
+            hint="Stop these consumers first; a killed one stays a member until its session times"
+            " out, often 45 s. Two readers would handle messages twice and out of order.",
+        )
+
+
+class Groups(Connection):
+    """Client for requests on consumer groups; it joins none of them."""
+
+    def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
+        super().__init__(settings, timeout_s)
+        self._offsets_of = OffsetClient(settings)
+        self._coordinator = CoordinatorProcess(settings)
+
+    def close(self) -> None:
+        """Let the connections go."""
+        self._offsets_of.close()
+        self._coordinator.close()
+        super().close()
+
+    def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
+        """Describe a group; one that does not exist is ``dead``, and has no members.
+
+        READ on a group is what it takes to commit for it or to join it. Raises RightMissing when
+        this user has not the right.
+        """
+        what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
+        needs: tuple[Right, str] = (right, f"group {name}")
+        found = self.find(
+            what,
+            lambda left: self._coordinator.describe(name, left),
+            {KafkaError.GROUP_ID_NOT_FOUND},
+            timeout_s,
+            needs=needs,
+        )
+        if found is None:
+            return GroupInfo(name, "dead", ())
+        ensure_right(found["operations"], what, *needs)
+        members = (
+            Member(member_id, client_id, host.lstrip("/"))
+            for member_id, client_id, host in found["members"]
+        )
+        return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
+
+    def group_active(self, name: str) -> GroupActive:
+        """The error that names the group's members, to be raised where they are in the way."""
+        try:
+            return self.group(name).in_use()
+        except Refused:
+            return GroupInfo(name, "unknown", ()).in_use()
+
+    def group_names(self) -> list[str]:
+        """List the groups likewise."""
+        try:
+            answer = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
+            return [each.group_id for each in self.wait(answer, HINT_TIMEOUT_S).valid]
+        except (KafkaException, Refused):
+            return []
+
+    def near_groups(self, name: str) -> list[str]:
+        """Groups with names like this one."""
+        others = [each for each in self.group_names() if each != name and not each.startswith(LOCK)]
+        return get_close_matches(name, others, n=NEAR_NAMES)
+
+    def committed(
+        self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
+    ) -> dict[int, int | None]:
+        """The group's committed offset by partition; None where it has none.
+
+        Offsets that a transaction is about to commit are waited for.
+        """
+        numbers = sorted(partitions)
+        if not numbers:
+            return {}
+        return self.request(
+            f"read the committed offsets of group {group}",
+            lambda left: self._offsets_of.read(group, topic, numbers, left),
+            timeout_s,
+            needs=("DESCRIBE", f"group {group}"),
+        )
+
+    def alter_committed(
+        self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
+    ) -> None:
+        """Commit without membership, forwards or backwards.
+
+        It is not repeated once it may have happened: that might undo someone else's.
+
+        Raises:
+            BrokerUnreachable: when no answer came; the commit may have happened, or may yet.
+            GroupActive: when the group has members, which the text names.
+            TopicMissing: when the topic or a partition does not exist.
+        """
+        places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
+        self._commit(group, topic, places, timeout_s)
+
+    def ensure_no_members(
+        self, group: str, topic: str, committed: tuple[int, int], timeout_s: float | None = None
+    ) -> None:
+        """Try a commit that is refused in any case, as its metadata is too long, or for members.
+
+        It names a partition and its committed offset: a broker may allow such metadata.
+
+        Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
+        """
+        place = TopicPartition(topic, *committed, PROBE_METADATA)
+        self._commit(group, topic, [place], timeout_s, KafkaError.OFFSET_METADATA_TOO_LARGE)
+
+    def _commit(
+        self,
+        group: str,
+        topic: str,
+        places: list[TopicPartition],
+        timeout_s: float | None,
+        expected: int | None = None,
+    ) -> None:
+        def attempt(left: float) -> None:
+            try:
+                self._offsets_of.write(group, places, left)
+            except KafkaException as error:
+                code = error.args[0].code()
+                if code in NOT_WRITTEN:
+                    raise
+                if code != expected:
+                    raise self._no_commit(group, topic, error.args[0]) from error
+
+        self.request(f"commit for group {group}", attempt, timeout_s)
+
+    def delete_group(self, name: str) -> None:
+        """Remove an empty group; nothing happens when it does not exist."""
+        self.find(
+            f"remove group {name}",
+            lambda left: self._coordinator.delete(name, left),
+            {KafkaError.GROUP_ID_NOT_FOUND},
+            needs=("DELETE", f"group {name}"),
+        )
+
+    def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
+        code, text = answer.code(), self.settings.redact(answer.str())
+        if code in PASSING:
+            return BrokerUnreachable(
+                f"no answer to the commit of group {group}: {text}", hint="Try again."
+            )
+        if code in HAS_MEMBERS:
+            return self.group_active(group)
+        if code in NO_TOPIC:
+            return TopicMissing(f"topic {topic} or a partition of it does not exist")
+        if code in FORBIDDEN:
+            of_topic = code == KafkaError.TOPIC_AUTHORIZATION_FAILED
+            resource = f"topic {topic}" if of_topic else f"group {group}"
+            return may_not(f"commit for group {group} on {topic}", "READ", resource)
+        return Refused(
+            f"Kafka refused the commit of group {group} on {topic}: {text}",
+            hint="Fix the cause, then try again.",
+        )
+
+
+class OffsetClient:
+    """Reads and writes committed offsets; keeps the client of the group that it was used for last.
+
+    The client is a consumer that joins no group: requests of an AdminClient to a coordinator may
+    end the process (coordinator.py). One commit at a time: none overtakes another.
+    """
+
+    def __init__(self, settings: ClientSettings) -> None:
+        self._settings = settings
+        self._log = ClientLog(settings.redact)
+        self._group = ""
+        self._consumer: Consumer | None = None
+        self._client = object()  # its identity, for the answers to its commits
+        self._unanswered_since_s: float | None = None
+        self._answer: KafkaError | None = None  # to the last commit
+        self._busy = threading.Lock()
+
+    def read(
+        self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
+    ) -> dict[int, int | None]:
+        """The committed offset by partition, None where there is none.
+
+        Offsets that a transaction is about to commit are waited for. Raises KafkaException.
+        """
+        with self._busy:
+            consumer = self._of(group)
+            places = [TopicPartition(topic, number) for number in partitions]
+            try:
+                found = consumer.committed(places, timeout=timeout_s)
+            except KafkaException as error:
+                forbidden = self._forbidden(consumer)
+                if self._unanswered_since_s is None:
+                    self._drop()  # a new client finds a broker that came back, or moved
+                raise forbidden or error from None
+            consumer.poll(0)  # so that it logs
+        for place in found:
+            if place.error is not None:
+                raise KafkaException(place.error)
+        return {place.partition: place.offset if place.offset >= 0 else None for place in found}
+
+    def write(self, group: str, places: list[TopicPartition], timeout_s: float) -> None:
+        """Commit. Raises KafkaException; _TIMED_OUT when there is no answer yet, also to an earlier
+        one."""
+        with self._busy:
+            consumer, until_s = self._of(group), time.monotonic() + timeout_s
+            self._await_answer(consumer, until_s)
+            self._unanswered_since_s, self._answer = time.monotonic(), None
+            consumer.commit(offsets=places, asynchronous=True)
+            self._await_answer(consumer, until_s)
+            if self._answer is not None:
+                raise KafkaException(self._answer)
+
+    def close(self) -> None:
+        """Let the connection go, unless an abandoned thread still waits for an answer."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._drop()
+            finally:
+                self._busy.release()
+
+    def _answered(
+        self, client: object, error: KafkaError | None, places: Sequence[TopicPartition]
+    ) -> None:
+        if client is self._client:  # and none that was given up
+            self._unanswered_since_s = None
+            self._answer = error or next((p.error for p in places if p.error is not None), None)
+
+    def _await_answer(self, consumer: Consumer, until_s: float) -> None:
+        while self._unanswered_since_s is not None:
+            if forbidden := self._forbidden(consumer, OFFSET_POLL_S):
+                self._drop()
+                raise forbidden
+            now_s = time.monotonic()
+            if self._unanswered_since_s is not None and now_s >= until_s:
+                if now_s - self._unanswered_since_s > COMMIT_MOST_S:
+                    self._drop()
+                raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
+
+    def _forbidden(self, consumer: Consumer, wait_s: float = 0) -> KafkaException | None:
+        # Who may not look for the coordinator is not answered: the client waits until time is up,
+        # and has the reason among its events.
+        while (event := consumer.poll(wait_s)) is not None:
+            answer = event.error()
+            if answer is not None and answer.code() in FORBIDDEN:
+                return KafkaException(answer)
+        return None
+
+    def _of(self, group: str) -> Consumer:
+        if self._consumer is None or group != self._group:
+            self._drop()
+            conf = self._settings.conf(
+                self._log,
+                group_id=group,
+                enable_auto_commit=False,
+                isolation_level="read_committed",
+            )
+            self._client = object()
+            conf["on_commit"] = partial(self._answered, self._client)
+            self._consumer, self._group = self._settings.consumer(conf), group
+        return self._consumer
+
+    def _drop(self) -> None:
+        consumer, self._consumer, self._unanswered_since_s = self._consumer, None, None
+        if consumer is not None:
+            close_later(consumer)
+
+
+def close_later(consumer: Consumer) -> None:
+    """Close a consumer that may wait for a broker as it does: for a commit without an answer."""
+    closing = threading.Thread(target=consumer.close, name="drainer-close", daemon=True)
+    closing.start()
+    closing.join(CLOSE_S)
+
+
+@dataclass(eq=False)
+class GroupCommitter:
+    """Moves a group's committed offsets forward, checking before and after that no one else did.
+
+    Kafka takes such a commit only while the group has no members, and does not fence one committer
+    from another: so what is found must be what this drain wrote. When the answer to a write is
+    lost, it remembers that both values may be found from then on.
+
+    Brokers drop the offsets of a group that has been empty for long: these are written again.
+
+    ``log_ends`` is what the logs must hold: by partition, the end of the backlog and the leader's
+    epoch when it was planned. ``is_sure`` is whether the lock is sure: a commit takes
+    several requests, and a process may stand still between them. ``observe`` is called with the
+    topic at each check.
+    """
+
+    cluster: Cluster
+    group: str
+    topic: str
+    log_ends: Mapping[int, tuple[int, int | None]] = field(default_factory=dict)
+    is_sure: Callable[[], bool] = lambda: True
+    timeout_s: float = CALL_TIMEOUT_S
+    observe: Callable[[TopicInfo], None] = lambda topic: None
+
+    def __post_init__(self) -> None:
+        self._in_doubt: dict[int, set[int]] = {}
+        self._log_check = LogCheck(self.cluster, self.topic, self.group, self.log_ends)
+
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]:
+        """Commit an offset per partition, each the next one to be handled.
+
+        ``expected`` has, by partition, what may be found committed before: what this drain wrote
+        last, or what was there when it began (None for nothing). Nothing where something was is an
+        offset that expired. Offsets that are committed already are not written again, and lower
+        ones neither.
+
+        Returns what is committed now, by partition.
+
+        Raises:
+            OffsetMoved: when something else is found, before or after; nothing is written then,
+                or nothing more.
+            GroupJoined: when the group has members; nothing is written then.
+            TopicGone: when the topic does not exist any more.
+            CommitDelayed: when no answer came in time: try again later.
+            Interrupted: when this user may not commit.
+        """
+        with self._raised_as_running():
+            found = self._read(offsets)
+            for partition, offset in found.items():
+                allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
+                if offset is None and None not in allowed:
+                    self.cluster.topic(self.topic)  # a deleted topic takes its offsets with it
+                elif offset not in allowed:
+                    raise self._moved(partition, offset, allowed, "before a commit")
+            moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
+            if not moves:
+                known = {p: o for p, o in found.items() if o is not None}
+                if known:
+                    some = next(iter(known.items()))
+                    self.cluster.ensure_no_members(self.group, self.topic, some, self.timeout_s)
+                return known
+            if not self.is_sure():
+                raise CommitDelayed("the lock on the group is not confirmed any more")
+            # From here on each of them may be found, whatever the answer.
+            for partition, wrote in moves.items():
+                self._in_doubt.setdefault(partition, set()).add(wrote)
+            self.cluster.alter_committed(self.group, self.topic, moves, self.timeout_s)
+            found |= (read_back := self._read(moves))
+            for partition, wrote in moves.items():
+                if read_back[partition] is None:  # the broker had not yet come to drop it
+                    raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
+                if read_back[partition] != wrote:
+                    moved = self._moved(partition, read_back[partition], {wrote}, "after a commit")
+                    moved.left = moves
+                    raise moved
+                self._in_doubt[partition].discard(wrote)
+        return {p: o for p, o in found.items() if o is not None}
+
+    def check(self, topic_id: str) -> None:
+        """Make sure that the topic still is what this drain was planned for.
+
+        Raises TopicGone when the topic was deleted, or deleted and recreated; LogCut when a log
+        lost records of the backlog, handled or not; CommitDelayed, Interrupted as ``commit`` does.
+        """
+        with self._raised_as_running():
+            found = self.cluster.topic(self.topic)
+            if found.topic_id != topic_id:
+                raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
+            self.observe(found)
+            self._log_check.check(self.timeout_s)
+
+    def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
+        return self.cluster.committed(self.group, self.topic, partitions, self.timeout_s)
+
+    @contextmanager
+    def _raised_as_running(self) -> Iterator[None]:
+        # What refuses a drain that is about to start, interrupts or delays one that runs.
+        try:
+            yield
+        except TopicMissing:
+            raise self._gone("was deleted") from None
+        except GroupActive as error:
+            raise GroupJoined(str(error), hint=error.hint) from error
+        except BrokerUnreachable as error:
+            raise CommitDelayed(str(error), hint=error.hint) from error
+        except Refused as error:
+            raise Interrupted(str(error), hint=error.hint) from error
+
+    def _moved(
+        self, partition: int, found: int | None, expected: Set[int | None], when: str
+    ) -> OffsetMoved:
+        wanted = " or ".join(sorted(_shown(offset) for offset in expected))
+        return OffsetMoved(
+            f"group {self.group} has {_shown(found)} committed on {self.topic}/{partition} {when},"
+            f" but this drain left {wanted}: something else commits for this group",
+            hint="Find and stop the other writer: a consumer, a drain or an offset reset. If the"
+            " move was a mistake, put the group back and resume.",
+        )
+
+    def _gone(self, what: str) -> TopicGone:
+        return TopicGone(
+            f"topic {self.topic} {what}",
+            hint="Its records are gone. Start a new drain with another --plan.",
+        )
+
+
+def _shown(offset: int | None) -> str:
+    return "no offset" if offset is None else f"offset {offset}"
