@@ -15,6 +15,7 @@ from drainer.message import Barrier, Message, Origin, SubMessage
 if TYPE_CHECKING:
     from drainer.api import drain, drain_async, resume, resume_async
     from drainer.engine.control import Control
+    from drainer.engine.preview import Preview
     from drainer.errors import DrainerError
     from drainer.insight.api import estimate, inspect
     from drainer.model.rules import RuleSettings
@@ -29,6 +30,7 @@ _PROGRAMS = {
     "FailureSettings": "model.settings",
     "LocalSettings": "model.settings",
     "OnFailure": "model.settings",
+    "Preview": "engine.preview",
     "RuleSettings": "model.rules",
     "Status": "model.status",
     "Summary": "model.status",
@@ -53,6 +55,7 @@ __all__ = [
     "Message",
     "OnFailure",
     "Origin",
+    "Preview",
     "Retry",
     "RuleSettings",
     "Skip",

@@ -8,16 +8,15 @@ handlers.
 from __future__ import annotations
 
 import asyncio
-import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import replace
+from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec, TypeAlias
 
 from drainer.engine.control import Control, Stop
-from drainer.engine.runtime import THIS_PROCESS, UNSIGNALLED
+from drainer.engine.preview import Preview
+from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import DrainerError
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
@@ -27,16 +26,16 @@ from drainer.model.account import PriorityClasses
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
-from drainer.model.terms import Terms
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
-from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
+from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.place import parse_place
 from drainer.store.plan_file import plan_at
 
 Client: TypeAlias = Mapping[str, str] | str | Path
 AnyHandler: TypeAlias = type[Handler] | str
+OnPreview: TypeAlias = Callable[[Preview], None]
 OnStatus: TypeAlias = Callable[[Status], None]
 OnMessage: TypeAlias = Callable[[str], None]
 P = ParamSpec("P")
@@ -71,6 +70,7 @@ def drain(
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings = NEW_DRAIN,
     rules: RuleSettings = NO_RULES,
+    on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,
     on_message: OnMessage = lambda text: None,
     control: Control | None = None,
@@ -89,10 +89,12 @@ def drain(
         settings: concurrency, memory, the handler's own options, and how to stop.
         failures: retries, and what happens to sub-messages that fail.
         rules: what to skip, and how fast to go.
+        on_preview: called with what the drain is going to do, before it touches anything. Raise an
+            exception in it to leave it at that.
         on_status: called twice a second, and at the end of each pass, in the thread that drains. An
             exception in it stops the drain safely, and is raised here.
         on_message: called with each warning, a line of text, in the same thread.
-        control: to pause, change or stop the drain from another thread.
+        control: to pause, change or stop the drain from another thread; a new one per drain.
 
     Returns:
         The summary, also when some sub-messages became dead letters.
@@ -119,9 +121,7 @@ def drain(
     )
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare(cluster, request, settings)
-        if not prepared.action.offsets:
-            return nothing_to_drain(prepared)
-        return _finish(cluster, prepared, settings, on_status, on_message, control)
+        return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)
 
 
 @noting_hints()
@@ -134,6 +134,7 @@ def resume(
     failures: FailureSettings | None = None,
     rules: RuleSettings | None = None,
     accept_gap: bool = False,
+    on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,
     on_message: OnMessage = lambda text: None,
     control: Control | None = None,
@@ -146,20 +147,22 @@ def resume(
         handler: as for ``drain``; by default the plan's, whose code runs here.
         failures, rules: those of the plan unless given.
         accept_gap: whether to continue behind records that were deleted before they were handled.
-        settings, on_status, on_message, control: as for ``drain``.
+        settings, control, on_preview, on_status, on_message: as for ``drain``.
 
     Returns and raises the same as ``drain``; Refused also when the plan is damaged, or another
     drain works by it.
     """
     file = plan_at(parse_place(str(plan)))
     loaded = file.load()
-    terms = resumed_terms(loaded.plan.terms, client, failures, rules)
+    request = ResumeRequest(
+        failures, rules, client_config=config_file(client), accept_gap=accept_gap
+    )
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare_resume(
-            *(cluster, file, loaded, settings, ResumeRequest(terms, accept_gap=accept_gap)),
+            *(cluster, file, loaded, settings, request),
             load=load_handler if handler is None else lambda _: handler_of(handler),
         )
-        return _finish(cluster, prepared, settings, on_status, on_message, control)
+        return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)
 
 
 def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, Any, Summary]]:
@@ -206,46 +209,11 @@ def config_file(client: Client) -> Path | None:
     return None if isinstance(client, Mapping) else Path(client)
 
 
-def resumed_terms(
-    known: Terms, client: Client, failures: FailureSettings | None, rules: RuleSettings | None
-) -> Terms:
-    """The terms of a resume: those of the plan, with what a program gives over them."""
-    file = config_file(client)
-    return replace(
-        known,
-        failures=failures or known.failures,
-        rules=known.rules if rules is None else rules,
-        client_config=known.client_config if file is None else str(file.absolute()),
-    )
-
-
 def handler_of(handler: AnyHandler) -> LoadedHandler:
     """The handler as programs give it. Raises UsageError or Refused as ``load_handler`` does."""
     if isinstance(handler, str):
         return load_handler(handler)
     return LoadedHandler(f"{handler.__module__}:{handler.__qualname__}", handler)
-
-
-class _Interrupts:
-    """Signals of this process, which stop its drain; none outside of the main thread."""
-
-    def __init__(self) -> None:
-        in_main = threading.current_thread() is threading.main_thread()
-        self._runtime = THIS_PROCESS if in_main else UNSIGNALLED
-        self.runtime = replace(self._runtime, stop_signals=self._listening)
-        self.pressed = False
-
-    def _listening(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        stop: Callable[[str], None],
-        give_up: Callable[[], None],
-    ) -> AbstractContextManager[None]:
-        def stop_by(name: str) -> None:
-            self.pressed = self.pressed or name == "SIGINT"
-            stop(name)
-
-        return self._runtime.stop_signals(loop, stop_by, give_up)
 
 
 class _Callback:
@@ -269,19 +237,20 @@ def _finish(
     cluster: Cluster,
     prepared: Prepared,
     settings: LocalSettings,
+    control: Control | None,
+    on_preview: OnPreview,
     on_status: OnStatus,
     on_message: OnMessage,
-    control: Control | None,
 ) -> Summary:
     control = control or Control(settings)
-    interrupts, show = _Interrupts(), _Callback(on_status, control)
+    on_preview(prepared.action)
+    show = _Callback(on_status, control)
     callbacks = Callbacks(show, on_message)
-    summary = run_drain(
-        cluster, prepared, settings, callbacks, control=control, runtime=interrupts.runtime
-    )
+    summary = run_drain(cluster, prepared, settings, callbacks, control=control)
     if show.failure is not None:
         raise show.failure
-    return done(summary, interrupted=interrupts.pressed)
+    stop = control.stopped
+    return done(summary, interrupted=stop is not None and stop.signal == "SIGINT")
 
 
 def done(summary: Summary, *, interrupted: bool = False) -> Summary:

@@ -110,7 +110,11 @@ class Interrupted(DrainerError):
 
 
 class Signalled(Interrupted):
-    """Raised when a person (or a supervisor) requested a stop."""
+    """Raised when a person (or a supervisor) requested a stop, some of them by a ``signal``."""
+
+    def __init__(self, message: str, *, signal: str | None = None) -> None:
+        super().__init__(message)
+        self.signal = signal
 
 
 class CommitDelayed(Interrupted):

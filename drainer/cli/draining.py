@@ -31,7 +31,7 @@ from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.drain import Callbacks, drain
-from drainer.operations.start import Prepared, nothing_to_drain
+from drainer.operations.start import Prepared
 from drainer.store.place import PlanPlace
 from drainer.view.live import ControlKeys, ProgressView, progress_view
 from drainer.view.preview import preview_page
@@ -124,8 +124,8 @@ def preview_and_drain(
         report_dry_run(terminal, action, report=oversight.report)
         return EXIT_DONE
     followers = Followers(terminal, prepared, metrics, oversight)
-    if not action.resumes and not action.offsets:
-        summary = nothing_to_drain(prepared)
+    if prepared.is_empty:
+        summary = drain(cluster, prepared, running)
     else:
         question = f"Drain {plan.terms.topic} for {plan.terms.group}?"
         if plan.terms.redrive is not None:

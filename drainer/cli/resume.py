@@ -75,11 +75,10 @@ def resume(
             curve = None if limits.strip().lower() == "none" else load_limits(limits)
         settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=True)
         loaded = file.load()
-        terms = replace(loaded.plan.terms, failures=changed, rules=ruled)
-        if kafka.client_config is not None:  # its login goes with where this resume connects
-            terms = replace(terms, client_config=str(kafka.client_config.absolute()))
         classes = priority.over(loaded.plan.account.classes)
-        request = ResumeRequest(terms, classes, accept_gap=accept_gap, same_split=same_split)
+        request = ResumeRequest(
+            *(changed, ruled, classes, kafka.client_config, accept_gap, same_split)
+        )
         with connect(settings) as cluster:
             prepared = prepare_resume(cluster, file, loaded, running, request)
             prepared = within_limits(cluster, prepared, curve)

@@ -60,8 +60,7 @@ class Index:
 class Reindex(Handler):
     """One message updates fifty documents; updates of different documents commute."""
 
-    def __init__(self, index: Index | None = None) -> None:
-        self.index = index or Index()
+    index = Index()  # the downstream outlives each drain
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for update in orjson.loads(message.value or b"{}")["updates"]:

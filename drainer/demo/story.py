@@ -5,15 +5,15 @@ from __future__ import annotations
 import os
 import secrets
 import signal
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 
+import drainer
 from drainer.demo.emergency import (
     CUSTOMER,
     UPDATE_S,
     UPDATES_PER_MESSAGE,
-    Index,
     Reindex,
     values,
 )
@@ -22,15 +22,11 @@ from drainer.engine.loop import hurried_interpreter
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
 from drainer.insight.forecast.simulate import Simulation
 from drainer.kafka.cluster import Cluster
-from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
-from drainer.operations.drain import Callbacks, drain
 from drainer.operations.examine import ensure_all, examine
-from drainer.operations.resume import prepare_resume
-from drainer.operations.start import Prepared, Request, prepare
 from drainer.store.plan_file import PlanFile
 from drainer.view.figures import count, duration
 from drainer.view.live import progress_view
@@ -39,7 +35,6 @@ from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
-REFERENCE = "drainer.demo.emergency:Reindex"
 INTERRUPT_AT = 0.4  # of the backlog
 GROUP = "drainer-demo"
 USUAL_CONCURRENCY = 1000
@@ -58,8 +53,6 @@ class Demo:
         self._concurrency = concurrency
         self._topic = f"drainer-demo-{secrets.token_hex(3)}"
         self._group = f"{GROUP}-{secrets.token_hex(3)}"
-        self._index = Index()
-        self._handler = LoadedHandler(REFERENCE, Reindex(self._index))
         self._file = PlanFile(folder / f"{self._topic}.plan.json")
         self._running = LocalSettings(concurrency=concurrency, grace_s=10 + UPDATE_S)
 
@@ -78,18 +71,16 @@ class Demo:
             print_line("How long will it take?")
             estimates = self._estimate()
             print_line("Drain it; Ctrl-C part-way")
-            request = Request(
-                *(self._topic, self._group, self._handler),
+            drain = partial(
+                drainer.drain,
+                topic=self._topic,
+                group=self._group,
                 from_="earliest",
-                plan_path=self._file.path,
+                on_preview=lambda preview: self._terminal.preview(preview_page(preview)),
             )
-            prepared = prepare(cluster, request, self._running)
-            self._terminal.preview(preview_page(prepared.action))
-            first = self._drain(prepared, interrupt_at=self._messages * INTERRUPT_AT)
+            first = self._drain(drain, interrupt_at=self._messages * INTERRUPT_AT)
             print_line("Resume it")
-            prepared = prepare_resume(cluster, self._file, self._file.load(), self._running)
-            # The downstream outlives the drain.
-            last = self._drain(replace(prepared, handler=self._handler))
+            last = self._drain(drainer.resume)
             print_line("Was anything lost?")
             for sentence in self._verify(first, last):
                 print_line(f"✓ {sentence}")
@@ -121,8 +112,10 @@ class Demo:
         self._terminal.items(bars("estimated by simulating the drain from a sample", "", rows))
         return rows
 
-    def _drain(self, prepared: Prepared, *, interrupt_at: float | None = None) -> Summary:
-        """Drain, and press Ctrl-C on itself when so many messages are finished."""
+    def _drain(
+        self, drain: Callable[..., Summary], *, interrupt_at: float | None = None
+    ) -> Summary:
+        """Drain or resume, and press Ctrl-C on itself when so many messages are finished."""
         due = interrupt_at
         with progress_view(self._terminal) as view:
 
@@ -133,8 +126,19 @@ class Demo:
                     due = None
                     os.kill(os.getpid(), signal.SIGINT)
 
-            callbacks = Callbacks(observe, self._terminal.print_line)
-            summary = drain(self._cluster, prepared, self._running, callbacks)
+            try:
+                summary = drain(
+                    plan=self._file.path,
+                    client={"bootstrap.servers": self._cluster.settings.bootstrap_servers},
+                    handler=Reindex,
+                    settings=self._running,
+                    on_status=observe,
+                    on_message=self._terminal.print_line,
+                )
+            except KeyboardInterrupt as error:
+                if not isinstance(error.__cause__, DrainerError):
+                    raise
+                summary = error.__cause__.summary
         show_summary(self._terminal, summary)
         return summary
 
@@ -142,7 +146,7 @@ class Demo:
         """Ensure that nothing was lost. Returns the checks, a sentence each; raises DrainerError
         when one fails."""
         ensure_all(examine(self._cluster, self._file.load()))
-        index = self._index
+        index = Reindex.index
         newest = {
             sub.key: sub.payload for _, subs in self._split() for sub in subs
         }  # of each document, in the backlog's order
@@ -167,4 +171,4 @@ class Demo:
         origin = Origin(self._topic, "", 0)
         for offset, value in enumerate(values(self._messages)):
             message = Message(origin, offset, CUSTOMER, value)
-            yield message, list(Reindex(self._index).split(message))
+            yield message, list(Reindex().split(message))

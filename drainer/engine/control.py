@@ -166,7 +166,14 @@ class Control:
         self._begun = self._over = False
 
     def use(self, running: LocalSettings) -> None:
-        """Take the settings of the drain that is going to begin."""
+        """Take the settings of the drain that is going to begin.
+
+        Raises UsageError when it has controlled another drain.
+        """
+        if self._begun:
+            raise UsageError(
+                "this Control has controlled a drain before", hint="Make one per drain."
+            )
         self.began = self.running = running
 
     def request(self, request: ControlRequest, by: str) -> Future[tuple[str, ...]]:

@@ -341,4 +341,4 @@ class Lifecycle:
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self._ending.forced.set()
             self._pressed = True
-        self.shut_down(Signalled(f"interrupted by {name}"))
+        self.shut_down(Signalled(f"interrupted by {name}", signal=name))

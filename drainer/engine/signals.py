@@ -36,7 +36,7 @@ def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[N
 def stop_signals(
     loop: asyncio.AbstractEventLoop, observe: Callable[[str], None], give_up: Callable[[], None]
 ) -> Iterator[None]:
-    """Calls ``observe`` on the loop with each signal's name.
+    """Calls ``observe`` on the loop with each signal's name; only signals of the main thread.
 
     If the loop does not notice the second one, ``give_up`` is called from another thread.
 
@@ -44,6 +44,9 @@ def stop_signals(
     Python offers otherwise (``loop.add_signal_handler``, or a handler of its own) waits for the
     main thread, and that one may be inside a call that no signal ends.
     """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     over = threading.Event()

@@ -20,7 +20,14 @@ from drainer.kafka.group import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.model.status import Resuming, Status, Summary
+from drainer.model.status import (
+    LimitStatus,
+    PartitionResult,
+    ProgressStatus,
+    Resuming,
+    Status,
+    Summary,
+)
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, committed_offsets, locked
@@ -69,12 +76,17 @@ def drain(
     runtime: Runtime = THIS_PROCESS,
     make_lock: Callable[..., GroupLock] = GroupLock,
 ) -> Summary:
-    """Run a prepared drain to its end. ``make_lock`` makes the lock on the group.
+    """Run a prepared drain to its end: for programs, commands and Spark's drivers alike.
 
-    Raises Refused when something changed since the preview was made.
+    ``make_lock`` makes the lock on the group. Of an empty backlog nothing is read or written.
+
+    Raises Refused when something changed since the preview was made; UsageError for the ``control``
+    of another drain.
     """
     control, print_line = control or Control(running), callbacks.print_line
     control.use(running)
+    if prepared.is_empty:
+        return _nothing_to_drain(prepared)
     server = _control_server(prepared, control, callbacks.give_up, runtime)
     make_lock = partial(make_lock, session_s=prepared.engine.session_s)
     with locked(
@@ -111,6 +123,22 @@ def drain(
             summary = replace(_drain(prepared, context), resuming=callbacks.resuming())
             server.end(summary)
             return summary
+
+
+def _nothing_to_drain(prepared: Prepared) -> Summary:
+    """The summary of an empty backlog: nothing was read, written or committed."""
+    plan = prepared.plan
+    return Summary(
+        Status(plan.terms.topic, plan.terms.group, "", ProgressStatus(), LimitStatus()),
+        "empty",
+        EXIT_DONE,
+        partitions={
+            number: PartitionResult(part.start, part.end, part.end, part.committed)
+            for number, part in plan.account.partitions.items()
+        },
+        ignored_letters=prepared.handler.ignored_letters,
+        open_transactions=prepared.action.open_transactions,
+    )
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -17,7 +18,8 @@ from drainer.model.claims import class_of
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan, describe_open_transactions
 from drainer.model.ranges import Range
-from drainer.model.settings import LocalSettings
+from drainer.model.rules import RuleSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import Terms
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
 from drainer.operations.policy import resolve_policy
@@ -28,17 +30,30 @@ from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """Request to resume a plan; None is what the plan has.
+    """Request to resume a plan; None is what the plan has. A client's login goes with where this
+    resume connects.
 
     With ``accept_gap`` it continues behind records that were deleted before they were handled,
     with ``same_split`` after the handler's code has changed, though what a priority class finished
     depends on it.
     """
 
-    terms: Terms | None = None
+    failures: FailureSettings | None = None
+    rules: RuleSettings | None = None
     classes: PriorityClasses | None = None
+    client_config: Path | None = None
     accept_gap: bool = False
     same_split: bool = False
+
+    def over(self, known: Terms) -> Terms:
+        """The terms of a plan, with what is requested over them."""
+        file = self.client_config
+        return replace(
+            known,
+            failures=self.failures or known.failures,
+            rules=known.rules if self.rules is None else self.rules,
+            client_config=known.client_config if file is None else str(file.absolute()),
+        )
 
 
 AS_PLANNED = ResumeRequest()
@@ -58,7 +73,7 @@ def prepare_resume(
 
     Raises PlanRefused or GroupActive when it can't.
     """
-    terms, known = request.terms or loaded.plan.terms, loaded.plan.account
+    terms, known = request.over(loaded.plan.terms), loaded.plan.account
     checks = examine(cluster, loaded, gap_accepted=request.accept_gap)
     ensure_all(checks)
     logs = cluster.log_bounds(terms.topic, tuple(known.partitions), terms.isolation)

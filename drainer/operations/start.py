@@ -8,7 +8,7 @@ from pathlib import Path
 
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import EXIT_DONE, PlanRefused
+from drainer.errors import PlanRefused
 from drainer.escape import command
 from drainer.kafka.backlog import (
     COMMITTED_OR_EARLIEST,
@@ -31,7 +31,6 @@ from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.model.status import LimitStatus, PartitionResult, ProgressStatus, Status, Summary
 from drainer.model.terms import RedriveSettings, Terms
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.group import check_inactive, committed_offsets
@@ -85,6 +84,11 @@ class Prepared:
     @property
     def plan(self) -> OffsetPlan:
         return self.action.plan
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether a new drain has nothing to do."""
+        return not self.action.resumes and not self.action.offsets
 
     def with_plan(self, plan: OffsetPlan) -> Prepared:
         return replace(self, action=replace(self.action, plan=plan))
@@ -194,22 +198,6 @@ def _warnings(cluster: Cluster, group: str, backlog: Backlog, seen: LoadedPlan |
         drain = f"{finished}drain {seen.plan.terms.drain_id}"
         found.append(f"drainer sets the plan of the {drain} aside: it has this name")
     return found
-
-
-def nothing_to_drain(prepared: Prepared) -> Summary:
-    """The summary of an empty backlog: nothing was read, written or committed."""
-    plan = prepared.plan
-    return Summary(
-        Status(plan.terms.topic, plan.terms.group, "", ProgressStatus(), LimitStatus()),
-        "empty",
-        EXIT_DONE,
-        partitions={
-            number: PartitionResult(part.start, part.end, part.end, part.committed)
-            for number, part in plan.account.partitions.items()
-        },
-        ignored_letters=prepared.handler.ignored_letters,
-        open_transactions=prepared.action.open_transactions,
-    )
 
 
 def _leap_warning(backlog: Backlog) -> list[str]:

@@ -22,7 +22,6 @@ from drainer.api import (
     done,
     handler_of,
     noting_hints,
-    resumed_terms,
 )
 from drainer.cli.engines import EngineOptions
 from drainer.engine.runtime import THIS_PROCESS
@@ -36,7 +35,7 @@ from drainer.model.status import Summary
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
-from drainer.operations.start import Prepared, Request, nothing_to_drain, prepare
+from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.engine_choice import resolve_on_spark, spark_settings
 from drainer.spark.session import interruptible
 from drainer.spark.settings import WAVE_BYTES, check_conf
@@ -156,14 +155,12 @@ def drain(
     def run() -> Summary:
         with Cluster.connect(settings) as cluster:
             prepared = _prepare(
-                cluster, plan_at(absolute(place), state), request, running, client, failures, rules
+                cluster, plan_at(absolute(place), state), request, running, failures, rules
             )
             prepared = resolve_on_spark(prepared, on_spark, by_master=False)
             engine = replace(prepared.action.engine, why="as in the session")
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
             terminal.preview(preview_page(prepared.action))
-            if not prepared.action.resumes and not prepared.action.offsets:
-                return nothing_to_drain(prepared)
             runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
             callbacks = Callbacks(view.update, terminal.print_line)
             return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
@@ -197,7 +194,6 @@ def _prepare(
     file: SavedPlan,
     request: Request,
     running: LocalSettings,
-    client: Client,
     failures: FailureSettings | None,
     rules: RuleSettings | None,
 ) -> Prepared:
@@ -209,9 +205,9 @@ def _prepare(
                 f" {plan.terms.group}",
                 hint="Name another file.",
             )
-        terms = resumed_terms(plan.terms, client, failures, rules)
+        resumes = ResumeRequest(failures, rules, client_config=request.client_config)
         return prepare_resume(
-            *(cluster, file, loaded, running, ResumeRequest(terms)),
+            *(cluster, file, loaded, running, resumes),
             load=lambda _: request.handler,
         )
     return prepare(cluster, request, running)

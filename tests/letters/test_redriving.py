@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
@@ -245,7 +245,7 @@ def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_requested_meanwh
 
     def resumed(failures: FailureSettings) -> Prepared:
         loaded = redrives.file.load()
-        request = ResumeRequest(replace(loaded.plan.terms, failures=failures))
+        request = ResumeRequest(failures)
         return prepare_resume(redrives.cluster, redrives.file, loaded, LocalSettings(), request)
 
     redrives.drain(resumed(parked))

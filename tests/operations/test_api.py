@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 import drainer
-from drainer.errors import Halted, Interrupted, PlanRefused
+from drainer.errors import Halted, Interrupted, PlanRefused, UsageError
 from kafka.topic import Topic
 
 MESSAGES = 40
@@ -121,6 +121,25 @@ def test_the_settings_of_a_drain_apply_whatever_its_control_was_made_with(
         **backlog,
     )
     assert set(seen) == {3}
+
+
+def test_a_control_is_for_one_drain(backlog: dict[str, Any]) -> None:
+    control = drainer.Control(drainer.LocalSettings())
+    drainer.drain(handler=Slow, control=control, **backlog)
+    with pytest.raises(UsageError, match="this Control has controlled a drain before") as caught:
+        drainer.drain(handler=Slow, control=control, **backlog | {"from_": "committed"})
+    assert caught.value.hint == "Make one per drain."
+    assert len(Slow.handled) == MESSAGES
+
+
+def test_a_preview_may_end_it_before_anything_is_touched(backlog: dict[str, Any]) -> None:
+    def refuse(preview: drainer.Preview) -> None:
+        raise LookupError(f"{preview.offsets} are too many")
+
+    with pytest.raises(LookupError, match=f"{MESSAGES} are too many"):
+        drainer.drain(handler=Slow, on_preview=refuse, **backlog)
+    assert not Slow.handled
+    assert not backlog["plan"].exists()
 
 
 def test_the_plan_keeps_the_client_s_file_of_a_resume(

@@ -205,8 +205,9 @@ def test_a_resume_that_writes_no_dead_letters_does_not_forget_where_they_lie(
     story.file.write(changed(story.write_plan(20), failures=dead))
     loaded = story.file.load()
     parks = replace(loaded.plan.terms.failures, on_failure=OnFailure.PARK)
-    request = ResumeRequest(replace(loaded.plan.terms, failures=parks))
-    prepared = prepare_resume(story.cluster, story.file, loaded, LocalSettings(), request)
+    prepared = prepare_resume(
+        story.cluster, story.file, loaded, LocalSettings(), ResumeRequest(parks)
+    )
 
     assert story.drain(prepared).exit_code == 0
 

@@ -174,8 +174,7 @@ class Simulation:
         policy = self.account.policy
         if self.path.exists():
             loaded = file.load()
-            terms = replace(loaded.plan.terms, failures=policy)
-            resume = ResumeRequest(terms, self._classes(loaded.plan.account.classes))
+            resume = ResumeRequest(policy, classes=self._classes(loaded.plan.account.classes))
             prepared = prepare_resume(
                 *(cluster, file, loaded, self.settings, resume),
                 runtime=self.runtime,
@@ -195,7 +194,7 @@ class Simulation:
                 classes=self._classes(PriorityClasses()) or PriorityClasses(),
             )
             prepared = prepare(cluster, request, self.settings, self.runtime)
-            if not prepared.action.offsets:
+            if prepared.is_empty:
                 return None
         return drain(
             cluster,

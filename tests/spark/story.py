@@ -123,9 +123,7 @@ class Story:
             file = PlanFile(self.plan_path)
             running = self._running(concurrency, options)
             loaded = file.load()
-            terms = loaded.plan.terms
-            request = ResumeRequest(replace(terms, failures=failures or terms.failures))
-            prepared = prepare_resume(cluster, file, loaded, running, request)
+            prepared = prepare_resume(cluster, file, loaded, running, ResumeRequest(failures))
             prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
             return drain(
                 cluster, prepared, running, Callbacks(observe or self._see, self.printed.append)
