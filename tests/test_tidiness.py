@@ -20,7 +20,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 DEBT = ROOT / "tests" / "tidy_debt.txt"
-EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule and name: the reason
+EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule, or file, and name: the reason
     ("private-library", "os._exit"): "documented, and meant for what is forked",
     ("banned-name", "NOBODY"): "the user of that name",
     ("private-library", "threading._shutdown"): "no public way ends an interpreter that was forked",
@@ -43,6 +43,15 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule and name: the reason
     ("private-product", "_changed_finished"): "a baseline drains without what it clears",
     ("private-product", "_changed_partial"): "a baseline drains without what it clears",
     ("sleep-in-test", "Slow.handle"): "work that is stopped half-way takes time",
+    ("dead-code", "PushingReader.pushFilters"): "PySpark calls it",
+    ("drainer/limits/spark/jmx.py", "_jvm"): "no public way leads to the JVM of a session",
+    ("drainer/limits/spark/jmx.py", "_gateway"): "the same",
+    ("drainer/cli/steering.py", "told"): "a property of JSON that programs read",
+    ("drainer/view/status.py", "asked"): "the same",
+    ("drainer/insight/first.py", "held"): "the same",
+    ("drainer/insight/inspection.py", "held"): "the same",
+    ("drainer/model/account.py", "held"): "a field of plans",
+    ("drainer/model/status.py", "held"): "a property of JSON that programs read",
 }
 STALE_DEBT_FAILS = False  # a line of the debt that nothing needs any more
 
@@ -483,7 +492,9 @@ def found() -> Counter[Line]:
 
 def offences() -> Counter[Line]:
     """Every offence that is no exception, with how often it occurs."""
-    return Counter({line: n for line, n in found().items() if line[::2] not in EXCEPTIONS})
+    return Counter(
+        {line: n for line, n in found().items() if not {line[::2], line[1:]} & EXCEPTIONS.keys()}
+    )
 
 
 def read_debt() -> Counter[Line]:
@@ -537,7 +548,7 @@ def test_no_offence_is_added() -> None:
 
 
 def test_every_exception_is_needed() -> None:
-    assert not EXCEPTIONS.keys() - {(rule, name) for rule, _, name in found()}
+    assert not EXCEPTIONS.keys() - {each for line in found() for each in (line[::2], line[1:])}
 
 
 def test_the_debt_lists_what_is_there() -> None:

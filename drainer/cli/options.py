@@ -308,7 +308,7 @@ SameSplit: TypeAlias = Annotated[
 REASON = options_of(LocalSettings)["reason"]
 Reason: TypeAlias = Annotated[str | None, REASON]
 YES = Option(
-    "Don't ask for confirmation.",
+    "Skip the confirmation.",
     False,
     name="--yes",
     short="-y",

@@ -216,7 +216,7 @@ def set_(
 
     Examples:
 
-    - `drainer set orders.indexer.plan.json concurrency=50 rate=200/s --reason "the DB team asked"`
+    - `drainer set orders.indexer.plan.json concurrency=50 rate=200/s --reason "DB is slow"`
     - `drainer set orders.indexer.plan.json deadline=08:00 retries=5 max-failures=2%`
     - `drainer set orders.indexer.plan.json on-failure=park breaker=off rate=none`
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from drainer.model.ranges import Range, count, subtract
+from drainer.model.ranges import Range, count_offsets, subtract
 
 
 class Sample(NamedTuple):
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
         start, position, end = bounds
         known = min(max(start, known_below), end)
         parts = (start, position), (position, end), (start, min(position, known)), (position, known)
-        read, unread, *known_parts = (count(subtract((each,), before)) for each in parts)
+        read, unread, *known_parts = (count_offsets(subtract((each,), before)) for each in parts)
         return cls(read, unread, subs, finished, *known_parts)
 
 

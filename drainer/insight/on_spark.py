@@ -17,7 +17,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.model.rules import RuleSettings
 from drainer.spark.failure import carrying, spark_failures
-from drainer.spark.options import OffsetRange, cut_evenly, ranges_of
+from drainer.spark.options import OffsetRange, backlog_ranges, cut_evenly
 from drainer.spark.session import context_on, interruptible
 from drainer.spark.settings import SparkLook
 from drainer.spark.shipping import Shipped, ship
@@ -63,7 +63,7 @@ def survey_on_spark(
     """
     begun_s = time.monotonic()
     ranges = cut_evenly(
-        ranges_of(backlog), tasks or _tasks(backlog.offsets, context.defaultParallelism)
+        backlog_ranges(backlog), tasks or _tasks(backlog.offsets, context.defaultParallelism)
     )
     whole = Survey(request.handler)
 

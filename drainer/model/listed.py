@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from drainer.model.ranges import Range, count, encode_ranges
+from drainer.model.ranges import Range, count_offsets, encode_ranges
 
 NAMED = 5
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
@@ -41,5 +41,5 @@ def listed(names: Sequence[object], most: int = NAMED) -> str:
 def name_lost(lost: Mapping[int, Sequence[Range]]) -> str:
     """``offsets 100-199 of partition 0, at most 100 records``."""
     places = listed([f"{encode_ranges(lost[n])} of partition {n}" for n in sorted(lost)])
-    records = sum(map(count, lost.values()))
+    records = sum(map(count_offsets, lost.values()))
     return f"offsets {places}, at most {counted(records, 'record')}"

@@ -65,7 +65,7 @@ def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
     return join_ranges((offset, offset + 1) for offset in offsets)
 
 
-def count(ranges: Iterable[Range]) -> int:
+def count_offsets(ranges: Iterable[Range]) -> int:
     """The offsets in them."""
     return sum(end - first for first, end in ranges)
 

@@ -1,1 +1,1 @@
-"""What the commands do, without a terminal: look, decide, and set the engine going."""
+"""Operations of the commands, without a terminal: check, prepare, and run the engine."""

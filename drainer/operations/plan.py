@@ -81,7 +81,7 @@ def _move(
     cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Move], reason: str | None
 ) -> None:
     # The plan first. Wherever the group is left then, between the lower of the two offsets and the
-    # watermark, the plan says that this drain put it there.
+    # watermark, the plan has it as this drain's own doing.
     lower = {
         each.partition: None if each.found is None else min(each.found, each.target)
         for each in moves
@@ -139,7 +139,7 @@ def take_plan(
     """Writes the plan that was looked at as a file of this user's, its journal folded in.
 
     With another ``target`` the plan that there is stays as it is. ``handler`` is where this user
-    has it, None where the plan says. Raises PlanRefused when it is worked with, has changed since,
+    has it, None for the plan's place. Raises PlanRefused when it is worked with, has changed since,
     or can't be written.
     """
     if target.path != file.path and target.exists:

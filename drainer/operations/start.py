@@ -43,7 +43,7 @@ from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
 class Request:
     """Request for a new drain; all of it goes into the plan. No partitions means all of them.
 
-    A redrive begins at what remains of its topic, whatever ``from_`` says.
+    A redrive begins at what remains of its topic, whatever ``from_`` is.
     """
 
     topic: str

@@ -16,12 +16,19 @@ from drainer.model.account import ParkedLanes, StateReference
 from drainer.model.claims import ALL, Claims, joins_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
-from drainer.model.ranges import Range, count, encode_ranges, intersect, join_ranges, subtract
+from drainer.model.ranges import (
+    Range,
+    count_offsets,
+    encode_ranges,
+    intersect,
+    join_ranges,
+    subtract,
+)
 from drainer.model.rules import RuleAccount, greater, offsets_beyond
 from drainer.spark.records import Head
 from drainer.store.place import kept
 
-Part = tuple[int, str]  # what one claim has of a wave, by the number of that
+ClaimPart = tuple[int, str]  # what one claim has of a wave, by the number of that
 Changes = dict[str, dict[int, Progress]]  # by claim and partition
 
 
@@ -70,13 +77,13 @@ class _WavePartition:
     def _finish(self, finished: tuple[Range, ...]) -> None:
         ended = intersect(self.left, finished)
         self.finished, self.left = finished, subtract(self.left, finished)
-        over, counts = count(ended), {}
+        over, counts = count_offsets(ended), {}
         fates = merge_outcomes(self.fates.values())
         for outcome in reversed(OTHERWISE):  # the worst first
             found = intersect(ended, fates.get(outcome, ()))
-            counts[outcome.value] = count(found)
+            counts[outcome.value] = count_offsets(found)
             ended = subtract(ended, found)
-        self.messages += Counts(0, count(ended), pending=-over, **counts)
+        self.messages += Counts(0, count_offsets(ended), pending=-over, **counts)
         self.fates = {
             claim: {outcome: subtract(ranges, finished) for outcome, ranges in each.items()}
             for claim, each in self.fates.items()
@@ -174,7 +181,7 @@ class Aggregation:
         stretches = {}
         for n, (start, end) in ranges.items():
             left = delivered.get(n, ())
-            read = count(left)
+            read = count_offsets(left)
             before = (self._base[n].fates, *(claim[n].fates for claim in self._others.values()))
             stretches[n] = _WavePartition(
                 start,
@@ -188,7 +195,7 @@ class Aggregation:
         self._waves[number] = _Wave(stretches, subs, set(subs))
         self._end_waves()
 
-    def deal(self, number: int, tasks: Sequence[Iterable[Part]]) -> None:
+    def deal(self, number: int, tasks: Sequence[Iterable[ClaimPart]]) -> None:
         """Parts of waves are given to tasks; ``number`` rises."""
         self._deals[number] = tuple(self._given(parts) for parts in tasks)
         self._next = number + 1
@@ -339,7 +346,7 @@ class Aggregation:
     def _tasks(self) -> Iterable[_Task]:
         return (task for tasks in self._deals.values() for task in tasks)
 
-    def _given(self, parts: Iterable[Part]) -> _Task:
+    def _given(self, parts: Iterable[ClaimPart]) -> _Task:
         given = {claim: self._waves[number].subs[claim] for number, claim in parts}
         return _Task(
             {claim: number for number, claim in parts},

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -24,9 +20,11 @@ from drainer.api import (
     noting_hints,
 )
 from drainer.cli.engines import EngineOptions
+from drainer.engine.control import Control, Stop
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
@@ -38,7 +36,7 @@ from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.engine_choice import resolve_on_spark, spark_settings
 from drainer.spark.session import interruptible
-from drainer.spark.settings import WAVE_BYTES, check_conf
+from drainer.spark.settings import WAVE_BYTES, SparkSettings, check_conf
 from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import SavedPlan, plan_at
 from drainer.view.live import progress_view
@@ -124,11 +122,11 @@ def drain(
         Refused: when the drain would not be safe. Nothing was touched.
         DrainerError: what stopped it, with ``check``; resume with the plan.
     """
-    loaded, place = handler_of(handler), parse_place(str(plan))
+    place = parse_place(str(plan))
     request = Request(
         topic,
         group,
-        loaded,
+        handler_of(handler),
         tuple(partitions),
         from_,
         until,
@@ -138,6 +136,7 @@ def drain(
         failures=failures or NEW_DRAIN,
         rules=rules or RuleSettings(),
     )
+    resumes = ResumeRequest(failures, rules, client_config=request.client_config)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     on_spark = spark_settings(
         EngineOptions(
@@ -149,26 +148,38 @@ def drain(
         ),
         place,
     )
-    settings = client_settings(client)
-    terminal, stops = Terminal(), _StopRequests()
+    file = plan_at(absolute(place), state)
+    summary = _drain(client_settings(client), file, request, resumes, running, on_spark)
+    return Drained(done(summary) if check else summary, spark)
+
+
+def _drain(
+    client: ClientSettings,
+    file: SavedPlan,
+    request: Request,
+    resumes: ResumeRequest,
+    running: LocalSettings,
+    on_spark: SparkSettings,
+) -> Summary:
+    terminal, control = Terminal(), Control(running)
 
     def run() -> Summary:
-        with Cluster.connect(settings) as cluster:
-            prepared = _prepare(
-                cluster, plan_at(absolute(place), state), request, running, failures, rules
-            )
+        with Cluster.connect(client) as cluster:
+            prepared = _prepare(cluster, file, request, resumes, running)
             prepared = resolve_on_spark(prepared, on_spark, by_master=False)
             engine = replace(prepared.action.engine, why="as in the session")
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
             terminal.preview(preview_page(prepared.action))
-            runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
             callbacks = Callbacks(view.update, terminal.print_line)
-            return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
+            return run_drain(cluster, prepared, running, callbacks, control=control)
+
+    def stop() -> None:
+        control.request(Stop(now=control.stopped is not None), THIS_PROCESS.user())
 
     with progress_view(terminal) as view:  # this thread may have an event loop
-        summary = interruptible(run, interrupted=stops.press)
+        summary = interruptible(run, interrupted=stop)
     show_summary(terminal, summary)
-    return Drained(done(summary) if check else summary, spark)
+    return summary
 
 
 def context_of(spark: SparkSession) -> SparkContext:
@@ -193,9 +204,8 @@ def _prepare(
     cluster: Cluster,
     file: SavedPlan,
     request: Request,
+    resumes: ResumeRequest,
     running: LocalSettings,
-    failures: FailureSettings | None,
-    rules: RuleSettings | None,
 ) -> Prepared:
     if file.exists and not (loaded := file.load()).plan.account.complete:
         plan = loaded.plan
@@ -205,42 +215,7 @@ def _prepare(
                 f" {plan.terms.group}",
                 hint="Name another file.",
             )
-        resumes = ResumeRequest(failures, rules, client_config=request.client_config)
         return prepare_resume(
-            *(cluster, file, loaded, running, resumes),
-            load=lambda _: request.handler,
+            *(cluster, file, loaded, running, resumes), load=lambda _: request.handler
         )
     return prepare(cluster, request, running)
-
-
-class _StopRequests:
-    """Requests to stop, by a thread that only waits for the drain."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._pressed = False
-        self._request: Callable[[], object] | None = None
-
-    @contextmanager
-    def listening(
-        self,
-        loop: asyncio.AbstractEventLoop,
-        on_signal: Callable[[str], None],
-        _: Callable[[], None],
-    ) -> Iterator[None]:
-        """Pass stops on, as ``Runtime.stop_signals``."""
-        with self._lock:
-            self._request = partial(loop.call_soon_threadsafe, on_signal, "SIGINT")
-            if self._pressed:
-                self._request()
-        try:
-            yield
-        finally:
-            with self._lock:
-                self._request = None
-
-    def press(self) -> None:
-        with self._lock:
-            self._pressed = True
-            if self._request is not None:
-                self._request()

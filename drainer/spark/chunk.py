@@ -46,7 +46,7 @@ def why_whole(handler: LoadedHandler, rules: RuleSettings) -> str | None:
     if handler.split is None:  # they are the payloads
         return None
     if handler.whole_messages:
-        return "the handler says whole_messages"
+        return "the handler sets whole_messages"
     return "a rule reads message.value" if rules.read_values else None
 
 
@@ -220,7 +220,7 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
     )
 
 
-def decode(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
+def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     """The messages of a chunk, in their order, as those of an account.
 
     Of the default split they come without sub-messages, for ``Dispatcher.deliver_whole``; all
@@ -239,7 +239,7 @@ def decode(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
         ) from error
     if not counts:
         counts = [0] * len(facts)
-    return _messages(origin, facts, counts, values, *columns)
+    return _messages(origin, facts, counts, values, columns)
 
 
 def _messages(
@@ -247,12 +247,9 @@ def _messages(
     all_facts: Iterable[_Facts],
     counts: Iterable[int],
     values: Mapping[int, bytes | None],
-    memory: int,
-    indexes: Sequence[int],
-    sub_keys: Sequence[Hashable],
-    payloads: Sequence[Any],
-    odd: Mapping[int, SubMessage],
+    columns: Sequence[Any],
 ) -> Iterator[ShippedMessage]:
+    memory, indexes, sub_keys, payloads, odd = columns
     subs = list(map(SubMessage, sub_keys, payloads))
     if SubKeys in set(map(type, sub_keys)):
         for place, key in enumerate(sub_keys):

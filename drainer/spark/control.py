@@ -17,7 +17,7 @@ from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
 from drainer.spark.lease import LeaseTimes, may_beat
 from drainer.spark.lending import Borrowed, Lender, SharedSearch
-from drainer.spark.state import Control, QuotaGrant, State
+from drainer.spark.state import DriverControl, QuotaGrant, State
 
 
 @dataclass(eq=False)
@@ -35,7 +35,7 @@ class ControlChannel:
     clock: Callable[[], float] = boottime_s
 
     def __post_init__(self) -> None:
-        self._control = Control()
+        self._control = DriverControl()
         self.totals = Totals()  # what all tasks did; the next beat has it
         self._writing = threading.Lock()  # one after the other: beat n + 1 proves that n is there
         self._ended = threading.Event()
@@ -84,12 +84,12 @@ class ControlChannel:
                 beat = self._control.beat + 1
                 self._write(replace(self._control, beat=beat, totals=self.totals))
 
-    def _update(self, control: Control) -> None:
+    def _update(self, control: DriverControl) -> None:
         self._control = control
         if not self._ended.is_set():
             self._write(control)
 
-    def _write(self, control: Control) -> None:
+    def _write(self, control: DriverControl) -> None:
         self.state.set_control(self.epoch, control)
         self._control = control  # one that may not have arrived is written again
 

@@ -14,7 +14,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.spark.chunk import why_whole
-from drainer.spark.settings import EVERY_CORE, OnSpark, SparkSettings, java_for_spark
+from drainer.spark.settings import EVERY_CORE, SparkEngine, SparkSettings, java_for_spark
 from drainer.spark.state import state_beside
 from drainer.store.place import PlanPlace
 from drainer.view import figures
@@ -56,7 +56,7 @@ def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: boo
     whole = why_whole(prepared.handler, prepared.plan.terms.rules)
     engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark, whole))
     action = replace(prepared.action, engine=engine)
-    return replace(prepared, action=action, engine=OnSpark(spark))
+    return replace(prepared, action=action, engine=SparkEngine(spark))
 
 
 def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:

@@ -128,14 +128,14 @@ def error_of(fields: Mapping[str, Any]) -> DrainerError:
 
     Raises LookupError, TypeError or AttributeError for anything else.
     """
-    cause = None if fields["cause"] is None else OnSpark(fields["cause"])
+    cause = None if fields["cause"] is None else TaskFailure(fields["cause"])
     error: DrainerError = getattr(errors, fields["class"])(
         fields["message"], hint=fields["hint"], cause=cause
     )
     return error
 
 
-class OnSpark(Exception):
+class TaskFailure(Exception):
     """Cause of an error, as its task reported it."""
 
     def __init__(self, trace: str) -> None:
@@ -175,7 +175,7 @@ def failure_of(raised: BaseException) -> DrainerError:
     """The error that a task raised, again; else one with Spark's message in a line.
 
     An error of drainer's has its class (so its exit code), its text and its hint again; its cause
-    is ``OnSpark``.
+    is ``TaskFailure``.
     """
     if isinstance(raised, DrainerError):
         return raised
@@ -184,7 +184,7 @@ def failure_of(raised: BaseException) -> DrainerError:
     if found is not None:
         return found
     line = _message(text)
-    cause = OnSpark(text[-_TRACE_MOST:])
+    cause = TaskFailure(text[-_TRACE_MOST:])
     for symptoms, kind, message, hint in _KNOWN:
         if re.search(symptoms, text):
             return kind(message.replace("{}", line), hint=hint, cause=cause)

@@ -16,7 +16,7 @@ from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.lease import Lease, LeaseTimes
-from drainer.spark.state import Attempt, Control, QuotaGrant, State
+from drainer.spark.state import Attempt, DriverControl, QuotaGrant, State
 
 CUT_LOOK_S = 0.1
 EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)
@@ -140,7 +140,7 @@ class Fence:
         if control is not None:
             self._lease.seen(begun_s, control.beat)
 
-    def _take(self, control: Control | None) -> None:
+    def _take(self, control: DriverControl | None) -> None:
         if control is None:
             return
         self.lent = control.lent

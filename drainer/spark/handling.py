@@ -31,7 +31,7 @@ from drainer.model.status import Status, Summary
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
 from drainer.spark.borrower import Borrower
-from drainer.spark.chunk import Row, decode
+from drainer.spark.chunk import Row, decode_chunk
 from drainer.spark.failure import carrying, error_as_json
 from drainer.spark.lending import Borrowed
 from drainer.spark.python_worker import HandlerSpec, python_worker
@@ -113,7 +113,7 @@ class TaskRunner:
                     runtime=UNSIGNALLED,  # people stop the driver
                 )
                 ports = Ports(
-                    _ChunkSource(rows, plan, given).open,
+                    lambda _, notify: _ChunkSource(rows, plan, given, notify),
                     is_split=True,
                     open_letters=writers,
                     totals=lambda: max(self.totals, fence.totals, key=lambda each: each.done),
@@ -192,9 +192,14 @@ class _ChunkSource:
     trouble: str | None = None
 
     def __init__(
-        self, chunks: Iterable[Chunk], plan: OffsetPlan, given: Mapping[int, TaskInput]
+        self,
+        chunks: Iterable[Chunk],
+        plan: OffsetPlan,
+        given: Mapping[int, TaskInput],
+        notify: Callable[[], None],
     ) -> None:
         self._chunks = chunks
+        self._notify = notify
         self._left = {stream: each.subs for stream, each in given.items()}
         self._origins: dict[int, Origin] = {}
         self._together: dict[int, list[int]] = {}  # streams by partition
@@ -210,10 +215,6 @@ class _ChunkSource:
         self._stopping = False
         self.failure: DrainerError | None = None
         self._thread = threading.Thread(target=self._run, name="drainer-chunks", daemon=True)
-
-    def open(self, dispatcher: Dispatcher, notify: Callable[[], None]) -> _ChunkSource:
-        self._notify = notify
-        return self
 
     def start(self) -> None:
         self._thread.start()
@@ -292,7 +293,7 @@ class _ChunkBatch:
     def messages(self) -> Iterable[ShippedMessage]:
         if self._body is None or self._origin is None:
             return ()
-        return decode(self._body, self._origin)
+        return decode_chunk(self._body, self._origin)
 
 
 class _StatusReporter:

@@ -118,7 +118,7 @@ class OffsetRange:
     end: int
 
 
-def ranges_of(backlog: Backlog) -> list[OffsetRange]:
+def backlog_ranges(backlog: Backlog) -> list[OffsetRange]:
     """A backlog as ranges, one a partition."""
     return [
         OffsetRange(Origin(backlog.topic, backlog.topic_id, number), part.start, part.end)
@@ -164,7 +164,9 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
                 f"{name} must name exactly the partitions to read; these differ: {listed(odd)}",
                 hint="Choose partitions with assign. Offset -2 is the start of a log, -1 its end.",
             )
-    return [_named(each, backlog, options) for backlog in backlogs for each in ranges_of(backlog)]
+    return [
+        _named(each, backlog, options) for backlog in backlogs for each in backlog_ranges(backlog)
+    ]
 
 
 def _named(whole: OffsetRange, backlog: Backlog, options: ReadOptions) -> OffsetRange:

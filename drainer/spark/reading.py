@@ -16,7 +16,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.claims import JOINS_MOST, Components, Joins
 from drainer.model.plan import OffsetPlan
-from drainer.model.ranges import Range, count
+from drainer.model.ranges import Range, count_offsets
 from drainer.model.status import CapStatus
 from drainer.spark.jobs import Jobs, PreparedWave
 from drainer.spark.python_worker import HandlerSpec
@@ -272,7 +272,7 @@ class Reader:
                 await asyncio.sleep(READ_AGAIN_S)
             else:
                 self.trouble = None
-                self._messages += sum(count(each) for each in prepared.delivered.values())
+                self._messages += sum(count_offsets(each) for each in prepared.delivered.values())
                 self._bytes += prepared.log_bytes
                 return prepared
 

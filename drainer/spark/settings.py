@@ -135,7 +135,7 @@ class SparkSettings(SparkLook):
 
 
 @dataclass(frozen=True, slots=True)
-class OnSpark:
+class SparkEngine:
     """Spark as the engine of a drain: reads and handles in its tasks."""
 
     settings: SparkSettings

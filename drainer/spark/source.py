@@ -76,7 +76,7 @@ _WORDS = (
 )
 
 
-class Slice(InputPartition):
+class SourceSlice(InputPartition):
     """Range that one task reads; the same at every attempt."""
 
     def __init__(self, range_: OffsetRange) -> None:
@@ -132,11 +132,11 @@ class SourceReader(DataSourceReader):
         self._ranges = ranges
         self._schema = pa.schema([(field.name, ARROW[field.name]) for field in schema])
 
-    def partitions(self) -> list[Slice]:
-        return [Slice(range_) for range_ in cut_evenly(self._ranges, self._options.tasks)]
+    def partitions(self) -> list[SourceSlice]:
+        return [SourceSlice(range_) for range_ in cut_evenly(self._ranges, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, Slice):
+        if not isinstance(partition, SourceSlice):
             return  # Spark makes one up where there are none
         range_, reader = partition.range, self._options.reader
         with explained():

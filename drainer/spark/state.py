@@ -21,7 +21,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 from uuid import uuid4
 
 from drainer.core.merge import TaskRecord, TaskReport, merged
@@ -35,7 +35,7 @@ from drainer.errors import (
     StateRefused,
 )
 from drainer.model.account import StateReference
-from drainer.model.codec import Whole
+from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
@@ -52,7 +52,6 @@ REQUESTS_AT_ONCE = 16  # questions to an object store at the same time
 
 EPOCHS, CONTROL, BEGUN = "epochs", "control", "begun"
 
-Kind = TypeVar("Kind")
 Share = tuple[int, int, int]  # epoch, deal, task
 
 
@@ -74,7 +73,7 @@ class QuotaGrant:
 
 
 @dataclass(frozen=True, slots=True)
-class Control:
+class DriverControl:
     """Message of the driver of an epoch to its tasks.
 
     ``stop`` is why all are to end, ``totals`` what all of them did, as far as it knows.
@@ -183,11 +182,11 @@ class State:
         found = self._body(f"{EPOCHS}/{epoch}", Epoch)
         return None if found is None else found.times
 
-    def control(self, epoch: int) -> Control | None:
+    def control(self, epoch: int) -> DriverControl | None:
         """Return the message of an epoch's driver; None before the first."""
-        return self._body(f"{epoch}/{CONTROL}", Control)
+        return self._body(f"{epoch}/{CONTROL}", DriverControl)
 
-    def set_control(self, epoch: int, control: Control) -> None:
+    def set_control(self, epoch: int, control: DriverControl) -> None:
         """For the driver of this epoch, once it is begun: what was removed stays so."""
         name = self._name(f"{epoch}/{CONTROL}")
         self.objects.put(name, encode_line(control), beside=control.beat > 0)

@@ -144,7 +144,7 @@ class WaveRunner:
                     self.quota.reported(attempt.borrower, head.status.borrowed)
 
     def totals(self) -> Totals:
-        """What all tasks did in this run."""
+        """Totals of all tasks in this run."""
         subs, skipped = self.aggregation.counts()[1], self.aggregation.ruled().skipped_by
         return Totals(
             subs.done - self._done_before,

@@ -16,18 +16,16 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from drainer.core.merge import Record
 from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
 from drainer.model import codec
 from drainer.model.claims import ALL
-from drainer.model.codec import Whole
+from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan
 from drainer.ownership import read_own
 from drainer.store.atomic_file import open_new, prefix_of_new
-
-Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True, slots=True)

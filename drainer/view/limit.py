@@ -13,8 +13,11 @@ AT_RATE = AT_BUFFER = AT_LANE = 0.9  # the last of all that is left
 SHOWN = 40  # characters of a key
 
 
-class Limit(Enum):
-    """In words, and what can be done about it; formatted with the status and its texts."""
+class Bottleneck(Enum):
+    """Bottlenecks in words, each with what can be done about it.
+
+    Both are formatted with the status and its texts.
+    """
 
     PAUSE = "the pause", "`drainer unpause` ends it"
     DOWNSTREAM = "the downstream: it fails, and drainer waits until it is back", ""
@@ -40,7 +43,7 @@ class Limit(Enum):
     READING = "reading: workers wait for messages", ""
 
 
-def limit_of(status: Status) -> Limit:
+def limit_of(status: Status) -> Bottleneck:
     """Find the limit that binds now. More calls at once help only where it is HANDLER."""
     progress, limits, failures = status.progress, status.limits, status.failures
     workers, engine = limits.workers_busy, status.engine
@@ -52,23 +55,23 @@ def limit_of(status: Status) -> Limit:
     longest = bool(eta_s and lane_s and lane_s >= AT_LANE * eta_s)
     alone = workers <= 2 and not limits.lanes_ready and in_lane > 1
     signs = {
-        Limit.PAUSE: status.control.paused is not None,
-        Limit.DOWNSTREAM: failures.in_outage,
-        Limit.TROUBLE: status.health.is_kept_waiting and not busy,
-        Limit.PROCESSOR: limits.processor.used + limits.processor.waited >= FULL,
-        Limit.HOT_LANE: longest or ((all_read or full) and alone),
-        Limit.RATE: failures.rate is not None and progress.rate_now >= AT_RATE * failures.rate,
-        Limit.WRITE_CAP: busy and limits.write_cap is not None and limits.write_cap.binds,
-        Limit.BLOCKED: busy and status.health.is_blocked,
-        Limit.HANDLER: busy,
-        Limit.RETRIES: failures.waiting >= max(1, limits.concurrency - workers),
-        Limit.ENGINE: engine is not None and engine.limit(status) is not None,
-        Limit.STARTS: limits.lanes_ready > limits.concurrency,
-        Limit.TAIL: all_read,
-        Limit.ORDER: full,
-        Limit.READ_CAP: limits.read_cap is not None and limits.read_cap.binds,
+        Bottleneck.PAUSE: status.control.paused is not None,
+        Bottleneck.DOWNSTREAM: failures.in_outage,
+        Bottleneck.TROUBLE: status.health.is_kept_waiting and not busy,
+        Bottleneck.PROCESSOR: limits.processor.used + limits.processor.waited >= FULL,
+        Bottleneck.HOT_LANE: longest or ((all_read or full) and alone),
+        Bottleneck.RATE: failures.rate is not None and progress.rate_now >= AT_RATE * failures.rate,
+        Bottleneck.WRITE_CAP: busy and limits.write_cap is not None and limits.write_cap.binds,
+        Bottleneck.BLOCKED: busy and status.health.is_blocked,
+        Bottleneck.HANDLER: busy,
+        Bottleneck.RETRIES: failures.waiting >= max(1, limits.concurrency - workers),
+        Bottleneck.ENGINE: engine is not None and engine.limit(status) is not None,
+        Bottleneck.STARTS: limits.lanes_ready > limits.concurrency,
+        Bottleneck.TAIL: all_read,
+        Bottleneck.ORDER: full,
+        Bottleneck.READ_CAP: limits.read_cap is not None and limits.read_cap.binds,
     }
-    return next((limit for limit, binds in signs.items() if binds), Limit.READING)
+    return next((limit for limit, binds in signs.items() if binds), Bottleneck.READING)
 
 
 def limit(status: Status) -> str:

@@ -13,7 +13,7 @@ from drainer.errors import DrainerError, Signalled
 from drainer.model.account import Event, ParkedLanes, clock
 from drainer.model.listed import name_lost
 from drainer.model.progress import Counts
-from drainer.model.ranges import count
+from drainer.model.ranges import count_offsets
 from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED
 from drainer.store.place import PlanPlace, absolute, parse_place
@@ -306,7 +306,7 @@ def _headline(summary: Summary) -> Line:
 
 def _shortcomings(summary: Summary) -> str:
     """Name what a drain did not handle: ``with 3 dead letters, at most 100 records lost``."""
-    lost, subs = sum(map(count, summary.lost.values())), summary.sub_messages
+    lost, subs = sum(map(count_offsets, summary.lost.values())), summary.sub_messages
     given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
     words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
     records = f"at most {figures.counted(lost, 'record')} lost" if lost else ""

@@ -27,7 +27,7 @@ from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS, Engine
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Request, prepare
-from drainer.spark.settings import OnSpark, SparkSettings
+from drainer.spark.settings import SparkEngine, SparkSettings
 from drainer.store.plan_file import PlanFile
 
 HANDLER = Path(__file__).with_name("recording.py")
@@ -250,4 +250,4 @@ def _ensure_barriers(lines: Sequence[dict[str, Any]]) -> None:
 def _engine(tasks: int | None, wave_bytes: int) -> Engine:
     if tasks is None:
         return IN_PROCESS
-    return OnSpark(SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes))
+    return SparkEngine(SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes))

@@ -30,7 +30,7 @@ from drainer.model.progress import Outcome, checksum_keys
 from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
 from drainer.spark import chunk
-from drainer.spark.chunk import ChunkWriter, Row, decode
+from drainer.spark.chunk import ChunkWriter, Row, decode_chunk
 
 ORIGIN = Origin("orders", "id", 7)
 
@@ -74,7 +74,7 @@ def shipped(
 ) -> ShippedMessage:
     """A message on the other side."""
     [(_, _, _, _, body)] = rows_of([(each, subs)], **settings)
-    [found] = decode(body, origin)
+    [found] = decode_chunk(body, origin)
     return found
 
 
@@ -157,7 +157,7 @@ def test_what_goes_into_a_chunk_comes_out(
     reached: dict[int, int] = defaultdict(int)
     for shard, partition, first, count, body in rows:
         assert partition == ORIGIN.partition
-        messages = list(decode(body, ORIGIN))
+        messages = list(decode_chunk(body, ORIGIN))
         assert first == messages[0].offset > reached[shard] - 1
         reached[shard] = messages[-1].offset + 1
         assert count == sum(len(each.subs) for each in messages)
@@ -178,7 +178,7 @@ def test_a_dead_letter_comes_out_as_what_it_was(record: Message) -> None:
     row = rows_of([(record, [sub])])[0]
     [found] = split_letter(RedriveSettings(), record)
 
-    [came] = next(decode(row[4], record.origin)).subs
+    [came] = next(decode_chunk(row[4], record.origin)).subs
 
     assert (type(came), came.key, came.keys) == (type(found), found.key, found.keys)
     assert came.payload == found.payload
@@ -201,7 +201,7 @@ def test_the_default_split_needs_no_more_than_the_messages() -> None:
     [(shard, partition, first, count, body)] = writer.flush()
 
     assert (shard, partition, first, count) == (0, 7, 3, 2)
-    assert [(m.offset, m.key, m.value) for m in decode(body, ORIGIN)] == [
+    assert [(m.offset, m.key, m.value) for m in decode_chunk(body, ORIGIN)] == [
         (3, b"k", b"a"),
         (5, b"k", None),
     ]
@@ -300,7 +300,7 @@ def test_a_payload_that_can_t_be_made_again_is_refused(monkeypatch: pytest.Monke
     [(*_, body)] = rows_of([(message(), [Marked("a", 1, 2)])])
     monkeypatch.delattr(f"{__name__}.Marked")
     with pytest.raises(Refused, match="Marked") as raised:
-        decode(body, ORIGIN)
+        decode_chunk(body, ORIGIN)
     assert "--archive" in str(raised.value.hint)
 
 
@@ -315,7 +315,7 @@ def test_shards_of_a_partition_have_accounts_of_their_own() -> None:
     dispatcher = Dispatcher(streams)
     for shard, partition, _, _, body in rows_of(split, 2):
         stream = Stream(partition, shard + 2)
-        parts = list(decode(body, Origin("orders", "id", partition, stream)))
+        parts = list(decode_chunk(body, Origin("orders", "id", partition, stream)))
         dispatcher.deliver_parts(parts)
         dispatcher.deliver_parts(parts)  # a second time they are not wanted
     for number in streams:

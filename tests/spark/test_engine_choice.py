@@ -23,7 +23,7 @@ from drainer.model.settings import LocalSettings
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.spark import settings
-from drainer.spark.settings import OnSpark, SparkSettings
+from drainer.spark.settings import SparkEngine, SparkSettings
 from drainer.store.plan_file import PlanFile
 from view import samples
 
@@ -104,7 +104,7 @@ def test_an_engine_or_a_master_that_is_named_is_taken(
 ) -> None:
     found = resolved(typed)
     assert (found.action.engine.name, found.action.engine.why) == (name, why)
-    assert isinstance(found.engine, OnSpark) is (name == "spark")
+    assert isinstance(found.engine, SparkEngine) is (name == "spark")
 
 
 def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -> None:
@@ -123,7 +123,7 @@ READS_NONE = RuleSettings((SkipRule.typed("message.offset < 7"),))
     ("handler", "rules", "why"),
     [
         (Splits, READS_NONE, None),
-        (Whole, READS_NONE, "the handler says whole_messages"),
+        (Whole, READS_NONE, "the handler sets whole_messages"),
         (Splits, READS_VALUES, "a rule reads message.value"),
         (WholeAnyhow, READS_VALUES, None),  # the default split: they are payloads
     ],
@@ -144,7 +144,7 @@ def test_tasks_write_beside_the_plan_unless_told_otherwise() -> None:
         ("x", str(Path("x").absolute())),
     ):
         found = resolved(replace(BY_NAME, state=typed))
-        assert isinstance(found.engine, OnSpark)
+        assert isinstance(found.engine, SparkEngine)
         assert found.engine.settings.state == found.action.engine.settings["state"] == state
 
 
@@ -154,6 +154,6 @@ class _NoCluster(Cluster):
 
 
 def test_a_canary_is_refused_on_spark_before_anything_is_touched() -> None:
-    on_spark = prepared(engine=OnSpark(SparkSettings("local[2]")))
+    on_spark = prepared(engine=SparkEngine(SparkSettings("local[2]")))
     with pytest.raises(Refused, match="a canary runs in this process"):
         send_canary(_NoCluster(), on_spark, LocalSettings(), 10, print, print)

@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted, SplitFailed
-from drainer.spark.failure import Carried, OnSpark, carrying, failure_of, spark_failures
+from drainer.spark.failure import Carried, TaskFailure, carrying, failure_of, spark_failures
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -37,7 +37,7 @@ def test_an_error_of_a_task_has_its_class_text_hint_and_what_led_to_it(
     assert type(error) is SplitFailed
     assert str(error) == "split failed\nat é \udcff"
     assert (error.hint, error.exit_code) == ("repair\nit", 5)
-    assert isinstance(error.__cause__, OnSpark)
+    assert isinstance(error.__cause__, TaskFailure)
     assert "invalid literal for int() with base 10: 'seven'" in str(error.__cause__)
 
 

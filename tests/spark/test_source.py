@@ -35,7 +35,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.spark import register
 from drainer.spark.filters import narrowed
-from drainer.spark.options import ranges_of
+from drainer.spark.options import backlog_ranges
 from drainer.spark.source import PUSHDOWN, PushingSource, record_batches
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
@@ -257,7 +257,7 @@ def test_filters_say_which_offsets_need_not_be_read(stamped: Topic) -> None:
         (EqualNullSafe(("partition",), None),): {0: (0, 100), 1: (0, 50)},
     }
     with Cluster.connect(ClientSettings(stamped.bootstrap)) as cluster:
-        whole = ranges_of(freeze(cluster, stamped.name, None, from_=EARLIEST))
+        whole = backlog_ranges(freeze(cluster, stamped.name, None, from_=EARLIEST))
         for filters, left in left_of.items():
             found = narrowed(cluster, whole, filters)
             assert {each.origin.partition: (each.start, each.end) for each in found} == left

@@ -15,7 +15,7 @@ from drainer.spark.bucket import Bucket
 from drainer.spark.lease import LeaseTimes
 from drainer.spark.objects import Folder, Objects
 from drainer.spark.sharding import Sharding
-from drainer.spark.state import Control, State
+from drainer.spark.state import DriverControl, State
 
 TEST_PATH = ":".join(map(str, Path(__file__).parents[:2]))  # for processes of a test
 DRAIN = "20260101-180000-abcdef"
@@ -26,7 +26,7 @@ AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # for who has nothing to wait for
 def driven(state: State, epoch: int = 1) -> State:
     """By a driver of this epoch, which has said nothing yet."""
     state.begin_epoch(epoch, AT_ONCE)
-    state.set_control(epoch, Control())
+    state.set_control(epoch, DriverControl())
     return state
 
 

@@ -38,7 +38,7 @@ from drainer.model.rules import RuleAccount
 from drainer.spark import state as state_module
 from drainer.spark.lease import is_dead, this_process
 from drainer.spark.records import Head, TaskRecords, TaskStatus
-from drainer.spark.state import Attempt, Control, State, state_beside
+from drainer.spark.state import Attempt, DriverControl, State, state_beside
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
 
@@ -89,9 +89,9 @@ def finished(record: TaskRecord, number: int = 0) -> tuple[tuple[int, int], ...]
 
 
 def test_control_is_what_its_driver_said_last(state: State) -> None:
-    assert state.control(1) == Control()
-    state.set_control(1, Control(7, stop="Ctrl-C"))
-    assert (state.control(1), state.control(2)) == (Control(7, stop="Ctrl-C"), None)
+    assert state.control(1) == DriverControl()
+    state.set_control(1, DriverControl(7, stop="Ctrl-C"))
+    assert (state.control(1), state.control(2)) == (DriverControl(7, stop="Ctrl-C"), None)
 
 
 def test_an_epoch_begins_once_and_is_the_newest(state: State) -> None:
@@ -424,7 +424,7 @@ def test_another_drains_state_stays(state: State) -> None:
     begun(state, FIRST)
     state.remove()
     assert names_in(state.objects, DRAIN) == []
-    assert (other.epoch(), other.control(4)) == (4, Control())
+    assert (other.epoch(), other.control(4)) == (4, DriverControl())
 
 
 @pytest.mark.parametrize(
@@ -451,7 +451,7 @@ def test_the_folder_beside_a_plan_stays_while_another_drain_has_something_in_it(
     plan = tmp_path / "plan.json"
     state, other = (driven(State.open(state_beside(plan), name)) for name in (DRAIN, "other"))
     state.remove(plan)
-    assert other.control(1) == Control()
+    assert other.control(1) == DriverControl()
 
 
 def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: State) -> None:
@@ -460,7 +460,7 @@ def test_a_handler_is_opened_for_a_driver_that_goes_on_and_for_no_other(state: S
     state.closed(name, "no answer")
     assert state.handlers(1) == (0, ["no answer"])
 
-    state.set_control(1, Control(stop="as was asked"))
+    state.set_control(1, DriverControl(stop="as was asked"))
     with pytest.raises(Interrupted, match="as was asked"):
         state.opening(1)
     driven(state, 2)
