@@ -48,7 +48,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule, or file, and name: the re
     ("drainer/limits/spark/jmx.py", "_gateway"): "the same",
     ("drainer/cli/steering.py", "told"): "a property of JSON that programs read",
     ("drainer/view/status.py", "asked"): "the same",
-    ("drainer/insight/first.py", "held"): "the same",
+    ("drainer/insight/estimate.py", "held"): "the same",
     ("drainer/insight/inspection.py", "held"): "the same",
     ("drainer/model/account.py", "held"): "a field of plans",
     ("drainer/model/status.py", "held"): "a property of JSON that programs read",

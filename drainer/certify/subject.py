@@ -8,11 +8,10 @@ from contextlib import asynccontextmanager
 from types import ModuleType
 from typing import Any, TypeVar
 
-import orjson
-
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin
+from drainer.produce import as_value
 
 T = TypeVar("T")
 
@@ -42,8 +41,8 @@ def message(
     """
     origin = Origin(topic, TOPIC_ID, partition)
     pairs = headers.items() if isinstance(headers, Mapping) else headers
-    encoded = [(name, _encoded(each)) for name, each in pairs]
-    return Message(origin, offset, _encoded(key), _encoded(value), timestamp, encoded)
+    encoded = [(name, as_value(each)) for name, each in pairs]
+    return Message(origin, offset, as_value(key), as_value(value), timestamp, encoded)
 
 
 def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Message]:
@@ -106,12 +105,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
             return runner.run(work)
     work.close()
     raise RuntimeError("an event loop is already running: call this from a plain `def test_...`")
-
-
-def _encoded(value: Value) -> bytes | None:
-    if value is None or isinstance(value, bytes):
-        return value
-    return value.encode() if isinstance(value, str) else orjson.dumps(value)
 
 
 def _name_of(source: Any) -> str:

@@ -60,7 +60,7 @@ def reporting_errors(terminal: Terminal) -> Iterator[None]:
 
 
 def ensure_confirmed(terminal: Terminal, question: str, *, yes: bool) -> None:
-    """Ask for confirmation, unless it was given with --yes.
+    """Require confirmation, unless it was given with --yes.
 
     Raises Refused when there is no terminal, or the answer is no.
     """

@@ -6,16 +6,18 @@ import shlex
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drainer.cli.answer import ensure_confirmed
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import BootstrapMissing, ClientSettings
 from drainer.model.option import option
-from drainer.model.plan import OffsetPlan
 from drainer.ownership import NotOwn, read_own
-from drainer.store.plan_file import SavedPlan
-from drainer.view.plan import show_before_connecting
 from drainer.view.terminal import Terminal
+
+if TYPE_CHECKING:  # the help does without librdkafka, and comes in half the time
+    from drainer.kafka.cluster import Cluster
+    from drainer.kafka.settings import ClientSettings
+    from drainer.model.plan import OffsetPlan
+    from drainer.store.plan_file import SavedPlan
 
 CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is reported within ten seconds, all in all
 
@@ -43,6 +45,8 @@ class ConnectionOptions:
 
     def settings(self) -> ClientSettings:
         """Raises UsageError."""
+        from drainer.kafka.settings import ClientSettings  # noqa: PLC0415
+
         return ClientSettings.load(
             self.bootstrap_server, self.client_config, self.client_properties
         )
@@ -66,6 +70,8 @@ class ConnectionOptions:
         and before its handler is loaded: a plan may have come from anywhere. Raises Refused when
         that is not confirmed.
         """
+        from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
+
         overrides = [*self.client_properties, f"isolation.level={plan.terms.isolation}"]
         known = Path(plan.terms.client_config) if plan.terms.client_config else None
         config = self.client_config or known
@@ -97,6 +103,8 @@ def confirm_plan(
 
     Raises Refused when that is not confirmed.
     """
+    from drainer.view.plan import show_before_connecting  # noqa: PLC0415
+
     state = file.state_to_confirm(plan)
     if (loads or sends or state) and not yes:
         show_before_connecting(terminal, plan, file.path, brokers, config, loads=loads, state=state)
@@ -110,6 +118,8 @@ def confirm_plan(
 
 def connect(settings: ClientSettings) -> Cluster:
     """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
+    from drainer.kafka.cluster import Cluster  # noqa: PLC0415
+
     return Cluster.connect(settings, timeout_s=CONNECT_TIMEOUT_S)
 
 

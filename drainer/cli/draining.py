@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -16,34 +19,69 @@ import typer
 
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
-from drainer.cli.hooks import Lateness, OversightOptions
+from drainer.cli.connecting import ConnectionOptions
+from drainer.cli.metrics import TOKEN_VARIABLE, OversightOptions
+from drainer.cli.options import BacklogOptions, PriorityOptions, RuleOptions
 from drainer.cli.parameter import declared_by, source_of
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
+from drainer.escape import json_text
 from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
+from drainer.loader import load_handler
 from drainer.mask import describe
+from drainer.model.account import PriorityClasses
 from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.drain import Callbacks, drain
-from drainer.operations.start import Prepared
+from drainer.operations.start import Prepared, Request
 from drainer.store.place import PlanPlace
 from drainer.view.live import ControlKeys, ProgressView, progress_view
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page
-from drainer.view.status import LivePage
+from drainer.view.status import LivePage, status_fields
 from drainer.view.summary import drain_page, show_cut_short, show_summary
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
+HOOK_S = 60.0  # for a command of the shell
+# What only the drain needs, and a command may print.
+KEPT = {"DRAINER_SET", "DRAINER_CLIENT_PROPERTY", "DRAINER_SPARK_CONF", TOKEN_VARIABLE}
 REPORT_S = 1.0  # a terminal that is held must not keep a process that is to end
+
+
+def request_of(
+    backlog: BacklogOptions,
+    priority: PriorityOptions,
+    kafka: ConnectionOptions,
+    failures: FailureSettings,
+    rules: RuleOptions,
+    limits: CapCurve | None,
+    plan: PlanPlace | None,
+) -> Request:
+    """The request of ``run`` and ``estimate``. Raises UsageError, or as loading a handler does."""
+    return Request(
+        topic=backlog.topic,
+        group=backlog.group,
+        handler=load_handler(backlog.handler),
+        partitions=backlog.partitions,
+        from_=backlog.from_,
+        until=backlog.until,
+        order=backlog.order,
+        plan_path=plan,
+        client_config=kafka.client_config,
+        failures=failures,
+        limits=limits,
+        rules=rules.over(),
+        classes=priority.over() or PriorityClasses(),
+    )
 
 
 def report_dry_run(
@@ -58,6 +96,56 @@ def report_dry_run(
     if report is not None and (estimated or {}).get("estimate") is None:
         terminal.warn("no report was written: a dry run without an estimate has none")
     terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})})
+
+
+@dataclass(eq=False)
+class Lateness:
+    """Runs the command for a drain that will be late, once, beside it."""
+
+    terminal: Terminal
+    command: str | None
+    _running: threading.Thread | None = None
+
+    def check(self, status: Status) -> None:
+        missed = status.progress.deadline is not None and status.progress.deadline.missed
+        if missed and self.command is not None and self._running is None:
+            given = (self.terminal, "--on-late", self.command, status_fields(status))
+            self._running = threading.Thread(target=run_command, args=given, daemon=True)
+            self._running.start()
+
+    def wait(self) -> None:
+        """Until it is over, when it runs."""
+        if self._running is not None:
+            self._running.join(HOOK_S)
+
+
+def run_command(
+    terminal: Terminal, option: str, command: str, facts: Mapping[str, Any], **variables: str
+) -> None:
+    """Run a command for the shell; what becomes of it never changes how the drain ends."""
+    try:
+        # What it prints is for people, as all words are; standard output is for data.
+        running = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.PIPE,
+            stdout=sys.__stderr__,
+            stderr=sys.__stderr__,
+            env={name: value for name, value in os.environ.items() if name not in KEPT} | variables,
+            start_new_session=True,
+        )
+    except OSError as error:
+        terminal.warn(f"{option} did not start: {error.strerror or error}")
+        return
+    try:
+        running.communicate(json_text(facts).encode(), HOOK_S)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(running.pid, signal.SIGKILL)
+        running.wait()
+        terminal.warn(f"{option} still ran after {HOOK_S:g} s: drainer killed it")
+        return
+    if running.returncode:
+        terminal.warn(f"{option} failed with exit code {running.returncode}")
 
 
 class Followers:
@@ -99,7 +187,9 @@ class Followers:
                 self._page.end(page(datetime.now().astimezone()))
             show_summary(self._terminal, summary)
             self._late.wait()
-            self._oversight.ended(self._terminal, summary)
+            if (command := self._oversight.on_end) is not None:
+                facts, status = summary.as_json(), summary.status
+                run_command(self._terminal, "--on-end", command, facts, DRAINER_STATUS=status)
             write_page(self._terminal, self._oversight.report, page)
         except (Exception, KeyboardInterrupt) as error:
             why = "interrupted" if isinstance(error, KeyboardInterrupt) else describe(error)

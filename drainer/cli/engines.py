@@ -6,15 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainer.engine.preview import PROCESS, EngineChoice, EngineName
 from drainer.errors import UsageError
 from drainer.extensions import Extension
 from drainer.model.option import PAIRS, SIZE, option
-from drainer.operations.engine import IN_PROCESS
-from drainer.operations.start import Prepared
 from drainer.store.place import PlanPlace
+
+if TYPE_CHECKING:
+    from drainer.operations.start import Prepared
 
 NO_MASTER = "no Spark master is named"
 
@@ -90,6 +91,8 @@ class EngineOptions:
 
         Raises Refused when Spark is requested, and this drain can't run there or there is no Java.
         """
+        from drainer.operations.engine import IN_PROCESS  # noqa: PLC0415 - the help does without
+
         by_name = self.engine is not EngineName.AUTO
         is_file = isinstance(prepared.action.plan_path, Path)  # at a URI there is no journal
         over = prepared.plan.account.complete and is_file

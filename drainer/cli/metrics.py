@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING
 import typer
 
 from drainer.cli.answer import LogFormat
+from drainer.cli.options import REPORT, YES
 from drainer.engine.signals import signals_to
 from drainer.model.listed import round_duration
-from drainer.model.option import ADDRESS, DURATION, option
+from drainer.model.option import ADDRESS, DURATION, as_field, option
 from drainer.secret import secret_of
+from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:
@@ -38,22 +40,27 @@ def dashboard() -> None:
     typer.echo(files("drainer.metrics").joinpath("dashboard.json").read_text("utf-8"), nl=False)
 
 
-monitoring = partial(option, panel="Monitoring", resumes=True)
+_monitoring = partial(option, panel="Monitoring", resumes=True)
+_hook = partial(_monitoring, default=None, metavar="COMMAND", hides=True)
 
 
 @dataclass(frozen=True, kw_only=True)
-class MonitoringOptions:
-    """Options for watching a drain from outside."""
+class OversightOptions:
+    """Options for overseeing a drain from outside, and for confirming it."""
 
-    metrics: tuple[str, int] | None = monitoring(
+    metrics: tuple[str, int] | None = _monitoring(
         "Serve metrics and a status page here; 0 is any free port.", None, ADDRESS
     )
-    metrics_linger_s: float = monitoring(
+    metrics_linger_s: float = _monitoring(
         "Time to serve metrics after the end, for the last scrape.", 0.0, DURATION
     )
-    log_format: LogFormat = monitoring(
+    log_format: LogFormat = _monitoring(
         "Log format; json writes one object per line, and needs --yes.", LogFormat.TEXT
     )
+    on_end: str | None = _hook("Command to run at the end: DRAINER_STATUS set, summary on stdin.")
+    on_late: str | None = _hook("Command to run when the deadline will be missed: status on stdin.")
+    report: ReportFile | None = as_field(REPORT)
+    yes: bool = as_field(YES)
 
     @contextmanager
     def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:

@@ -9,10 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
-from drainer.cli.connecting import ConnectionOptions
 from drainer.errors import UsageError
 from drainer.extensions import Extension, ensure_installed
-from drainer.loader import load_handler
 from drainer.model.account import PriorityClasses
 from drainer.model.option import (
     Option,
@@ -26,8 +24,7 @@ from drainer.model.option import (
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings, SkipRule
-from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.operations.start import Request
+from drainer.model.settings import LocalSettings
 from drainer.policy.rules import RuleFilter, Selection
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
@@ -221,33 +218,6 @@ def _read_rules(path: Path) -> RuleSettings:
         ) from None
     except UsageError as error:
         raise UsageError(f"{path}: {error}", hint=error.hint) from None
-
-
-def request_of(
-    backlog: BacklogOptions,
-    priority: PriorityOptions,
-    kafka: ConnectionOptions,
-    failures: FailureSettings,
-    rules: RuleOptions,
-    limits: CapCurve | None,
-    plan: PlanPlace | None,
-) -> Request:
-    """The request of ``run`` and ``estimate``. Raises UsageError, or as loading a handler does."""
-    return Request(
-        topic=backlog.topic,
-        group=backlog.group,
-        handler=load_handler(backlog.handler),
-        partitions=backlog.partitions,
-        from_=backlog.from_,
-        until=backlog.until,
-        order=backlog.order,
-        plan_path=plan,
-        client_config=kafka.client_config,
-        failures=failures,
-        limits=limits,
-        rules=rules.over(),
-        classes=priority.over() or PriorityClasses(),
-    )
 
 
 Plan: TypeAlias = Annotated[

@@ -10,9 +10,8 @@ import typer
 
 from drainer.cli.command import ChangesTo, changing
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import preview_and_drain, within_limits
 from drainer.cli.engines import EngineOptions
-from drainer.cli.hooks import OversightOptions
+from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import (
     AcceptGap,
     DryRun,
@@ -26,8 +25,6 @@ from drainer.cli.options import (
 )
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.operations.resume import ResumeRequest, prepare_resume
-from drainer.store.plan_file import plan_at
 from drainer.view.terminal import Terminal
 
 
@@ -62,6 +59,11 @@ def resume(
     - `drainer resume orders.indexer.plan.json --first "payload.customer == 42"`
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
+    # With the engine and librdkafka, which the help does without.
+    from drainer.cli.draining import preview_and_drain, within_limits  # noqa: PLC0415
+    from drainer.operations.resume import ResumeRequest, prepare_resume  # noqa: PLC0415
+    from drainer.store.plan_file import plan_at  # noqa: PLC0415
+
     with oversight.serving(terminal) as metrics:
         # Any engine may need the place where tasks reported.
         meant = engines if engines.may_be_spark else replace(engines, state=None)

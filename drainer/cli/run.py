@@ -8,9 +8,8 @@ import typer
 
 from drainer.cli.command import changing
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import preview_and_drain, report_dry_run, within_limits
 from drainer.cli.engines import EngineOptions
-from drainer.cli.hooks import OversightOptions
+from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import (
     BacklogOptions,
     DryRun,
@@ -19,13 +18,11 @@ from drainer.cli.options import (
     Plan,
     PriorityOptions,
     RuleOptions,
-    request_of,
 )
 from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.extensions import Extension
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
-from drainer.operations.start import prepare
 from drainer.view.terminal import Terminal
 
 
@@ -60,6 +57,15 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes -o json`
     """  # noqa: E501 - an example has to be on one line to be copied
+    # With the engine and librdkafka, which the help does without.
+    from drainer.cli.draining import (  # noqa: PLC0415
+        preview_and_drain,
+        report_dry_run,
+        request_of,
+        within_limits,
+    )
+    from drainer.operations.start import prepare  # noqa: PLC0415
+
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(plan)
         chooses = spark is not None and engines.engine is EngineName.AUTO and latency.is_given

@@ -6,13 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from drainer.core.batches import Batching
 from drainer.model.codec import JsonRecord, builtins
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.rate_cap import Cap
+
+if TYPE_CHECKING:
+    from drainer.core.batches import Batching
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.preview import PROCESS, SPARK, EngineName
-from drainer.insight.first import FirstForecast, forecast_first
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, forecast
+from drainer.insight.forecast.forecast import (
+    SIMULATED_MOST,
+    Forecast,
+    Setting,
+    bounds_of,
+    forecast,
+)
 from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
 from drainer.insight.forecast.workload import Workload
 from drainer.insight.measurement import Measured, StepReporter
+from drainer.insight.sample_split import ClassWorkload
 from drainer.kafka.backlog import Backlog
 from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
@@ -30,6 +36,29 @@ UNKNOWN = (
     "how long `handle` computes is unknown and left out: add --canary N or --latency-from PLAN"
 )
 LATE_S = 0.0004  # how late a sleep of 10 ms ends on an idle event loop, on average: 0.3 to 0.45 ms
+
+
+@dataclass(frozen=True, slots=True)
+class ClassForecast:
+    """When a class is drained, in seconds from the beginning, and how many sub-messages it has.
+
+    ``held`` more of them wait for the rest: others are ahead of them in their lanes.
+    """
+
+    where: str
+    seconds: float
+    sub_messages: int
+    held: int
+
+
+@dataclass(frozen=True, slots=True)
+class FirstForecast:
+    """A drain with classes: when each is drained, and when all is. ``later_s`` is how much sooner
+    all would be without them."""
+
+    classes: tuple[ClassForecast, ...]
+    seconds: float
+    later_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,6 +217,23 @@ def make_estimate(
         {name: found.seconds for name, found in by_engine.items()},
         first,
     )
+
+
+def forecast_first(
+    found: Sequence[ClassWorkload], setting: Setting, without: Forecast, rest_s: float
+) -> FirstForecast:
+    """A pass takes what binds it most, for it reads all and handles little; ``rest_s`` is what the
+    rest takes."""
+    seconds, classes = 0.0, []
+    for each in found:
+        costs = replace(setting.costs, message_s=setting.costs.message_s + each.search_s)
+        of_pass = replace(setting, costs=costs)
+        bounds = bounds_of(each.workload, of_pass, without.order, without.concurrency)
+        seconds += costs.begin_s + max(bounds.values()) + setting.latency.mean_s
+        count = each.workload.sub_messages
+        classes.append(ClassForecast(each.where, seconds, count, each.deferred))
+    all_s = seconds + rest_s
+    return FirstForecast(tuple(classes), all_s, all_s - without.seconds)
 
 
 def most_at_once(request: Request, running: LocalSettings) -> int:

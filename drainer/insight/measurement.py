@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import HandleFailed, Refused, SplitFailed
 from drainer.insight.calibration import Calibration
-from drainer.insight.first import ClassWorkload, PassDivider
 from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Keys, Workload
 from drainer.insight.retention import Expiry, first_expiry
-from drainer.insight.sample_split import SampleSplit, Skipped
+from drainer.insight.sample_split import ClassWorkload, PassDivider, SampleSplit, Skipped
 from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread

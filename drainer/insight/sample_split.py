@@ -8,14 +8,15 @@ from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drainer.core.batches import FOLD_MOST, Coalesce, fold
+from drainer.core.first import KeyBloom
 from drainer.errors import Refused, SplitFailed
-from drainer.insight.first import PassDivider
 from drainer.insight.forecast.workload import Keys, Neighbours, Shape, Workload
 from drainer.kafka.sample import Sample, SampleWindow
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.order import Order, lanes_of
 from drainer.model.rules import LIMIT, RuleSettings
-from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter
+from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter, Selection
 from drainer.splitting import split_up
 
 SPLIT_MOST = 1_000_000  # sub-messages
@@ -32,6 +33,57 @@ class Skipped:
     @property
     def total(self) -> int:
         return sum(self.by_rule.values())
+
+
+@dataclass(frozen=True, slots=True)
+class ClassWorkload:
+    """The pass of a class: its work, seconds to search a message for it, sub-messages that wait."""
+
+    where: str
+    workload: Workload
+    search_s: float
+    deferred: int
+
+
+class PassDivider:
+    """Divides the sub-messages of a sample into the passes of a drain, in the order of the log.
+
+    By class, ``search_s`` is how long the search for it took, and ``deferred`` how many
+    sub-messages of it wait for the rest.
+    """
+
+    def __init__(self, wheres: Sequence[str], order: Order) -> None:
+        self._lanes_of = lanes_of(order)
+        self._classes = [(Selection(where), KeyBloom(), set[int]()) for where in wheres]
+        self.passes = len(wheres) + 1
+        self.search_s = [0.0] * len(wheres)
+        self.deferred = [0.0] * len(wheres)
+
+    def divide(
+        self, partition: int, subs: Sequence[SubMessage], stands_for: float = 1.0
+    ) -> list[list[SubMessage]]:
+        """Sub-messages of each pass, of one message, which stands for so many."""
+        parts = []
+        for number, (selection, waits, cut) in enumerate(self._classes):
+            begun_s = time.perf_counter()
+            bits = selection.bits(subs)
+            first, rest, deferred = [], [], 0
+            for at, sub in enumerate(subs):
+                if partition in cut or isinstance(sub, Barrier):
+                    cut.add(partition)
+                    rest.append(sub)
+                    deferred += bits >> at & 1
+                elif bits >> at & 1 and not waits.has_any(partition, self._lanes_of(sub)):
+                    first.append(sub)
+                else:
+                    rest.append(sub)
+                    waits.add(partition, self._lanes_of(sub))
+                    deferred += bits >> at & 1
+            self.deferred[number] += deferred * stands_for
+            self.search_s[number] += time.perf_counter() - begun_s
+            parts.append(first)
+            subs = rest
+        return [*parts, list(subs)]
 
 
 class SampleSplit:

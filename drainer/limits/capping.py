@@ -32,15 +32,13 @@ def load_limits(path: Path) -> CapCurve:
     return curve
 
 
-def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
+def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve) -> Prepared:
     """Puts the curve into the plan, and its cap on reading messages of the backlog's size into the
     preview. A few of these are read.
 
     Raises LimitsRefused when nothing is safe at that size; Refused when the topic can't be read.
     """
     plan = OffsetPlan(replace(prepared.plan.terms, limits=curve), prepared.plan.account)
-    if curve is None:
-        return prepared.with_plan(plan)
     action = replace(prepared.action, plan=plan)
     if curve.cluster_id not in ("", plan.terms.cluster_id):
         warning = (

@@ -14,7 +14,7 @@ from core.messages import message_at, sub_of, take_all
 from drainer.core.first import KeyBloom, PriorityDispatcher
 from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
-from drainer.insight.first import PassDivider
+from drainer.insight.sample_split import PassDivider
 from drainer.message import Unsplit
 from drainer.model.account import Account, PriorityClass, PriorityClasses
 from drainer.model.claims import ALL, class_selector

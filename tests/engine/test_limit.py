@@ -12,7 +12,7 @@ from drainer.handler import Handler
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
-from drainer.view.limit import Limit, advice, limit, limit_of
+from drainer.view.limit import Bottleneck, advice, limit, limit_of
 
 AT_ONCE = LocalSettings(concurrency=8, plan_interval_s=0.02)
 
@@ -33,14 +33,16 @@ def drained(rehearsal: Rehearsal, handler: Handler) -> list[Status]:
 def test_a_handler_that_computes_is_limited_by_the_processor(tmp_path: Path) -> None:
     """Also where other processes leave it a part of a core."""
     seen = drained(Rehearsal(tmp_path, in_lanes(400), AT_ONCE), handler_of(OnTheLoop, compute))
-    assert Limit.PROCESSOR in map(limit_of, seen)
-    assert Limit.HANDLER not in map(limit_of, seen)
+    assert Bottleneck.PROCESSOR in map(limit_of, seen)
+    assert Bottleneck.HANDLER not in map(limit_of, seen)
 
 
 @both_kinds
 def test_a_handler_that_waits_is_the_limit_itself(kind: Kind, tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, in_lanes(400), AT_ONCE)
-    assert Limit.HANDLER in map(limit_of, drained(rehearsal, handler_of(kind, lambda sub: 0.03)))
+    assert Bottleneck.HANDLER in map(
+        limit_of, drained(rehearsal, handler_of(kind, lambda sub: 0.03))
+    )
 
 
 def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(tmp_path: Path) -> None:
@@ -56,7 +58,7 @@ def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(tmp_path: Pat
     assert rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.02)).exit_code == 0
     assert lapsed
     for status in lapsed:
-        assert limit_of(status) is Limit.TROUBLE
+        assert limit_of(status) is Bottleneck.TROUBLE
         assert "the lock on the group is not confirmed" in limit(status)
         assert advice(status) == ""
 

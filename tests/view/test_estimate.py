@@ -8,8 +8,13 @@ from datetime import timedelta
 import pytest
 
 from core.messages import message_at
-from drainer.insight.estimate import DeadlineVerdict, Estimate, Question
-from drainer.insight.first import ClassForecast, FirstForecast
+from drainer.insight.estimate import (
+    ClassForecast,
+    DeadlineVerdict,
+    Estimate,
+    FirstForecast,
+    Question,
+)
 from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
 from drainer.insight.forecast.on_spark import Cores

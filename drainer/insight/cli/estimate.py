@@ -12,7 +12,7 @@ import typer
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing_when, only, without
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import end_at_once, resuming_with, within_limits
+from drainer.cli.draining import end_at_once, request_of, resuming_with, within_limits
 from drainer.cli.engines import EngineOptions
 from drainer.cli.options import (
     BacklogOptions,
@@ -23,7 +23,6 @@ from drainer.cli.options import (
     Report,
     RuleOptions,
     Yes,
-    request_of,
 )
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName, Preview
 from drainer.errors import EXIT_DONE, Refused, UsageError

@@ -11,7 +11,7 @@ from drainer.cli.command import changing, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import preview_and_drain, within_limits
 from drainer.cli.engines import EngineOptions
-from drainer.cli.hooks import OversightOptions
+from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DryRun, HandlerOption, Limits, PriorityOptions, RuleOptions
 from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.redrive import default_group, prepare_redrive
