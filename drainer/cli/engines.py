@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -84,7 +84,9 @@ class EngineOptions:
                     hint="Add --master or --engine spark, or ignore it with --engine process.",
                 )
             return None
-        return Extension.SPARK.load().spark_settings(self, plan)
+        given = {each.name: getattr(self, each.name) for each in fields(EngineOptions)[1:]}
+        given["conf"] = given.pop("spark_conf")
+        return Extension.SPARK.load().spark_settings(plan, **given)
 
     def resolve(self, prepared: Prepared, spark: Any) -> Prepared:
         """Return what was prepared, with the engine that it will run on.

@@ -40,7 +40,7 @@ from drainer.model.option import (
     parse_duration,
     parse_size,
 )
-from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
+from drainer.spark.settings import SparkLook, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
@@ -222,11 +222,6 @@ class ClientOptions(EngineOptions):
         metavar="FILE.json",
     )
 
-    def place(self) -> SparkLook:
-        """Raises UsageError."""
-        master = EVERY_CORE if self.master is None else self.master.strip()
-        return SparkLook(master, self.spark_conf, self.tasks)
-
 
 @app.callback()
 @changing
@@ -259,7 +254,7 @@ def limits(
     - `drainer limits -b broker-1:9092 --shared-cluster --max-rate 50MB/s`
     - `drainer limits -b broker-1:9092 --consumer-groups 1,5,10 --partitions 1,10 --report limits.html`
     """  # noqa: E501 - an example has to be on one line to be copied
-    place = hosts.place()
+    place = SparkLook.of(hosts.master, hosts.spark_conf, hosts.tasks)
     java_for_spark()
     settings = kafka.settings()
     client = settings.properties

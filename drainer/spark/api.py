@@ -19,7 +19,6 @@ from drainer.api import (
     handler_of,
     noting_hints,
 )
-from drainer.cli.engines import EngineOptions
 from drainer.engine.control import Control, Stop
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanRefused, Refused
@@ -139,14 +138,12 @@ def drain(
     resumes = ResumeRequest(failures, rules, client_config=request.client_config)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     on_spark = spark_settings(
-        EngineOptions(
-            master=str(context_of(spark).master),
-            wave_bytes=wave_bytes,
-            state=state,
-            tasks=tasks,
-            archives=tuple(archives),
-        ),
         place,
+        master=str(context_of(spark).master),
+        wave_bytes=wave_bytes,
+        state=state,
+        tasks=tasks,
+        archives=tuple(archives),
     )
     file = plan_at(absolute(place), state)
     summary = _drain(client_settings(client), file, request, resumes, running, on_spark)

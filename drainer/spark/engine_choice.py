@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from drainer.cli.engines import EngineOptions
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice
 from drainer.errors import Refused
 from drainer.extensions import ensure_installed
@@ -20,22 +20,18 @@ from drainer.store.place import PlanPlace
 from drainer.view import figures
 
 
-def spark_settings(given: EngineOptions, plan: PlanPlace | None) -> SparkSettings:
-    """Settings of Spark for a drain, as typed; beside a plan that all machines reach the
-    state is no less reachable.
+def spark_settings(
+    plan: PlanPlace | None, *, master: str | None, state: str | None, **others: Any
+) -> SparkSettings:
+    """Settings of Spark for a drain, those of ``others`` by field; beside a plan that all machines
+    reach the state is no less reachable.
 
     Raises UsageError; ExtraMissing when PySpark is not installed.
     """
     ensure_installed("spark", "Spark")
-    return SparkSettings(
-        master=EVERY_CORE if given.master is None else given.master.strip(),
-        conf=given.spark_conf,
-        wave_bytes=given.wave_bytes,
-        state=given.state or (state_beside(plan) if isinstance(plan, str) else None),
-        tasks=given.tasks,
-        archives=given.archives,
-        shards=given.shards,
-    )
+    state = state or (state_beside(plan) if isinstance(plan, str) else None)
+    master = EVERY_CORE if master is None else master.strip()
+    return SparkSettings(master, state=state, **others)
 
 
 def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: bool) -> Prepared:

@@ -53,6 +53,11 @@ class SparkLook:
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     tasks: int | None = None  # how many of them work at once; None for as many as pay
 
+    @classmethod
+    def of(cls, master: str | None, conf: Mapping[str, str], tasks: int | None) -> SparkLook:
+        """These as they are typed: without a master it is this machine."""
+        return cls(EVERY_CORE if master is None else master.strip(), conf, tasks)
+
     def __post_init__(self) -> None:
         _check_master(self.master)
         check_conf(self.conf, typed=True)

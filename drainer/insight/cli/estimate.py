@@ -43,7 +43,7 @@ from drainer.model.option import Option, number
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.spark.settings import EVERY_CORE, SparkLook
+from drainer.spark.settings import SparkLook
 from drainer.store.plan_file import plan_at
 from drainer.view import figures
 from drainer.view.live import progress_view
@@ -157,7 +157,7 @@ def question_of(given: LatencyOptions, running: LocalSettings, engines: EngineOp
         question = Question(Distribution.parse(text), source, False, running, running.deadline)
     if not engines.may_be_spark:
         return question
-    look = SparkLook((engines.master or EVERY_CORE).strip(), engines.spark_conf, engines.tasks)
+    look = SparkLook.of(engines.master, engines.spark_conf, engines.tasks)
     if (number := look.cores) is None:
         return question
     # What a drain runs on is not chosen by an assumption.

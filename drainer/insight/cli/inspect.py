@@ -23,7 +23,7 @@ from drainer.loader import load_handler
 from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
 from drainer.policy.rules import RuleFilter
-from drainer.spark.settings import EVERY_CORE, SparkLook, java_for_spark
+from drainer.spark.settings import SparkLook, java_for_spark
 from drainer.view import figures
 from drainer.view.live import RunningLine
 from drainer.view.page import section
@@ -92,9 +92,8 @@ class ReaderOptions(EngineOptions):
         named = self.engine is EngineName.AUTO and self.master is not None
         if not full or not (self.engine is EngineName.SPARK or named):
             return None
-        master = EVERY_CORE if self.master is None else self.master.strip()
         java_for_spark()
-        return SparkLook(master, self.spark_conf, self.tasks)
+        return SparkLook.of(self.master, self.spark_conf, self.tasks)
 
 
 @command
