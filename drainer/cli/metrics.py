@@ -1,4 +1,4 @@
-"""``drainer metrics``, and serving them while a drain runs."""
+"""``drainer metrics``, and options for overseeing a drain."""
 
 from __future__ import annotations
 
