@@ -55,7 +55,7 @@ class SparkLook:
 
     @classmethod
     def of(cls, master: str | None, conf: Mapping[str, str], tasks: int | None) -> SparkLook:
-        """These as they are typed: without a master it is this machine."""
+        """Settings as they are typed: without a master, this machine."""
         return cls(EVERY_CORE if master is None else master.strip(), conf, tasks)
 
     def __post_init__(self) -> None:
