@@ -68,7 +68,7 @@ class SampleWork:
         return cls(sample, specs, tuple(range(len(sample))))
 
     def only(self, chosen: Sequence[int]) -> SampleWork:
-        """The same of some of its messages."""
+        """The work of some of its messages."""
         wanted = tuple(sorted(chosen))
         inside = set(wanted)
         specs = {place: spec for place, spec in self.specs.items() if place[0] in inside}
@@ -140,7 +140,7 @@ def last_free(free: int) -> Sequence[int]:
 
 
 def dispatcher_of(sample: Sequence[Message]) -> Dispatcher:
-    """One that takes these messages. Raises ValueError when their offsets don't rise."""
+    """A dispatcher for these messages. Raises ValueError when their offsets don't rise."""
     return Dispatcher({number: Ledger(0, end) for number, end in ends_of(sample).items()})
 
 

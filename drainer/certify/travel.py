@@ -14,7 +14,7 @@ from drainer.message import Message, SubMessage
 def shipped(
     handler: LoadedHandler, message: Message, subs: Sequence[SubMessage]
 ) -> list[SubMessage]:
-    """The same ones. Raises SplitFailed and Refused as a drain on Spark does."""
+    """Sub-messages as a task gets them. Raises SplitFailed and Refused as a drain on Spark does."""
     if handler.split is None:
         return list(subs)
     return _shipped(message, subs, whole_messages=handler.whole_messages)

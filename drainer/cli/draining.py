@@ -114,7 +114,7 @@ class Lateness:
             self._running.start()
 
     def wait(self) -> None:
-        """Until it is over, when it runs."""
+        """Wait for the command, if it runs."""
         if self._running is not None:
             self._running.join(HOOK_S)
 

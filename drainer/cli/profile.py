@@ -26,7 +26,7 @@ def folder() -> Path:
 
 
 def path_of(name: str) -> Path:
-    """Of a profile by its name, or the file itself where it is one."""
+    """The path of a profile: of that name, or the file itself if it names one."""
     is_file = name.endswith(".toml") or os.sep in name
     return Path(name) if is_file else folder() / f"{name}.toml"
 

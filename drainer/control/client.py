@@ -115,7 +115,7 @@ def watch(plan: PlanPlace, user: int | None = None) -> Iterator[DrainReport]:
 
 
 def _look(path: Path, uid: int, most: int) -> FoundDrain | None:
-    """None of a drain that is gone."""
+    """Request the status of a drain; None if the drain is gone."""
     try:
         with _Connection(path, uid, LOOK_S, most) as connection:
             report = DrainReport.decoded(_answer(connection, "GET", "status").read())

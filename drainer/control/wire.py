@@ -81,7 +81,7 @@ class DrainReport:
     ended: Mapping[str, Any] | None = None
 
     def encoded(self) -> bytes:
-        """All of it that views show, as JSON."""
+        """The report as JSON, as far as views show it."""
         if (status := self.status) is None:
             return encode(self)
         engine, limits = status.engine, status.limits
@@ -95,7 +95,7 @@ class DrainReport:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """The same from JSON. Raises ValueError."""
+        """The report from JSON. Raises ValueError."""
         return convert(decode(data, dict[str, Any]), cls, _parse)
 
 

@@ -50,7 +50,7 @@ class Calibration:
         return self._drain(SUB_MESSAGES, workers, workers * LATENCY_PER_WORKER_S)
 
     def together_s(self, bundling: Batching) -> float:
-        """The same of a sub-message that shares its call with as many others as a call takes."""
+        """Seconds of a sub-message that shares its call with as many others as a call takes."""
         together = bundling.most if bundling.most > 1 else TOGETHER
         most = CONCURRENCY_MOST if self.is_async else THREADS_MOST
         calls = max(1, min(most, self.concurrency, IN_CALLS_MOST // together))

@@ -93,7 +93,7 @@ class Outlook:
         return 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
 
     def age_s(self, partition: int) -> float | None:
-        """Of the head of a partition's backlog; None without a head, or a timestamp."""
+        """Age of the head of a partition's backlog; None without a head, or a timestamp."""
         head = self.heads.get(partition)
         if head is None or head.timestamp is None:
             return None

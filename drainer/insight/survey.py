@@ -153,11 +153,11 @@ class Survey:
         return _per(self._messages, self._offsets, partition, 1.0)
 
     def mean_bytes(self, partition: int) -> float:
-        """Of a message, likewise."""
+        """Mean bytes of a message, of the partition if anything of it was read, else of all."""
         return _per(self._bytes, self._messages, partition, 0.0)
 
     def contents(self, fraction: float) -> Contents:
-        """Of all that was taken, when that is such a part of the backlog (0 to 1)."""
+        """Contents of all that was taken, which is this fraction (0 to 1) of the backlog."""
         return Contents(
             messages=self._messages.total(),
             bytes=self._bytes.total(),
@@ -168,7 +168,7 @@ class Survey:
         )
 
     def skew(self, fraction: float) -> Skew | None:
-        """The same; None without a handler."""
+        """Skew of all that was taken, this fraction of the backlog; None without a handler."""
         if not self._splits:
             return None
         fan_outs = self._fan_outs
@@ -187,7 +187,7 @@ class Survey:
 
     @property
     def failures(self) -> SplitFailures | None:
-        """None when there were none."""
+        """Messages that ``split`` rejected; None without any."""
         if self._first is None:
             return None
         number = self._counts["failed"]

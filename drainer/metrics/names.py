@@ -40,12 +40,12 @@ class Metric(Generic[Reads]):
 
     @classmethod
     def gauge(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
-        """Of one value, which is at ``path``: attributes with dots between, any may be None."""
+        """A gauge of the value at ``path``: attributes with dots between, any may be None."""
         return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), at(found, path)),))
 
     @classmethod
     def counter(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
-        """The same of what only rises."""
+        """A counter of the value at ``path``, which only rises."""
         total = f"drainer_{name}_total"
         return cls(total, "counter", meaning, lambda found: (((), at(found, path)),))
 

@@ -190,7 +190,7 @@ def _committer(
 def _resolve_failures(
     cluster: Cluster, plan: OffsetPlan, failures: FailureSettings
 ) -> FailureSettings:
-    """Other failure settings for a drain that runs, with the topic that they need."""
+    """Resolve new failure settings of a running drain, and make the topic that they need."""
     terms = replace(plan.terms, failures=failures)
     policy = resolve_policy(cluster, terms, plan.account.classes)
     policy.make(cluster)
@@ -240,8 +240,10 @@ def _drain(prepared: Prepared, context: LocalContext) -> Summary:
 def _taken_over(
     prepared: Prepared, print_line: Callable[[str], None]
 ) -> tuple[Prepared, Callable[[], None]]:
-    """Without tasks of a former driver, and with all that they reported. The function removes
-    that, once a plan on disk has it."""
+    """End the tasks of a former driver, and take in all that they reported.
+
+    The function that is returned removes their reports, once a plan on disk has them.
+    """
     if prepared.seen is None or prepared.seen.written.account.state is None:
         return prepared, lambda: None
     take_over: TakeOver = Extension.SPARK_STATE.load().take_over

@@ -59,7 +59,7 @@ def drain_of(
 
 
 def ends_of(messages: Sequence[Message]) -> Mapping[int, int]:
-    """By partition, the offset behind the last message. Raises ValueError when they don't rise."""
+    """The offset behind the last message, by partition. Raises ValueError when they don't rise."""
     ends: dict[int, int] = {}
     for each in messages:
         if each.offset < ends.get(each.partition, 0):

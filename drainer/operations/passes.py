@@ -71,7 +71,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
 
 
 def _waits(summary: Summary) -> Summary:
-    """Of one that should drain its classes only, and could not drain all of them."""
+    """The summary of a drain with --only that could not drain all of its classes."""
     waiting = [
         f"{counted(each.held, 'sub-message')} of {each.where}{UNREAD if each.cut else ''}"
         for each in summary.last.progress.classes

@@ -57,7 +57,7 @@ class _WavePartition:
         )
 
     def add_fates(self, claim: str, fates: OutcomeRanges) -> None:
-        """Of a claim's messages; what is known of them already may be among these."""
+        """Merge outcomes of a claim's messages, some of which may be known already."""
         self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
 
     def reach(self) -> None:
@@ -160,7 +160,7 @@ class Aggregation:
 
     @property
     def watermarks(self) -> dict[int, int]:
-        """By partition, as far as is known now."""
+        """Watermarks by partition, as far as is known now."""
         return {n: progress.watermark for n, progress in self._by_all().items()}
 
     def begin(
@@ -237,7 +237,7 @@ class Aggregation:
         return list(self._deals)
 
     def share_done(self, deal: int, task: int) -> float:
-        """Of the sub-messages that a task which is under way was given."""
+        """Share of the sub-messages of a running task that is finished."""
         share = self._deals[deal][task]
         return Counts.sum(share.counts.values()).finished / max(1, share.subs)
 
@@ -313,7 +313,7 @@ class Aggregation:
 
     @property
     def sub_messages(self) -> dict[int, Counts]:
-        """By partition."""
+        """Counts of sub-messages by partition."""
         counted = self._counted()
         return {n: e.sub_messages + counted.get(n, Counts()) for n, e in self._base.items()}
 
@@ -369,7 +369,7 @@ class Aggregation:
         return counted
 
     def _units(self) -> dict[int, str]:
-        """Of waves under way, by partition."""
+        """Messages of running waves that ``split`` rejected, by partition."""
         units: dict[int, list[Range]] = {}
         for wave in self._waves.values():
             for n, stretch in wave.stretches.items():

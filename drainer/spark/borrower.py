@@ -14,7 +14,7 @@ from drainer.spark.state import QuotaGrant
 
 @dataclass(eq=False)
 class Borrower:
-    """Has a drain obey the newest of what ``lent`` gives; until something is lent to ``name``, it
+    """Limits a drain to the newest of what ``lent`` gives; until something is lent to ``name``, it
     starts nothing. ``failures`` gives the settings that it is to decide by, when they are others
     than its plan's, ``base``: of these it has its share of the rate.
 

@@ -142,7 +142,7 @@ class Bucket(Objects):
 
 
 def open_bucket(uri: str) -> Bucket:
-    """For a URI that ``check_uri`` lets pass; its query holds options of obstore's, by their names.
+    """Open the bucket of a URI that ``check_uri`` accepts; its query has obstore's options by name.
 
     Raises StateRefused when it can't be used.
     """

@@ -70,7 +70,7 @@ class Fence:
         self._stopped.set()
 
     def guard(self, attempt: Attempt) -> None:
-        """From now on this attempt is the one at work. Raises what is ``lost``, or StateLost."""
+        """Make this attempt the one at work. Raises what is ``lost``, or StateLost."""
         with self._looking:
             self._attempt, self.lost = attempt, None
             self._look()
@@ -100,7 +100,7 @@ class Fence:
 
     @property
     def sure_until_s(self) -> float:
-        """Until when calls may begin, by ``boottime_s``."""
+        """The time until which calls may begin, by ``boottime_s``."""
         return self._lease.sure_until_s
 
     def _watch(self) -> None:

@@ -128,7 +128,7 @@ class PreparedWave:
 
     @property
     def log_bytes(self) -> int:
-        """Of keys and values, as the log has them."""
+        """Bytes of keys and values, as the log has them."""
         return sum(each.log_bytes for each in self.manifests)
 
     @property

@@ -63,9 +63,8 @@ class Lender(Generic[Task]):
         return max(0, self.total - len(self._tasks))
 
     def begin(self, task: Task, expected: int = 1, *, waits: bool = False) -> None:
-        """Until it reports it wants one call, and from then on, until it has work to report, what
-        is ``expected``. One that ``waits`` for a slot is lent no more than one: others can use the
-        rest."""
+        """Lend to a task: one call until it reports, then what is ``expected`` until it has work
+        to report. A task that ``waits`` for a slot gets one call: others can use the rest."""
         self._tasks[task] = _Borrower(expected, waits=waits)
 
     def end(self, task: Task) -> None:

@@ -306,7 +306,7 @@ class Reader:
 
 
 def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
-    """Of messages, by those that come first in a few partitions.
+    """Typical bytes of a message, by those that come first in a few partitions.
 
     Raises as ``read_spans``.
     """

@@ -137,7 +137,7 @@ class Schedule:
         return left <= self._most
 
     def _first(self, parts: list[Part], most: float) -> list[Part]:
-        """Of these, about so many sub-messages as are the most, the older ones; and what is hot."""
+        """The hot parts, and the oldest others up to about ``most`` sub-messages."""
         hot, others = list[Part](), list[Part]()
         for part in sorted(parts):
             (hot if self._is_hot(part) else others).append(part)

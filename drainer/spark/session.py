@@ -316,7 +316,7 @@ def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> Spark
 
 
 def _private(folders: str) -> str:
-    """In each of these folders one of this user's alone, which is removed when the process ends.
+    """Make a folder of this user alone in each of these; the end of the process removes it.
 
     Spark keeps blocks of messages there, for all users to read. Raises Refused.
     """

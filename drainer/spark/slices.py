@@ -235,7 +235,7 @@ class _SliceReader:
         keys: Sequence[Hashable] | KeySums,
         done: int,
     ) -> list[int]:
-        """Of each sub-message its shard, or why it has none."""
+        """The shard of each sub-message, or the reason why it has none."""
         shards, moved = self._shards, self._moved
         # The most common kind without a call for each: a backlog has millions of them.
         texts = cast("Sequence[str]", keys)

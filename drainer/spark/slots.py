@@ -13,7 +13,7 @@ GROW_TO = 64  # slots of a cluster, if no setting gives their number
 
 @dataclass(slots=True)
 class Slots:
-    """Has one owner, who looks at the count now and then."""
+    """Slots of Spark; its one owner updates the count now and then."""
 
     count: int  # how many tasks of any kind can run at once
     # How many are to handle at once, at most; None for most of those that can run.

@@ -57,7 +57,7 @@ Share = tuple[int, int, int]  # epoch, deal, task
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Of one driver, by a name that no other one has, and what its tasks wait and look by."""
+    """Epoch of one driver: its unique name, and the times of its tasks' lease."""
 
     driver: str
     times: LeaseTimes
@@ -166,7 +166,7 @@ class State:
     # --- drivers ---
 
     def epoch(self) -> int | None:
-        """Of the newest driver; None when there was none, or the state was removed."""
+        """Epoch of the newest driver; None when there was none, or the state was removed."""
         return max(self._numbers(EPOCHS), default=None)
 
     def begin_epoch(self, epoch: int, times: LeaseTimes) -> bool:
@@ -187,7 +187,7 @@ class State:
         return self._body(f"{epoch}/{CONTROL}", DriverControl)
 
     def set_control(self, epoch: int, control: DriverControl) -> None:
-        """For the driver of this epoch, once it is begun: what was removed stays so."""
+        """Write the control of an epoch that has begun; a removed state stays removed."""
         name = self._name(f"{epoch}/{CONTROL}")
         self.objects.put(name, encode_line(control), beside=control.beat > 0)
 
@@ -297,7 +297,7 @@ class State:
     # --- what a driver follows ---
 
     def follow(self, epoch: int, deals: Mapping[int, int]) -> None:
-        """From here on ``news`` looks at these deals alone, of so many tasks each."""
+        """Have ``news`` read these deals alone from now on, of so many tasks each."""
         shares = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
         # A new dict: another thread may be reading the other.
         self._followed = {share: self._followed.get(share) or _Followed() for share in shares}

@@ -108,7 +108,7 @@ class WaveRunner:
         self.end(cause)
 
     async def run(self) -> None:
-        """Until nothing is left, or something has ended the drain.
+        """Drain until nothing is left, or something has ended the drain.
 
         The next wave is read while parts of earlier ones are handled. What is ready is dealt to
         slots as they come free.

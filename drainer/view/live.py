@@ -372,7 +372,7 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
 
 
 def _by_key(descriptor: int) -> None:
-    """Again after a shell had the terminal: it sets it as it likes it."""
+    """Read by key, also after a shell had the terminal and set it for itself."""
     if termios.tcgetattr(descriptor)[3] & (termios.ICANON | termios.ECHO):
         tty.setcbreak(descriptor, termios.TCSANOW)
 

@@ -71,7 +71,7 @@ def found_line(found: FoundDrain) -> str:
 
 
 def found_as_json(found: FoundDrain) -> dict[str, Any]:
-    """Of bounded size; ``done`` is a share, ``left_s`` None while it isn't known."""
+    """A drain as JSON of bounded size; ``done`` is a share, ``left_s`` None while unknown."""
     found_at = partial(at, found.status)  # None before the first status
     return found.about.as_json() | {
         "pid": found.pid or None,

@@ -352,6 +352,6 @@ def partition_cells(part: PartitionStatus) -> tuple[str, ...]:
 
 
 def finished(part: PartitionStatus) -> int:
-    """Of its offsets, at least."""
+    """Offsets of a partition that are finished, at least."""
     offsets = part.end - part.start
     return min(offsets, max(part.messages_finished, part.watermark - part.start))

@@ -82,7 +82,7 @@ class LineStream:
 
 class _Lasting(io.TextIOWrapper):
     def close(self) -> None:
-        """Only flushes: what a handler closes, the account is still to be written to."""
+        """Flush and stay open: a handler may close it before the account is written."""
         self.flush()
 
 

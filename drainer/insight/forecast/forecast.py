@@ -109,7 +109,7 @@ def forecast(
 def bounds_of(
     workload: Workload, setting: Setting, order: Order, concurrency: int
 ) -> Mapping[str, float]:
-    """By what sets it, the least time that it allows for, in seconds; without simulating it."""
+    """The least seconds that each bound allows for, by its name; without a simulation."""
     hottest = workload.hottest(order, setting.bundling)
     serial_s = 0.0 if hottest is None else hottest.calls * setting.latency.mean_s
     calls = float(workload.sub_messages)

@@ -46,7 +46,7 @@ class Costs:
     together_s: float = 0.0
 
     def of(self, messages: float, sub_messages: float, calls: float) -> float:
-        """All that the process does for so much."""
+        """Seconds of the process for so much work."""
         return (
             messages * self.message_s
             + calls * self.sub_message_s

@@ -97,7 +97,7 @@ def _draw_curves(plot: Curves) -> dict[str, object]:
 
 
 def value_ticks(most: float, unit: str) -> list[Tick]:
-    """From 0 to at or above ``most``; the ``unit`` is "s", or "" for counts."""
+    """Ticks from 0 to at or above ``most``; the ``unit`` is "s", or "" for counts."""
     step = _value_step(most, unit)
     return [
         (number * step, _label(number * step, unit))
@@ -122,7 +122,7 @@ def _label(value: float, unit: str) -> str:
 
 
 def time_ticks(begun: datetime, begin_s: float, end_s: float) -> list[Tick]:
-    """Between two times, in seconds since ``begun``, which has the zone to give the clock in."""
+    """Ticks between two times, in seconds since ``begun``, which has the zone of the labels."""
     length_s = end_s - begin_s
     if length_s < ELAPSED_BELOW_S:
         step = _time_step(length_s, TIME_STEPS_MOST)
