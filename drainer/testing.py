@@ -34,8 +34,8 @@ from drainer.engine.workers import Work, ensure_done
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
-from drainer.model.identity import identify
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
+from drainer.model.sub_messages import identify
 from drainer.operations.in_memory import drain_of
 from drainer.splitting import split_or_reject
 

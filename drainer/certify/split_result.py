@@ -22,7 +22,7 @@ from drainer.loader import LoadedHandler
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.codec import decode, encode
-from drainer.model.identity import identify
+from drainer.model.sub_messages import identify
 from drainer.splitting import split_up
 
 TIMEOUT_S = 120.0

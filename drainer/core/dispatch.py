@@ -14,16 +14,15 @@ from operator import attrgetter
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger, Load
 from drainer.core.other_claims import OtherClaims
-from drainer.core.payloads import Payloads
 from drainer.core.remainder import Remainder, Sample
 from drainer.errors import Halted
 from drainer.message import Barrier, Message, ShippedMessage, Stream, SubMessage, Unsplit
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.model.claims import ALL, Claims
-from drainer.model.identity import identify_or_reject
 from drainer.model.order import LANE_OF, Order
 from drainer.model.progress import DONE, Counts, Outcome, Progress
 from drainer.model.rules import RuleAccount, RuleSettings
+from drainer.model.sub_messages import Payloads, identify_or_reject
 from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter
 
 # What the objects of one message and one sub-message take in memory beside the record's bytes, and

@@ -17,7 +17,6 @@ from drainer.core.other_claims import ClassMap, OtherClaims
 from drainer.core.remainder import Sample, unread_subs
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import ALL, ShardMap, class_selector
-from drainer.model.identity import identify_or_reject
 from drainer.model.order import Order, lanes_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import (
@@ -30,6 +29,7 @@ from drainer.model.progress import (
     merge_outcomes,
 )
 from drainer.model.ranges import RangeSet, join_ranges
+from drainer.model.sub_messages import identify_or_reject
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
 

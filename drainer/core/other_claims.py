@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.claims import ALL, Claim, Claims, ShardMap, class_of
-from drainer.model.identity import SubKeys
 from drainer.model.order import Order
 from drainer.model.progress import (
     Outcome,
@@ -19,6 +18,7 @@ from drainer.model.progress import (
     split_changed,
 )
 from drainer.model.ranges import Range, RangeSet
+from drainer.model.sub_messages import SubKeys
 from drainer.policy.rules import Selection
 
 if TYPE_CHECKING:

@@ -20,9 +20,9 @@ from drainer.insight.sketch import Amounts, Heavy, ItemShare, Spread
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
-from drainer.model.identity import identify
 from drainer.model.rules import RuleSettings
 from drainer.model.status import RuleStatus
+from drainer.model.sub_messages import identify
 from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_up
 

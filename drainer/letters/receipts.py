@@ -29,9 +29,9 @@ from drainer.message import Message
 from drainer.model import codec
 from drainer.model.claims import ALL
 from drainer.model.codec import JsonRecord, Whole
-from drainer.model.identity import identify_or_reject
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, Ranges, encode_ranges, intersect, join_ranges
+from drainer.model.sub_messages import identify_or_reject
 from drainer.operations.engine import LocalContext
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT

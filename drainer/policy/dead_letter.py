@@ -14,7 +14,7 @@ from drainer.mask import MASKED, key_repr, mask_text, masking
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
-from drainer.model.identity import is_sub_key
+from drainer.model.sub_messages import is_sub_key
 from drainer.model.terms import LetterFilter, name_of
 from drainer.policy.exact_json import (
     Encoding,

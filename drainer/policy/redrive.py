@@ -8,8 +8,8 @@ from itertools import chain
 
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.identity import identify_or_reject
 from drainer.model.order import keys_of
+from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings
 from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, read_letter
 

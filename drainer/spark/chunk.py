@@ -13,14 +13,13 @@ from typing import Any
 
 from lz4 import block as lz4  # pyarrow has it, too, and takes 200 ms to import
 
-from drainer.core.payloads import Payloads
 from drainer.errors import Refused, SplitFailed
 from drainer.loader import LoadedHandler
 from drainer.mask import describe
 from drainer.message import HeadersUnreadable, KeySums, Message, Origin, ShippedMessage, SubMessage
-from drainer.model.identity import SubKeys
 from drainer.model.progress import checksum_keys
 from drainer.model.rules import RuleSettings
+from drainer.model.sub_messages import Payloads, SubKeys
 
 # A chunk is full when it has one of these. A message's value counts by the sub-messages that are
 # in the chunk; payloads as they are in memory, for split may make much of a small value.

@@ -16,11 +16,11 @@ from drainer.core.other_claims import OtherClaims
 from drainer.kafka.spans import read_range
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ALL, JOINS_MOST, Claims, Components, Joins, ShardMap, key_hash
-from drainer.model.identity import identify, identify_or_reject
 from drainer.model.order import LANE_OF, Order
 from drainer.model.progress import Partial, Progress
 from drainer.model.ranges import Range, RangeSet, ranges_of
 from drainer.model.settings import FailureSettings, OnFailure
+from drainer.model.sub_messages import identify, identify_or_reject
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
 from drainer.spark.chunk import ChunkWriter, Row, why_whole

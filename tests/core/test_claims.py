@@ -16,10 +16,10 @@ from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import ALL, Claim, Joins, ShardMap, key_hash
-from drainer.model.identity import identify
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
 from drainer.model.ranges import ranges_of
+from drainer.model.sub_messages import identify
 
 from .messages import deliver, message_at, says_finished, subs_of, take, take_all
 

@@ -36,12 +36,12 @@ from drainer.message import KeySums, Message, Origin, ShippedMessage, Stream, Su
 from drainer.model.account import Account, StateReference
 from drainer.model.claims import ALL, Claim, Components, Joins, ShardMap
 from drainer.model.claims import key_hash as key_place
-from drainer.model.identity import SubKeys, identify
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
 from drainer.model.rules import RuleAccount, RuleSettings
+from drainer.model.sub_messages import SubKeys, identify
 from drainer.policy.rules import KeyLimit, RuleFilter
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.objects import Objects

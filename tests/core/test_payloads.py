@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from drainer.core.payloads import Payloads
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.sub_messages import Payloads
 
 ORIGIN = Origin("orders", "topic-id", 0)
 

@@ -16,8 +16,8 @@ from drainer.errors import SplitFailed
 from drainer.handler import Fatal, Handler
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.identity import identify
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
+from drainer.model.sub_messages import identify
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
 from drainer.policy.rules import RuleFilter

@@ -9,7 +9,6 @@ from dataclasses import replace
 from typing import Any
 
 from drainer.core.dispatch import MESSAGE_BYTES, SUB_MESSAGE_BYTES
-from drainer.core.payloads import LANE_BYTES, SMALL_BYTES
 from drainer.errors import (
     DrainerError,
     Halted,
@@ -28,6 +27,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.settings import AfterDead, Limit, LocalSettings
 from drainer.model.status import Status, Summary
+from drainer.model.sub_messages import LANE_BYTES, SMALL_BYTES
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Request, prepare

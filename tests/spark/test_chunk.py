@@ -25,8 +25,8 @@ from drainer.message import (
     Stream,
     SubMessage,
 )
-from drainer.model.identity import identify
 from drainer.model.progress import Outcome, checksum_keys
+from drainer.model.sub_messages import identify
 from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
 from drainer.spark import chunk
