@@ -12,7 +12,7 @@ from typing import Protocol
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
-from drainer.engine.outcome import final_outcome, may_continue
+from drainer.engine.outcome import final_outcome, may_continue, not_stopped
 from drainer.engine.ports import DrainContext
 from drainer.engine.steering import DeadlineWatch, Steering
 from drainer.errors import (
@@ -239,7 +239,11 @@ class Lifecycle:
         """The reason to report, None when all is done."""
         # Whoever works for the group by now handles what died here: no letter is ours to write.
         grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._control.running.grace_s
-        cause = await self._work.wind_down(cause, grace_s)
+        # The checkpointer works on meanwhile: what hangs here delays nothing that it writes.
+        try:
+            cause = await self._work.wind_down(cause, grace_s)
+        except Exception as error:  # the last checkpoint is written all the same
+            cause = chain_errors(cause, not_stopped(error))
         forced, within = self._ending.forced, self._ending.within
         await within(self.checkpointer.stop())
         cause = await self._work.close(cause)

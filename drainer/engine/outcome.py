@@ -10,9 +10,11 @@ from drainer.errors import (
     EXIT_INTERRUPTED,
     DrainerError,
     Halted,
+    Interrupted,
     LanesParked,
     account_wrong,
 )
+from drainer.mask import describe
 from drainer.model.progress import Counts
 
 _STATUS_OF = {
@@ -90,4 +92,15 @@ def not_closed(reason: str, cause: BaseException | None = None) -> Halted:
         f"the handler's close() failed: {reason}",
         hint="Check the handler: if it buffers effects until close(), some may be missing.",
         cause=cause,
+    )
+
+
+def not_stopped(error: Exception) -> DrainerError:
+    """The cause of a drain of which a part, such as the reading, raised when it was to stop."""
+    if isinstance(error, DrainerError):
+        return error
+    return Interrupted(
+        f"a part of the drain failed to stop: {describe(error)}",
+        hint="This is a bug in drainer: report it. What is done is in the plan: resume it.",
+        cause=error,
     )

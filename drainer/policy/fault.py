@@ -168,7 +168,7 @@ def _status(error: BaseException) -> int | None:
     """The HTTP status of an answer that a client's library raised; None for other errors."""
     response = getattr(error, "response", None)
     if isinstance(response, dict):  # botocore's
-        found = response.get("ResponseMetadata", {}).get("HTTPStatusCode")
+        found = _entry(response, "ResponseMetadata", "HTTPStatusCode")
         return found if _is_status(found) else None
     places = [(response, "status_code"), (response, "status")]
     places += [(error, "status_code"), (error, "status"), (error, "code")]
@@ -181,9 +181,15 @@ def _is_status(value: Any) -> bool:
 
 
 def _is_throttled(error: BaseException) -> bool:
-    response = getattr(error, "response", None)
-    code = response.get("Error", {}).get("Code", "") if isinstance(response, dict) else ""
-    return any(word in str(code) for word in _THROTTLED)
+    code = str(_entry(getattr(error, "response", None), "Error", "Code"))
+    return any(word in code for word in _THROTTLED)
+
+
+def _entry(value: Any, *path: str) -> Any:
+    """An entry of nested dicts; None where there is none, or something else than a dict."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def _retry_after_s(error: BaseException) -> float | None:

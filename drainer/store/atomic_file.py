@@ -33,13 +33,16 @@ def new_beside(path: Path) -> Path:
     return path.with_name(f"{prefix_of_new(path)}{token_hex(8)}{NEW}")
 
 
-def write_whole(path: Path, data: bytes) -> None:
-    """Writes a file of its owner's so that a crash leaves the old or the new one.
+def write_whole(
+    path: Path, data: bytes, replace: Callable[[Path, Path], object] = Path.replace
+) -> None:
+    """Write a file of its owner's so that a crash leaves the old or the new one.
 
-    Raises OSError, with the old one in place.
+    ``replace`` puts the new one in the place of the old one. Raises OSError, with the old one in
+    place.
     """
     new = new_beside(path)
-    write_new(new, data, partial(new.replace, path), synced=True)
+    write_new(new, data, partial(replace, new, path), synced=True)
 
 
 def write_new(
@@ -70,11 +73,13 @@ def write_new(
         raise
 
 
-def write_to_last(path: Path, data: bytes) -> None:
+def write_to_last(
+    path: Path, data: bytes, replace: Callable[[Path, Path], object] = Path.replace
+) -> None:
     """Write a file as ``write_whole`` does, so that no loss of power brings the old one back.
 
     The folder has to be readable."""
-    write_whole(path, data)
+    write_whole(path, data, replace)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from errno import ECANCELED
 from functools import cache
 from hashlib import blake2b
 from pathlib import Path
@@ -316,6 +317,7 @@ class PlanFile(SavedPlan):
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         self._journals = Journals(path)
         self._written = 0  # the generation of the last plan from here that is synced
+        self._releases = 0  # so far: a write that was abandoned by then comes too late
 
     @property
     def path(self) -> Path:
@@ -392,7 +394,8 @@ class PlanFile(SavedPlan):
             self.release()
 
     def release(self) -> None:
-        """Lets go of the plan; its journal stays until the plan has folded it in."""
+        """Release the plan; its journal stays until the plan has folded it in."""
+        self._releases += 1
         self._journals.close()
         if self._lock.is_locked:
             # Removed while still held; a process that opened the old one meanwhile tries in vain.
@@ -401,10 +404,20 @@ class PlanFile(SavedPlan):
             self._lock.release()
 
     def write(self, plan: OffsetPlan) -> None:
-        """Drops folded journals, too. Raises PlanNotWritten when the disk or folder won't take it,
-        and PlanGone when the folder went with the plan."""
+        """Write the plan and remove the journals that it has folded in.
+
+        Raises PlanNotWritten when the disk or folder won't take it, or the plan was released
+        meanwhile; PlanGone when the folder went with the plan.
+        """
+        releases = self._releases
+
+        def take_place(new: Path, old: Path) -> None:
+            if self._releases != releases:  # another process may have written by now
+                raise OSError(ECANCELED, os.strerror(ECANCELED))
+            new.replace(old)
+
         try:
-            write_to_last(self._path, plan.encode())
+            write_to_last(self._path, plan.encode(), take_place)
         except OSError as error:
             raise self._gone_or(not_written("plan", self.path, error), error) from error
         self._written = plan.account.generation

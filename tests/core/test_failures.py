@@ -221,6 +221,17 @@ def test_failures_that_nothing_speaks_against_spend_nothing() -> None:
     assert succeeds(policy) == [sub]
 
 
+def test_doubt_is_as_old_as_the_oldest_that_no_success_speaks_against() -> None:
+    policy = policy_of(retries=3, max_doubt_s=60.0, on_failure=OnFailure.DEAD_LETTER)
+    for began_s in (50.0, 70.0):
+        fails(policy, new_sub(), Fault.UNCLEAR, done=1, now_s=began_s)
+    for _ in range(4):  # so many speak against an outage, but began before all failures
+        succeeds(policy, begun=0)
+    assert policy.doubts_end_s == 110.0
+    succeeds(policy, begun=1)  # after the first of them had failed
+    assert policy.doubts_end_s == 130.0
+
+
 def test_a_sub_message_shown_to_be_bad_while_it_is_tried_again_gets_no_further_attempt() -> None:
     policy = policy_of(retries=0, on_failure=OnFailure.PARK)
     sub = new_sub()

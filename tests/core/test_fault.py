@@ -114,6 +114,7 @@ UNCLEAR = [
     from_library("httpx.PoolTimeout", type(
         "TransportError", (Exception,), {"__module__": "httpx"})),
     from_library("mine.HttpError", status_code=500),
+    from_library("mine.Looks", response={"Error": "boom", "ResponseMetadata": None}),
     ExceptionGroup("both", [ValueError(), ConnectionError()]),
 ]  # fmt: skip
 
@@ -178,6 +179,10 @@ def test_an_answer_that_asks_to_come_back_is_a_retry(
     found = as_retry(error)
     assert found is not None
     assert found.after == after_s
+
+
+def test_an_answer_of_another_shape_is_no_retry() -> None:
+    assert as_retry(from_library("mine.Looks", response={"Error": "Throttling"})) is None
 
 
 def test_the_cause_of_an_error_of_its_own_is_not_asked() -> None:

@@ -120,6 +120,12 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write, writing, beside = PlanFile.write, threading.Event(), list[int]()
+    sync = os.fsync
+
+    def slow_sync(descriptor: int) -> None:
+        if writing.is_set():
+            time.sleep(0.3)
+        sync(descriptor)
 
     def slow_write(file: PlanFile, plan: OffsetPlan) -> None:
         if writing.is_set():
@@ -128,11 +134,11 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
             writing.set()
             for number in (signal.SIGINT, signal.SIGTERM):
                 interrupt(number)
-            time.sleep(0.5)
         write(file, plan)
         writing.clear()
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, replace(PATIENT, plan_interval_s=0.05))
+    monkeypatch.setattr(os, "fsync", slow_sync)
     monkeypatch.setattr(PlanFile, "write", slow_write)
     monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.05)
     handler, _ = staying(OnTheLoop, lambda: None)
@@ -191,6 +197,21 @@ def test_two_signals_end_the_tries_of_the_last_commit(
 
     assert (summary.exit_code, summary.status) == (4, "interrupted")
     assert "that commits them" in (summary.hint or "")
+
+
+def test_a_source_that_fails_to_stop_costs_no_checkpoint(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise RuntimeError("no such thread")
+
+    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, UNWRITTEN)
+    rehearsal.source_options = {"during_stop": fail}
+
+    summary = rehearsal.drain(OnTheLoop())
+
+    assert summary.exit_code == 4
+    assert "no such thread" in (summary.error or "")
+    assert rehearsal.file.load().written.account.watermark(0) == len(BACKLOG.records)
+    assert rehearsal.group.committed == {0: len(BACKLOG.records)}
 
 
 def test_ctrl_c_ends_an_open_that_hangs(tmp_path: Path) -> None:

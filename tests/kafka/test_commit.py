@@ -50,7 +50,7 @@ def test_a_commit_that_only_looks_for_members_moves_nothing_even_if_it_is_taken(
     cluster: Cluster, committer: GroupCommitter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committer.commit({0: 7}, {0: {None}})
-    monkeypatch.setattr("drainer.kafka.cluster.PROBE_METADATA", "brokers may be set to take this")
+    monkeypatch.setattr("drainer.kafka.group.PROBE_METADATA", "brokers may be set to take this")
     assert committer.commit({0: 7}, {0: {7}}) == {0: 7}
     assert committed(cluster, committer) == 7
 

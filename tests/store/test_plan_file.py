@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -234,6 +236,34 @@ def test_the_plan_is_synced_before_it_takes_its_name(
     first = events.pop(0)
     assert re.fullmatch(r"sync \.drainer-[0-9a-f]{8}-[0-9a-f]{16}\.new", first)
     assert events == ["replace orders.plan.json", f"sync {file.path.parent.name}"]
+
+
+def test_a_write_that_outlasts_the_release_of_the_plan_overwrites_no_later_one(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after a second Ctrl-C while the disk is slow, and a resume in the same process."""
+    sync, is_syncing, released = os.fsync, threading.Event(), threading.Event()
+
+    def slow_sync(descriptor: int) -> None:
+        if not is_syncing.is_set():
+            is_syncing.set()
+            released.wait(10)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    file.acquire()
+    with ThreadPoolExecutor() as threads:
+        late = threads.submit(file.write, PLAN)
+        assert is_syncing.wait(10)
+        file.release()
+        file.acquire()
+        file.write(LATER)
+        released.set()
+        with pytest.raises(PlanNotWritten):
+            late.result()
+    assert file.load().written == LATER
+    file.release()
+    assert names(file.path.parent) == [file.path.name]
 
 
 def test_a_journal_that_can_not_be_begun_leaves_no_file_open_and_is_no_bug_of_who_appends(
