@@ -1,4 +1,4 @@
-"""What flows through a drain: messages, the sub-messages inside them, and barriers between them."""
+"""Messages that flow through a drain, sub-messages inside them, and barriers between them."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ class Stream(int):
 class Origin:
     """The partition that messages come from, and their topic by name and id.
 
-    A topic that was deleted and recreated has the same name and another id. ``stream`` says which
-    ledger they go to: that of the partition, unless another one is given.
+    A topic that was deleted and recreated has the same name and another id. ``stream`` is the
+    ledger that they go to: that of the partition, unless another one is given.
     """
 
     topic: str
@@ -71,7 +71,7 @@ class KeySums:
 
 
 class NoKeys(KeySums):
-    """Stands for the sub-keys of a message that ``split`` rejected; ``why`` says how it failed."""
+    """Stands for the sub-keys of a message that ``split`` rejected; ``why`` is how it failed."""
 
     __slots__ = ("why",)
 
@@ -81,7 +81,7 @@ class NoKeys(KeySums):
 
 
 class LedgerEntry:
-    """What a ledger notes of a message, for as long as some of its sub-messages are pending.
+    """Notes of a ledger on a message, for as long as some of its sub-messages are pending.
 
     It is the base of ``Message`` and no object of its own, which would take a drain 15% more time.
     """
@@ -165,12 +165,12 @@ _NOT_YET: Any = None
 
 
 class LaneEntry:
-    """What a drain notes of a sub-message.
+    """Notes of a drain on a sub-message.
 
     Attributes:
         lane, lane_key, next: its lane, the key of that, and what is behind it (core/lanes.py).
         failing, begun: how it fails, once an attempt has, and after how many failed calls its
-            attempt began, where that tells something (policy/failures.py).
+            attempt began, where that proves something (policy/failures.py).
         together: how many may be given to the handler with it, once such a batch has failed.
     """
 
@@ -209,7 +209,7 @@ class SubMessage(LaneEntry):
         self.payload = payload
         self.keys: tuple[Hashable, ...] | None = None
         self.attempt = 1
-        self.message = _NOT_YET  # it tells one that is delivered a second time
+        self.message = _NOT_YET  # until it is delivered, which it is once
         if keys is not None:
             self.keys = tuple(dict.fromkeys(keys))
             if not self.keys:
@@ -254,7 +254,7 @@ class ShippedMessage(Message):
     __slots__ = ("own", "subs")
 
     subs: Sequence[SubMessage]  # until they are delivered
-    own: int  # bits of their indexes, where a barrier or an earlier attempt may ask
+    own: int  # bits of their indexes, where a barrier or an earlier attempt needs them
 
     def __init__(
         self,
@@ -275,7 +275,7 @@ class ShippedMessage(Message):
         self._headers = headers  # type: ignore[assignment]  # None when they can't be read
 
     def __getattr__(self, name: str) -> Any:
-        # Only of what is not there is it asked.
+        # Python calls it only for what is not there.
         if name == "value":
             raise ValueNotShipped(
                 f"handle() used message.value of {self}, but Spark tasks get no values",

@@ -77,7 +77,7 @@ class ProcessMark:
         return True
 
     def end(self, *, grace_s: float) -> bool:
-        """Ask it to end, and after ``grace_s`` make it; False when even that did not help."""
+        """Terminate it, and kill it after ``grace_s``; False when even that did not help."""
         if self.signal(signal.SIGTERM):
             self.signal(signal.SIGCONT)  # a paused process takes no notice of anything else
             if not self.wait(grace_s):

@@ -30,7 +30,7 @@ from drainer.core.batches import Batch
 from drainer.engine.blame import blame
 from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.engine.workers import Work, ensure_done
+from drainer.engine.workers import CallInput, ensure_done
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
@@ -154,11 +154,11 @@ class _Recorder:
         handler = copy(watched)
         call: Any = handler.handle_bundle if handler.bundling else handler.handle
 
-        async def on_the_loop(work: Work) -> None:
+        async def on_the_loop(work: CallInput) -> None:
             with self._noting(work, watched):
                 ensure_done(await call(work))
 
-        def on_a_thread(work: Work) -> None:
+        def on_a_thread(work: CallInput) -> None:
             with self._noting(work, watched):
                 ensure_done(call(work))
 
@@ -176,7 +176,7 @@ class _Recorder:
         return handler
 
     @contextmanager
-    def _noting(self, work: Work, handler: LoadedHandler) -> Iterator[None]:
+    def _noting(self, work: CallInput, handler: LoadedHandler) -> Iterator[None]:
         subs = work.members if isinstance(work, Batch) else [work]
         try:
             yield

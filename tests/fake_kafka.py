@@ -20,7 +20,7 @@ from drainer.errors import BrokerUnreachable, DrainerError, TopicMissing
 from drainer.kafka.answers import Right
 from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.group import GroupInfo, Member
-from drainer.kafka.reader import Batch, RangeReader
+from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message
 
@@ -327,7 +327,7 @@ class FakeSource:
         self.notify = notify
         self._message_bytes = message_bytes
         self._during_stop = during_stop
-        self._batches: deque[Batch] = deque()
+        self._batches: deque[FetchedBatch] = deque()
         settings = FakeSettings("fake:9092", kafka=kafka, batch=batch)
         self._reader = RangeReader(
             *(settings, kafka.topic, kafka.topic_id, kafka.group),

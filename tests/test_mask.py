@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from core.messages import deliver, one_partition, subs_of
-from drainer.core.batches import fold
+from drainer.core.batches import coalesced
 from drainer.errors import HandleFailed
 from drainer.mask import VARIABLE, describe, key_repr, mask_text
 from drainer.message import SubMessage
@@ -49,7 +49,7 @@ def test_a_coalesce_or_rule_that_fails_tells_no_content(monkeypatch: pytest.Monk
     first, later = subs_of("ann@example.com", "ann@example.com")
     deliver(one_partition(0, 1), 0, first, later)
     with pytest.raises(HandleFailed) as caught:
-        fold(fails, first, later, first)
+        coalesced(fails, first, later, first)
     assert "ann" not in str(caught.value)
     assert named("ann@example.com") == "a str", "of a rule that gives a payload's field"
     assert key_repr(later.key) in str(caught.value)

@@ -50,7 +50,7 @@ class Rate:
 
 
 class Retries:
-    """Sub-messages that wait for their next attempt, by when they are due; each holds its lane.
+    """Sub-messages that wait for their next attempt by when they are due, and their lanes likewise.
 
     Of those due at once, the one that came first is the first.
     """
@@ -58,7 +58,7 @@ class Retries:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, SubMessage, bool, bool]] = []
         self._ties = count()
-        self._waiting: dict[SubMessage, int] = {}  # by the tie of the entry that holds
+        self._waiting: dict[SubMessage, int] = {}  # by the tie of the entry that counts
         self.begun = 0  # how many attempts have come of it
 
     def __len__(self) -> int:

@@ -1,8 +1,8 @@
 """Batches: several sub-messages in one call of a handler with ``coalesce`` or ``handle_batch``.
 
-The bundler stands between workers and dispatcher with the dispatcher's face, and does all that is
-special about bundles, so that workers, lanes and ledger know nothing of them. The laws stay those
-of single sub-messages: each holds its lane until its call returned, and finishes by itself.
+The batcher stands between workers and dispatcher with the dispatcher's face, and does all that is
+special about batches, so that workers, lanes and ledger know nothing of them. The laws stay those
+of single sub-messages: each keeps its lane busy until its call returned, and finishes by itself.
 """
 
 from __future__ import annotations
@@ -62,8 +62,8 @@ class Batching:
 class Batch:
     """One call of the handler: ``subs`` are what it is given, an operation each.
 
-    ``members`` are the sub-messages that finish with it, in their order; ``runs`` tell those that
-    hold a lane, each with what was taken from behind it.
+    ``members`` are the sub-messages that finish with it, in their order; ``runs`` has the first one
+    of each lane, with what was taken from behind it.
     """
 
     __slots__ = ("members", "runs", "subs")
@@ -91,11 +91,11 @@ class Batch:
 
 
 class Batcher:
-    """Gives bundles where the dispatcher gives sub-messages, and takes them apart again."""
+    """Source of batches where the dispatcher has sub-messages; takes them apart again."""
 
-    def __init__(self, inner: Admission | Dispatcher, bundling: Batching) -> None:
-        self._bundling = bundling
-        self._looks_behind = bundling.folds
+    def __init__(self, inner: Admission | Dispatcher, batching: Batching) -> None:
+        self._batching = batching
+        self._looks_behind = batching.folds
         self.calls = 0  # that have done their work
         self._inner = inner
         self.lanes = inner.lanes
@@ -105,91 +105,91 @@ class Batcher:
         """Number of calls that could start now."""
         ready = self._inner.ready
         alone = min(ready, self.lanes.urgent_ones)  # perhaps: a barrier, or what has failed
-        return alone + -(-(ready - alone) // self._bundling.lanes)
+        return alone + -(-(ready - alone) // self._batching.lanes)
 
     def take(self) -> Batch | None:
         """Starts what goes into one call. Raises HandleFailed when ``coalesce`` fails."""
         sub = self._inner.take()
         if sub is None:
             return None
-        bundle = Batch()
+        batch = Batch()
         most = self._most(sub)
         while sub is not None:
-            bundle.runs.append((sub, []))
-            bundle.members.append(sub)
+            batch.runs.append((sub, []))
+            batch.members.append(sub)
             most = min(most, self._most(sub))
             if self._looks_behind and not isinstance(sub, Barrier):
-                self._go_on_behind(sub, bundle, most)
+                self._go_on_behind(sub, batch, most)
             else:
-                bundle.subs.append(sub)
-            sub = self._next_lane(bundle, most)
-        return bundle
+                batch.subs.append(sub)
+            sub = self._next_lane(batch, most)
+        return batch
 
-    def finish(self, bundle: Batch) -> None:
+    def finish(self, batch: Batch) -> None:
         """Ends what a call has done."""
         self.calls += 1
-        bundle.unfold()
+        batch.unfold()
         finish = self._inner.finish
-        for lead, followers in bundle.runs:
+        for lead, followers in batch.runs:
             for follower in followers:
                 finish(follower)
             finish(lead)
 
-    def finish_and_take(self, bundle: Batch) -> Batch | None:
-        self.finish(bundle)
+    def finish_and_take(self, batch: Batch) -> Batch | None:
+        self.finish(batch)
         return self.take()
 
-    def give_back(self, bundle: Batch, *, split: bool) -> list[SubMessage]:
+    def give_back(self, batch: Batch, *, split: bool) -> list[SubMessage]:
         """Takes a call apart that has not done its work, the lanes as they were before.
 
-        Gives those that hold the lanes, and are still to be put back. With ``split`` they go into
+        Gives the first of each lane, which are still to be put back. With ``split`` they go into
         calls of half as many members, until the one that makes them fail is by itself.
         """
-        bundle.unfold()
+        batch.unfold()
         if split:
-            half = (len(bundle.members) + 1) // 2
-            for sub in bundle.members:
+            half = (len(batch.members) + 1) // 2
+            for sub in batch.members:
                 sub.together = min(self._most(sub), half)
-        for lead, followers in bundle.runs:
+        for lead, followers in batch.runs:
             if followers:
                 for follower in followers:
                     follower.attempt += 1
                 self.lanes.put_behind(lead, followers)
-        return [lead for lead, _ in bundle.runs]
+        return [lead for lead, _ in batch.runs]
 
     def _most(self, sub: SubMessage) -> int:
         """Maximum members of a call with this one."""
-        return getattr(sub, "together", FOLD_MOST * self._bundling.most)
+        return getattr(sub, "together", FOLD_MOST * self._batching.most)
 
-    def _next_lane(self, bundle: Batch, most: int) -> SubMessage | None:
-        bundling = self._bundling
+    def _next_lane(self, batch: Batch, most: int) -> SubMessage | None:
+        batching = self._batching
         if (
-            bundling.of is BatchOf.LANE
-            or len(bundle.subs) >= bundling.most
-            or len(bundle.members) >= most
-            or isinstance(bundle.members[0], Barrier)
+            batching.of is BatchOf.LANE
+            or len(batch.subs) >= batching.most
+            or len(batch.members) >= most
+            or isinstance(batch.members[0], Barrier)
         ):
             return None
         urgent = self.lanes.urgent
         if urgent is not None and (
-            isinstance(urgent, Barrier) or len(bundle.members) >= self._most(urgent)
+            isinstance(urgent, Barrier) or len(batch.members) >= self._most(urgent)
         ):
             return None
         return self._inner.take()
 
-    def _go_on_behind(self, lead: SubMessage, bundle: Batch, most: int) -> None:
+    def _go_on_behind(self, lead: SubMessage, batch: Batch, most: int) -> None:
         """Adds an operation for a lead, and what is behind it as far as it fits."""
-        bundling, lanes = self._bundling, self.lanes
-        coalesce, runs = bundling.coalesce, bundle.runs[-1][1]
+        batching, lanes = self._batching, self.lanes
+        coalesce, runs = batching.coalesce, batch.runs[-1][1]
         operation, folded = lead, [lead]
         made: SubMessage | None = None  # by coalesce, and none of those that were delivered
-        while len(bundle.members) < most:
+        while len(batch.members) < most:
             sub = lanes.next_in_lane(lead)
             if sub is None:
                 break
             into = None
             if coalesce is not None and len(folded) < FOLD_MOST:
-                into = fold(coalesce, operation, sub, folded[0])
+                into = coalesced(coalesce, operation, sub, folded[0])
             if into is not None:
                 lanes.take_next_in_lane(lead)
                 folded.append(sub)
@@ -198,22 +198,22 @@ class Batcher:
                     made.message, made.index = sub.message, sub.index
                     made.attempt = max(operation.attempt, sub.attempt)
                 operation = into
-            elif bundling.of is BatchOf.LANE and len(bundle.subs) + 1 < bundling.most:
+            elif batching.of is BatchOf.LANE and len(batch.subs) + 1 < batching.most:
                 if self._inner.take_next_in_lane(lead) is None:
                     break
-                bundle.subs.append(_standing_for(operation, folded))
+                batch.subs.append(_standing_for(operation, folded))
                 operation, folded, made = sub, [sub], None
             else:
                 break
             runs.append(sub)
-            bundle.members.append(sub)
-        bundle.subs.append(_standing_for(operation, folded))
+            batch.members.append(sub)
+        batch.subs.append(_standing_for(operation, folded))
 
 
-def fold(
+def coalesced(
     coalesce: Coalesce, earlier: SubMessage, later: SubMessage, first: SubMessage
 ) -> SubMessage | None:
-    """Asks ``coalesce``; None when they stay apart. ``first`` is where ``earlier`` began.
+    """Call ``coalesce``; None when they stay apart. ``first`` is where ``earlier`` began.
 
     Raises HandleFailed when it fails, or gives what it may not.
     """

@@ -12,9 +12,9 @@ from itertools import chain
 from operator import attrgetter
 
 from drainer.core.lanes import Lanes
-from drainer.core.ledger import Ledger, Load
+from drainer.core.ledger import Ledger, LedgerLoad
 from drainer.core.other_claims import OtherClaims
-from drainer.core.remainder import Remainder, Sample
+from drainer.core.remainder import ReadSample, Remainder
 from drainer.errors import Halted
 from drainer.message import Barrier, Message, ShippedMessage, Stream, SubMessage, Unsplit
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
@@ -35,8 +35,8 @@ _SUB_KEYS = attrgetter("keys")
 
 
 class BarrierQueue:
-    """What waits in one account for a barrier, or for the outcome of messages that ``split``
-    rejected; the barrier first."""
+    """Sub-messages of one ledger that wait for a barrier, or for the outcome of messages that
+    ``split`` rejected; the barrier first."""
 
     __slots__ = ("running", "undecided", "waiting")
 
@@ -74,15 +74,15 @@ class Dispatcher:
         named: ParkedLanes = NONE_PARKED,
     ) -> None:
         self.ledgers: dict[int, Ledger] = {}
-        self.load = Load(len(ledgers))
+        self.load = LedgerLoad(len(ledgers))
         # Of thousands, most questions are about those that are open.
         self._incomplete: list[Ledger] = []
         self._undelivered: list[Ledger] = []
-        self._telling: dict[int, Ledger] = {}
+        self._changing: dict[int, Ledger] = {}
         for number, ledger in ledgers.items():
             self.open(number, ledger)
         self.parked = set(parked)
-        self.lanes = Lanes(self._rest, self.parked.copy())
+        self.lanes = Lanes(self._leave, self.parked.copy())
         self.behind: Set[int] = frozenset()  # partitions that have something unfinished before this
         self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
@@ -114,7 +114,7 @@ class Dispatcher:
 
     def open(self, number: int, ledger: Ledger) -> None:
         """Takes a ledger in, to which nothing was delivered yet."""
-        self.ledgers[number] = self._telling[number] = ledger
+        self.ledgers[number] = self._changing[number] = ledger
         ledger.load = self.load
         self._incomplete.append(ledger)
         self._undelivered.append(ledger)
@@ -140,9 +140,9 @@ class Dispatcher:
         return self.lanes.ready
 
     @property
-    def resting(self) -> int:
-        """Messages of which nothing but sub-messages of this kind is left: parked, not selected."""
-        return self.load.resting
+    def left_pending(self) -> int:
+        """Messages whose sub-messages all stay pending in this run: parked, or not selected."""
+        return self.load.left_pending
 
     @property
     def pending_bytes(self) -> int:
@@ -165,7 +165,7 @@ class Dispatcher:
         size = self._size_of(message, sequence)
         shared, fate = 0, DONE
         if self._shared_below and message.offset < self._shared_below[number]:
-            shared, fate = self._finished_elsewhere(message, sequence)
+            shared, fate = self._finished_by_others(message, sequence)
         done = self.ledgers[number].deliver(message, keys, size, shared, fate)
         self._let_in(message, sequence, done)
 
@@ -203,7 +203,7 @@ class Dispatcher:
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
         return size + self._payloads.bytes_of(message, subs)
 
-    def _finished_elsewhere(
+    def _finished_by_others(
         self, message: Message, subs: Sequence[SubMessage]
     ) -> tuple[int, Outcome]:
         assert self._others is not None
@@ -312,11 +312,11 @@ class Dispatcher:
             if unit.message.origin.stream not in self._shut:
                 return unit
             self.lanes.finish(unit)  # one before it has parked the partition
-            self._rest(unit)
+            self._leave(unit)
         return None
 
     def release(self, sub: SubMessage) -> None:
-        """Makes a held sub-message ready for its next attempt."""
+        """Make a delayed sub-message ready for its next attempt."""
         sub.attempt += 1
         self.lanes.release(sub)
 
@@ -326,11 +326,13 @@ class Dispatcher:
         return ParkedLanes(self.lanes.parked, tuple(self._named))
 
     def park(self, sub: SubMessage, error: str = "") -> None:
-        """Leaves a sub-message that was taken pending for this run, and all behind it; ``error``
-        says why."""
+        """Leave a sub-message that was taken pending for this run, and all behind it.
+
+        ``error`` is the reason.
+        """
         for key in self.lanes.park(sub):
             self._name(repr(key), sub, error)
-        self._rest(sub)
+        self._leave(sub)
         if isinstance(sub, Barrier):
             self._shut_behind(sub, error)
 
@@ -355,8 +357,8 @@ class Dispatcher:
             self._finished_beside_queue(sub)
 
     def left_behind(self) -> set[str]:
-        """What is to be ``parked`` for whoever delivers what comes after, once nothing is left to
-        do: also what waits for a sub-message or a barrier that has no turn."""
+        """Return what is to be ``parked`` for whoever delivers what comes after, once nothing is
+        left to do: also what waits for a sub-message or a barrier that has no turn."""
         shut = (all_of(Stream(each).partition) for each in self._shut | self.barrier_queues.keys())
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
@@ -394,12 +396,12 @@ class Dispatcher:
     def changes(self) -> dict[int, Progress]:
         """Progress since the last call, by partition, for the journal."""
         found = {}
-        for number, ledger in self._telling.items():
+        for number, ledger in self._changing.items():
             if (changes := ledger.changes()) is not None:
                 found[number] = changes
         for number in found:
             if self.ledgers[number].complete:  # nothing more comes of it
-                del self._telling[number]
+                del self._changing[number]
         return found
 
     def messages_passed(self, number: int) -> int:
@@ -412,16 +414,19 @@ class Dispatcher:
 
     def remainder(self) -> Remainder:
         """Estimate what is left, by what was delivered in this run."""
-        resting, read = self.load.resting_subs, sum(e.subs_read for e in self.ledgers.values())
+        left_pending, read = (
+            self.load.left_pending_subs,
+            sum(e.subs_read for e in self.ledgers.values()),
+        )
         subs = self.tally()[1]
         return Remainder.of(
             self._samples(),
             handled=subs.finished - self.ruled_out,
-            waiting=subs.pending - resting,
-            share=(read - self.ruled_out - resting) / read if read else 1.0,
+            waiting=subs.pending - left_pending,
+            share=(read - self.ruled_out - left_pending) / read if read else 1.0,
         )
 
-    def _samples(self) -> Mapping[int, Sample]:
+    def _samples(self) -> Mapping[int, ReadSample]:
         below = self._shared_below
         return {number: each.sample(below.get(number, 0)) for number, each in self.ledgers.items()}
 
@@ -430,7 +435,7 @@ class Dispatcher:
         return _summed(ledger.tally() for ledger in self.ledgers.values())
 
     def counts(self) -> tuple[Counts, Counts]:
-        """The same with what is pending counted one by one, so that the law can fail."""
+        """Tally with what is pending counted one by one, so that the law can fail."""
         return _summed(ledger.counts() for ledger in self.ledgers.values())
 
     def _take_out(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
@@ -449,17 +454,17 @@ class Dispatcher:
         for sub in subs:
             if not done >> sub.index & 1 and not selects(sub):
                 alone |= 1 << sub.index
-                self._rest(sub)
+                self._leave(sub)
         return alone
 
-    def _rest(self, sub: SubMessage) -> None:
+    def _leave(self, sub: SubMessage) -> None:
         self.leaves_something = True
-        self._put_to_rest(sub)
+        self._leave_pending(sub)
 
     @staticmethod
-    def _put_to_rest(sub: SubMessage) -> None:
+    def _leave_pending(sub: SubMessage) -> None:
         message = sub.message
-        message.ledger.rest(message)
+        message.ledger.leave_pending(message)
         sub.payload = None
 
     def _note_parked(self, text: str) -> None:
@@ -480,7 +485,7 @@ class Dispatcher:
         self._shut.add(number)
         queue = self.barrier_queues.pop(number, None)
         for sub in () if queue is None else queue.waiting:
-            self._rest(sub)
+            self._leave(sub)
 
     def _push(self, sub: SubMessage) -> None:
         if self._lane_of is not None:
@@ -529,8 +534,8 @@ class Dispatcher:
 
 
 def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
-    both = list(accounts)
-    return Counts.sum(messages for messages, _ in both), Counts.sum(subs for _, subs in both)
+    pairs = list(accounts)
+    return Counts.sum(messages for messages, _ in pairs), Counts.sum(subs for _, subs in pairs)
 
 
 def _are_plain(subs: Sequence[SubMessage]) -> bool:
@@ -544,7 +549,7 @@ def _is_next(sub: SubMessage) -> bool:
     if isinstance(sub.message, ShippedMessage):
         before &= sub.message.own
     part = sub.message.part
-    return not before or (part is not None and (part.bits | part.elsewhere) & before == before)
+    return not before or (part is not None and (part.bits | part.by_others) & before == before)
 
 
 def all_of(partition: int) -> str:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import ClassMap, OtherClaims
-from drainer.core.remainder import Sample, unread_subs
+from drainer.core.remainder import ReadSample, unread_subs
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import ALL, ShardMap, class_selector
 from drainer.model.order import Order, lanes_of
@@ -39,7 +39,7 @@ _WHOLE = "0/1"  # the claim that all sub-messages are in, as "all" is
 
 
 class KeyBloom:
-    """Lanes that were added, of each partition; it may say that of some others, too."""
+    """Bloom filter of lanes by partition: it may take some for added that were not."""
 
     def __init__(self, bits: int = FILTER_BITS) -> None:
         self._mask = bits - 1
@@ -88,8 +88,10 @@ class PriorityDispatcher(Dispatcher):
         }
         order = Order(plan.terms.order)
         whole = self._other_claims.get(_WHOLE, {})  # what one task has finished of all
-        both = {n: each.merge(whole[n]) if n in whole else each for n, each in known.items()}
-        before = {**self._other_claims, _WHOLE: both}
+        known_of_all = {
+            n: each.merge(whole[n]) if n in whole else each for n, each in known.items()
+        }
+        before = {**self._other_claims, _WHOLE: known_of_all}
         own = plan.account.claims.get(claim, {})
         super().__init__(
             {
@@ -108,7 +110,7 @@ class PriorityDispatcher(Dispatcher):
             plan.account.parked_lanes,
         )
         for ledger in self.ledgers.values():
-            ledger.tells_fates = True  # for whoever finishes the rest of a message
+            ledger.reports_outcomes = True  # for whoever finishes the rest of a message
         self._selection, self.evaluates = Selection(where), True
         self._waits, self._lanes_of = KeyBloom(filter_bits), lanes_of(order)
         # Where messages with a match lie, finished or not.
@@ -124,10 +126,10 @@ class PriorityDispatcher(Dispatcher):
             for number in self.ledgers
         }
         self._passed = dict.fromkeys(self.ledgers, 0)
-        settled = [
+        finished = [
             (n.messages.without_pending(), n.sub_messages.without_pending()) for n in known.values()
         ]
-        self._base = tuple(map(Counts.sum, zip(*settled, strict=True)))
+        self._base = tuple(map(Counts.sum, zip(*finished, strict=True)))
         for partition in self._shut:  # all of it is behind a barrier
             self._cut(partition, self.ledgers[partition].position)
 
@@ -136,7 +138,7 @@ class PriorityDispatcher(Dispatcher):
         return {number: progress.watermark for number, progress in self._all.items()}
 
     def wants(self, message: Message) -> bool:
-        """Also what was finished before: what stands beside it in the message may hold back."""
+        """Whether to look at a message: also at a finished one, beside which others may wait."""
         number = message.origin.stream
         ledger = self.ledgers[number]
         if ledger.position <= message.offset < ledger.end:
@@ -152,7 +154,7 @@ class PriorityDispatcher(Dispatcher):
         sequence, keys = identify_or_reject(message, subs)
         finished, fate = 0, DONE
         if offset < self._shared_below[number]:
-            finished, fate = self._finished_elsewhere(message, sequence)
+            finished, fate = self._finished_by_others(message, sequence)
         selected = self._selection.bits(sequence)
         # Whoever has finished it: another class's map may not know it either.
         self.found.add(number, offset, bool(selected))
@@ -177,7 +179,7 @@ class PriorityDispatcher(Dispatcher):
                 break
             if isinstance(sub, LeftAlone):
                 if matching & bit:
-                    self._rest(sub)  # another run may redrive it
+                    self._leave(sub)  # another run may redrive it
             elif not matching & bit:
                 self._waits.add(number, self._lanes_of(sub))
                 self.beside[number] += 1
@@ -223,11 +225,11 @@ class PriorityDispatcher(Dispatcher):
             if number in self.cut:  # all that it has not read is for later
                 subs += each.subs_read
             bounds = known.watermark, each.position, self._ends[number]
-            samples[number] = Sample.of(bounds, known.finished, subs)
+            samples[number] = ReadSample.of(bounds, known.finished, subs)
         unread = unread_subs(samples)
         return unread and {number: each + self.beside[number] for number, each in unread.items()}
 
-    def _samples(self) -> Mapping[int, Sample]:
+    def _samples(self) -> Mapping[int, ReadSample]:
         return {number: each.sample() for number, each in self.ledgers.items()}
 
     def tally(self) -> tuple[Counts, Counts]:
@@ -238,15 +240,15 @@ class PriorityDispatcher(Dispatcher):
         return self._base[0], self._base[1] + super().counts()[1]
 
     def counts_of_class(self) -> Counts:
-        """Of its sub-messages, in this run."""
+        """Counts of this class's sub-messages, in this run."""
         return super().tally()[1]
 
     def _fates_of(self, number: int, news: Progress) -> OutcomeRanges:
-        """Those of all messages, for whoever finishes the rest of them: the worst, if they are too
-        many."""
+        """Outcomes of all messages, for whoever finishes the rest of them: the worst, if they are
+        too many."""
         fates = merge_outcomes((self._fates.get(number, {}), news.fates))
         room = FATES_MOST // len(self.ledgers)
-        kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}  # all: they say what to do
+        kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}  # all of these
         for outcome in reversed(OTHERWISE):
             if found := fates.get(outcome, ())[:room]:
                 kept[outcome] = found
@@ -256,7 +258,7 @@ class PriorityDispatcher(Dispatcher):
     def _defer(self, sub: SubMessage) -> None:
         self._waits.add(sub.message.origin.stream, self._lanes_of(sub))
         self.deferred += 1
-        self._put_to_rest(sub)
+        self._leave_pending(sub)
 
     def _defer_all(self, subs: Iterable[SubMessage], among: int) -> None:
         for sub in subs:

@@ -22,7 +22,7 @@ LOOK_AHEAD_PER_WORKER = 2
 LOOK_AHEAD_MIN = 1_000
 STALE_MIN = 64  # stale bucket entries that are not worth clearing yet
 
-# Most lanes only ever hold one sub-message. It stands for its lane by itself, with one of these as
+# Most lanes only ever have one sub-message. It stands for its lane by itself, with one of these as
 # its ``lane``, until a second one comes.
 ALONE_READY = "alone, ready"
 ALONE_RUNNING = "alone, running"
@@ -45,7 +45,7 @@ class Lane:
         self.head: SubMessage | Slot | None = first
         self.tail: SubMessage | Slot | None = first
         self.waiting = 1
-        self.rank = 0  # the bucket it is ready in, or NOT_READY while something runs or holds it
+        self.rank = 0  # the bucket it is ready in, or NOT_READY while something runs or is delayed
         self.hot = False
         self.parked = False  # then nothing of it is kept: it has no head, and never gets one
 
@@ -103,7 +103,7 @@ class Lanes:
 
     @property
     def keys(self) -> Iterable[Hashable]:
-        """Of the lanes that have something waiting or running, or are parked."""
+        """Keys of the lanes that have something waiting or running, or are parked."""
         return self._lanes.keys()
 
     def push(self, sub: SubMessage, key: Hashable) -> None:
@@ -245,7 +245,7 @@ class Lanes:
 
     @property
     def urgent(self) -> SubMessage | None:
-        """The sub-message that is next whatever lanes hold: one that had its entry before."""
+        """The next sub-message that goes before all lanes, as one that was tried before does."""
         return self._urgent[0] if self._urgent else None
 
     @property
@@ -287,12 +287,12 @@ class Lanes:
         self.delayed += 1
 
     def resume(self, sub: SubMessage) -> None:
-        """Takes note that a held sub-message is in the handler, or finishes."""
+        """Note that a delayed sub-message is in the handler, or finishes."""
         self.delayed -= 1
         self.running += 1
 
     def release(self, sub: SubMessage) -> None:
-        """Makes a held sub-message ready for its next attempt, before all others."""
+        """Make a delayed sub-message ready for its next attempt, before all others."""
         self.delayed -= 1
         self._urgent.append(sub)
         self.ready += 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable, Sequence
 
-from drainer.core.remainder import Sample
+from drainer.core.remainder import ReadSample
 from drainer.message import KeySums, Message
 from drainer.model.progress import (
     DONE,
@@ -24,8 +24,8 @@ PURGE_MIN = 64  # finished messages inside the queue that are not worth purging 
 PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
 # What a message takes of which only the account is kept, and each sub-key that stays in it beside
 # its text.
-RESTING_BYTES = 700
-RESTING_KEY_BYTES = 100
+LEFT_PENDING_BYTES = 700
+LEFT_PENDING_KEY_BYTES = 100
 
 
 class PartialMessage:
@@ -41,10 +41,10 @@ class PartialMessage:
             "_head",
             "bits",
             "changed",
-            "elsewhere",
+            "by_others",
             "fate",
             "keys",
-            "resting",
+            "left_pending",
             "unsplit",
         ),
     )
@@ -52,10 +52,10 @@ class PartialMessage:
     def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:
         self.keys = keys
         self.bits = 0
-        self.elsewhere = 0  # not to be finished here, and in none of the records
+        self.by_others = 0  # not to be finished here, and in none of the records
         self.changed = False  # since the journal's last record
         self.fate = DONE  # the worst of those that are finished
-        self.resting = 0  # pending, and not to be handled in this run
+        self.left_pending = 0  # pending, and not to be handled in this run
         self.unsplit = False  # what is left stands for the whole message
         self._checksum: int | None = None  # of most messages it is not needed
         self._head: str | None = None
@@ -72,16 +72,16 @@ class PartialMessage:
         return f"{head}{self.bits:x}"
 
 
-class Load:
-    """Load of all ledgers of one drain, kept as it changes: a task on Spark has thousands."""
+class LedgerLoad:
+    """Sums over all ledgers of one drain, kept as they change: a task on Spark has thousands."""
 
-    __slots__ = ("pending_bytes", "purge_bytes", "resting", "resting_subs")
+    __slots__ = ("left_pending", "left_pending_subs", "pending_bytes", "purge_bytes")
 
     def __init__(self, ledgers: int = 1) -> None:
         # An estimate of the memory that delivered and unfinished messages take.
         # Messages of which nothing else is left to do in this run.
         # Sub-messages that stay pending in this run.
-        self.pending_bytes = self.resting = self.resting_subs = 0
+        self.pending_bytes = self.left_pending = self.left_pending_subs = 0
         # Finished ones inside one queue that are not worth purging yet.
         self.purge_bytes = PURGE_BYTES_MIN // max(1, ledgers)
 
@@ -102,8 +102,8 @@ class Ledger:
         self.position = known.watermark  # all below it was delivered, or is a hole
         self.watermark = known.watermark
         self.pending_bytes = 0
-        self.resting_bytes = 0  # of these, what stays to the end of the run
-        self.load = Load()  # until a drain's own takes its place
+        self.left_pending_bytes = 0  # of these, what stays to the end of the run
+        self.load = LedgerLoad()  # until a drain's own takes its place
         self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
         self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
@@ -112,11 +112,11 @@ class Ledger:
         self._partial_below = max(known.partial, default=-1) + 1
         self._earlier_partial = dict(known.partial)
         # Of messages that were delivered, sub-messages that were finished before, or elsewhere.
-        self._subs_before = self._subs_elsewhere = 0
+        self._subs_before = self._subs_by_others = 0
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
-        self._recorded = known.watermark  # the watermark that changes() told last
-        self.tells_fates = False  # of messages, for whoever adds claims up
+        self._recorded = known.watermark  # the last watermark that changes() reported
+        self.reports_outcomes = False  # of messages, for whoever adds claims up
         self._fates: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
         self._earlier_fates = {outcome: RangeSet(at) for outcome, at in known.fates.items()}
         self.messages_read = self.messages_done = self.subs_read = self.subs_done = 0
@@ -139,7 +139,7 @@ class Ledger:
     @property
     def moving_bytes(self) -> int:
         """Bytes that go as the run goes on: a partition that holds much of it can wait for that."""
-        return self.pending_bytes - self.resting_bytes
+        return self.pending_bytes - self.left_pending_bytes
 
     @property
     def first_pending(self) -> Message | None:
@@ -154,14 +154,14 @@ class Ledger:
         message: Message,
         keys: Sequence[Hashable] | KeySums,
         size: int,
-        elsewhere: int = 0,
+        by_others: int = 0,
         fate: Outcome = DONE,
         own: int = 0,
     ) -> int:
         """Opens the account of a message that splits into one sub-message per key.
 
         Messages come in rising order of offset; ``size`` is in bytes, for ``pending_bytes``.
-        ``elsewhere`` has a bit for each sub-message that is none of this account's, and that the
+        ``by_others`` has a bit for each sub-message that is none of this account's, and that the
         message does not wait for. The result has one for each that need not be handled: these, and
         those that an earlier drain finished. ``fate`` is the worst that became of those elsewhere.
         ``own`` has the bits of those that are this account's when only these came along.
@@ -180,14 +180,14 @@ class Ledger:
             before = (done & own if own else done).bit_count()
             self._subs_before += before
             left -= before
-        if elsewhere:
-            elsewhere &= ~done
-            left -= elsewhere.bit_count()
-            self._subs_elsewhere += elsewhere.bit_count()
-            done |= elsewhere
+        if by_others:
+            by_others &= ~done
+            left -= by_others.bit_count()
+            self._subs_by_others += by_others.bit_count()
+            done |= by_others
             if left:  # or it is not needed any more
                 part = message.part or self._begin_part(message)
-                part.elsewhere, part.fate = elsewhere, fate
+                part.by_others, part.fate = by_others, fate
         message.ledger = self
         message.left = left
         message.size = size
@@ -255,8 +255,8 @@ class Ledger:
             if not part.changed:
                 part.changed = True
                 self._changed_partial.append(message)
-            if part.resting == left:
-                self._put_to_rest(message)
+            if part.left_pending == left:
+                self._let_go(message)
             return
         part = message.part
         if part is None or part.fate is DONE:
@@ -286,16 +286,16 @@ class Ledger:
         """Notes that a delivered message is one unit, since ``split`` rejected it."""
         (message.part or self._begin_part(message)).unsplit = True
 
-    def rest(self, message: Message) -> None:
+    def leave_pending(self, message: Message) -> None:
         """Notes that one more sub-message of a message stays pending in this run.
 
         When none is left to be handled, the message's content is let go of.
         """
         part = message.part or self._begin_part(message)
-        part.resting += 1
-        self.load.resting_subs += 1
-        if part.resting == message.left:
-            self._put_to_rest(message)
+        part.left_pending += 1
+        self.load.left_pending_subs += 1
+        if part.left_pending == message.left:
+            self._let_go(message)
 
     def tally(self) -> tuple[Counts, Counts]:
         """Messages and sub-messages; what is pending is what was read and has not finished."""
@@ -304,27 +304,27 @@ class Ledger:
             self.subs_read - self.subs_done - sum(self.subs_otherwise.values()),
         )
 
-    def sample(self, shared_below: int | None = None) -> Sample:
-        """Sample of what this run has read, for an estimate of the rest.
+    def sample(self, shared_below: int | None = None) -> ReadSample:
+        """ReadSample of what this run has read, for an estimate of the rest.
 
         Below ``shared_below`` other claims have finished sub-messages; None when the estimate is
         not to count those at all.
         """
         (start, before), finished, below = self._before, self._subs_before, self._partial_below
         if shared_below is not None:
-            finished += self._subs_elsewhere
+            finished += self._subs_by_others
             below = max(below, shared_below)
         bounds = start, self.position, self.end
-        return Sample.of(bounds, before, self.subs_read + finished, finished, below)
+        return ReadSample.of(bounds, before, self.subs_read + finished, finished, below)
 
     @property
     def messages_finished(self) -> int:
-        """In all runs."""
+        """Messages that are finished, in all runs."""
         here = self.messages_done + sum(self.messages_otherwise.values())
         return self._base_messages.read + here
 
     def counts(self) -> tuple[Counts, Counts]:
-        """The same with what is pending counted one by one, so that the law can fail.
+        """Tally with what is pending counted one by one, so that the law can fail.
 
         Takes time in proportion to what is pending.
         """
@@ -369,7 +369,7 @@ class Ledger:
         )
 
     def changes(self) -> Progress | None:
-        """What finished since it was last asked, for the journal; None when nothing did.
+        """Progress since the last call, for the journal; None when nothing finished.
 
         Merged into the progress before it, it gives the progress now. Its partial messages go on
         changing: write them down at once.
@@ -413,22 +413,22 @@ class Ledger:
         part = message.part = PartialMessage(message.sub_keys)
         return part
 
-    def _put_to_rest(self, message: Message) -> None:
-        self.load.resting += 1
+    def _let_go(self, message: Message) -> None:
+        self.load.left_pending += 1
         before = message.size
         keys = message.sub_keys
-        at_rest = RESTING_BYTES
+        kept = LEFT_PENDING_BYTES
         if not isinstance(keys, KeySums):
-            at_rest += RESTING_KEY_BYTES * len(keys) + len(repr(keys))
-        message.size = min(before, at_rest)
-        self.resting_bytes += message.size
+            kept += LEFT_PENDING_KEY_BYTES * len(keys) + len(repr(keys))
+        message.size = min(before, kept)
+        self.left_pending_bytes += message.size
         self.pending_bytes += message.size - before
         self.load.pending_bytes += message.size - before
         message.let_go()
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
         part = message.part or self._begin_part(message)
-        if message.left or self.tells_fates:  # else the account of messages has it
+        if message.left or self.reports_outcomes:  # else the account of messages has it
             self._fates[outcome].append(message.offset)
             if part.unsplit:
                 self._fates[Outcome.UNSPLIT].append(message.offset)

@@ -2,7 +2,7 @@
 
 A drain on Spark deals its backlog out to tasks. They write records, and the plan takes them in:
 over and over while they run, and again by whoever loads it after a crash. What is finished may be
-merged as often as one likes. Accounts may not: so the plan says beside them what of the deals that
+merged as often as one likes. Accounts may not: so the plan has beside them what of the deals that
 are under way is in them. All accounts are in the claim "all".
 """
 
@@ -43,8 +43,8 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """The same of a task: ``claims`` is progress by claim and partition, for a task has parts of
-    several, and ``counts`` the whole account of its sub-messages by partition.
+    """Progress of a task since its record before: ``claims`` has it by claim and partition, for a
+    task has parts of several; ``counts`` is the whole account of its sub-messages by partition.
 
     Messages are counted when all claims have finished them, which no task knows.
     """

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from drainer.model.ranges import Range, count_offsets, subtract
 
 
-class Sample(NamedTuple):
+class ReadSample(NamedTuple):
     """Offsets of one partition that a run has read, without those finished before the run."""
 
     read: int  # offsets, holes among them
@@ -26,7 +26,7 @@ class Sample(NamedTuple):
         subs: int,
         finished: int = 0,
         known_below: int = 0,
-    ) -> Sample:
+    ) -> ReadSample:
         """``bounds`` are the start, the position and the end; ``before`` is what was finished
         before the run. Of messages at or above ``known_below`` nothing was."""
         start, position, end = bounds
@@ -51,7 +51,7 @@ class Remainder(NamedTuple):
 
     @classmethod
     def of(
-        cls, samples: Mapping[int, Sample], *, handled: int, waiting: int, share: float
+        cls, samples: Mapping[int, ReadSample], *, handled: int, waiting: int, share: float
     ) -> Remainder:
         read = sum(each.read for each in samples.values())
         unread = sum(each.unread for each in samples.values())
@@ -62,7 +62,7 @@ class Remainder(NamedTuple):
         return None if self.unread is None else round(pending + self.unread[number])
 
 
-def unread_subs(samples: Mapping[int, Sample]) -> dict[int, float] | None:
+def unread_subs(samples: Mapping[int, ReadSample]) -> dict[int, float] | None:
     """Estimate by partition how many sub-messages are yet to be read and not finished.
 
     Messages to come split into as many as those that were read, counting the finished ones; of

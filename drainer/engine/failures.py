@@ -23,7 +23,7 @@ from drainer.engine.letters import LetterDelivery
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.ports import DeadLetters, Events
 from drainer.engine.runtime import Runtime
-from drainer.engine.workers import LeaseOver, TimedOut, Work, WorkSource
+from drainer.engine.workers import CallInput, LeaseOver, TimedOut, WorkSource
 from drainer.errors import (
     DrainerError,
     Halted,
@@ -181,7 +181,7 @@ class Failures:
             doubled_first=self._letters.doubled_first,
         )
 
-    def failed(self, work: Work, error: BaseException) -> None:
+    def failed(self, work: CallInput, error: BaseException) -> None:
         """Notices a call that ended with an error."""
         fault, error = blame(error, self._is_outage)
         if isinstance(error, LeaseOver):
@@ -285,7 +285,7 @@ class Failures:
                 self._dispatcher.resume(sub)
                 self._carry_out(sub, self._policy.give_up(rule, why), sub.failing.error)
 
-    def overdue(self, calls: Sequence[Work], *, stuck: bool) -> None:
+    def overdue(self, calls: Sequence[CallInput], *, stuck: bool) -> None:
         """Notices calls that go on in their threads after their time; their lanes wait for them."""
         for call in calls:
             if self.late.isdisjoint(members := _members(call)):
@@ -307,7 +307,7 @@ class Failures:
         if calls:
             self._events.on_moved()
 
-    def returned(self, work: Work) -> None:
+    def returned(self, work: CallInput) -> None:
         """Notices that a call that may have been overdue has ended; its result comes next."""
         self.late.difference_update(_members(work))
 
@@ -328,7 +328,7 @@ class Failures:
                 lanes.parked, read=read, behind_letters=bool(self._dispatcher.parked)
             )
         if not read:
-            return too_many_ignored(self._dispatcher.resting)
+            return too_many_ignored(self._dispatcher.left_pending)
         return None
 
     def pause(self, paused: bool) -> None:
@@ -543,5 +543,5 @@ ACTIONS: dict[OnFailure, Callable[[Failures, SubMessage, BaseException], None]] 
 """How a sub-message is given up; one with ``OnFailure.HALT`` is not, it ends the drain."""
 
 
-def _members(work: Work) -> list[SubMessage]:
+def _members(work: CallInput) -> list[SubMessage]:
     return work.members if isinstance(work, Batch) else [work]

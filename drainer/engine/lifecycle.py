@@ -166,7 +166,7 @@ class Lifecycle:
         loop, end = asyncio.get_running_loop(), self._ending.end
         with self._runtime.stop_signals(loop, self._signalled, self._context.give_up):
             self._ending.takes_signals = True
-            self.hold_back()  # paused in a run before
+            self.apply_pause()  # paused in a run before
             await self._work.begin()
             self._control.begin()
             tasks = [
@@ -186,14 +186,14 @@ class Lifecycle:
         while True:
             if lock.lost is not None:
                 self._ending.end(lock.lost)
-            self.hold_back()
+            self.apply_pause()
             await self._work.check()
             if clock() >= due:
                 self._context.observe(self._status())
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
 
-    def hold_back(self) -> None:
+    def apply_pause(self) -> None:
         """Begins nothing, or goes on, as ``Control.paused`` demands by now."""
         # Another drain may hold the lock by now: it should find no one at work.
         self._work.pause(self._unsure is not None or self._control.paused is not None)

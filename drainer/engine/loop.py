@@ -49,7 +49,7 @@ def event_loop(
 def hurried_interpreter() -> Iterator[None]:
     """Fewer rounds of the garbage collector, and a quicker hand-over between threads.
 
-    The fetch thread asks for the interpreter several times a batch, and a busy event loop gives it
+    The fetch thread needs the interpreter several times a batch, and a busy event loop gives it
     away only when the switch interval is over.
     """
     threshold, interval = gc.get_threshold(), sys.getswitchinterval()
@@ -86,7 +86,7 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
     """Call a function in a thread of its own, and return the future of its result.
 
     ``asyncio.to_thread`` does the same on threads that the interpreter joins before it exits: one
-    call that hangs in a dead broker or in a handler would hold the whole process.
+    call that hangs in a dead broker or in a handler would keep the whole process.
     """
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()

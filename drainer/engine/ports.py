@@ -156,7 +156,7 @@ class PlanStore(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainContext:
-    """A drain that was found safe, with its plan and its group held: what every engine needs."""
+    """A drain that was found safe, with its plan and its group locked: what every engine needs."""
 
     plan: OffsetPlan
     file: PlanStore
@@ -170,11 +170,11 @@ class DrainContext:
     observe: Callable[[Status], None] = lambda status: None
     # Called with a line on what is waited for while there is no status yet.
     print_line: Callable[[str], None] = lambda text: None
-    # Called, from another thread, when a second signal asks to stop at once and the handler blocks
-    # the event loop: nothing but ending the process helps. What finished is in the journal.
+    # Called, from another thread, when a second signal stops the drain and the handler blocks the
+    # event loop: nothing but ending the process helps. What finished is in the journal.
     give_up: Callable[[], None] = lambda: None
     # Checks other failure settings and makes what they need; it may block, and raises Refused.
-    settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
+    resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
     # The expression of the class that this run drains; None for all that is left.
     first: str | None = None

@@ -14,7 +14,7 @@ from drainer.message import Message, SubMessage
 from drainer.splitting import split_or_reject
 
 SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
-RESTING_MOST = 50_000  # messages that stay pending; the plan has each of them
+LEFT_PENDING_MOST = 50_000  # messages that stay pending; the plan has each of them
 PARKED_MOST = 50_000  # lanes, which stay in memory and in the plan
 SLICE_CHECK = 32  # messages between two looks at the clock; of many sub-messages one is as many
 WHOLE_SHARE = 32  # of the room that messages may take between two looks at it
@@ -111,7 +111,7 @@ class Pump:
         return (
             self._lanes.ready < self.ready_lanes
             and self._lanes.parked < PARKED_MOST
-            and self._dispatcher.resting < RESTING_MOST
+            and self._dispatcher.left_pending < LEFT_PENDING_MOST
             and self._dispatcher.pending_bytes < self._capacity_bytes
         )
 

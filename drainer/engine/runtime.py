@@ -27,7 +27,7 @@ StopSignals = Callable[
 ]
 
 
-# Seconds that go on while the machine is suspended, where the system can tell: for leases and
+# Seconds that go on while the machine is suspended, where the system has them: for leases and
 # locks, which others count on meanwhile.
 boottime_s: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)
@@ -46,7 +46,7 @@ def processor_s(threads: bool) -> tuple[float, float]:
     """Processor seconds of this thread, or of all ``threads`` of this process.
 
     Beside them, for how long this thread has waited for a core, where the system reports that; of
-    many threads it says nothing.
+    many threads it has nothing.
     """
     if threads:
         return time.process_time(), 0.0
@@ -67,7 +67,7 @@ class Runtime:
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
     # Sets Python up for a drain, while its block lasts.
     interpreter: Callable[[], AbstractContextManager[None]] = hurried_interpreter
-    # Reports, on the loop, that a person or a supervisor asks to stop.
+    # Reports, on the loop, that a person or a supervisor wants it to stop.
     stop_signals: StopSignals = stop_signals
     blocking_call: BlockingCall = blocking_call
     # thread, event, lock, queue: as those of ``threading`` and ``queue``.

@@ -1,4 +1,4 @@
-"""Being asked to stop by a person or a supervisor, also while a handler blocks the event loop."""
+"""Signals by which a person or a supervisor stops a drain, also while a handler blocks the loop."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ BLOCKED_S = 1.0  # a loop that has not noticed the second signal by then is bloc
 
 @contextmanager
 def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Gives the signals that ask to stop to ``handler`` while inside.
+    """Gives the signals to stop to ``handler`` while inside.
 
-    One that was ignored when the process began stays ignored. ``nohup`` asks for that, and a shell
+    One that was ignored when the process began stays ignored. ``nohup`` wants that, and a shell
     without job control does for what it puts in the background.
     """
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}

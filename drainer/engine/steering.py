@@ -125,12 +125,12 @@ class Steering:
             details = (f"for {round_duration(for_s)}",)
         event = self._event(EventKind.PAUSED, requested, details)
         self._control.paused = Paused(event, until)
-        self._drain.hold_back()  # from this answer on
+        self._drain.apply_pause()  # from this answer on
         self._note(event)
 
     def _unpause(self, event: Event) -> None:
         self._control.paused = None
-        self._drain.hold_back()
+        self._drain.apply_pause()
         self._note(event)
 
     async def _change(self, requested: Requested, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -140,7 +140,7 @@ class Steering:
             # The handler was opened for the most that this run may find.
             wanted = Settings(replace(wanted.running, concurrency=began_with), wanted.failures)
         if wanted.needs_brokers(before):
-            failures = await self._runtime.blocking_call(self._context.settle, wanted.failures)
+            failures = await self._runtime.blocking_call(self._context.resolve, wanted.failures)
             wanted = Settings(wanted.running, failures)
         details = before.changes_to(wanted)
         if not details:

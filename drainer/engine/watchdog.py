@@ -34,7 +34,7 @@ _LIBRARIES = tuple(
 class Watchdog:
     """Watches the thread that makes it, within a ``with``.
 
-    ``blocked_by`` is None until a handler was found to block; ``is_blocked`` says that it does now.
+    ``blocked_by`` is None until a handler was found to block; ``is_blocked`` is set while it does.
     """
 
     is_blocked = False

@@ -30,7 +30,7 @@ RETRY_S = 0.1  # after the lease was over
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
 # What goes to the handler in one call: a SubMessage, or a Batch where it wants several at once.
-Work = Any
+CallInput = Any
 
 
 class LeaseOver(Retry):
@@ -57,11 +57,11 @@ class WorkSource(Protocol):
     def ready(self) -> int:
         """Number that could start now; no more than lanes are."""
 
-    def take(self) -> Work | None: ...
+    def take(self) -> CallInput | None: ...
 
-    def finish(self, work: Work) -> None: ...
+    def finish(self, work: CallInput) -> None: ...
 
-    def finish_and_take(self, work: Work) -> Work | None: ...
+    def finish_and_take(self, work: CallInput) -> CallInput | None: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +75,7 @@ class Calls:
             (latencies.py).
     """
 
-    handle: Callable[[Work], Any]
+    handle: Callable[[CallInput], Any]
     timeout_s: float
     lease: Lock
     record_latency: Callable[[float, int, float], int]

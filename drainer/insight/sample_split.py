@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from drainer.core.batches import FOLD_MOST, Coalesce, fold
+from drainer.core.batches import FOLD_MOST, Coalesce, coalesced
 from drainer.core.first import KeyBloom
 from drainer.errors import Refused, SplitFailed
 from drainer.insight.forecast.workload import Keys, Neighbours, Shape, Workload
@@ -250,7 +250,7 @@ class _Folding:
             before, first, count = self._ends.get(sub.key, (None, sub, FOLD_MOST))
             into = None
             if before is not None and count < FOLD_MOST:
-                into = fold(self._coalesce, before, sub, first)
+                into = coalesced(self._coalesce, before, sub, first)
             if into is None:
                 self._ends[sub.key] = (sub, sub, 1)
                 continue

@@ -94,7 +94,7 @@ def make_dead_letter_topic(
     Raises Refused when Kafka won't have it.
     """
     rights = granting("CREATE and WRITE", f"topic {name}")
-    with _explained(f"{rights}, ask for the topic, or", _CHOOSE):
+    with _explained(f"{rights}, request the topic, or", _CHOOSE):
         cluster.create_topic(name, partitions, CONFIG, kind="dead-letter ", only_check=only_check)
 
 

@@ -9,7 +9,7 @@ from math import inf
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
-from drainer.kafka.reader import Batch, RangeReader
+from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.rate_cap import RateLimiter
 
@@ -28,12 +28,12 @@ class BatchQueue:
     """
 
     def __init__(self, partitions: Iterable[int]) -> None:
-        self._lines: dict[int, deque[Batch]] = {p: deque() for p in partitions}
+        self._lines: dict[int, deque[FetchedBatch]] = {p: deque() for p in partitions}
         self._turns = deque(self._lines)
         self._put = dict.fromkeys(self._lines, 0)
         self._taken = dict.fromkeys(self._lines, 0)
 
-    def put(self, batch: Batch) -> bool:
+    def put(self, batch: FetchedBatch) -> bool:
         """Queues a batch; whether it is the first in its partition's line."""
         partition = batch.origin.partition
         line = self._lines[partition]
@@ -42,7 +42,7 @@ class BatchQueue:
         # Looked at after it was put there: a drain that saw the line empty before is notified.
         return len(line) == 1
 
-    def take(self, passed_over: Callable[[int], bool]) -> Batch | None:
+    def take(self, passed_over: Callable[[int], bool]) -> FetchedBatch | None:
         """The next batch of the next partition that has one and is not passed over."""
         for _ in range(len(self._turns)):
             partition = self._turns[0]
@@ -145,7 +145,7 @@ class FetchThread:
         """Begin to read."""
         self._thread.start()
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> FetchedBatch | None:
         """The next batch; None when none waits, or too much of its partition is held already.
 
         Doesn't block. The partitions take turns.

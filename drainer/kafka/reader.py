@@ -79,7 +79,7 @@ class KafkaMessage(Message):
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class FetchedBatch:
     """Some records of one partition, in their order, none at or past the end of its backlog."""
 
     origin: Origin
@@ -199,7 +199,7 @@ class RangeReader:
         for number in partitions:
             del self.paused[number]
 
-    def poll(self) -> Iterator[Batch]:
+    def poll(self) -> Iterator[FetchedBatch]:
         """The next batches; none when none came soon.
 
         Raises RecordsDeleted when retention takes records of a range before they were read; LogCut
@@ -274,7 +274,7 @@ class RangeReader:
         fitting = self.batch_bytes * taken // size
         self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))
 
-    def _batches(self, records: Sequence[_Record]) -> Iterator[Batch]:
+    def _batches(self, records: Sequence[_Record]) -> Iterator[FetchedBatch]:
         # Of records of one partition that follow each other; what is an error comes by itself.
         if any(map(_ERROR, records)):
             for failed, run in groupby(records, lambda record: record.error() is not None):
@@ -289,7 +289,7 @@ class RangeReader:
             for _, run in groupby(records, _PARTITION):
                 yield from self._accept(list(run))
 
-    def _accept(self, run: Sequence[_Record]) -> Iterator[Batch]:
+    def _accept(self, run: Sequence[_Record]) -> Iterator[FetchedBatch]:
         partition, last = _place_of(run[-1])
         if partition not in self.open:
             return  # it reached its end earlier in this batch
@@ -300,7 +300,7 @@ class RangeReader:
         size = sum(map(len, run)) + (RECORD_BYTES + beside) * len(run)
         reached = self._advance(partition, last + 1)
         origin = self._origins[partition]
-        yield Batch(origin, run, {partition: end} if reached == end else {}, size, beside)
+        yield FetchedBatch(origin, run, {partition: end} if reached == end else {}, size, beside)
 
     def _advance(self, partition: int, position: int) -> int:
         end = self._ends[partition]
@@ -310,7 +310,7 @@ class RangeReader:
         self.open[partition] = position
         return position
 
-    def _note(self, message: _Record) -> Iterator[Batch]:
+    def _note(self, message: _Record) -> Iterator[FetchedBatch]:
         # What came in place of a record: the end of the log for now, or an error.
         answer = message.error()
         assert answer is not None
@@ -321,7 +321,7 @@ class RangeReader:
         if code == KafkaError._PARTITION_EOF:
             if offset > self.open[partition]:
                 reached = {partition: self._advance(partition, offset)}
-                yield Batch(self._origins[partition], (), reached, 0)
+                yield FetchedBatch(self._origins[partition], (), reached, 0)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
             reason = self.settings.redact(answer.str())
             raise self._topic_check.out_of_range(partition, self.open[partition], reason)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from drainer.errors import Interrupted, Refused, Unresumable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
-from drainer.kafka.reader import Batch, KafkaMessage, RangeReader
+from drainer.kafka.reader import FetchedBatch, KafkaMessage, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.policy.rate_cap import RateLimiter
@@ -102,7 +102,7 @@ def read_range(
     prefetch_bytes: int = PREFETCH_BYTES,
     silence_s: float = SILENCE_S,
     pace: RateLimiter | None = None,
-) -> Iterator[Batch]:
+) -> Iterator[FetchedBatch]:
     """Read all that the isolation level shows of offsets ``[start, end)``, with holes or not.
 
     It is over when it is known that nothing of the range is left to read; a log that ends before

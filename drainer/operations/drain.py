@@ -116,7 +116,7 @@ def drain(
             print_line=print_line,
             give_up=callbacks.give_up,
             control=control,
-            settle=partial(_resolve_failures, cluster, plan),
+            resolve=partial(_resolve_failures, cluster, plan),
             runtime=runtime,
         )
         with _plan_written(prepared, forget_tasks, print_line):

@@ -147,7 +147,7 @@ class TaskRunner:
         shown.borrowed = partial(borrower.borrowed, drain)
         drain.dispatcher.behind = self.behind
         for ledger in drain.dispatcher.ledgers.values():
-            ledger.tells_fates = True
+            ledger.reports_outcomes = True
         fence.calls = drain.calls
         return drain
 

@@ -22,7 +22,7 @@ from pyspark.sql.types import (
 from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.columns import columns
-from drainer.kafka.reader import Batch
+from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.spans import read_range
 from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
 
@@ -201,7 +201,7 @@ def explained() -> Iterator[None]:
 
 
 def record_batches(
-    batch: Batch, schema: pa.Schema, batch_bytes: int = BATCH_BYTES
+    batch: FetchedBatch, schema: pa.Schema, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
     """The columns that the schema names, in pieces of up to ``batch_bytes``, or one record."""
     for records in _pieces(batch, batch_bytes):
@@ -216,7 +216,7 @@ def _array(values: list[Any], field: pa.Field) -> pa.Array:
     return pa.array(values, field.type)
 
 
-def _pieces(batch: Batch, batch_bytes: int) -> Iterator[Sequence[Any]]:
+def _pieces(batch: FetchedBatch, batch_bytes: int) -> Iterator[Sequence[Any]]:
     if batch.bytes <= batch_bytes:
         yield batch.records
         return

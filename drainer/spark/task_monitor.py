@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from drainer.core.remainder import Remainder, Sample
+from drainer.core.remainder import ReadSample, Remainder
 from drainer.engine.meter import HOTTEST, MetricsSampler
 from drainer.model.claims import ALL
 from drainer.model.latency import Latency, merge_latencies
@@ -192,7 +192,7 @@ class TaskMonitor(MetricsSampler):
             finished = self._finished[n]
             below = max(claim[n].end for claim in known.values())
             before = known[ALL][n].finished
-            samples[n] = Sample.of(bounds, before, self._subs[n] + finished, finished, below)
+            samples[n] = ReadSample.of(bounds, before, self._subs[n] + finished, finished, below)
         now = aggregation.sub_messages
         ruled_out = sum(aggregation.ruled().skipped_by.values()) - self._ruled_before
         all_now, before_all = Counts.sum(now.values()), Counts.sum(self._subs_before.values())

@@ -17,7 +17,7 @@ from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.loop import blocking_call
 from drainer.engine.outcome import lanes_parked, too_many_ignored
-from drainer.engine.pump import PARKED_MOST, RESTING_MOST
+from drainer.engine.pump import LEFT_PENDING_MOST, PARKED_MOST
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
 from drainer.message import Stream
 from drainer.model.account import Account, ParkedLanes
@@ -376,7 +376,7 @@ class WaveRunner:
         parked = len(self.parked)
         if parked > PARKED_MOST:
             self._end(lanes_parked(parked, read=False, behind_letters=False))
-        elif (alone := self.ignored_letters.total()) > RESTING_MOST:
+        elif (alone := self.ignored_letters.total()) > LEFT_PENDING_MOST:
             self._end(too_many_ignored(alone))
 
     def _left_over(self) -> DrainerError | None:

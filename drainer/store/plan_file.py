@@ -179,7 +179,7 @@ class SavedPlan(ABC):
             raise PlanRefused(
                 f"{self.path} names a state at {kept(plan.account.state.uri)}, which drainer reads"
                 " only with your consent",
-                hint=f"Resume it, which asks: {command('resume', self.path)}",
+                hint=f"Resume it and confirm: {command('resume', self.path)}",
             )
         state = replace(plan.account.state, uri=uri)
         return OffsetPlan(plan.terms, replace(plan.account, state=state))

@@ -203,7 +203,7 @@ def test_without_order_a_parked_one_takes_no_other_with_it() -> None:
         assert sub is not None
         dispatcher.park(sub)
         del sub
-    assert dispatcher.resting == 1000
+    assert dispatcher.left_pending == 1000
 
 
 # --- messages that are one sub-message each ---
@@ -267,7 +267,7 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
                 running.append((at_once, one))
         assert both[0].progress() == both[1].progress()
         assert both[0].counts() == both[1].counts()
-        assert both[0].resting == both[1].resting
+        assert both[0].left_pending == both[1].left_pending
         assert both[0].lanes.ready == both[1].lanes.ready
         assert len(both[0].lanes) == len(both[1].lanes)
 
@@ -338,7 +338,7 @@ def test_delivering_parts_at_once_is_delivering_them_one_by_one(
         assert both[0].progress() == both[1].progress()
         assert both[0].tally() == both[0].counts() == both[1].counts()
         assert both[0].pending_bytes == both[1].pending_bytes
-        assert (both[0].resting, both[0].ready) == (both[1].resting, both[1].ready)
+        assert (both[0].left_pending, both[0].ready) == (both[1].left_pending, both[1].ready)
 
 
 @settings(max_examples=25)
@@ -403,4 +403,4 @@ def test_all_streams_together_are_what_each_of_them_is(
             )
             assert known <= found
             assert number not in parts[offset] or known == found, "told what had finished"
-    assert dispatcher.complete == (not dispatcher.resting)
+    assert dispatcher.complete == (not dispatcher.left_pending)

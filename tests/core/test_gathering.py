@@ -257,7 +257,7 @@ class Task:
             if stream in changes:
                 begun = begun.merge(changes[stream])
             ledgers[stream] = Ledger(start, end, begun)
-            ledgers[stream].tells_fates = True
+            ledgers[stream].reports_outcomes = True
         self.dispatcher = dispatcher = Dispatcher(ledgers, parked=parked, rule_filter=rule_filter)
         dispatcher.behind = behind
         self._draw = draw

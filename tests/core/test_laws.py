@@ -588,7 +588,7 @@ class Play:
             elif left and undecided.isdisjoint(left):
                 known = (self.is_shut(place) or place in self.parked for place in left)
                 assert not all(known), f"{message} is kept whole for nothing"
-        assert self.dispatcher.resting == resting
+        assert self.dispatcher.left_pending == resting
 
     def memory_is_what_is_pending(self) -> None:
         held = len(self.delivered - self.finished_messages)

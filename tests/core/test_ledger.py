@@ -127,8 +127,8 @@ def test_what_finished_behind_a_stuck_message_is_let_go_by_number_and_by_bytes(
 def test_the_sub_keys_of_a_message_at_rest_are_still_counted() -> None:
     ledger = Ledger(0, 2)
     message = deliver(ledger, 0, "a" * 5_000, "b" * 5_000, size=50_000)
-    ledger.rest(message)
-    ledger.rest(message)
+    ledger.leave_pending(message)
+    ledger.leave_pending(message)
     assert 10_000 < ledger.pending_bytes < 15_000
 
 
@@ -136,7 +136,7 @@ def test_what_is_at_rest_keeps_no_partition_from_being_read() -> None:
     """Nothing of it goes in this run: whoever waited for that would wait for ever."""
     ledger = Ledger(0, 2)
     message = deliver(ledger, 0, "a", "b", size=50_000)
-    ledger.rest(message)
+    ledger.leave_pending(message)
     assert ledger.moving_bytes == 50_000
     ledger.finish(message, 1)
     assert (ledger.moving_bytes, ledger.pending_bytes > 0) == (0, True)

@@ -141,7 +141,7 @@ def test_what_no_run_can_redrive_is_skipped_at_once_and_what_is_not_meant_is_pen
     assert (subs.read, subs.skipped, subs.pending) == (3, 2, 1)
     assert set(dispatcher.ruled().skipped_for.values()) == {1}
     assert dispatcher.watermarks == {DEAD.partition: 2}
-    assert dispatcher.resting == 1
+    assert dispatcher.left_pending == 1
 
 
 @given(mutated_letters())

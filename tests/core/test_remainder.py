@@ -13,7 +13,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.first import PriorityDispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import other_claims
-from drainer.core.remainder import Remainder, Sample, unread_subs
+from drainer.core.remainder import ReadSample, Remainder, unread_subs
 from drainer.engine.latencies import Latencies
 from drainer.engine.meter import LocalSampler, time_left, with_class
 from drainer.message import Barrier, SubMessage
@@ -213,20 +213,20 @@ def test_what_rules_take_out_takes_no_time() -> None:
 
 
 def test_holes_count_as_often_as_they_came() -> None:
-    every_other = Sample(read=100, unread=1_000, subs=50 * 3)
+    every_other = ReadSample(read=100, unread=1_000, subs=50 * 3)
     assert unread_subs({0: every_other}) == {0: 1_500}
 
 
 def test_a_partition_that_was_not_read_yet_is_like_the_others() -> None:
-    samples = {0: Sample(10, 10, 60), 1: Sample(0, 10, 0), 2: Sample(10, 10, 20)}
+    samples = {0: ReadSample(10, 10, 60), 1: ReadSample(0, 10, 0), 2: ReadSample(10, 10, 20)}
     assert unread_subs(samples) == {0: 60, 1: 40, 2: 20}
-    assert unread_subs({0: Sample(0, 10, 0)}) is None
-    assert unread_subs({0: Sample(0, 0, 0)}) == {0: 0}
+    assert unread_subs({0: ReadSample(0, 10, 0)}) is None
+    assert unread_subs({0: ReadSample(0, 0, 0)}) == {0: 0}
 
 
 def test_what_an_earlier_run_finished_is_neither_read_nor_to_be_read() -> None:
-    sample = Sample.of((10, 50, 100), ranges_of([11, 12, 60, 61, 62]), 76, 5, 55)
-    assert sample == Sample(38, 47, 76, 5, 38, 5)
+    sample = ReadSample.of((10, 50, 100), ranges_of([11, 12, 60, 61, 62]), 76, 5, 55)
+    assert sample == ReadSample(38, 47, 76, 5, 38, 5)
 
 
 def test_what_only_reading_takes_is_told_by_that() -> None:

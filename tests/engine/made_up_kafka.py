@@ -310,7 +310,7 @@ class Rehearsal:
     runtime: Runtime = THIS_PROCESS
     totals: Callable[[], Totals] = Totals
     read_committed: Callable[[], dict[int, int | None]] | None = None
-    settle: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
+    resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
     kafka: FakeKafka = field(init=False)
     group: Group = field(init=False)
@@ -360,7 +360,7 @@ class Rehearsal:
                 read_committed=self.read_committed or (lambda: dict(self.group.committed)),
                 observe=self._observe,
                 control=self.control,
-                settle=self.settle,
+                resolve=self.resolve,
             )
             with not_for_ever():
                 return in_passes(held, MadeUpEngine(run_pass=self.run))

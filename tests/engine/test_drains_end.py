@@ -108,7 +108,7 @@ def test_a_drain_that_leaves_too_much_alone_says_that_it_did_not_read_on(
         return handler
 
     monkeypatch.setattr(made_up_kafka, "LoadedHandler", selecting)
-    monkeypatch.setattr(pump, "RESTING_MOST", 32)
+    monkeypatch.setattr(pump, "LEFT_PENDING_MOST", 32)
     log = log_of(*(["left alone"] for _ in range(300)), ["a"])
     rehearsal = Rehearsal(tmp_path, {0: log})
     handler = OnTheLoop()
@@ -117,6 +117,6 @@ def test_a_drain_that_leaves_too_much_alone_says_that_it_did_not_read_on(
     assert not handler.account.began
     assert summary.exit_code == 5
     assert "read no more" in (summary.error or "")
-    monkeypatch.setattr(pump, "RESTING_MOST", 1000)
+    monkeypatch.setattr(pump, "LEFT_PENDING_MOST", 1000)
     summary = rehearsal.drain(handler)
     assert (summary.exit_code, summary.sub_messages.done) == (0, 1)

@@ -236,7 +236,7 @@ def test_what_the_brokers_refuse_changes_nothing(
     def fail(failures: FailureSettings) -> FailureSettings:
         raise error
 
-    rehearsal.settle = fail
+    rehearsal.resolve = fail
 
     def request_letters(person: Person) -> None:
         with pytest.raises(Refused, match=shown):
@@ -260,7 +260,7 @@ def test_letters_are_written_from_the_moment_it_is_set(kind: Kind, tmp_path: Pat
         rehearsal.failures = replace(failures, dead_letter_topic="named")
         return rehearsal.failures
 
-    rehearsal.settle = name_a_topic
+    rehearsal.resolve = name_a_topic
     handler = handler_of(kind, bad)
 
     def have_letters(person: Person) -> None:
@@ -430,7 +430,7 @@ def test_a_change_that_waits_for_the_brokers_holds_up_nothing_else(tmp_path: Pat
         answers.wait(10)
         return failures
 
-    rehearsal.settle = slow
+    rehearsal.resolve = slow
 
     def pause_and_stop_meanwhile(person: Person) -> None:
         change = rehearsal.control.request(Change({"on_failure": "skip"}), ANA)

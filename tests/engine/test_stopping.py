@@ -124,7 +124,7 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
 
     def slow_sync(descriptor: int) -> None:
         if writing.is_set():
-            time.sleep(0.3)
+            threading.Event().wait(0.3)
         sync(descriptor)
 
     def slow_write(file: PlanFile, plan: OffsetPlan) -> None:

@@ -11,7 +11,7 @@ from drainer.errors import Interrupted, TopicGone
 from drainer.kafka import reader as reader_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import BatchQueue
-from drainer.kafka.reader import Batch
+from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from kafka.reader import MIB, Bounds, Reader, numbered
@@ -36,8 +36,8 @@ def begin(reader: Reader) -> None:
 # Between two threads.
 
 
-def batch(partition: int, size: int = 10) -> Batch:
-    return Batch(Origin("orders", "id", partition), (), {}, size)
+def batch(partition: int, size: int = 10) -> FetchedBatch:
+    return FetchedBatch(Origin("orders", "id", partition), (), {}, size)
 
 
 def taken(queue: BatchQueue, *passed_over: int) -> list[int]:

@@ -30,7 +30,7 @@ from pyspark.sql.types import StructType
 
 from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.reader import Batch
+from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.spark import register
@@ -191,7 +191,7 @@ def test_large_records_come_in_several_batches_of_bounded_bytes_and_the_columns_
         Message(topic="orders", partition=3, offset=10 + n, key=b"k", value=b"x" * size)
         for n, size in enumerate(sizes)
     ]
-    batch = Batch(Origin("orders", "id", 3), records, {}, sum(sizes), 1)
+    batch = FetchedBatch(Origin("orders", "id", 3), records, {}, sum(sizes), 1)
 
     made = list(record_batches(batch, schema, batch_bytes=1000))
 
