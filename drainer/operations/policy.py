@@ -28,7 +28,7 @@ from drainer.model.settings import FailureSettings
 from drainer.model.terms import Terms
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.policy.redrive import Redriven
-from drainer.policy.rules import RuleFilter
+from drainer.policy.rules import RuleFilter, Selection
 
 if TYPE_CHECKING:
     from drainer.operations.start import Request
@@ -90,6 +90,8 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityCl
     failures, rules, topic = terms.failures, terms.rules, terms.topic
     redrives = terms.redrive is not None
     RuleFilter(rules)
+    for each in classes.each:
+        Selection(each.where)
     if classes.next is not None and rules.max_per_key is not None:
         raise UsageError(
             "--max-per-key counts in backlog order, which --first and --only change",

@@ -142,6 +142,14 @@ def test_a_preview_may_end_it_before_anything_is_touched(backlog: dict[str, Any]
     assert not backlog["plan"].exists()
 
 
+def test_an_expression_that_makes_no_sense_is_refused_before_anything_is_touched(
+    backlog: dict[str, Any],
+) -> None:
+    with pytest.raises(UsageError, match=r"payload\.n =="):
+        drainer.drain(handler=Slow, first=["payload.n =="], **backlog)
+    assert not backlog["plan"].exists()
+
+
 def test_the_plan_keeps_the_client_s_file_of_a_resume(
     backlog: dict[str, Any], tmp_path: Path
 ) -> None:
