@@ -59,40 +59,38 @@ class Failures:
     Args:
         batching: how the handler wants several sub-messages in one call; None when it does not.
         is_outage: the handler's judgement of an error; None when it has none of any.
-        given_up: sub-messages, by former runs.
         totals: what all tasks of the drain did, when there are others.
     """
 
     def __init__(
         self,
         dispatcher: Dispatcher,
-        settings: FailureSettings,
+        policy: FailurePolicy,
         sink: DeadLetters | None,
         batching: Batching | None,
         is_outage: Callable[[BaseException], bool | None] | None = None,
         *,
         events: Events,
         runtime: Runtime,
-        given_up: int = 0,
         totals: Callable[[], Totals] = Totals,
     ) -> None:
         self._clock = clock = runtime.monotonic
         self._wall = runtime.wall
         self._is_outage = is_outage
         self._dispatcher = dispatcher
-        self._settings = settings
         self._events = events
         self._retries = Retries()
-        self._policy = FailurePolicy(settings, runtime.random(), given_up)
-        self._breaker = self._policy.breaker
+        self._policy = policy
+        self._breaker = policy.breaker
         self._totals = totals
         self._whole = self._others = Totals()
         self._others_until_s = 0.0  # they may show more until then
-        rate = None if settings.rate is None else Rate(settings.rate, clock())
+        per_s = policy.settings.rate
+        rate = None if per_s is None else Rate(per_s, clock())
         self._admission = Admission(
             dispatcher,
             self._retries,
-            self._policy,
+            policy,
             rate,
             clock,
             succeeded=self._succeeded,
@@ -110,6 +108,10 @@ class Failures:
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
         self._loop = asyncio.get_running_loop()
+
+    @property
+    def _settings(self) -> FailureSettings:
+        return self._policy.settings
 
     @property
     def holding_back(self) -> bool:
@@ -346,7 +348,7 @@ class Failures:
     def change(self, settings: FailureSettings, sink: DeadLetters | None) -> None:
         """Decides by these from now on; what was given up stays so."""
         before, now_s = self._settings, self._clock()
-        self._settings = self._policy.settings = settings
+        self._policy.settings = settings
         self._letters.use(sink)
         rate = self._admission.rate
         if settings.rate is None:

@@ -32,6 +32,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
+from drainer.policy.failures import FailurePolicy
 
 
 class Pipeline:
@@ -81,16 +82,15 @@ class Pipeline:
         )
 
     def _failures_of(self, dispatcher: Dispatcher) -> Failures:
-        failures = self._context.plan.terms.failures
+        failures, random = self._context.plan.terms.failures, self._runtime.random()
         return Failures(
             dispatcher,
-            failures,
+            FailurePolicy(failures, random, given_up_before(self._context)),
             self._open_letters(failures.letters_topic),
             self._handler.bundling,
             self._handler.is_outage,
             events=self,
             runtime=self._runtime,
-            given_up=given_up_before(self._context),
             totals=self._ports.totals,
         )
 

@@ -152,9 +152,7 @@ class LetterWriter:
             reason="timeout" if isinstance(error, TimedOut) else "failed",
             error=error,
             attempts=sub.attempt + (0 if former is None else former.attempts),
-            group=self._plan.terms.group,
-            handler=self._plan.terms.handler,
-            drain_id=self._plan.terms.drain_id,
+            terms=self._plan.terms,
             time=self._now(),
             former=former,
         )

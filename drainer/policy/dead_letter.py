@@ -15,7 +15,7 @@ from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMess
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.model.sub_messages import is_sub_key
-from drainer.model.terms import LetterFilter, name_of
+from drainer.model.terms import LetterFilter, Terms, name_of
 from drainer.policy.exact_json import (
     Encoding,
     as_literal,
@@ -256,13 +256,11 @@ def dead_letter(
     reason: str,
     error: BaseException | None,
     attempts: int,
-    group: str,
-    handler: str,
-    drain_id: str,
+    terms: Terms,
     time: str,
     former: Letter | None = None,
 ) -> DeadLetter:
-    """The letter of a sub-message that was given up on; never raises for what it holds.
+    """The letter of a sub-message that a drain gave up; raises for nothing that it contains.
 
     ``former`` is the letter that a redriven sub-message was made from: the new one names the
     same place, group and handler, and of one redrive more.
@@ -271,7 +269,8 @@ def dead_letter(
     headers = _headers_of(message)
     key, exact = as_literal(sub.key if sub.keys is None else sub.keys)
     value, encoding = encode_payload(sub.payload)
-    topic, group, handler = (message.topic, group, handler) if former is None else former.from_
+    here = message.topic, terms.group, terms.handler
+    topic, group, handler = here if former is None else former.from_
     provenance = Provenance(
         topic=topic,
         topic_id=message.origin.topic_id,
@@ -290,7 +289,7 @@ def dead_letter(
         reason=reason,
         error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],
         error_text=None if error is None else text_of(error),
-        drain_id=drain_id,
+        drain_id=terms.drain_id,
         time=time,
         redrives=0 if former is None else former.redrives + 1,
         message_key=message.key,

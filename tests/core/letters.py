@@ -10,6 +10,7 @@ import msgspec
 import orjson
 from hypothesis import strategies as st
 
+from builders import a_plan
 from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.dead_letter import DeadLetter, Letter, dead_letter, read_letter
 
@@ -51,9 +52,9 @@ class Sample:
             reason=self.reason,
             error=self.error,
             attempts=self.attempts,
-            group=self.group,
-            handler=self.handler,
-            drain_id="20260314-180212-9f3a1c",
+            terms=a_plan(
+                group=self.group, handler=self.handler, drain_id="20260314-180212-9f3a1c"
+            ).terms,
             time=self.time,
             former=former,
         )

@@ -21,7 +21,7 @@ from drainer.message import SubMessage
 from drainer.model.progress import Outcome
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import FailureStatus
-from drainer.policy.failures import Totals
+from drainer.policy.failures import FailurePolicy, Totals
 
 EVENTS_MOST = 300_000  # of the loop: a run that takes more has hung
 
@@ -150,7 +150,7 @@ class VirtualDrain:
         dispatcher.finish = watched  # type: ignore[method-assign]
         failures = Failures(
             dispatcher,
-            self.policy,
+            FailurePolicy(self.policy, runtime.random()),
             _AcknowledgesAtOnce(),
             None,
             self.is_outage,
