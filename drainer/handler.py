@@ -73,7 +73,7 @@ class _WithReason(Exception):
 
 
 class Retry(_WithReason):
-    """For a handler to raise: not now, try this sub-message again later.
+    """Raised by a handler: not now, try this sub-message again later.
 
     It is no failure and spends none of ``--retries``; ``sub.attempt`` counts it. Without ``after``
     (in seconds) the delay is that of ``--retry-delay``. Raises TypeError or ValueError when that is
@@ -88,7 +88,7 @@ class Retry(_WithReason):
 
 
 class Skip(_WithReason):
-    """For a handler to raise: this sub-message is not to be handled, and that is no failure."""
+    """Raised by a handler: this sub-message is not to be handled, and that is no failure."""
 
 
 class GiveUp(_WithReason):
@@ -97,7 +97,7 @@ class GiveUp(_WithReason):
 
 
 class Fatal(Exception):
-    """For a handler to raise: halt the drain, whatever ``--on-failure`` is."""
+    """Raised by a handler: halt the drain, even if ``--on-failure`` has another action."""
 
 
 class Handler:

@@ -82,7 +82,7 @@ class LoadedHandler:
         self.ignored_letters: Counter[str] | None = None  # by a redrive: how many for each reason
 
     def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
-        """The same handler for a topic of dead letters: it gets the sub-messages that they were."""
+        """Make a handler for a topic of dead letters: it gets the sub-messages that they were."""
         handler = copy(self)
         handle, handle_bundle = self.handle, self.handle_bundle
         ignored: Counter[str] = Counter()
@@ -106,8 +106,8 @@ class LoadedHandler:
                 bundle.subs[number] = cast(Redriven, sub).begin()
             return handle_bundle(bundle)
 
-        begun: Callable[[Any], Any] = on_the_loop if self.is_async else plainly
-        handler.handle = begun
+        begin: Callable[[Any], Any] = on_the_loop if self.is_async else plainly
+        handler.handle = begin
         handler.handle_bundle = together
         if self.bundling is not None:  # a letter is redriven as what it was, under its own name
             handler.bundling = replace(self.bundling, coalesce=None)
@@ -123,7 +123,7 @@ class LoadedHandler:
         return self.bundling is not None and self.bundling.folds
 
     def borrowed(self) -> LoadedHandler:
-        """The same handler, whose ``open`` and ``close`` do nothing: another drain calls them."""
+        """Make a handler whose ``open`` and ``close`` do nothing: another drain calls them."""
         handler = copy(self)
         handler.target = None
         return handler

@@ -169,16 +169,16 @@ class LaneEntry:
 
     Attributes:
         lane, lane_key, next: its lane, the key of that, and what is behind it (core/lanes.py).
-        failing, begun: how it fails, once an attempt has, and after how many failed calls its
-            attempt began, where that proves something (policy/failures.py).
+        failing, started_at: how it fails, once an attempt has, and after how many failed calls its
+            attempt started, where that proves something (policy/failures.py).
         together: how many may be given to the handler with it, once such a batch has failed.
     """
 
-    __slots__ = ("_folded", "begun", "failing", "lane", "lane_key", "next", "together")
+    __slots__ = ("_folded", "failing", "lane", "lane_key", "next", "started_at", "together")
 
     _folded: tuple[SubMessage, ...] | None  # what it stands for (core/batches.py)
     failing: Any
-    begun: int
+    started_at: int
     together: int
     lane: Any
     lane_key: Hashable

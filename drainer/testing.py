@@ -130,7 +130,7 @@ async def run(
         try:
             summary = await drain.run_here()
         finally:
-            drain.begin_no_more()  # if it was cancelled
+            drain.start_no_more()  # if it was cancelled
             loop.set_exception_handler(handles_errors)
     if summary.cause is not None:
         raise summary.cause
@@ -150,7 +150,7 @@ class _Recorder:
         self.result = Result()
 
     def watch(self, watched: LoadedHandler) -> LoadedHandler:
-        """The same handler, with its calls noted."""
+        """Make a handler of it whose calls are noted."""
         handler = copy(watched)
         call: Any = handler.handle_bundle if handler.bundling else handler.handle
 

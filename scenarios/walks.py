@@ -36,7 +36,8 @@ PAGE = ROOT / "docs/contributing/architecture.md"
 BEGIN, END = "<!-- walks: python -m scenarios.walks --write -->\n", "<!-- end of walks -->\n"
 CORE = ("cli", "control", "core", "engine", "kafka", "model", "operations", "policy", "store")
 CALLS = {"consume", "commit", "write", "replace"}  # of the client and of files, seen from outside
-RUN_A_LOOP = {"run_until_complete", "run_forever"}
+RUNNERS = {"run_until_complete", "run_forever", "call_soon_threadsafe"}  # of loops and threads
+LOCK = "kafka/lock.py"  # it commits a number of its own
 HANDLER = "handler_of_the_walk.py"
 
 # What stands for a change: its title, where it is looked for, and the names that are its own.
@@ -88,7 +89,7 @@ class Tracer:
                 self._was_read = True
                 self.modules.update(*self._reading.values())
             self.modules |= set(_stack(frame)) if _is_handler(frame) else {module}
-        elif module and event == "c_call" and name in CALLS:
+        elif module and module != LOCK and event == "c_call" and name in CALLS:
             if name == "consume":
                 self._reading[threading.get_ident()] = set(_stack(frame))
             elif self._was_read and (name == "commit" or module.startswith("store/")):
@@ -119,7 +120,7 @@ def _module_of(frame: FrameType) -> str:
 
 def _stack(frame: FrameType | None) -> Iterator[str]:
     """Modules on the stack, up to what runs the event loop or the thread."""
-    while frame is not None and not RUN_A_LOOP & set(frame.f_code.co_names):
+    while frame is not None and not RUNNERS & set(frame.f_code.co_names):
         if module := _module_of(frame):
             yield module
         frame = frame.f_back

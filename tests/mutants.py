@@ -264,7 +264,7 @@ never-in-doubt (failure policy, whose fault) in FailurePolicy.decide: core/test_
 -if fault is Fault.OWN or not settings.breaker:
 +if True:
 early-successes-prove (failure policy, what counts) in Suspicion.prove: core/test_failures.py
--if record.doubted_at > begun:
+-if record.doubted_at > started_at:
 +if False:
 each-doubt-costs-one (failure policy, --max-doubt) in Suspicion.expire: engine/test_outage.py
 -self._expired_at = self.failed_calls

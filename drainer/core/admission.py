@@ -59,7 +59,7 @@ class Retries:
         self._heap: list[tuple[float, int, SubMessage, bool, bool]] = []
         self._ties = count()
         self._waiting: dict[SubMessage, int] = {}  # by the tie of the entry that counts
-        self.begun = 0  # how many attempts have come of it
+        self.started = 0  # how many attempts have come of it
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -100,7 +100,7 @@ class Retries:
             return None
         _, _, sub, _, counts = heappop(self._heap)
         del self._waiting[sub]
-        self.begun += counts
+        self.started += counts
         return sub
 
 
@@ -167,7 +167,7 @@ class Admission:
         sub = self.dispatcher.take()
         if sub is None:
             return None
-        sub.begun = self.policy.suspicion.failed_calls
+        sub.started_at = self.policy.suspicion.failed_calls
         if self._breaker.is_open:
             self._breaker.start_probe(sub)
         if self.rate is not None:
@@ -192,7 +192,7 @@ class Admission:
                 return None
             self.rate.start()
         follower = self.dispatcher.take_next_in_lane(sub)
-        follower.begun = self.policy.suspicion.failed_calls
+        follower.started_at = self.policy.suspicion.failed_calls
         return follower
 
     def finish(self, sub: SubMessage) -> None:

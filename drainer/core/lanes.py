@@ -133,20 +133,20 @@ class Lanes:
     def push_each(self, subs: Sequence[SubMessage]) -> None:
         """``push`` for many, each by its own key: one call for all that begin a lane."""
         lanes, ready = self._lanes, self._buckets[0]
-        begun = 0
+        started = 0
         for sub in subs:
             key = sub.key
             if key in lanes or self._parked_before:
                 self.push(sub, key)
                 ready = self._buckets[0]  # it may have been cleared
                 continue
-            begun += 1
+            started += 1
             lanes[key] = sub
             sub.next = None
             sub.lane = ALONE_READY
             sub.lane_key = key
             ready.append(sub)
-        self.ready += begun
+        self.ready += started
         self._filled |= 1
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:

@@ -31,7 +31,7 @@ LEFT_PENDING_KEY_BYTES = 100
 class PartialMessage:
     """Finished sub-messages of a message that is finished in part.
 
-    It has the face of a ``Partial`` and changes under whoever holds it: making an immutable one of
+    It has the face of a ``Partial`` and changes while others read it: making an immutable one of
     each, for each record of the journal, would cost a tenth of the drain's speed.
     """
 
@@ -138,7 +138,7 @@ class Ledger:
 
     @property
     def moving_bytes(self) -> int:
-        """Bytes that go as the run goes on: a partition that holds much of it can wait for that."""
+        """Bytes that go as the run goes on: a partition with many of them can wait for that."""
         return self.pending_bytes - self.left_pending_bytes
 
     @property

@@ -99,12 +99,12 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
     """The plan with all reports of the tasks of its deals, but for those that it has taken.
 
     Args:
-        plan: of a drain whose tasks write to ``plan.state``; it may hold any part of it already.
+        plan: of a drain whose tasks write to ``plan.state``; it may have any part of it already.
         reports: for each task of each deal one record of all its reports (``merged``).
     """
     reference = plan.account.state
     if reference is None:
-        raise ValueError("the plan has no state whose records it could hold")
+        raise ValueError("the plan has no state whose records it could take in")
     others = {selector: dict(claim) for selector, claim in plan.account.others.items()}
     counted: dict[int, Counts] = {}
     parked = set(plan.account.parked)

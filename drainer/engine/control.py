@@ -163,14 +163,14 @@ class Control:
         self._requests: SimpleQueue[Requested] = SimpleQueue()
         self._changes: SimpleQueue[Requested] = SimpleQueue()
         self._lock = Lock()
-        self._begun = self._over = False
+        self._started = self._over = False
 
     def use(self, running: LocalSettings) -> None:
         """Take the settings of the drain that is going to begin.
 
         Raises UsageError when it has controlled another drain.
         """
-        if self._begun:
+        if self._started:
             raise UsageError(
                 "this Control has controlled a drain before", hint="Make one per drain."
             )
@@ -182,7 +182,7 @@ class Control:
         with self._lock:
             if self._over:
                 made.done.set_exception(over())
-            elif self._begun:
+            elif self._started:
                 (self._changes if isinstance(request, Change) else self._requests).put(made)
             elif isinstance(request, Stop):
                 self._requests.put(replace(made, done=Future()))
@@ -194,9 +194,9 @@ class Control:
         return made.done
 
     def begin(self) -> None:
-        """From now on requests are taken."""
+        """Take requests from now on."""
         with self._lock:
-            self._begun = True
+            self._started = True
 
     def taken(self, *, changes: bool) -> Iterator[Requested]:
         """Requests made since the last time, either for other settings or all others."""
@@ -205,7 +205,7 @@ class Control:
                 yield (self._changes if changes else self._requests).get_nowait()
 
     def end(self) -> None:
-        """From now on requests are refused."""
+        """Refuse requests from now on."""
         with self._lock:
             self._over = True
         for requested in chain(self.taken(changes=False), self.taken(changes=True)):

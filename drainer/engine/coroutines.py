@@ -57,7 +57,7 @@ class AsyncWorkers(Workers):
         self._finish: Callable[[SubMessage], object] = source.finish
 
     def use_timeout(self, timeout_s: float) -> None:
-        """From now on."""
+        """Change the timeout, for calls in flight too."""
         self._timeout_s = timeout_s
 
     def pause(self, paused: bool) -> None:
@@ -101,8 +101,8 @@ class AsyncWorkers(Workers):
             if not sleeper.done():
                 sleeper.set_result(None)
 
-    def begin_no_more(self) -> None:
-        """From here on nothing goes to the handler that is not in it."""
+    def start_no_more(self) -> None:
+        """Give nothing to the handler from here on that is not in it."""
         self._stopping = True
         self._next = self._finish_only
 
@@ -151,7 +151,7 @@ class AsyncWorkers(Workers):
         self._late = False
         self._slice_end = self._clock() + SLICE_S
 
-    def _measured(self, number: int, handled: int, begun_s: float, spent_s: float) -> int:
+    def _measured(self, number: int, handled: int, started_s: float, spent_s: float) -> int:
         """Record when a worker began what has returned, and what it spent; return the count at
         which it measures again.
 
@@ -167,7 +167,7 @@ class AsyncWorkers(Workers):
                 self._late = True
                 self._loop.call_soon(self._new_turn)
         gap = self._gaps[number] = self._record_latency(
-            now_s - begun_s, self._gaps[number], spent_s
+            now_s - started_s, self._gaps[number], spent_s
         )
         return handled + gap
 
@@ -221,11 +221,11 @@ class AsyncWorkers(Workers):
                 try:
                     if uptime() >= lease.sure_until_s:
                         raise LeaseOver
-                    begun_s = None if handled < measure_at else clock()
-                    call = handle(sub) if begun_s is None else _Timed(handle(sub), thread_time)
+                    started_s = None if handled < measure_at else clock()
+                    call = handle(sub) if started_s is None else _Timed(handle(sub), thread_time)
                     result = await call
-                    if begun_s is not None:
-                        measure_at = self._measured(number, handled, begun_s, call.spent_s)
+                    if started_s is not None:
+                        measure_at = self._measured(number, handled, started_s, call.spent_s)
                     if result is not None:
                         ensure_done(result)
                     if overdue and number in overdue:  # it swallowed its cancellation
@@ -270,11 +270,11 @@ class _Timed:
         return self._step(self._steps.throw, *error)
 
     def _step(self, step: Callable[..., Any], *error: Any) -> Any:
-        begun_s = self._thread_time()
+        started_s = self._thread_time()
         try:
             return step(*error)
         finally:
-            self.spent_s += self._thread_time() - begun_s
+            self.spent_s += self._thread_time() - started_s
 
 
 def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:

@@ -166,7 +166,7 @@ class Failures:
         return FailureStatus(
             failures=self._errors.attempts,
             failed_sub_messages=self._failed_subs,
-            retries=self._retries.begun,
+            retries=self._retries.started,
             timeouts=self._timeouts,
             waiting=len(self._retries),
             parked_lanes=self._dispatcher.lanes.parked,

@@ -71,7 +71,7 @@ class History:
 
     @property
     def points(self) -> tuple[HistoryPoint, ...]:
-        """In order. The first one is the beginning: what was finished before anything ran."""
+        """Points in order; the first is what was finished before anything ran."""
         if self._newest is None:
             return tuple(self._kept)
         short = self._newest.ends_s - self._kept[-1].ends_s < _LEAST_S and len(self._kept) > 1

@@ -57,13 +57,13 @@ class Latencies:
         return 0 if len(self._new) < EACH_MOST else 1 + int(self._draw() * (2 * SPARSE - 1))
 
     def overall(self) -> Latency | None:
-        """Of the whole run up to now; None until an attempt returned."""
+        """Latency of the whole run up to now; None until an attempt returned."""
         self._look()
         found, count = _latency(self._all), max(1, self._all.total())
         return None if found is None else replace(found, processor_s=self._spent_s / count)
 
     def recent(self) -> Latency | None:
-        """Of the last ten seconds or so; None when no attempt returned in them."""
+        """Latency of the last ten seconds or so; None when no attempt returned in them."""
         self._look()
         return _latency(+self._in_recent)
 

@@ -1,5 +1,5 @@
-"""The life of a drain, whatever its engine: it starts, is watched, keeps its plan, comes to rest,
-and is summed up."""
+"""The life of a drain, whatever its engine: it starts, is watched, keeps its plan, stops, and is
+summed up."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ class Work(Protocol):
     def look_s(self) -> float:
         """Seconds between two checks, and between two looks at requests."""
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         """Start all that works, the checkpointer before anything is handled.
 
         Raises Refused when it can't, and ends what it has begun.
@@ -167,7 +167,7 @@ class Lifecycle:
         with self._runtime.stop_signals(loop, self._signalled, self._context.give_up):
             self._ending.takes_signals = True
             self.apply_pause()  # paused in a run before
-            await self._work.begin()
+            await self._work.start()
             self._control.begin()
             tasks = [
                 spawn(self._watch(), "watch", end),
@@ -195,7 +195,7 @@ class Lifecycle:
 
     def apply_pause(self) -> None:
         """Begins nothing, or goes on, as ``Control.paused`` demands by now."""
-        # Another drain may hold the lock by now: it should find no one at work.
+        # Another drain may have the lock by now: it should find no one at work.
         self._work.pause(self._unsure is not None or self._control.paused is not None)
 
     @property
@@ -220,7 +220,7 @@ class Lifecycle:
 
     @property
     def calls(self) -> int:
-        """In flight."""
+        """Calls in flight."""
         return self._work.status(self.checkpointer.plan).limits.running
 
     async def change(self, settings: Settings) -> None:

@@ -52,7 +52,7 @@ class LocalDrain:
             return self.run_on(loop)
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> Summary:
-        """The same on a loop that goes on to live."""
+        """Drain on a loop that others use afterwards."""
         main = loop.create_task(self.run_here())
         while True:
             try:
@@ -74,7 +74,7 @@ class LocalDrain:
                 )
 
     async def run_here(self) -> Summary:
-        """The same on the running loop, whose exception handler it replaces."""
+        """Drain on the running loop, whose exception handler it replaces."""
         asyncio.get_running_loop().set_exception_handler(self._on_loop_exception)
         with Watchdog() as watchdog:
             await self._open_handler()
@@ -88,10 +88,10 @@ class LocalDrain:
         """Return how many calls are in the handler; from any thread."""
         return 0 if self.pipeline is None else self.pipeline.calls()
 
-    def begin_no_more(self) -> None:
+    def start_no_more(self) -> None:
         """Give nothing to the handler from here on that is not in it."""
         if self.pipeline is not None:
-            self.pipeline.begin_no_more()
+            self.pipeline.start_no_more()
 
     async def _open_handler(self) -> None:
         context, plan, handler = self._context, self._context.plan, self._context.handler

@@ -67,7 +67,7 @@ class Pipeline:
         self._failures = self._failures_of(dispatcher)
         self._workers = self._workers_of(latencies)
         self._meter = self._meter_of(latencies)
-        ending.call_at_once(self.begin_no_more)
+        ending.call_at_once(self.start_no_more)
 
     def _pump_of(self, dispatcher: Dispatcher) -> Pump:
         return Pump(
@@ -120,7 +120,7 @@ class Pipeline:
 
     # --- its life ---
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         try:
             self.checkpointer.start()
             self.limit(self._meter.concurrency)
@@ -175,16 +175,16 @@ class Pipeline:
             )
         self._pump.poke()
 
-    def begin_no_more(self) -> None:
+    def start_no_more(self) -> None:
         """Give nothing to the handler from here on that is not in it."""
-        self._workers.begin_no_more()
+        self._workers.start_no_more()
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         if self._limiting is not None:
             self._limiting.cancel()
         self._pump.stop()
         self._failures.stop()
-        self.begin_no_more()
+        self.start_no_more()
         within, in_thread = self._ending.within, self._runtime.blocking_call
         stopped = in_thread(self._source.stop)
         if not (grace_s and await within(self._workers.drain(), grace_s)):

@@ -35,7 +35,9 @@ class ThreadWorkers(Workers):
         self, source: WorkSource, calls: Calls, failures: Failures, events: Events
     ) -> None:
         super().__init__(source, calls, failures, events)
-        self._begun: dict[int, tuple[SubMessage, float]] = {}  # what each thread is at, since when
+        self._started: dict[
+            int, tuple[SubMessage, float]
+        ] = {}  # what each thread is at, since when
         self._threads = 0  # ever begun
         self._kept: list[SubMessage] = []  # while paused: handed out, and begun by no thread
         self._leaves: list[list[bool]] = []  # in the inbox; whoever empties one has taken it
@@ -47,7 +49,7 @@ class ThreadWorkers(Workers):
 
     def calls(self) -> int:
         """Return how many are in the handler, also those that nothing waits for any longer."""
-        return len(self._begun)
+        return len(self._started)
 
     @property
     def idle(self) -> int:
@@ -74,11 +76,11 @@ class ThreadWorkers(Workers):
         self.wake()
 
     def use_timeout(self, timeout_s: float) -> None:
-        """From now on; what has become late by another one may be in time by this one."""
+        """Change the timeout; a call that was late by the one before may be in time by this one."""
         self._timeout_s = timeout_s
-        begun_by = self._clock() - (timeout_s or inf)
-        for sub, begun_s in list(self._begun.values()):
-            if begun_s >= begun_by:
+        started_by = self._clock() - (timeout_s or inf)
+        for sub, started_s in list(self._started.values()):
+            if started_s >= started_by:
                 self._failures.returned(sub)
 
     def pause(self, paused: bool) -> None:
@@ -104,7 +106,7 @@ class ThreadWorkers(Workers):
     @property
     def kept_back(self) -> int:
         """Number that is handed out, and in no thread's hands."""
-        return max(0, self._out - len(self._begun))
+        return max(0, self._out - len(self._started))
 
     def wake(self) -> None:
         take = self._source.take
@@ -121,7 +123,7 @@ class ThreadWorkers(Workers):
             self._out += 1
             self._inbox.put(sub)
 
-    def begin_no_more(self) -> None:
+    def start_no_more(self) -> None:
         self._stopping = True
         self._out -= len(self._kept)
         self._kept.clear()
@@ -154,8 +156,10 @@ class ThreadWorkers(Workers):
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(watch_interval_s(self._timeout_s))
-            begun_by = self._clock() - (self._timeout_s or inf)
-            late = [sub for sub, begun_s in list(self._begun.values()) if begun_s < begun_by]
+            started_by = self._clock() - (self._timeout_s or inf)
+            late = [
+                sub for sub, started_s in list(self._started.values()) if started_s < started_by
+            ]
             self._failures.overdue(late, stuck=len(late) >= self._concurrency)
 
     def _work(self, number: int) -> None:
@@ -169,20 +173,20 @@ class ThreadWorkers(Workers):
                     return
                 continue
             error: BaseException | None = None
-            begun_s = clock()
-            self._begun[number] = (sub, begun_s)
+            started_s = clock()
+            self._started[number] = (sub, started_s)
             try:
                 if uptime() >= lease.sure_until_s:
                     raise LeaseOver
                 spent_s = spent()
                 ensure_done(self._handle(sub))
                 if handled >= measure_at:
-                    gap = self._record_latency(clock() - begun_s, gap, spent() - spent_s)
+                    gap = self._record_latency(clock() - started_s, gap, spent() - spent_s)
                     measure_at = handled + gap
                 handled += 1
             except BaseException as raised:
                 error = raised
-            del self._begun[number]
+            del self._started[number]
             self._outbox.append((sub, error))
             if not self._called:
                 self._called = True

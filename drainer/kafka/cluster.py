@@ -70,7 +70,7 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """The bounds of what a partition's log holds now."""
+    """Bounds of a partition's log now."""
 
     start: int  # the first offset that retention left
     end: int  # the offset behind the last record that this isolation level shows
@@ -154,7 +154,7 @@ class Cluster(Groups):
         """Look up the bounds of the partitions' logs, as this isolation level shows them."""
         numbers = tuple(partitions)
         starts = self.log_starts(topic, numbers)
-        # The ends last: what they then lack of the marks is held back, and not new.
+        # The ends last: what they then lack of the marks is in open transactions, and not new.
         marks = self.log_ends(topic, numbers)
         ends = self._offsets(topic, dict.fromkeys(numbers, LATEST), isolation)
         return {

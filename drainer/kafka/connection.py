@@ -104,15 +104,15 @@ class Connection:
         patience_s = slow_s = self.timeout_s if timeout_s is None else timeout_s
         if timeout_s is None and self.cluster_id:
             slow_s = max(patience_s, SLOW_S)
-        begun = time.monotonic()
+        started_s = time.monotonic()
         backoff_s = BACKOFF_S
         while True:
-            left = begun + slow_s - time.monotonic()
+            left = started_s + slow_s - time.monotonic()
             try:
                 return attempt(max(TURN_S, min(ATTEMPT_S, left)))
             except KafkaException as error:
                 answer: KafkaError = error.args[0]
-                waited_s, complaints = time.monotonic() - begun, self._log.since(begun)
+                waited_s, complaints = time.monotonic() - started_s, self._log.since(started_s)
                 if answer.code() in FORBIDDEN:
                     raise may_not(what, *needs) from error
                 if answer.code() not in PASSING:
@@ -164,7 +164,7 @@ class Connection:
                 broker is there.
             KafkaException: what came instead of a result.
         """
-        begun = time.monotonic()
+        started_s = time.monotonic()
         while True:
             try:
                 return future.result(TURN_S)
@@ -172,8 +172,8 @@ class Connection:
                 pass
             finally:
                 self.admin.poll(0)
-            waited_s = time.monotonic() - begun
-            complaints = self._log.since(begun)
+            waited_s = time.monotonic() - started_s
+            complaints = self._log.since(started_s)
             at_first = not self.cluster_id and waited_s > REFUSED_PATIENCE_S
             if rejected_login(complaints) or (at_first and _no_broker_there(complaints)):
                 raise unreachable(self.settings.bootstrap_servers, waited_s, complaints)

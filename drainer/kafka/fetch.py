@@ -77,9 +77,9 @@ class FetchThread:
     thread, the drain's.
 
     No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
-    holds more is paused until it has half. What was read ahead of it is read again then, which is
+    takes more is paused until it has half. What was read ahead of it is read again then, which is
     why half. One that stays between the two, with nothing of it left in the queue, goes on after
-    DRY_S: what the drain holds of it may be parked. The last partition is never paused.
+    DRY_S: what the drain has of it may be parked. The last partition is never paused.
     """
 
     settings: ClientSettings
@@ -91,13 +91,13 @@ class FetchThread:
     # What may wait in the queue; one batch is always let in. Of several partitions, half of that
     # waits, and up to as much again of those that are passed over.
     queue_bytes: int
-    prefetch_bytes: int  # what the client may hold beside the queue
-    partition_load: Callable[[int], int]  # the bytes that the drain holds of a partition
-    load_bytes: int  # how many bytes the drain may hold of all of them
+    prefetch_bytes: int  # what the client may buffer beside the queue
+    partition_load: Callable[[int], int]  # the bytes that are pending of a partition
+    load_bytes: int  # how many bytes of all of them may be pending
     # Called from the thread when nothing of a partition was queued and now is, and when it ends.
     # The drain then takes until there is nothing, or remembers to come back.
     notify: Callable[[], None]
-    pace: RateLimiter | None = None  # what holds the reading to a cap
+    pace: RateLimiter | None = None  # when reading is capped
     runtime: Runtime = THIS_PROCESS
 
     def __post_init__(self) -> None:
@@ -131,7 +131,7 @@ class FetchThread:
 
     @property
     def paused(self) -> frozenset[int]:
-        """The partitions that hold more than their share."""
+        """Partitions that take more than their share."""
         return frozenset(self._reader.paused)
 
     @property
@@ -146,7 +146,7 @@ class FetchThread:
         self._thread.start()
 
     def next_batch(self) -> FetchedBatch | None:
-        """The next batch; None when none waits, or too much of its partition is held already.
+        """The next batch; None when none waits, or too much of its partition is pending.
 
         Doesn't block. The partitions take turns.
         """

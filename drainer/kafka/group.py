@@ -364,7 +364,7 @@ class GroupCommitter:
 
     Brokers drop the offsets of a group that has been empty for long: these are written again.
 
-    ``log_ends`` is what the logs must hold: by partition, the end of the backlog and the leader's
+    ``log_ends`` is what the logs must have: by partition, the end of the backlog and the leader's
     epoch when it was planned. ``is_sure`` is whether the lock is sure: a commit takes
     several requests, and a process may stand still between them. ``observe`` is called with the
     topic at each check.

@@ -139,7 +139,7 @@ class GroupLock:
             thread.join(RELEASE_TIMEOUT_S + 1)
 
     def _wait_until_free(self) -> None:
-        begun_s = boottime_s()
+        started_s = boottime_s()
         numbers: set[int | None] = set()
         while others := [m for m in self._members() if m.client_id != self.client_id]:
             if not numbers:
@@ -148,7 +148,7 @@ class GroupLock:
                     " whether it is alive"
                 )
             numbers.add(self._last_number())
-            if len(numbers) > 2 or boottime_s() - begun_s > SILENT_MOST_S:
+            if len(numbers) > 2 or boottime_s() - started_s > SILENT_MOST_S:
                 raise self._taken_by(others)
             time.sleep(CHECK_EVERY_S)
 
@@ -187,11 +187,11 @@ class GroupLock:
         )
 
     def _join(self) -> None:
-        begun_s = time.monotonic()
+        started_s = time.monotonic()
         self._thread = threading.Thread(target=self._run, name="drainer-lock", daemon=True)
         self._thread.start()
         if not self._joined.wait(ACQUIRE_TIMEOUT_S):
-            waited_s, complaints = time.monotonic() - begun_s, self._log.since(begun_s)
+            waited_s, complaints = time.monotonic() - started_s, self._log.since(started_s)
             what = f"join group {lock_group(self._group)}"
             servers = self._cluster.settings.bootstrap_servers
             raise unreachable(servers, waited_s, complaints, what)
@@ -202,12 +202,12 @@ class GroupLock:
 
     def _run(self) -> None:
         """Keep the lock, with one client after the other, until it is released or lost."""
-        begun_s = boottime_s()
+        started_s = boottime_s()
         try:
             while not self._over:
                 client = self._make_client()
                 try:
-                    self._keep(client, begun_s)
+                    self._keep(client, started_s)
                     if self.lost or (self._released.is_set() and not self.stays):
                         client.leave(lambda: self._members(RELEASE_TIMEOUT_S))
                 except KafkaException as error:
@@ -235,7 +235,7 @@ class GroupLock:
         )
         return _Client(settings, conf, self._topic)
 
-    def _keep(self, client: _Client, begun_s: float) -> None:
+    def _keep(self, client: _Client, started_s: float) -> None:
         """Poll a client until it is to be replaced, or the lock is released or lost."""
         joined_s = checked_s = boottime_s()
         while not self._over:
@@ -258,7 +258,7 @@ class GroupLock:
                     self._doubt()
             if now_s - max(joined_s, client.confirmed_s) > REPLACE_AFTER_S:
                 return
-            if now_s - max(begun_s, self.confirmed_s) > self._session_s + REGAIN_TIMEOUT_S:
+            if now_s - max(started_s, self.confirmed_s) > self._session_s + REGAIN_TIMEOUT_S:
                 self._lose(
                     f"the lock on group {self._group} was not confirmed for"
                     f" {REGAIN_TIMEOUT_S:.0f} s",

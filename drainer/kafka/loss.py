@@ -66,7 +66,7 @@ class TopicCheck:
         return None
 
     def out_of_range(self, number: int, position: int, reason: str) -> DrainerError:
-        """The error for an offset that a partition does not hold any more, or never did."""
+        """The error for an offset that a partition does not have any more, or never had."""
         place = f"{self.topic}/{number}"
         until_s = time.monotonic() + TIMEOUT_S
         try:
@@ -126,7 +126,7 @@ class TopicCheck:
 
 @dataclass(eq=False)
 class LogCheck:
-    """Checks that logs still hold the records that a drain was planned for.
+    """Checks that logs still have the records that a drain was planned for.
 
     A leader never cuts its own log. So while a partition's epoch stays as it was, its end is all
     there is to look at; after an election, brokers report where the records of the old epoch end.
@@ -186,7 +186,7 @@ def cut_logs(
     log, found, left = ClientLog(settings.redact), dict[int, str](), set(ends)
     if not left:
         return found
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     consumer = settings.consumer(settings.fetch_conf(log, reader, PREFETCH_BYTES))
     try:
         places = [TopicPartition(topic, n, end, leader_epoch=e) for n, (end, e) in ends.items()]
@@ -201,9 +201,9 @@ def cut_logs(
                     left.discard(number)
                 elif answer.code() not in PASSING_TO_READERS:
                     raise unreadable(settings, topic, answer)
-            waited_s = time.monotonic() - begun_s
+            waited_s = time.monotonic() - started_s
             if left and waited_s > TIMEOUT_S:
-                raise unreachable(settings.bootstrap_servers, waited_s, log.since(begun_s))
+                raise unreachable(settings.bootstrap_servers, waited_s, log.since(started_s))
     finally:
         consumer.close()
     return found

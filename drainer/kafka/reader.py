@@ -117,9 +117,9 @@ class RangeReader:
     topic_id: str  # another topic of this name is not read
     reader: str  # the name of a group that the broker sees, for its quotas and rights
     _: KW_ONLY
-    prefetch_bytes: int  # what the client may hold beside a batch
+    prefetch_bytes: int  # what the client may buffer beside a batch
     batch_bytes: int  # what a batch should have at most; one record is read in any case
-    pace: RateLimiter | None = None  # holds the reading to a cap
+    pace: RateLimiter | None = None  # when reading is capped
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:

@@ -87,11 +87,11 @@ def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0)
     found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
     reached = {span: span.start for span in spans}
     topic, topic_id = backlog.topic, backlog.topic_id
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     for batch in read_spans(cluster.settings, topic, topic_id, READER, spans, PREFETCH_BYTES):
         found[batch.span] += batch.messages
         reached[batch.span] = batch.reached
-    read_s = time.monotonic() - begun_s
+    read_s = time.monotonic() - started_s
     read = [SampleWindow(span.partition, span.start, reached[span], found[span]) for span in spans]
     read_bytes = sum(message.size for messages in found.values() for message in messages)
     return Sample(topic, topic_id, ranges, read, read_s, read_bytes)

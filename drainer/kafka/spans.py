@@ -1,4 +1,4 @@
-"""Streams of what partitions hold: whole logs, a backlog, windows of it, or one range exactly."""
+"""Streams of records of partitions: whole logs, a backlog, windows of it, or one range exactly."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def read_range(
 
     It is over when it is known that nothing of the range is left to read; a log that ends before
     ``end`` is an error, not an end. Holds about ``prefetch_bytes`` and a batch. ``reader`` is the
-    name of a group that the broker sees; it has no members. ``pace`` holds it to a cap.
+    name of a group that the broker sees; it has no members. ``pace`` caps it.
 
     Raises BrokerUnreachable when no broker answers, or nothing arrives for ``silence_s``;
     TopicMissing when there is no topic of this name; UsageError when librdkafka rejects the

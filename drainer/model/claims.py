@@ -92,7 +92,7 @@ class Components:
 
     @property
     def sets(self) -> tuple[Sequence[int], ...]:
-        """Of places that are connected; the least one first."""
+        """Groups of connected places, the least one first."""
         found: dict[int, list[int]] = {}
         for place in sorted(self._above):
             found.setdefault(self._root(place), []).append(place)

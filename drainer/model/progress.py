@@ -84,7 +84,7 @@ class Counts(JsonRecord):
 
     @property
     def given_up(self) -> int:
-        """For failing."""
+        """The column of the account for failing."""
         return self.dead + self.failed
 
     @property

@@ -80,7 +80,7 @@ class RuleSettings(JsonRecord):
 
     @classmethod
     def from_table(cls, table: Mapping[str, Any]) -> RuleSettings:
-        """From the table that a rules file is. Raises UsageError."""
+        """Read the table of a rules file. Raises UsageError."""
         _ensure_known("the file", table, cls)
         rules = table.get("skip")
         for number, rule in enumerate(rules if isinstance(rules, list) else (), 1):
@@ -167,7 +167,7 @@ def offsets_beyond(
 
 
 def greater(one: Mapping[Any, int], other: Mapping[Any, int]) -> dict[Any, int]:
-    """Of each name the greater number."""
+    """Numbers by name, of each the greater one."""
     return {**one, **{name: max(number, one.get(name, 0)) for name, number in other.items()}}
 
 

@@ -257,7 +257,7 @@ class EngineStatus(Protocol):
         """Labels and their values, for the live view and for lines."""
 
     def as_json(self) -> dict[str, Any]:
-        """For a line of the log, of bounded size."""
+        """Text for a line of the log, of bounded size."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,11 +104,11 @@ class Breaker:
             self.open(now_s)
         return window
 
-    def succeeded(self, begun: int, calls: int = 1) -> None:
+    def succeeded(self, started_at: int, calls: int = 1) -> None:
         """Records successes of calls that began after so many had failed."""
-        if self._own.failed and begun >= self._own.since:
+        if self._own.failed and started_at >= self._own.since:
             self._own = FailureWindow()
-        if self._unclear.failed and begun >= self._unclear.since:
+        if self._unclear.failed and started_at >= self._unclear.since:
             self._unclear.succeeded += calls
             if self._unclear.succeeded >= SUCCESSES:
                 self._unclear = FailureWindow()

@@ -61,7 +61,7 @@ class LoadSample:
 
 
 class _Trial:
-    """MetricsSampler one limit, once ``wait`` calls have ended that were begun under another."""
+    """Measurement of one limit, once ``wait`` calls have ended that started under another."""
 
     def __init__(self, limit: int, wait: float = 0.0) -> None:
         self.limit = limit
@@ -106,7 +106,7 @@ class _Trial:
 
     @property
     def done_per_s(self) -> float:
-        """From its beginning, when calls may have ended that were begun under another limit."""
+        """Rate since its start, when calls may have ended that started under another limit."""
         return self._done_since / self.elapsed_s
 
     @property

@@ -53,12 +53,12 @@ class DeadLetter:
     headers: tuple[Header, ...]
 
     def without_payload(self) -> DeadLetter:
-        """The same letter for a topic that doesn't take one so large."""
+        """Letter for a topic that doesn't take one so large."""
         provenance = replace(self._provenance, payload_encoding=Encoding.LEFT_OUT)
         return DeadLetter(self.key, None, (provenance.as_header(), *self.headers[1:]))
 
     def smaller(self) -> DeadLetter | None:
-        """The same letter without its payload, then without keys and headers; None of the least."""
+        """Letter without its payload, then without keys and headers; None of the least."""
         if self.value is not None:
             return self.without_payload()
         if self.key is None and len(self.headers) == 1:
@@ -204,7 +204,7 @@ class Letter(Provenance):
         return SubMessage(self.key, self.payload, keys=self.keys)
 
     def masked(self) -> Letter:
-        """To be shown: without personal data, if masking is on."""
+        """Letter to be shown: without personal data, if masking is on."""
         if not masking():
             return self
         shown = key_repr if self.sub_key_exact else mask_text

@@ -121,22 +121,24 @@ class Suspicion:
         self.in_doubt.pop(sub, None)
         self._successes += 1
 
-    def prove(self, begun: int) -> list[SubMessage]:
+    def prove(self, started_at: int) -> list[SubMessage]:
         """Counts a failure of each sub-message that a success speaks against, and ends the doubt:
         the call that succeeded began after so many had failed."""
-        if self._expired_at is not None and begun >= self._expired_at:
+        if self._expired_at is not None and started_at >= self._expired_at:
             self._expired_at = None
         proven = []
         while self.in_doubt:
             sub, record = next(iter(self.in_doubt.items()))
-            if record.doubted_at > begun:
-                if begun >= self._since[0]:
+            if record.doubted_at > started_at:
+                if started_at >= self._since[0]:
                     self._since = record.doubted_at, record.doubted_s
                 break
             del self.in_doubt[sub]
             if not record.is_stale:
                 record.count(record.proven + 1, OTHERS_SUCCEED)
-            record.is_stale = getattr(sub, "begun", -1) >= record.latest  # it is tried again now
+            record.is_stale = (
+                getattr(sub, "started_at", -1) >= record.latest
+            )  # it is tried again now
             proven.append(sub)
         return proven
 
@@ -317,19 +319,21 @@ class FailurePolicy:
     def succeeded(self, sub: SubMessage) -> list[SubMessage]:
         """Records a success; returns the sub-messages in doubt that it shows to be bad."""
         self.suspicion.count_success(sub)
-        return self._shown_bad(getattr(sub, "begun", -1), 1)
+        return self._shown_bad(getattr(sub, "started_at", -1), 1)
 
     def succeeded_elsewhere(self, began_s: float, calls: int) -> list[SubMessage]:
-        """The same for calls in other processes, the last of which began at that time; they close
-        the breaker, too."""
-        begun = self.suspicion.calls_before(began_s)
-        if self.breaker.is_open and begun >= self._opened_at:
+        """Record successes in other processes, the last of which began at that time; they close the
+        breaker, too. Returns as ``succeeded`` does."""
+        started_at = self.suspicion.calls_before(began_s)
+        if self.breaker.is_open and started_at >= self._opened_at:
             self.breaker.close()
-        return self._shown_bad(begun, calls)
+        return self._shown_bad(started_at, calls)
 
-    def _shown_bad(self, begun: int, calls: int) -> list[SubMessage]:
-        self.breaker.succeeded(begun, calls)
-        return [sub for sub in self.suspicion.prove(begun) if sub.failing.failures > self._allowed]
+    def _shown_bad(self, started_at: int, calls: int) -> list[SubMessage]:
+        self.breaker.succeeded(started_at, calls)
+        return [
+            sub for sub in self.suspicion.prove(started_at) if sub.failing.failures > self._allowed
+        ]
 
     def excuse(self, sub: SubMessage, now_s: float) -> None:
         """Records an attempt that proves nothing of the downstream, and is no failure."""

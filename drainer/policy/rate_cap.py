@@ -1,4 +1,4 @@
-"""A flow of messages that is held smoothly to what the brokers tolerate."""
+"""Limits of a flow of messages, which keep it smoothly below what the brokers tolerate."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from drainer.model.rate_cap import Cap, CapCurve
 
 BURST_S = 0.2  # of the cap may come at once: threads and event loops are not on time
 HALF_LIFE = 100  # messages, of what the mean size is made of: soon right when it changes
-BINDS_S = 1.0  # a cap that held something back so long ago still binds
+BINDS_S = 1.0  # a cap that delayed something so long ago still binds
 
 
 class RateLimiter:
@@ -49,7 +49,7 @@ class RateLimiter:
         return self._at(max(1.0, self.flowed_bytes / self.flowed)) if self.flowed else self.cap
 
     def binds(self, now_s: float) -> bool:
-        """Whether it has held anything back lately."""
+        """Whether it has delayed anything lately."""
         return now_s - self._bound_s < BINDS_S
 
     def allowed(self, now_s: float) -> int:

@@ -128,7 +128,7 @@ class SparkRun:
         self._kept: set[int] = set()  # deals of which the state has something
         self._kept_to = 0  # the last that was among these
         self._news_due_s = self._slots_due_s = 0.0
-        self.ending.call_at_once(self.begin_no_more)
+        self.ending.call_at_once(self.start_no_more)
 
     async def _look_at_tasks(self) -> None:
         """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
@@ -169,7 +169,7 @@ class SparkRun:
         with suppress(DrainerError):
             await blocking_call(self._state.remove, self._context.file.path)
 
-    async def begin(self) -> None:
+    async def start(self) -> None:
         await self._look_at_tasks()
         self._monitor.start()
         # The plan has the place where tasks write before the first of them does.
@@ -223,7 +223,7 @@ class SparkRun:
                 return  # once more, soon
             self._kept.remove(deal)
 
-    def begin_no_more(self) -> None:
+    def start_no_more(self) -> None:
         self._reader.stop()
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:

@@ -77,7 +77,7 @@ class LoadedPlan:
 
 
 class SavedPlan(ABC):
-    """One plan, wherever it is kept. ``hold`` it before writing, and ``release`` it at the end.
+    """One plan, in a file or an object. ``acquire`` it before writing, ``release`` it at the end.
 
     A place without locks and journals inherits what they do from here.
     """
@@ -110,7 +110,7 @@ class SavedPlan(ABC):
         """A name that no other process has which works with this plan, while this one may live."""
 
     def ensure_free(self) -> None:  # noqa: B027
-        """Raises PlanRefused when another process holds the plan; leaves it as it was."""
+        """Ensure that no other process has the plan, and leave it as it was. Raises PlanRefused."""
 
     def release(self) -> None:  # noqa: B027
         """Lets go of the plan."""
@@ -185,7 +185,7 @@ class SavedPlan(ABC):
         return OffsetPlan(plan.terms, replace(plan.account, state=state))
 
     def ensure_unchanged(self, seen: LoadedPlan | None) -> None:
-        """Makes sure that the plan is what it was before it was held; None stands for no plan.
+        """Ensure that the plan is what it was before it was acquired; None stands for no plan.
 
         Raises PlanRefused when another process has worked with it meanwhile.
         """
@@ -337,7 +337,7 @@ class PlanFile(SavedPlan):
         return f"{folder} is writable"
 
     def acquire(self) -> None:
-        """Raises PlanRefused when another process of this machine holds it, its folder can't be
+        """Raises PlanRefused when another process of this machine has it, its folder can't be
         written, or new files there would not be this user's own: no resume would take them."""
         try:
             ensure_new_files_own(self._path.parent)
@@ -362,7 +362,7 @@ class PlanFile(SavedPlan):
 
     @property
     def owner(self) -> str:
-        """A name that only the process has which holds this very file, or the next after its death.
+        """Name that only the process has which locked this very file, or the next after its death.
 
         Two machines or containers that have copies of a plan have different names, even with one
         host name.
@@ -373,7 +373,7 @@ class PlanFile(SavedPlan):
 
     @property
     def is_locked(self) -> bool:
-        """Whether a process of this machine holds the plan, as far as this user can look."""
+        """Whether a process of this machine has the plan, as far as this user can look."""
         try:
             lock = os.open(self._lock.lock_file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -398,7 +398,7 @@ class PlanFile(SavedPlan):
         self._releases += 1
         self._journals.close()
         if self._lock.is_locked:
-            # Removed while still held; a process that opened the old one meanwhile tries in vain.
+            # Removed while still locked; a process that opened the old one meanwhile tries in vain.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
             self._lock.release()

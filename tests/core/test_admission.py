@@ -99,7 +99,7 @@ def test_what_is_removed_never_comes(times: list[tuple[int, bool]]) -> None:
     while (sub_or_none := retries.pop()) is not None:
         found.add(sub_or_none)
     assert found == set(subs) - removed
-    assert retries.begun == len(found)
+    assert retries.started == len(found)
 
 
 # --- the face to workers ---
@@ -182,7 +182,8 @@ def test_a_success_counts_with_the_failures_that_had_been_when_its_call_began() 
     late = setting.take()
     setting.admission.finish(early)
     setting.admission.finish(late)
-    assert [(sub, getattr(sub, "begun", 0)) for sub in setting.succeeded] == [(early, 0), (late, 1)]
+    seen = [(sub, getattr(sub, "started_at", 0)) for sub in setting.succeeded]
+    assert seen == [(early, 0), (late, 1)]
 
 
 def test_what_asked_for_a_later_time_gets_it_whatever_recovers() -> None:

@@ -56,10 +56,10 @@ def fails(
     return policy.decide(sub, ValueError(), fault, done=done, now_s=now_s)
 
 
-def succeeds(policy: FailurePolicy, *, begun: int | None = None) -> list[SubMessage]:
+def succeeds(policy: FailurePolicy, *, started_at: int | None = None) -> list[SubMessage]:
     """A call that began now, or after so many failed calls."""
     sub = new_sub()
-    sub.begun = policy.suspicion.failed_calls if begun is None else begun
+    sub.started_at = policy.suspicion.failed_calls if started_at is None else started_at
     return policy.succeeded(sub)
 
 
@@ -203,7 +203,7 @@ def test_a_failure_that_may_be_the_downstream_s_counts_once_a_later_call_succeed
     policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()
     assert fails(policy, sub, fault).action is None
-    assert succeeds(policy, begun=0) == [], "it began before"
+    assert succeeds(policy, started_at=0) == [], "it began before"
     assert succeeds(policy) == [], "the first may be the last of an outage"
     assert fails(policy, sub, fault).action is None
     assert succeeds(policy) == [sub]
@@ -226,9 +226,9 @@ def test_doubt_is_as_old_as_the_oldest_that_no_success_speaks_against() -> None:
     for began_s in (50.0, 70.0):
         fails(policy, new_sub(), Fault.UNCLEAR, done=1, now_s=began_s)
     for _ in range(4):  # so many speak against an outage, but began before all failures
-        succeeds(policy, begun=0)
+        succeeds(policy, started_at=0)
     assert policy.doubts_end_s == 110.0
-    succeeds(policy, begun=1)  # after the first of them had failed
+    succeeds(policy, started_at=1)  # after the first of them had failed
     assert policy.doubts_end_s == 130.0
 
 

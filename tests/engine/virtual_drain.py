@@ -123,7 +123,7 @@ class VirtualDrain:
         watching.cancel()
         self.status = failures.status()
         failures.stop()
-        workers.begin_no_more()
+        workers.start_no_more()
         await workers.abandon()
 
     def _engine(self, runtime: Runtime, random: Random) -> tuple[Failures, AsyncWorkers]:
