@@ -93,8 +93,6 @@ class EngineOptions:
 
         Raises Refused when Spark is requested, and this drain can't run there or there is no Java.
         """
-        from drainer.operations.engine import IN_PROCESS  # noqa: PLC0415 - the help does without
-
         by_name = self.engine is not EngineName.AUTO
         is_file = isinstance(prepared.action.plan_path, Path)  # at a URI there is no journal
         over = prepared.plan.account.complete and is_file
@@ -104,4 +102,4 @@ class EngineOptions:
         why = "set by --engine" if by_name else NO_MASTER
         chosen = EngineChoice(PROCESS, why if spark is None else "nothing is left to handle")
         action = replace(prepared.action, engine=chosen)
-        return replace(prepared, action=action, engine=IN_PROCESS)
+        return replace(prepared, action=action)

@@ -11,7 +11,6 @@ from drainer.errors import Refused
 from drainer.extensions import ensure_installed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
-from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
 from drainer.spark.chunk import why_whole
 from drainer.spark.settings import EVERY_CORE, SparkEngine, SparkSettings, java_for_spark
@@ -46,7 +45,7 @@ def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: boo
         if not by_master or isinstance(prepared.action.plan_path, str):
             raise barred
         action = replace(prepared.action, engine=EngineChoice(PROCESS, f"{why}, but {barred}"))
-        return replace(prepared, action=action, engine=IN_PROCESS)
+        return replace(prepared, action=action)
     java_for_spark()
     spark = replace(spark, state=_state(spark, prepared.action.plan_path))
     whole = why_whole(prepared.handler, prepared.plan.terms.rules)

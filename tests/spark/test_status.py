@@ -17,8 +17,7 @@ from drainer.spark.state import Attempt
 from drainer.spark.status import SparkStatus, straggler
 from drainer.spark.task_monitor import TaskMonitor
 from drainer.view.limit import limit
-from drainer.view.lines import LineView, status_line
-from drainer.view.live import frame
+from drainer.view.live import LineView, frame, status_line
 from drainer.view.log import logging_as_json
 from drainer.view.status import share_finished
 from view import samples

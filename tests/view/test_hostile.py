@@ -31,8 +31,7 @@ from drainer.letters.receipts import Receipt, RedriveProgress
 from drainer.letters.view import letter_page, overview_page
 from drainer.model.terms import LetterFilter
 from drainer.testing import Certificate, Finding, Level
-from drainer.view.lines import LineView
-from drainer.view.live import LiveView, progress_view
+from drainer.view.live import LineView, LiveView, progress_view
 from drainer.view.log import logging_as_json
 from drainer.view.page import Page
 from drainer.view.plan import plan_page

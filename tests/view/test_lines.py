@@ -3,8 +3,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from builders import a_status, changed
-from drainer.view.lines import LineView, status_line
-from drainer.view.live import LiveView, progress_view
+from drainer.view.live import LineView, LiveView, progress_view, status_line
 from drainer.view.terminal import Terminal
 
 from . import samples

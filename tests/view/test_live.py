@@ -21,8 +21,7 @@ from drainer.model.status import (
     Status,
 )
 from drainer.view.limit import advice, limit
-from drainer.view.lines import status_line
-from drainer.view.live import PRINTED_MOST, LiveView, RunningLine, frame, progress_view
+from drainer.view.live import PRINTED_MOST, LiveView, RunningLine, frame, progress_view, status_line
 from drainer.view.status import deadline_words, share_finished, warnings
 from drainer.view.terminal import Terminal
 

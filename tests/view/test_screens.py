@@ -37,8 +37,7 @@ from drainer.model.status import (
 )
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.testing import Certificate
-from drainer.view.lines import start_line, status_line
-from drainer.view.live import drawn, frame
+from drainer.view.live import drawn, frame, start_line, status_line
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page

@@ -19,8 +19,7 @@ from drainer.model.status import (
     Status,
 )
 from drainer.spark.status import SparkStatus
-from drainer.view.lines import status_line
-from drainer.view.live import frame
+from drainer.view.live import frame, status_line
 
 from . import samples
 
