@@ -170,7 +170,7 @@ def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, 
     # not block this one.
     @wraps(function)
     async def run(*args: P.args, **options: P.kwargs) -> Summary:
-        control: Any = options.get("control") or Control(DEFAULTS)
+        control: Any = options.get("control") or Control()
         options["control"] = control
         work = asyncio.ensure_future(asyncio.to_thread(function, *args, **options))
         try:
@@ -242,7 +242,7 @@ def _finish(
     on_status: OnStatus,
     on_message: OnMessage,
 ) -> Summary:
-    control = control or Control(settings)
+    control = control or Control()
     on_preview(prepared.action)
     show = _Callback(on_status, control)
     callbacks = Callbacks(show, on_message)

@@ -221,7 +221,7 @@ def preview_and_drain(
         if plan.terms.redrive is not None:
             question = f"Redrive these letters of {plan.terms.topic}?"
         ensure_confirmed(terminal, question, yes=oversight.yes)
-        control = Control(running)
+        control = Control()
 
         def resuming() -> Resuming:
             return resuming_with(context, plan, running.deadline, control.typed_changes())

@@ -140,7 +140,7 @@ class Requested:
 
 
 class Control:
-    """Requests to the drain of a command, from any thread, and what they changed of it.
+    """Requests to one drain, from any thread, and what they changed of it.
 
     The lifecycle of each of its runs takes the requests, once it has begun, and has the attributes.
 
@@ -152,8 +152,8 @@ class Control:
         events: the last few changes, of ``events_total``.
     """
 
-    def __init__(self, running: LocalSettings) -> None:
-        self.began = self.running = running
+    def __init__(self, running: LocalSettings | None = None) -> None:
+        self.began = self.running = running or LocalSettings()
         self.stopper: tuple[str, str | None] | None = None
         self.stopped: Signalled | None = None
         self.paused: Paused | None = None

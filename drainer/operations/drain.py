@@ -83,7 +83,7 @@ def drain(
     Raises Refused when something changed since the preview was made; UsageError for the ``control``
     of another drain.
     """
-    control, print_line = control or Control(running), callbacks.print_line
+    control, print_line = control or Control(), callbacks.print_line
     control.use(running)
     if prepared.is_empty:
         return _nothing_to_drain(prepared)

@@ -158,7 +158,7 @@ def _drain(
     running: LocalSettings,
     on_spark: SparkSettings,
 ) -> Summary:
-    terminal, control = Terminal(), Control(running)
+    terminal, control = Terminal(), Control()
 
     def run() -> Summary:
         with Cluster.connect(client) as cluster:

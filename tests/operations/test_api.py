@@ -124,7 +124,7 @@ def test_the_settings_of_a_drain_apply_whatever_its_control_was_made_with(
 
 
 def test_a_control_is_for_one_drain(backlog: dict[str, Any]) -> None:
-    control = drainer.Control(drainer.LocalSettings())
+    control = drainer.Control()
     drainer.drain(handler=Slow, control=control, **backlog)
     with pytest.raises(UsageError, match="this Control has controlled a drain before") as caught:
         drainer.drain(handler=Slow, control=control, **backlog | {"from_": "committed"})
