@@ -62,15 +62,15 @@ class LoadedHandler:
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.target = target = _instance(reference, source)  # an instance, or a module
-        self.bundling = _bundling_of(reference, target)  # None when it takes them one by one
-        batch: Any = _own(target, "handle_batch")
+        self.batching = _batching_of(reference, target)  # None when it takes them one by one
+        of_batch: Any = _own(target, "handle_batch")
         handle: Any = getattr(target, "handle", None)
         self.handle: Callable[[SubMessage], Any] = handle
-        self.handle_bundle: Callable[[Batch], Any] = lambda bundle: handle(bundle.subs[0])
-        if batch is not None:
-            self.handle = lambda sub: batch([sub])
-            self.handle_bundle = lambda bundle: batch(bundle.subs)
-        self.is_async = _is_async(batch or handle)
+        self.handle_batch: Callable[[Batch], Any] = lambda batch: handle(batch.subs[0])
+        if of_batch is not None:
+            self.handle = lambda sub: of_batch([sub])
+            self.handle_batch = lambda batch: of_batch(batch.subs)
+        self.is_async = _is_async(of_batch or handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
@@ -84,7 +84,7 @@ class LoadedHandler:
     def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
         """Make a handler for a topic of dead letters: it gets the sub-messages that they were."""
         handler = copy(self)
-        handle, handle_bundle = self.handle, self.handle_bundle
+        handle, handle_batch = self.handle, self.handle_batch
         ignored: Counter[str] = Counter()
         own = None if self.split is None else partial(split_or_reject, self.split)
         split_own = partial(split_letter, redrive, split=own)
@@ -101,16 +101,16 @@ class LoadedHandler:
         async def on_the_loop(sub: Redriven) -> Any:
             return await handle(sub.begin())
 
-        def together(bundle: Batch) -> Any:
-            for number, sub in enumerate(bundle.subs):
-                bundle.subs[number] = cast(Redriven, sub).begin()
-            return handle_bundle(bundle)
+        def together(batch: Batch) -> Any:
+            for number, sub in enumerate(batch.subs):
+                batch.subs[number] = cast(Redriven, sub).begin()
+            return handle_batch(batch)
 
         begin: Callable[[Any], Any] = on_the_loop if self.is_async else plainly
         handler.handle = begin
-        handler.handle_bundle = together
-        if self.bundling is not None:  # a letter is redriven as what it was, under its own name
-            handler.bundling = replace(self.bundling, coalesce=None)
+        handler.handle_batch = together
+        if self.batching is not None:  # a letter is redriven as what it was, under its own name
+            handler.batching = replace(self.batching, coalesce=None)
         handler.split, handler.split_letter = split, split_own
         handler.whole_messages = False  # it gets the letter's own message
         handler.ignored_letters = ignored
@@ -120,7 +120,7 @@ class LoadedHandler:
     @property
     def folds(self) -> bool:
         """Whether one call may have several sub-messages of a lane."""
-        return self.bundling is not None and self.bundling.folds
+        return self.batching is not None and self.batching.folds
 
     def borrowed(self) -> LoadedHandler:
         """Make a handler whose ``open`` and ``close`` do nothing: another drain calls them."""
@@ -393,7 +393,7 @@ def _own(target: Any, name: str) -> Any:
     return None if getattr(found, "__func__", None) is default else found
 
 
-def _bundling_of(reference: str, target: Any) -> Batching | None:
+def _batching_of(reference: str, target: Any) -> Batching | None:
     """Settings of a handler that takes sub-messages together; None if it takes them one by one.
 
     Raises UsageError when they make no sense.

@@ -152,7 +152,7 @@ class _Recorder:
     def watch(self, watched: LoadedHandler) -> LoadedHandler:
         """Make a handler of it whose calls are noted."""
         handler = copy(watched)
-        call: Any = handler.handle_bundle if handler.bundling else handler.handle
+        call: Any = handler.handle_batch if handler.batching else handler.handle
 
         async def on_the_loop(work: CallInput) -> None:
             with self._noting(work, watched):
@@ -171,7 +171,7 @@ class _Recorder:
             return subs
 
         noted: Any = on_the_loop if handler.is_async else on_a_thread
-        handler.handle = handler.handle_bundle = noted
+        handler.handle = handler.handle_batch = noted
         handler.split = None if watched.split is None else split
         return handler
 

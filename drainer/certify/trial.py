@@ -107,19 +107,19 @@ class HandlerTrial:
 
     async def _run_together(self, sample: Sequence[Message]) -> Ended | None:
         async with self._subject.opened(self._sample) as handler:
-            if handler.bundling is None:
+            if handler.batching is None:
                 return None
             dispatcher = dispatcher_of(sample)
             for message in sample:
                 dispatcher.deliver(message, split_up(handler.split, message))
-            bundler = Batcher(dispatcher, handler.bundling)
+            batcher = Batcher(dispatcher, handler.batching)
             try:
-                while (bundle := bundler.take()) is not None:
+                while (batch := batcher.take()) is not None:
                     self.handled += 1
-                    raised = await _caught(handler, handler.handle_bundle, bundle)
+                    raised = await _caught(handler, handler.handle_batch, batch)
                     if raised is not None:
-                        return Ended(raised=f"a call raised {describe(raised)} at {bundle}")
-                    bundler.finish(bundle)
+                        return Ended(raised=f"a call raised {describe(raised)} at {batch}")
+                    batcher.finish(batch)
             except HandleFailed as error:  # coalesce
                 return Ended(raised=str(error))
             return await self._ended(handler)

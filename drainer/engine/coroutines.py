@@ -70,7 +70,7 @@ class AsyncWorkers(Workers):
         if self._over:  # some swallow a cancellation, and go on when the loop does
             return sum(not task.done() for task in self._tasks)
         at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
-        return min(at_work, self._lanes.running)  # one may be a bundle's
+        return min(at_work, self._lanes.running)  # one may be a batch's
 
     @property
     def idle(self) -> int:

@@ -87,7 +87,7 @@ class Pipeline:
             dispatcher,
             FailurePolicy(failures, random, given_up_before(self._context)),
             self._open_letters(failures.letters_topic),
-            self._handler.bundling,
+            self._handler.batching,
             self._handler.is_outage,
             events=self,
             runtime=self._runtime,
@@ -97,7 +97,7 @@ class Pipeline:
     def _workers_of(self, latencies: Latencies) -> AsyncWorkers | ThreadWorkers:
         handler = self._handler
         calls = Calls(
-            handle=handler.handle_bundle if handler.bundling else handler.handle,
+            handle=handler.handle_batch if handler.batching else handler.handle,
             timeout_s=self._context.plan.terms.failures.timeout_s,
             lease=self._context.lock,
             record_latency=latencies.record,
@@ -280,9 +280,9 @@ class Pipeline:
 
     def limit(self, most: int) -> None:
         """Make so many calls at once from now on, one at least; on the event loop."""
-        bundling = self._handler.bundling
+        batching = self._handler.batching
         self._meter.concurrency = most
-        self._pump.ready_lanes = look_ahead(most * (bundling.lanes if bundling else 1))
+        self._pump.ready_lanes = look_ahead(most * (batching.lanes if batching else 1))
         self._workers.limit(most)
         self._pump.poke()
 
@@ -337,7 +337,7 @@ class Pipeline:
     @property
     def _running(self) -> int:
         """Sub-messages in the handler now."""
-        if self._handler.bundling is None:
+        if self._handler.batching is None:
             return self.calls()
         return max(0, self.dispatcher.lanes.running - self._workers.kept_back)
 

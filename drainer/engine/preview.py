@@ -83,7 +83,7 @@ class Preview:
     checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each
     warnings: tuple[str, ...] = ()
     makes_topic: str | None = None  # for dead letters
-    bundling: Batching | None = None  # when the handler takes several sub-messages at once
+    batching: Batching | None = None  # when the handler takes several sub-messages at once
     engine: EngineChoice = EngineChoice()
     cap: Cap | None = None  # of what is read, at the messages' mean size
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
@@ -95,7 +95,7 @@ class Preview:
 
     def as_json(self) -> dict[str, Any]:
         """The object that ``-o json`` prints for a dry run."""
-        apart = ("plan", "plan_path", "bundling", "concurrency")
+        apart = ("plan", "plan_path", "batching", "concurrency")
         plain = {name: getattr(self.plan.terms, name) for name in _OF_TERMS}
         plain |= {
             "held" if each.name == "open_transactions" else each.name: getattr(self, each.name)
@@ -103,7 +103,7 @@ class Preview:
         }
         return builtins({name: value for name, value in plain.items() if name not in apart}) | {
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},
-            "bundling": None if self.bundling is None else self.bundling.as_json(),
+            "bundling": None if self.batching is None else self.batching.as_json(),
             "concurrency": self.concurrency.as_json(),
             "plan": str(self.plan_path),
             "offsets": self.offsets,

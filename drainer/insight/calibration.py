@@ -49,9 +49,9 @@ class Calibration:
             workers = min(THREADS_MOST, self.concurrency)
         return self._drain(SUB_MESSAGES, workers, workers * LATENCY_PER_WORKER_S)
 
-    def together_s(self, bundling: Batching) -> float:
+    def together_s(self, batching: Batching) -> float:
         """Seconds of a sub-message that shares its call with as many others as a call takes."""
-        together = bundling.most if bundling.most > 1 else TOGETHER
+        together = batching.most if batching.most > 1 else TOGETHER
         most = CONCURRENCY_MOST if self.is_async else THREADS_MOST
         calls = max(1, min(most, self.concurrency, IN_CALLS_MOST // together))
         in_calls = calls * together
@@ -60,7 +60,7 @@ class Calibration:
         return self._drain(subs, calls, latency_s, Batching(most=together))
 
     def _drain(
-        self, subs: int, workers: int, latency_s: float, bundling: Batching | None = None
+        self, subs: int, workers: int, latency_s: float, batching: Batching | None = None
     ) -> float:
         in_each = 1 if self.fan_out is None else max(1, round(self.fan_out))
         origin, value = Origin("", "", 0), bytes(MESSAGE_BYTES)
@@ -70,7 +70,7 @@ class Calibration:
         ]
         handler = (_OnTheLoop if self.is_async else _OnThreads)(latency_s, len(messages) * in_each)
         loaded = LoadedHandler("calibration", handler)
-        loaded.bundling, loaded.split = bundling, None
+        loaded.batching, loaded.split = batching, None
         if self.fan_out is not None:
             keys = count()
             parts = [[SubMessage(next(keys)) for _ in range(in_each)] for _ in messages]
@@ -85,7 +85,7 @@ class Calibration:
 
 class _Sleeper:
     """Notes when it has warmed up, and the last start: it is a handler of single ones, and of
-    bundles."""
+    batches."""
 
     def __init__(self, latency_s: float, subs: int) -> None:
         self._latency_s = latency_s

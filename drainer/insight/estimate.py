@@ -142,7 +142,7 @@ class Estimate:
             "rules": None if skipped is None else {**builtins(skipped), "skipped": skipped.total},
             "rejected_messages": self.measured.rejected[0],
             "first": None if self.first is None else builtins(self.first),
-            "bundling": None if setting.bundling is None else setting.bundling.as_json(),
+            "bundling": None if setting.batching is None else setting.batching.as_json(),
             "costs": {
                 **builtins(setting.costs),
                 "split_s": setting.split_s,
@@ -260,7 +260,7 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
         handle_s=handle_s,
         rate=request.failures.rate,
         buffer_bytes=question.running.buffer_bytes,
-        bundling=request.handler.bundling,
+        batching=request.handler.batching,
         read_cap=read_cap,
         write_cap=write_cap,
     )

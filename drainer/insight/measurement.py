@@ -90,8 +90,8 @@ def measure_backlog(
         fan_out = None if handler.split is None else split.fan_out
         calibration = Calibration(fan_out, concurrency, handler.is_async)
         sub_message_s = together_s = calibration.sub_message_s()
-        if handler.bundling is not None:
-            together_s = min(sub_message_s, calibration.together_s(handler.bundling))
+        if handler.batching is not None:
+            together_s = min(sub_message_s, calibration.together_s(handler.batching))
     report("looking when retention reaches it")
     message_s = split.split_s + split.rest_s + wrap_s
     classes: tuple[ClassWorkload, ...] = ()

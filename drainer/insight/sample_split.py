@@ -101,7 +101,7 @@ class SampleSplit:
         rules: RuleSettings,
         divider: PassDivider | None = None,
     ) -> None:
-        coalesce = None if handler.bundling is None else handler.bundling.coalesce
+        coalesce = None if handler.batching is None else handler.batching.coalesce
         self._split = handler.split
         self._error: SplitFailed | None = None  # the first
         self._messages = self._subs = 0

@@ -175,7 +175,7 @@ def build_prepared(
     """A drain that was found safe, with its preview."""
     action = Preview(
         plan,
-        bundling=handler.bundling,
+        batching=handler.batching,
         concurrency=Concurrency.of(running.concurrency),
         buffer_bytes=running.buffer_bytes,
         plan_path=file.path,

@@ -52,9 +52,9 @@ def settings(action: Preview) -> Iterator[Item]:
     yield from task_fields(action.plan)
     if action.makes_topic is not None:
         yield Field("creates", f"topic {action.makes_topic}", "for dead letters")
-    if action.bundling is not None:
-        yield Field("calls", _together(action.bundling))
-    yield Field("concurrency", *_concurrency(action.concurrency, action.bundling))
+    if action.batching is not None:
+        yield Field("calls", _together(action.batching))
+    yield Field("concurrency", *_concurrency(action.concurrency, action.batching))
     yield Field("engine", action.engine.title, action.engine.why)
     yield from (Field(name, text) for name, text in action.engine.settings.items())
     yield Field("buffer", figures.size(action.buffer_bytes), "maximum that drainer reads ahead")
@@ -75,19 +75,19 @@ def cap_fields(cap: Cap, messages: float) -> Iterator[Field]:
     yield Field("", f"reading the backlog takes {took} at least")
 
 
-def _together(bundling: Batching) -> str:
-    words = ["coalesces neighbours of a sub-key"] if bundling.coalesce is not None else []
-    if bundling.most > 1:
-        what = "sub-keys" if bundling.of is BatchOf.LANES else "sub-messages of one sub-key"
-        words.append(f"up to {figures.count(bundling.most)} {what} per call")
+def _together(batching: Batching) -> str:
+    words = ["coalesces neighbours of a sub-key"] if batching.coalesce is not None else []
+    if batching.most > 1:
+        what = "sub-keys" if batching.of is BatchOf.LANES else "sub-messages of one sub-key"
+        words.append(f"up to {figures.count(batching.most)} {what} per call")
     return ", ".join(words)
 
 
-def _concurrency(concurrency: Concurrency, bundling: Batching | None) -> tuple[str, str]:
+def _concurrency(concurrency: Concurrency, batching: Batching | None) -> tuple[str, str]:
     most = figures.count(concurrency.most)
     if not concurrency.is_auto:
         what = "sub-messages in the handler at once"
-        if bundling is not None:
+        if batching is not None:
             what = "calls of the handler at once"
         return most, what
     first = figures.count(concurrency.first)

@@ -1,4 +1,4 @@
-"""Bundles: what goes into one call, and that the laws of single sub-messages hold all the same."""
+"""Batches: what goes into one call, and that the laws of single sub-messages hold all the same."""
 
 from __future__ import annotations
 
@@ -45,15 +45,15 @@ def places(subs: Sequence[SubMessage]) -> list[Place]:
     return [(sub.message.offset, sub.index) for sub in subs]
 
 
-def taken(bundler: Batcher) -> Batch:
-    bundle = bundler.take()
-    assert bundle is not None
-    return bundle
+def taken(batcher: Batcher) -> Batch:
+    batch = batcher.take()
+    assert batch is not None
+    return batch
 
 
-def retry(dispatcher: Dispatcher, bundler: Batcher, bundle: Batch) -> None:
+def retry(dispatcher: Dispatcher, batcher: Batcher, batch: Batch) -> None:
     """What the engine does when a call with several sub-messages fails."""
-    for lead in bundler.give_back(bundle, split=True):
+    for lead in batcher.give_back(batch, split=True):
         dispatcher.delay(lead)
         dispatcher.release(lead)
 
@@ -63,37 +63,37 @@ def retry(dispatcher: Dispatcher, bundler: Batcher, bundle: Batch) -> None:
 
 def test_neighbours_of_a_lane_are_folded_in_their_order() -> None:
     dispatcher = delivered("a", "a", "b", "a")
-    bundler = Batcher(dispatcher, Batching(joined))
+    batcher = Batcher(dispatcher, Batching(joined))
 
-    bundle = taken(bundler)
+    batch = taken(batcher)
 
-    assert [sub.payload for sub in bundle.subs] == [[0, 1, 3]]
-    assert places(bundle.subs) == [(3, 0)]
-    assert places(bundle.subs[0].folded) == [(0, 0), (1, 0), (3, 0)]
-    assert places(taken(bundler).subs) == [(2, 0)]
+    assert [sub.payload for sub in batch.subs] == [[0, 1, 3]]
+    assert places(batch.subs) == [(3, 0)]
+    assert places(batch.subs[0].folded) == [(0, 0), (1, 0), (3, 0)]
+    assert places(taken(batcher).subs) == [(2, 0)]
 
 
 def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key() -> None:
     dispatcher = Dispatcher({0: Ledger(0, 4)}, Order.PARTITION)
     for offset, key in enumerate("aabb"):
         dispatcher.deliver(message_at(offset), [SubMessage(key, [offset])])
-    bundler = Batcher(dispatcher, Batching(joined))
+    batcher = Batcher(dispatcher, Batching(joined))
 
-    first = taken(bundler)
+    first = taken(batcher)
     assert first.subs[0].payload == [0, 1]
-    bundler.finish(first)
-    assert taken(bundler).subs[0].payload == [2, 3]
+    batcher.finish(first)
+    assert taken(batcher).subs[0].payload == [2, 3]
 
 
 def test_a_folded_one_that_fails_is_folded_in_halves_in_order() -> None:
     dispatcher = delivered(*"aaaaa")
-    bundler = Batcher(dispatcher, Batching(joined))
-    retry(dispatcher, bundler, taken(bundler))
+    batcher = Batcher(dispatcher, Batching(joined))
+    retry(dispatcher, batcher, taken(batcher))
 
     found = []
-    while bundle := bundler.take():
-        found += [(sub.payload, sub.attempt) for sub in bundle.subs]
-        bundler.finish(bundle)
+    while batch := batcher.take():
+        found += [(sub.payload, sub.attempt) for sub in batch.subs]
+        batcher.finish(batch)
     assert found == [([0, 1, 2], 2), ([3, 4], 2)]
 
 
@@ -109,10 +109,10 @@ def test_a_broken_coalesce_is_told_and_nothing_is_finished(
     broken: Callable[[SubMessage, SubMessage], SubMessage | None],
 ) -> None:
     dispatcher = delivered("a", "a")
-    bundler = Batcher(dispatcher, Batching(broken))
+    batcher = Batcher(dispatcher, Batching(broken))
 
     with pytest.raises(HandleFailed, match="coalesce"):
-        bundler.take()
+        batcher.take()
     assert dispatcher.counts()[1] == counts(pending=2)
 
 
@@ -125,18 +125,18 @@ def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
     def pairs(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
         return joined(earlier, later) if len(earlier.payload) == 1 else None
 
-    bundler = Batcher(dispatcher, Batching(pairs, most=2, of=BatchOf.LANE))
+    batcher = Batcher(dispatcher, Batching(pairs, most=2, of=BatchOf.LANE))
 
-    assert [sub.payload for sub in taken(bundler).subs] == [[0, 1], [2, 3]]
+    assert [sub.payload for sub in taken(batcher).subs] == [[0, 1], [2, 3]]
 
 
 def test_a_barrier_is_not_with_what_another_partition_has() -> None:
     dispatcher = Dispatcher({0: Ledger(0, 1), 1: Ledger(0, 1)})
     dispatcher.deliver(message_at(0, 1), [Barrier()])
     dispatcher.deliver(message_at(0), [SubMessage("a")])
-    bundler = Batcher(dispatcher, Batching(most=9))
+    batcher = Batcher(dispatcher, Batching(most=9))
 
-    barrier, other = taken(bundler), taken(bundler)
+    barrier, other = taken(batcher), taken(batcher)
 
     assert [type(sub) for sub in barrier.subs] == [Barrier]
     assert [sub.key for sub in other.subs] == ["a"]
@@ -144,14 +144,14 @@ def test_a_barrier_is_not_with_what_another_partition_has() -> None:
 
 def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
     dispatcher = delivered(*range(512))
-    bundler = Batcher(dispatcher, Batching(most=512))
+    batcher = Batcher(dispatcher, Batching(most=512))
     calls = 0
-    while (bundle := bundler.take()) is not None:
+    while (batch := batcher.take()) is not None:
         calls += 1
-        if any(sub.key == 77 for sub in bundle.members) and len(bundle.members) > 1:
-            retry(dispatcher, bundler, bundle)
+        if any(sub.key == 77 for sub in batch.members) and len(batch.members) > 1:
+            retry(dispatcher, batcher, batch)
         else:
-            bundler.finish(bundle)
+            batcher.finish(batch)
 
     assert dispatcher.complete
     assert calls <= 2 * 9 + 1
@@ -184,7 +184,7 @@ def test_bundles_keep_the_laws_of_single_sub_messages(
     """Sub-messages in ``bad`` fail each call that they are in; alone, they are given up."""
     chance = Random(seed)
     dispatcher = one_partition(0, len(backlog))
-    bundler = Batcher(dispatcher, Batching(last_wins if folds else None, most, of))
+    batcher = Batcher(dispatcher, Batching(last_wins if folds else None, most, of))
     waiting = [(offset, [sub_of(spec) for spec in specs]) for offset, specs in enumerate(backlog)]
     keys = {
         (offset, index): ["barrier"] if isinstance(sub, Barrier) else list(sub.keys or [sub.key])
@@ -199,24 +199,24 @@ def test_bundles_keep_the_laws_of_single_sub_messages(
         if waiting and what < 0.4:
             offset, subs = waiting.pop(0)
             dispatcher.deliver(message_at(offset), subs)
-        elif len(running) < 3 and what < 0.8 and (bundle := bundler.take()) is not None:
-            assert len(bundle.subs) <= most
+        elif len(running) < 3 and what < 0.8 and (batch := batcher.take()) is not None:
+            assert len(batch.subs) <= most
             busy = {key for other in running for at in places(other.members) for key in keys[at]}
-            assert not busy & {key for at in places(bundle.members) for key in keys[at]}
-            running.append(bundle)
+            assert not busy & {key for at in places(batch.members) for key in keys[at]}
+            running.append(batch)
         elif running:
-            bundle = running.pop(chance.randrange(len(running)))
-            failing = bad.intersection(places(bundle.members))
-            if failing and len(bundle.members) > 1:
-                retry(dispatcher, bundler, bundle)
+            batch = running.pop(chance.randrange(len(running)))
+            failing = bad.intersection(places(batch.members))
+            if failing and len(batch.members) > 1:
+                retry(dispatcher, batcher, batch)
             elif failing:
-                dispatcher.finish(bundle.members[0], Outcome.DEAD)
+                dispatcher.finish(batch.members[0], Outcome.DEAD)
             else:
-                bundler.finish(bundle)
-            if not failing or len(bundle.members) == 1:
+                batcher.finish(batch)
+            if not failing or len(batch.members) == 1:
                 outcome = Outcome.DEAD if failing else Outcome.DONE
-                ended += places(bundle.members)
-                outcomes |= dict.fromkeys(places(bundle.members), outcome)
+                ended += places(batch.members)
+                outcomes |= dict.fromkeys(places(batch.members), outcome)
 
     assert dispatcher.complete
     assert dispatcher.lanes.running == dispatcher.lanes.ready == len(dispatcher.lanes) == 0

@@ -74,19 +74,19 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
 
     handler = LoadedHandler("batches", Batches).redriving(ALL)
     assert handler.split is not None
-    assert handler.bundling is not None
+    assert handler.batching is not None
     dispatcher = Dispatcher({DEAD.partition: Ledger(0, 2)})
     for offset, key in enumerate(["a", "b"]):
         record = as_record(Sample(key=key, payload=[offset]).letter(), offset)
         dispatcher.deliver(record, list(handler.split(record)))
-    bundle = Batcher(dispatcher, handler.bundling).take()
-    assert bundle is not None
-    handler.handle_bundle(bundle)
+    batch = Batcher(dispatcher, handler.batching).take()
+    assert batch is not None
+    handler.handle_batch(batch)
 
     ((first, second),) = calls
     assert {first.key, second.key} == {"a", "b"}
     assert (first.message.topic, first.attempt) == ("orders", 4)
-    assert handler.bundling.coalesce is None
+    assert handler.batching.coalesce is None
 
 
 def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:

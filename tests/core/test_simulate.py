@@ -74,13 +74,13 @@ def latest(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
 
 def test_a_call_takes_the_heads_of_many_lanes() -> None:
     specs: list[Spec] = [[f"k{n}"] for n in range(100)]
-    found = drained(specs, 2, bundling=Batching(most=10))
+    found = drained(specs, 2, batching=Batching(most=10))
     assert (found.seconds, found.calls) == (5.0, 10)
 
 
 def test_a_member_of_a_call_costs_less_than_a_call() -> None:
     costs = Costs(sub_message_s=0.5, together_s=0.125)
-    found = drained([["a"] * 5], 1, costs=costs, bundling=Batching(latest))
+    found = drained([["a"] * 5], 1, costs=costs, batching=Batching(latest))
     assert found.seconds == 1.0 + 0.5 + 4 * 0.125
 
 

@@ -112,7 +112,7 @@ def folding(keys_of: list[str], folds: set[str]) -> Workload:
     return Workload([Neighbours(0, shapes, len(shapes))], keys)
 
 
-FOLDING = replace(TEN_MS, bundling=Batching(lambda earlier, later: later))
+FOLDING = replace(TEN_MS, batching=Batching(lambda earlier, later: later))
 
 
 def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:

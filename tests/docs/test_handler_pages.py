@@ -67,13 +67,13 @@ def test_the_handlers_for_a_hot_key_work_as_they_are_printed(tmp_path: Path) -> 
 
     totals, bulk = (load_handler(f"{file}:{name}") for name in ("Totals", "Bulk"))
 
-    assert totals.bundling is not None
-    assert totals.bundling.coalesce is not None
-    folded = totals.bundling.coalesce(SubMessage("app-admin", 3), SubMessage("app-admin", 4))
+    assert totals.batching is not None
+    assert totals.batching.coalesce is not None
+    folded = totals.batching.coalesce(SubMessage("app-admin", 3), SubMessage("app-admin", 4))
     assert folded is not None
     assert (folded.key, folded.payload) == ("app-admin", 7)
-    assert bulk.bundling is not None
-    assert bulk.bundling.most == 500
+    assert bulk.batching is not None
+    assert bulk.batching.most == 500
 
 
 def test_the_rule_for_producers_is_that_of_produce() -> None:

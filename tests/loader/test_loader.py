@@ -410,13 +410,13 @@ def test_what_a_handler_says_of_several_at_once_is_read() -> None:
 
     together, folds, one = (load_handler(f"orders:{name}") for name in ("Both", "Folds", "One"))
 
-    assert together.bundling is not None
-    assert folds.bundling is not None
-    assert (together.bundling.most, together.bundling.of) == (7, BatchOf.LANE)
+    assert together.batching is not None
+    assert folds.batching is not None
+    assert (together.batching.most, together.batching.of) == (7, BatchOf.LANE)
     assert together.is_async
-    assert together.bundling.coalesce is not None
-    assert (folds.bundling.most, folds.is_async) == (1, False)
-    assert one.bundling is None
+    assert together.batching.coalesce is not None
+    assert (folds.batching.most, folds.is_async) == (1, False)
+    assert one.batching is None
 
 
 @pytest.mark.parametrize("wrong", ["max_batch = 0", "max_batch = True", "batch_of = 'keys'"])

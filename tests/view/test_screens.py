@@ -105,7 +105,7 @@ ON_SPARK = EngineChoice(
 REDRIVEN = replace(
     samples.action(2, resumes=True, failures=PARK, rules=RULES, redrive=REDRIVE),
     makes_topic="orders.dead",
-    bundling=Batching(lambda earlier, later: later, most=200),
+    batching=Batching(lambda earlier, later: later, most=200),
     concurrency=Concurrency.auto(),
     engine=ON_SPARK,
 )

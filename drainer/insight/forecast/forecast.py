@@ -53,7 +53,7 @@ class Setting:
     handle_s: float = 0.0
     rate: float | None = None
     buffer_bytes: int = BUFFER_BYTES
-    bundling: Batching | None = None  # of its coalesce only whether there is one
+    batching: Batching | None = None  # of its coalesce only whether there is one
     read_cap: float | None = None  # messages/s that the brokers' limits allow for
     write_cap: float | None = None  # sub-messages/s, of a handler that writes each of them
 
@@ -70,12 +70,12 @@ def forecast(
     What is behind takes as long as the second half of what is simulated: so ramp and tail, which
     both have, are counted once.
     """
-    hottest = workload.hottest(order, setting.bundling)
+    hottest = workload.hottest(order, setting.batching)
     mean_s = setting.latency.mean_s
     serial_s = 0.0 if hottest is None else hottest.calls * mean_s
     if not workload.messages:
         return Forecast(order, concurrency, 0.0, NOTHING, {}, 0.0, None)
-    if setting.bundling is not None and setting.bundling.coalesce is not None:
+    if setting.batching is not None and setting.batching.coalesce is not None:
         # What is drawn twice brings its sub-keys near to each other, and those would be folded.
         most = min(most, workload.sampled_sub_messages)
     most = max(most, min(PER_WORKER * concurrency, SIMULATED_PER_WORKER_MOST))
@@ -94,7 +94,7 @@ def forecast(
         seconds = drawn_on(half.seconds, whole.seconds)
         calls = drawn_on(half.calls, whole.calls)
         folded = drawn_on(half.folded, whole.folded)
-    if setting.bundling is None:
+    if setting.batching is None:
         calls, folded = float(workload.sub_messages), 0.0
     bounds = _bounds(workload, setting, concurrency, serial_s, calls, folded)
     bound = max(bounds, key=lambda name: bounds[name])
@@ -110,7 +110,7 @@ def bounds_of(
     workload: Workload, setting: Setting, order: Order, concurrency: int
 ) -> Mapping[str, float]:
     """The least seconds that each bound allows for, by its name; without a simulation."""
-    hottest = workload.hottest(order, setting.bundling)
+    hottest = workload.hottest(order, setting.batching)
     serial_s = 0.0 if hottest is None else hottest.calls * setting.latency.mean_s
     calls = float(workload.sub_messages)
     return _bounds(workload, setting, concurrency, serial_s, calls, 0.0)
@@ -121,9 +121,9 @@ def _simulated(
 ) -> Simulated:
     # What a call computes is among the costs: nothing else is done meanwhile.
     draws = cycle(setting.latency.later(-setting.handle_s).draws(DRAWS, Random(SEED)))
-    bundling = setting.bundling
-    if bundling is not None and bundling.coalesce is not None:
-        bundling = replace(bundling, coalesce=as_sampled)
+    batching = setting.batching
+    if batching is not None and batching.coalesce is not None:
+        batching = replace(batching, coalesce=as_sampled)
     return Simulation(
         workload.draw(messages),
         order=order,
@@ -131,7 +131,7 @@ def _simulated(
         latency_s=lambda _: next(draws),
         costs=setting.costs,
         buffer_bytes=setting.buffer_bytes,
-        bundling=bundling,
+        batching=batching,
     ).run()
 
 

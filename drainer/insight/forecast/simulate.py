@@ -71,7 +71,7 @@ class Simulated:
 class Simulation:
     """A drain of split messages on a virtual clock, reading on as far as the engine would.
 
-    ``latency_s`` is called once per call: with a sub-message, or with ``bundling`` with a bundle.
+    ``latency_s`` is called once per call: with a sub-message, or with ``batching`` with a batch.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Simulation:
         latency_s: Callable[[Any], float],
         costs: Costs = Costs(),
         buffer_bytes: int = BUFFER_BYTES,
-        bundling: Batching | None = None,
+        batching: Batching | None = None,
     ) -> None:
         self._now = 0.0  # when the event loop is free again
         self._delivered = self._started = self._calls = self._folded = 0
@@ -97,12 +97,12 @@ class Simulation:
         self._idle = concurrency
         self._running: list[tuple[float, int, Any]] = []
         self._ties = count()  # sub-messages themselves have no order
-        self._bundles = bundling is not None
+        self._batches = batching is not None
         starter: Any = self._dispatcher
-        if bundling is not None:
-            starter = Batcher(starter, bundling)
+        if batching is not None:
+            starter = Batcher(starter, batching)
         self._take, self._finish_and_take = starter.take, starter.finish_and_take
-        self._ready_most = look_ahead(concurrency * (bundling.lanes if bundling else 1))
+        self._ready_most = look_ahead(concurrency * (batching.lanes if batching else 1))
 
     def run(self) -> Simulated:
         next_s: float | None = 0.0
@@ -164,7 +164,7 @@ class Simulation:
 
     def _start(self, work: Any) -> None:
         self._calls += 1
-        if self._bundles:
+        if self._batches:
             self._started += len(work.members)
             self._folded += len(work.members) - len(work.subs)
         else:
@@ -175,7 +175,7 @@ class Simulation:
         running, due_s, costs = self._running, self._now, self._costs
         while running and running[0][0] <= due_s:
             finished = heappop(running)[2]
-            members = len(finished.members) if self._bundles else 1
+            members = len(finished.members) if self._batches else 1
             self._now += costs.of(0, members, 1)
             work = self._finish_and_take(finished)
             if work is None:

@@ -105,12 +105,12 @@ class Workload:
         """Sub-messages of a message."""
         return self.sampled_sub_messages / max(1, self.sampled_messages)
 
-    def hottest(self, order: Order, bundling: Batching | None = None) -> Hottest | None:
+    def hottest(self, order: Order, batching: Batching | None = None) -> Hottest | None:
         """The lane that takes the most calls for the whole backlog; None when there is none."""
         if order is Order.NONE:
             return Hottest(NO_KEY, 1.0, 1.0) if self.sub_messages else None
         lanes, folded = self._lanes(order)
-        run = bundling.most if bundling is not None and bundling.of is BatchOf.LANE else 1
+        run = batching.most if batching is not None and batching.of is BatchOf.LANE else 1
 
         def calls(number: int) -> float:
             folds = folded.get(number, 0.0)

@@ -271,15 +271,15 @@ def _grounds(estimate: Estimate) -> list[Field]:
     for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
         if cap is not None:
             lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what}, at most"))
-    requested, bundling = estimate.requested, setting.bundling
-    if bundling is not None:
+    requested, batching = estimate.requested, setting.batching
+    if batching is not None:
         folded = f"{figures.count(round(requested.folded))} coalesced into others"
         lines.append(
             Field(
                 "calls",
                 f"{figures.count(round(requested.calls))} for"
                 f" {figures.counted(estimate.workload.sub_messages, 'sub-message')}",
-                folded if bundling.coalesce is not None else "",
+                folded if batching.coalesce is not None else "",
             )
         )
     lines += [Field("note" if not n else "", note) for n, note in enumerate(estimate.notes)]
