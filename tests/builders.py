@@ -37,7 +37,7 @@ def counts(
     unsplit: int = 0,
     read: int | None = None,
 ) -> Counts:
-    """An account that adds up, unless ``read`` says otherwise."""
+    """An account that adds up, unless ``read`` is given."""
     found = done + dead + skipped + failed + pending if read is None else read
     return Counts(found, done, dead, skipped, pending, failed, unsplit)
 

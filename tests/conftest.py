@@ -24,24 +24,25 @@ from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.ports import BrokerPorts
 from kafka.topic import PASSWORD, USER, settle
+from needs import missing
 from s3 import INSTALL, LOGIN, S3, running, versitygw
 from scenarios.brokers import Broker
 
 # Brokers and Spark live for seconds here: compiling their code as for days takes longer than it
-# saves. What a caller asks of Java comes later, and wins.
+# saves. A caller's own options come later, and win.
 os.environ["JDK_JAVA_OPTIONS"] = " ".join(
     ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", os.environ.get("JDK_JAVA_OPTIONS", "")]
 ).strip()
 
 
-# An example's time says nothing where others share the processor.
+# An example's time means nothing where others share the processor.
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
 COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
 
 
-@pytest.hookimpl(trylast=True)  # when those that are not asked for are gone
+@pytest.hookimpl(trylast=True)  # when what is not selected is gone
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Put what is costly to start first in one process's stretch of the list, and in no other's.
 
@@ -96,18 +97,12 @@ def runtime_folder() -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def kafka_installed() -> None:
-    """Java and Kafka's jars. A laptop without them skips what needs them; in CI that is a failure.
-
-    A broker that has both and does not start is a failure anywhere.
-    """
+    """Java and Kafka's jars. A broker that has both and does not start is a failure anywhere."""
     try:
         find_java()
         kafka_jars()
     except SandboxRefused as error:
-        reason = f"{error} (hint: {error.hint})"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"{error} (hint: {error.hint})")
 
 
 @pytest.fixture(scope="session")
@@ -157,10 +152,7 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
     """An S3-compatible server, with the login for it in the environment."""
     program = versitygw()
     if program is None:
-        reason = f"versitygw is not installed (hint: {INSTALL})"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing(f"versitygw is not installed (hint: {INSTALL})")
     with (
         pytest.MonkeyPatch.context() as patched,
         running(program, tmp_path_factory.mktemp("s3")) as s3,
@@ -178,9 +170,9 @@ def bootstrap(broker: Broker) -> str:
 
 @pytest.fixture
 def cluster(bootstrap: str) -> Iterator[Cluster]:
-    """The session's broker, asked as the command asks it."""
+    """The session's broker, connected to as the command does."""
     with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
-        # Waits for the coordinator: to be asked for offsets before it works, librdkafka dies of
+        # Waits for the coordinator: librdkafka dies of a request for offsets before that
         # (confluentinc/librdkafka#5040).
         connected.group("any")
         yield connected

@@ -27,7 +27,7 @@ from time import monotonic
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 240  # for the tests of one mutant; longer means that it hangs, which is noticed too
 
-# Hypothesis reports the first example that it finds: nobody reads the least one here.
+# Hypothesis reports the first example that it finds: the least one is of no use here.
 UNSHRUNK = """
 from hypothesis import Phase, settings
 settings.register_profile("unshrunk", phases=[Phase.explicit, Phase.generate], deadline=None)
@@ -39,7 +39,7 @@ settings.load_profile("unshrunk")
 class Mutant:
     """Lines that stand once in a function, class or constant of the product, at any indentation.
 
-    ``place`` is its name, with as much of the path before it as tells it from others. The tests are
+    ``place`` is its name, with as much of the path before it as makes it unique. The tests are
     tried in their order, the fastest first.
     """
 
@@ -131,7 +131,7 @@ journal-lacks-a-message (journal) in Ledger.changes: core/test_ledger.py core/te
 journal-lacks-parts (journal) in Ledger.finish: core/test_ledger.py core/test_laws.py
 -self._changed_partial.append(message)
 +pass
-journal-tells-a-part-once (journal) in Ledger.changes: core/test_ledger.py core/test_laws.py
+journal-reports-a-part-once (journal) in Ledger.changes: core/test_ledger.py core/test_laws.py
 -message.part.changed = False
 +pass
 resume-forgets-fates (resume) in Ledger: core/test_ledger.py core/test_laws.py
@@ -170,10 +170,10 @@ lock-loss-not-seen (lock loss) in Lifecycle: engine/test_stopping.py::test_a_can
 starts-with-a-lock-in-doubt (lock loss) in Lifecycle.apply_pause: engine/test_failure_policy.py::test_nothing_is_started_while_the_lock_is_not_confirmed
 -self._work.pause(self._unsure is not None or self._control.paused is not None)
 +self._work.pause(self._control.paused is not None)
-sighup-is-asking-twice (stop signals) in Lifecycle: engine/test_stopping.py::test_a_sighup_beside_another_signal_is_not_asking_twice
+sighup-is-a-second-request (stop signals) in Lifecycle: engine/test_stopping.py::test_a_sighup_beside_another_signal_is_not_asking_twice
 -if name != "SIGHUP":
 +if name:
-second-signal-not-heard (stop signals) in Lifecycle._signalled: engine/test_stopping.py::test_two_signals_stop_at_once_and_the_journal_has_the_rest
+second-signal-not-noticed (stop signals) in Lifecycle._signalled: engine/test_stopping.py::test_two_signals_stop_at_once_and_the_journal_has_the_rest
 -self._ending.forced.set()
 +pass
 second-signal-waits-for-ever (stop signals) in Ending.within: engine/test_stopping.py::test_two_signals_stop_at_once_and_the_journal_has_the_rest
@@ -312,7 +312,7 @@ lane-goes-on-behind-a-dead-letter (dead letters, --after-dead park) in Failures:
 a-bad-one-fails-its-whole-call (bundles) in Failures: engine/test_bundles.py::test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done
 -for lead in batcher.give_back(batch, split=not away):
 +for lead in batcher.give_back(batch, split=False):
-letter-has-another-identity (dead letters, told apart after a redrive) in dead_letter: core/test_dead_letter.py
+letter-has-another-identity (dead letters, identified after a redrive) in dead_letter: core/test_dead_letter.py
 -index=sub.index if former is None else former.index,
 +index=sub.index,
 letters-go-round-for-ever (dead letters, redrives are counted) in dead_letter: core/test_dead_letter.py
@@ -321,13 +321,13 @@ letters-go-round-for-ever (dead letters, redrives are counted) in dead_letter: c
 receipt-of-another-group-is-believed (dead letters, each is redriven once) in redrive_progress: letters/test_redriving.py
 -if (receipt.group, receipt.topic_id) != (group, found.topic_id):
 +if False:
-a-file-that-anybody-wrote-is-trusted (trusted files) in ownership._not_own: test_ownership.py
+a-file-that-others-wrote-is-trusted (trusted files) in ownership._not_own: test_ownership.py
 -if mode & stat.S_IWOTH:
 +if mode & stat.S_IWOTH & stat.S_IWGRP:
 a-plan-chooses-the-endpoint (trusted files) in _with_options: store/test_remote.py
 -if name in _REGION_NAMES and _REGION.fullmatch(value)
 +if name not in _REGION_NAMES or _REGION.fullmatch(value)
-a-state-in-a-sticky-folder-is-anybody-s (trusted files) in _open_folder: store/test_objects.py
+a-state-in-a-sticky-folder-is-of-any-owner (trusted files) in _open_folder: store/test_objects.py
 -if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
 +if not status.st_mode & stat.S_ISVTX:
 a-neighbour-is-not-code (trusted files) in _add_source: loader/test_loader.py
@@ -345,13 +345,13 @@ one-key-is-enough (rules) in _Test.of_keys: core/test_rules.py
 skipped-counted-as-done (rules) in RuleFilter.sift: core/test_rules.py
 -message.ledger.finish(message, sub.index, Outcome.SKIPPED)
 +message.ledger.finish(message, sub.index)
-limit-asks-again-after-a-resume (rules, --max-per-key) in RuleFilter.skips: core/test_rules.py
+limit-decides-again-after-a-resume (rules, --max-per-key) in RuleFilter.skips: core/test_rules.py
 -if message.offset < self._checked_below.get(message.origin.stream, 0) or (
 +if (
 limit-counts-barriers (rules, --max-per-key) in RuleFilter.skips: core/test_rules.py
 -if self._limit is None or isinstance(sub, Barrier):
 +if self._limit is None:
-limit-forgets-what-the-journal-is-not-told (rules, --max-per-key) in KeyLimit.passes: core/test_rules.py
+limit-forgets-what-the-journal-lacks (rules, --max-per-key) in KeyLimit.passes: core/test_rules.py
 -self._news.update(open_)
 limit-counts-any-number-of-keys (bounded memory) in RuleFilter.full: core/test_rules.py
 -return self._limit is not None and len(self._limit.counts) > LIMITED_KEYS_MOST
@@ -403,7 +403,7 @@ last-word-has-no-fates (conservation, on Spark) in TaskRecords: core/test_gather
 earlier-accounts-forgotten (conservation, on Spark) in TaskRecords.go_on_from: core/test_gathering.py
 -self._counts = {n: each.without_pending() for n, each in earlier.counts.items()}
 +self._counts = {}
-overtaken-attempt-is-heard (order, on Spark) in State.news: store/test_state.py
+overtaken-attempt-is-followed (order, on Spark) in State.news: store/test_state.py
 -if attempts and attempts[-1] != followed[share].attempt:
 -    followed[share].attempt, followed[share].read = attempts[-1], 0
 +if attempts and attempts[0] != followed[share].attempt:
@@ -544,7 +544,7 @@ class Copy:
     def write(self, path: Path, text: str) -> None:
         path = self._folder / path.relative_to(ROOT)
         path.write_text(text, "utf-8")
-        # Python tells by second and size whether what it has compiled is up to date.
+        # Python decides by second and size whether what it has compiled is up to date.
         now = next(self._times)
         os.utime(path, (now, now))
 

@@ -6,7 +6,10 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-NOBODY = 65534
+import pytest
+
+UNPRIVILEGED = 65534
+for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give files away")
 
 
 @contextmanager
@@ -15,7 +18,7 @@ def without_privileges() -> Iterator[None]:
     if os.geteuid():
         yield
         return
-    os.seteuid(NOBODY)
+    os.seteuid(UNPRIVILEGED)
     try:
         yield
     finally:

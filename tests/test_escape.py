@@ -49,7 +49,7 @@ def test_nothing_steers_forges_or_hides(text: str) -> None:
     ),
     st.booleans(),
 )
-def test_json_says_what_it_was_given_in_characters_that_can_be_seen(
+def test_json_is_what_it_was_given_in_characters_that_can_be_seen(
     obj: object, indent: bool
 ) -> None:
     text = json_text(obj, indent=indent)

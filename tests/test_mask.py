@@ -30,7 +30,7 @@ def test_one_key_has_one_mask_with_one_secret(monkeypatch: pytest.MonkeyPatch) -
     assert key_repr("ann@example.com") != ann
 
 
-def test_every_way_to_tell_of_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_way_to_print_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "a secret of this test")
     sub = SubMessage("ann@example.com")
 
@@ -40,7 +40,7 @@ def test_every_way_to_tell_of_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) ->
     assert describe(ValueError("ann@example.com is no number")) == "ValueError"
 
 
-def test_a_coalesce_or_rule_that_fails_tells_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_coalesce_or_rule_that_fails_shows_no_content(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "a secret of this test")
 
     def fails(earlier: SubMessage, later: SubMessage) -> SubMessage | None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import Browser, sync_playwright
 
+from needs import missing
+
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
 _ALONE = (  # it loads nothing by itself
     "--disable-gpu",
@@ -22,13 +24,10 @@ _ALONE = (  # it loads nothing by itself
 
 @pytest.fixture(scope="module")  # while it is there, no other event loop can run in this thread
 def browser() -> Iterator[Browser]:
-    """Headless Chromium. A laptop without one skips what needs it; in CI that is a failure."""
+    """Headless Chromium."""
     found = next((path for name in _NAMES if (path := shutil.which(name))), None)
     if found is None:
-        reason = "there is no Chromium (Debian: apt-get install chromium)"
-        if os.environ.get("CI"):
-            pytest.fail(reason)
-        pytest.skip(reason)
+        missing("there is no Chromium (Debian: apt-get install chromium)")
     words = [*_ALONE, "--no-sandbox"] if os.geteuid() == 0 else list(_ALONE)
     with sync_playwright() as driver:
         running = driver.chromium.launch(executable_path=found, args=words)

@@ -1,4 +1,4 @@
-"""How a command ends: one object on standard output with -o json, whatever happens in it."""
+"""Ends of commands: one object on standard output with -o json, whatever happens in it."""
 
 from __future__ import annotations
 

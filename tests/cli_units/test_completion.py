@@ -1,4 +1,4 @@
-"""What a shell proposes at Tab: only names that it takes as they stand."""
+"""Proposals of a shell at Tab: only names that it takes as they stand."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is installed beside the code."""
+"""Files installed beside the code."""
 
 from __future__ import annotations
 

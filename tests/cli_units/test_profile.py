@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import pwd
-import subprocess
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
 
+from drainer.cli.app import app
 from drainer.cli.help import SHORT_OF
 from drainer.cli.profile import read_profile
 
@@ -28,15 +28,17 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "drainer"
 
 
+def profile(home: Path, text: str) -> Path:
+    home.mkdir(exist_ok=True)
+    file = home / "default.toml"
+    file.write_text(text)
+    file.chmod(0o600)
+    return file
+
+
 def drainer(*words: str, code: int = 0, env: Mapping[str, str] | None = None) -> tuple[str, str]:
-    found = subprocess.run(
-        [sys.executable, "-m", "drainer", *words],
-        capture_output=True,
-        text=True,
-        check=False,
-        env=os.environ | dict(env or {}),
-    )
-    assert found.returncode == code, found.stderr
+    found = CliRunner().invoke(app, words, prog_name="drainer", env=env)
+    assert found.exit_code == code, found.stderr
     return found.stdout, found.stderr
 
 
@@ -59,12 +61,9 @@ def test_a_profile_begins_with_all_that_it_may_set(home: Path) -> None:
 
 
 def test_what_is_typed_comes_before_a_variable_before_a_profile(home: Path) -> None:
-    home.mkdir()
-    file = home / "default.toml"
-    file.write_text(
-        'grace = "3s"\nconcurrency = 5\n[run]\nconcurrency = 7\nfirst = ["index == 0"]\n'
+    file = profile(
+        home, 'grace = "3s"\nconcurrency = 5\n[run]\nconcurrency = 7\nfirst = ["index == 0"]\n'
     )
-    file.chmod(0o600)
     assert values()["--concurrency"] == ("7", str(file))
     assert values("resume")["--concurrency"] == ("5", str(file))
     assert values(concurrency="9")["--concurrency"] == ("9", "DRAINER_CONCURRENCY")
@@ -110,14 +109,6 @@ def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
     file = tmp_path / "mine.toml"
     file.write_text(text)
     assert error in drainer("--profile", str(file), "run", *HANDLER, code=2)[1]
-
-
-def profile(home: Path, text: str) -> Path:
-    home.mkdir(exist_ok=True)
-    file = home / "default.toml"
-    file.write_text(text)
-    file.chmod(0o600)
-    return file
 
 
 def test_a_profile_may_hold_what_other_commands_take(home: Path) -> None:
@@ -187,26 +178,18 @@ def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str) -> None:
 
 
 def test_no_secret_is_shown_wherever_it_comes_from(home: Path) -> None:
-    home.mkdir(parents=True)
-    profile = home / "default.toml"
-    profile.touch(mode=0o600)
-    profile.write_text(
+    profile(
+        home,
         """
 set = ["token=hush", "index=orders", "url=https://store.example/x?sv=1&sig=hush"]
 on-end = "curl -H 'Authorization: hush' https://hooks.example"
 state = "https://me:hush@store.example/state"
-"""
+""",
     )
     env = {"DRAINER_SPARK_CONF": "spark.ssl.keyPassword=hush spark.jars.packages=a:b:1"}
 
-    for words in (
-        (
-            "-o",
-            "json",
-        ),
-        ("-o", "table"),
-    ):
-        out, err = drainer("config", "show", *words, env=env)
+    for form in ("json", "table"):
+        out, err = drainer("config", "show", "-o", form, env=env)
         assert "hush" not in out + err
         assert "token=…, index=orders, url=…" in out
         assert "spark.ssl.keyPassword=…, spark.jars.packages=a:b:1" in out
@@ -226,7 +209,7 @@ def test_a_weak_secret_masks_nothing_and_is_refused(home: Path, weak: str) -> No
 def test_without_a_home_there_is_no_profile(
     home: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As of daemons, and of a container's user without an entry."""
+    """Daemons have none, nor has a container's user without an entry."""
 
     def no_entry(uid: int) -> pwd.struct_passwd:
         raise KeyError(uid)

@@ -31,7 +31,7 @@ from drainer.control.place import socket_name
 from drainer.kafka.lock import lock_group
 from drainer.ownership import user_at_host
 from kafka.topic import Topic, eventually
-from privileges import NOBODY
+from privileges import UNPRIVILEGED
 
 WITHIN_S = 1.0  # from an answer on, a change holds everywhere
 ON_SPARK_WITHIN_S = 2.0
@@ -426,7 +426,7 @@ def test_another_user_is_not_answered(command: Command, open_folder: Path) -> No
     socket = folder / socket_name(command.plan(topic))
     assert (folder.stat().st_mode & 0o777, socket.stat().st_mode & 0o777) == (0o700, 0o600)
 
-    stranger = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
+    stranger = ("setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups")
 
     command.by = stranger
     assert listed(command, topic) is None

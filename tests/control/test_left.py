@@ -15,7 +15,7 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
 from drainer.view.running import found_as_json, running_page, state_of
-from privileges import NOBODY
+from privileges import UNPRIVILEGED
 
 AT = "2026-11-23T20:08:58.000+00:00"
 SOME, ALL_OF_IT = progress_at(40), progress_at(100)
@@ -78,5 +78,5 @@ def test_what_is_not_a_plan_and_what_others_could_have_written_is_skipped(tmp_pa
     write(tmp_path, "e", KILLED).path.chmod(0o666)
     write(tmp_path, "f", changed(KILLED, updated="0001-01-01T00:00:00+14:00"))
     if os.geteuid() == 0:
-        os.chown(write(tmp_path, "g", KILLED).path, NOBODY, NOBODY)
+        os.chown(write(tmp_path, "g", KILLED).path, UNPRIVILEGED, UNPRIVILEGED)
     assert list(left_in(tmp_path)) == []

@@ -29,7 +29,7 @@ from drainer.model.settings import LocalSettings
 from drainer.store.place import PlanPlace
 from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually
-from privileges import NOBODY, without_privileges
+from privileges import UNPRIVILEGED, without_privileges
 from view import samples
 
 PLAN = Path("orders.plan.json")
@@ -187,7 +187,7 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     with TemporaryDirectory(prefix="tmp-") as tmp:
         Path(tmp).chmod(0o1777)
         monkeypatch.setattr(place, "TMP", Path(tmp))
-        yield Path(tmp, f"drainer-{NOBODY}")
+        yield Path(tmp, f"drainer-{UNPRIVILEGED}")
 
 
 def other_users_server(plan: PlanPlace) -> ControlServer:
@@ -205,12 +205,14 @@ def test_root_finds_another_user_s_drain_and_steers_it_by_name_alone(theirs: Pat
             server = stack.enter_context(other_users_server(plan))
         server.observe(a_status())
         [found] = here(theirs)
-        assert (found.uid, found_as_json(found)["user"]) == (NOBODY, "nobody")
+        assert (found.uid, found_as_json(found)["user"]) == (UNPRIVILEGED, "nobody")
         assert "nobody" in str(running_page([found]))
         with pytest.raises(Refused, match="none of your drains") as refused:
             client.request(plan, Stop())
         assert "--user" in str(refused.value.hint)
-        assert client.request(plan, Stop(), NOBODY) == ("it is still starting, and stops then",)
+        assert client.request(plan, Stop(), UNPRIVILEGED) == (
+            "it is still starting, and stops then",
+        )
 
 
 @for_root
@@ -224,7 +226,7 @@ def test_root_steers_the_drain_of_a_plan_file_s_owner(theirs: Path, tmp_path: Pa
         plan.touch()
         with pytest.raises(Refused, match="none of your drains"):
             client.request(plan, Stop())
-        os.chown(plan, NOBODY, NOBODY)
+        os.chown(plan, UNPRIVILEGED, UNPRIVILEGED)
         assert client.request(plan, Stop())
 
 
@@ -233,7 +235,7 @@ def test_another_user_s_drain_hands_root_no_command_to_copy(theirs: Path) -> Non
     with ExitStack() as stack:
         with without_privileges():
             server = stack.enter_context(other_users_server(PLAN))
-        reports = client.watch(PLAN, NOBODY)
+        reports = client.watch(PLAN, UNPRIVILEGED)
         server.observe(a_status())
         next(reports)
         server.end(a_summary(plan_path="x; rm -rf ~", status="halted", exit_code=5))
@@ -248,11 +250,11 @@ def test_the_socket_of_another_user_s_folder_leads_only_to_that_user(theirs: Pat
     roots = theirs / socket_name(PLAN)
     with answering(roots, [a_report({}, {})]):
         for path in (theirs, roots):
-            os.chown(path, NOBODY, NOBODY)
+            os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
         [found] = here(theirs)
         assert state_of(found) == "silent"
         with pytest.raises(Refused, match="another user's process"):
-            client.request(PLAN, Stop(), NOBODY)
+            client.request(PLAN, Stop(), UNPRIVILEGED)
 
 
 def test_what_the_dead_left_is_removed_and_nothing_else(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a scrape gets: the latest status, and of a bounded size."""
+"""A scrape gets the latest status, and of a bounded size."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_values_are_those_of_the_status() -> None:
     assert scraped.value("drainer_task_quiet_seconds_max") == 7.2
 
 
-def test_each_state_is_told_and_no_text_of_an_error() -> None:
+def test_each_state_is_served_and_no_text_of_an_error() -> None:
     scraped = Scraped()
 
     def state() -> list[str]:

@@ -39,7 +39,7 @@ def test_the_table_of_metrics_is_what_the_code_serves() -> None:
     assert rows == [row(metric) for metric in ALL]
 
 
-def test_the_kind_of_a_metric_is_what_the_reference_says_of_its_name() -> None:
+def test_the_kind_of_a_metric_is_as_the_reference_has_it_by_its_name() -> None:
     assert (
         "Counters end in `_total`, `drainer_handler_latency_seconds` is a summary, all others are"
         " gauges."
@@ -59,7 +59,7 @@ def test_whatever_else_a_document_names_is_a_metric(document: str) -> None:
     assert named <= set(SERIES)
 
 
-def test_each_query_asks_for_metrics_that_exist_by_labels_that_they_have() -> None:
+def test_each_query_is_for_metrics_that_exist_by_labels_that_they_have() -> None:
     used = set()
     for panel in panels():
         for target in panel["targets"]:

@@ -76,7 +76,7 @@ def test_a_port_is_free_again_once_it_is_closed() -> None:
     second.close()
 
 
-def test_one_who_hangs_up_or_says_nonsense_is_no_concern_of_the_terminal(
+def test_one_who_hangs_up_or_sends_nonsense_is_no_concern_of_the_terminal(
     server: MetricsServer,
 ) -> None:
     printed = io.StringIO()
@@ -127,7 +127,7 @@ def test_of_connections_beyond_a_few_the_oldest_is_closed(server: MetricsServer)
         each.close()
 
 
-def test_a_connection_ends_in_time_however_slowly_it_asks(
+def test_a_connection_ends_in_time_however_slow_it_is(
     server: MetricsServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     slow = connected(server, CONNECTIONS_MOST)
@@ -229,7 +229,7 @@ def test_with_a_token_only_who_has_it_reads(guarded: MetricsServer) -> None:
             code, body, headers = get(guarded, path, Authorization=given)
             assert code == 401
             assert "orders" not in body
-            assert headers["WWW-Authenticate"].startswith("Basic"), "a browser asks for it"
+            assert headers["WWW-Authenticate"].startswith("Basic"), "a browser prompts for it"
 
     for given in (f"Bearer {TOKEN}", f"bearer  {TOKEN}", basic(f"me:{TOKEN}"), basic(f":{TOKEN}")):
         assert get(guarded, "", Authorization=given)[1] == "hottest sub-keys"

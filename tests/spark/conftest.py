@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,18 +12,19 @@ from pyspark.sql import SparkSession
 from drainer.kafka.settings import ClientSettings
 from drainer.spark import register, spark_session
 from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA
+from kafka.topic import eventually
 from spark.story import Story
 
 
 @pytest.fixture(scope="session")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where Spark writes what its UI and its history server show."""
+    """Folder of the logs that Spark's UI and its history server show."""
     return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="session")
 def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a python3 that is nobody's."""
+    """A folder with a python3 that does not run."""
     folder = tmp_path_factory.mktemp("other")
     python = folder / "python3"
     python.write_text("#!/bin/sh\nexit 1\n")
@@ -65,3 +66,16 @@ def _session(events: Path) -> SparkSession:
 @pytest.fixture
 def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
     return Story(ClientSettings(bootstrap), topic_name, tmp_path)
+
+
+@pytest.fixture
+def ensure_let_go(spark: SparkSession) -> Callable[[], None]:
+    """Waits until Spark has removed the waves and the shuffle files that came since."""
+    folder = Path(spark.sparkContext.getConf().get("spark.local.dir", ""))
+
+    def files() -> set[str]:
+        names = (path.name for path in folder.rglob("*"))
+        return {name for name in names if name.startswith(("shuffle_", "rdd_"))}
+
+    before = files()
+    return lambda: eventually(lambda: not files() - before, "no wave is kept", 30)

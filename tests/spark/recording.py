@@ -66,7 +66,7 @@ class Recorder(drainer.Handler):
             raise ValueError(f"{sub.payload} fails")
         if sub.payload is not None and sub.payload == self.options.get("skip"):
             self.write("skipped", sub)
-            raise drainer.Skip("as was asked")
+            raise drainer.Skip("as the option requests")
         self.write("end", sub)
 
     async def close(self) -> None:
@@ -92,7 +92,7 @@ class Whole(Recorder):
 
 
 class Turning(Recorder):
-    """Turns the sub-messages of a message round whenever it is asked for them again."""
+    """Turns the sub-messages of a message round whenever it splits it again."""
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         seen = Path(f"{self.options['record']}.seen-{message.offset}")

@@ -21,12 +21,12 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
-from drainer.model.status import Status, Summary
+from drainer.model.status import Summary
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import Callbacks, drain
-from drainer.operations.engine import IN_PROCESS, Engine
-from drainer.operations.resume import ResumeRequest, prepare_resume
-from drainer.operations.start import Request, prepare
+from drainer.operations.engine import IN_PROCESS
+from drainer.operations.resume import prepare_resume
+from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.settings import SparkEngine, SparkSettings
 from drainer.store.plan_file import PlanFile
 
@@ -44,7 +44,6 @@ class Story:
     folder: Path
     handler: str = f"{HANDLER}:Recorder"
     messages: dict[int, list[Sequence[Op]]] = field(default_factory=dict)  # by partition
-    statuses: list[Status] = field(default_factory=list)
     printed: list[str] = field(default_factory=list)
 
     @property
@@ -79,86 +78,63 @@ class Story:
     def run(
         self,
         *,
-        tasks: int | None = 2,
-        concurrency: int | Concurrency = 20,
         failures: FailureSettings | None = None,
         rules: RuleSettings | None = None,
         order: Order = Order.SUB_KEY,
-        wave_bytes: int = 2**31,
-        observe: Callable[[Status], None] | None = None,
-        until: str = "end",
-        **options: str,
+        **running: Any,
     ) -> Summary:
-        """Drains from the beginning: on Spark by so many tasks, or without it (None)."""
-        with Cluster.connect(self.settings) as cluster:
-            request = Request(
-                self.topic,
-                self.group,
-                load_handler(self.handler),
-                from_="earliest",
-                until=until,
-                order=order,
-                plan_path=self.plan_path,
-                failures=failures or FailureSettings(),
-                rules=rules or RuleSettings(),
-            )
-            running = self._running(concurrency, options)
-            prepared = prepare(cluster, request, running)
-            prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
-            return drain(
-                cluster, prepared, running, Callbacks(observe or self._see, self.printed.append)
-            )
+        """Drain from the beginning; ``running`` as of ``_drain``."""
+        request = replace(
+            self._request,
+            from_="earliest",
+            order=order,
+            failures=failures or FailureSettings(),
+            rules=rules or RuleSettings(),
+        )
+        return self._drain(lambda cluster, local: prepare(cluster, request, local), **running)
 
-    def resume(
+    def resume(self, **running: Any) -> Summary:
+        file = PlanFile(self.plan_path)
+        return self._drain(
+            lambda cluster, local: prepare_resume(cluster, file, file.load(), local), **running
+        )
+
+    def redrive(self, sub_keys: Iterable[str] = (), **running: Any) -> Summary:
+        """Redrive the letters of these sub-keys, or of all, from a topic of dead letters."""
+        policy = FailureSettings(retries=0, on_failure=OnFailure.DEAD_LETTER, breaker=False)
+        request = replace(self._request, failures=policy)
+        meant = RedriveSettings(LetterFilter(sub_keys=tuple(sub_keys)))
+        return self._drain(
+            lambda cluster, local: prepare_redrive(cluster, request, meant, local),
+            wave_bytes=230,
+            **running,
+        )
+
+    @property
+    def _request(self) -> Request:
+        handler = load_handler(self.handler)
+        return Request(self.topic, self.group, handler, plan_path=self.plan_path)
+
+    def _drain(
         self,
+        make: Callable[[Cluster, LocalSettings], Prepared],
         *,
         tasks: int | None = 2,
         concurrency: int | Concurrency = 20,
-        failures: FailureSettings | None = None,
         wave_bytes: int = 2**31,
-        observe: Callable[[Status], None] | None = None,
         **options: str,
     ) -> Summary:
-        with Cluster.connect(self.settings) as cluster:
-            file = PlanFile(self.plan_path)
-            running = self._running(concurrency, options)
-            loaded = file.load()
-            prepared = prepare_resume(cluster, file, loaded, running, ResumeRequest(failures))
-            prepared = replace(prepared, engine=_engine(tasks, wave_bytes))
-            return drain(
-                cluster, prepared, running, Callbacks(observe or self._see, self.printed.append)
-            )
-
-    def redrive(
-        self, sub_keys: Iterable[str] = (), *, tasks: int | None = 2, **options: str
-    ) -> Summary:
-        """Redrives the letters of these sub-keys, of a topic of dead letters; of all, unless some
-        are named."""
-        with Cluster.connect(self.settings) as cluster:
-            request = Request(
-                self.topic,
-                self.group,
-                load_handler(self.handler),
-                plan_path=self.plan_path,
-                failures=FailureSettings(
-                    retries=0, on_failure=OnFailure.DEAD_LETTER, breaker=False
-                ),
-            )
-            running = self._running(20, options)
-            meant = RedriveSettings(LetterFilter(sub_keys=tuple(sub_keys)))
-            prepared = prepare_redrive(cluster, request, meant, running)
-            prepared = replace(prepared, engine=_engine(tasks, wave_bytes=230))
-            return drain(cluster, prepared, running, Callbacks(self._see, self.printed.append))
-
-    def _running(self, concurrency: int | Concurrency, options: dict[str, str]) -> LocalSettings:
-        return LocalSettings(
+        """Drain on Spark by so many tasks, or without it (None); ``options`` are the handler's."""
+        local = LocalSettings(
             concurrency=concurrency,
             plan_interval_s=0.2,
             options={"record": str(self.record), **options},
         )
-
-    def _see(self, status: Status) -> None:
-        self.statuses.append(status)
+        engine = SparkEngine(SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes))
+        with Cluster.connect(self.settings) as cluster:
+            prepared = replace(make(cluster, local), engine=IN_PROCESS if tasks is None else engine)
+            callbacks = Callbacks(lambda status: None, self.printed.append)
+            return drain(cluster, prepared, local, callbacks)
 
     @property
     def lines(self) -> list[dict[str, Any]]:
@@ -181,7 +157,7 @@ class Story:
 
     @property
     def repeated(self) -> int:
-        """How many sub-messages were begun more than once, counting each time."""
+        """Count of the calls for sub-messages that had been begun before."""
         counts = Counter(self.places("begin"))
         return sum(count - 1 for count in counts.values())
 
@@ -200,6 +176,13 @@ class Story:
         """Everything was handled, in order."""
         assert set(self.places("end")) == self.everything
         self.ensure_order()
+
+    def ensure_done(self, summary: Summary, *, repeated: int | None = 0) -> None:
+        """A drain ended well, and with what ran before it everything was handled, in order."""
+        assert (summary.exit_code, summary.cause) == (0, None)
+        self.ensure_all()
+        assert summary.sub_messages.done == len(self.everything)
+        assert repeated is None or self.repeated == repeated
 
     @property
     def committed(self) -> dict[int, int | None]:
@@ -245,9 +228,3 @@ def _ensure_barriers(lines: Sequence[dict[str, Any]]) -> None:
         for other, at in begun.items():
             if other[0] == place[0] and other > place:
                 assert at >= ended[place], (place, other)
-
-
-def _engine(tasks: int | None, wave_bytes: int) -> Engine:
-    if tasks is None:
-        return IN_PROCESS
-    return SparkEngine(SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes))

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import shutil
 import signal
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from unittest.mock import Mock
 
 import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
-from drainer.spark.failure import SparkBroke
-from drainer.spark.jobs import Jobs
 from drainer.spark.lease import LOCAL
 from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
-from spark.trouble import Trouble, When, ensure_few_repeats, interrupt, kill, states, stop_for
+from spark.trouble import Trouble, ensure_few_repeats, interrupt, kill, states, stop_for
 
 CONCURRENCY = 20
 
@@ -28,36 +26,27 @@ def fill(story: Story, *last: Op) -> None:
     story.fill([*messages(150, 21), *([op] for op in last)], messages(100, 22))
 
 
-def rows_kept(spark: SparkSession) -> int:
-    """How many waves the session still holds, of a drain that is over."""
-    return int(spark.sparkContext._jsc.getPersistentRDDs().size())
-
-
 @pytest.mark.long
 def test_a_worker_that_is_killed_costs_what_it_had_in_flight(story: Story) -> None:
     fill(story)
     with Trouble(story, kill) as trouble:
         summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
 
-    assert (summary.exit_code, summary.cause) == (0, None)
-    story.ensure_all()
+    story.ensure_done(summary, repeated=None)
     assert trouble.victim is not None
     ensure_few_repeats(story, trouble.victim, CONCURRENCY)  # all may be lent to it
-    assert summary.sub_messages.done == len(story.everything)
     assert states(story.folder) == []
 
 
 @pytest.mark.long
-def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_nobody_took_over(
+def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_no_other_took_over(
     story: Story,
 ) -> None:
     fill(story)
     with Trouble(story, stop_for(LOCAL.lease_s + 2 * LOCAL.look_s, signal.SIGCONT)):
         summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
 
-    assert (summary.exit_code, summary.cause) == (0, None)
-    story.ensure_all()
-    assert story.repeated == 0
+    story.ensure_done(summary)
 
 
 @pytest.mark.long
@@ -74,8 +63,7 @@ def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: 
 
     resumed = story.resume(tasks=3)
 
-    assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.ensure_all()
+    story.ensure_done(resumed, repeated=None)
 
 
 def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
@@ -88,7 +76,7 @@ def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
 
 
 def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
-    story: Story, spark: SparkSession
+    story: Story, ensure_let_go: Callable[[], None]
 ) -> None:
     fill(story)
     with Trouble(story, interrupt(1)):
@@ -97,13 +85,11 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     assert stopped.exit_code == EXIT_INTERRUPTED
     assert stopped.sub_messages.done == len(story.places("end"))
     assert states(story.folder) == []
-    eventually(lambda: not rows_kept(spark), "no wave is kept")
+    ensure_let_go()
 
     resumed = story.resume(tasks=3)
 
-    assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.ensure_all()
-    assert story.repeated == 0
+    story.ensure_done(resumed)
 
 
 @pytest.mark.parametrize(
@@ -114,11 +100,16 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     ],
 )
 def test_a_stop_before_anything_is_handled_leaves_nothing(
-    story: Story, spark: SparkSession, met: str, open_s: str, split_s: str
+    story: Story,
+    spark: SparkSession,
+    ensure_let_go: Callable[[], None],
+    met: str,
+    open_s: str,
+    split_s: str,
 ) -> None:
     fill(story)
     story.handler = f"{HANDLER}:Slow"
-    with When(story, met, interrupt(1)), suppress(Interrupted):
+    with Trouble(story, interrupt(1), on=met, after=1), suppress(Interrupted):
         story.run(concurrency=CONCURRENCY, open_s=open_s, split_s=split_s)
 
     assert story.places("begin") == []
@@ -126,21 +117,7 @@ def test_a_stop_before_anything_is_handled_leaves_nothing(
     opened = [line["pid"] for line in story.lines if line["what"] == "open"]
     eventually(lambda: not any(is_open(story, pid) for pid in opened), "no handler stays open")
     assert states(story.folder) == []
-    eventually(lambda: not rows_kept(spark), "no wave is kept")
-
-
-def test_spark_that_breaks_before_anything_is_handled_is_a_reason_to_refuse(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fill(story)
-    gone = SparkBroke("Spark's JVM is gone", hint="was it killed?")
-    monkeypatch.setattr(Jobs, "check", Mock(side_effect=gone))
-
-    with pytest.raises(Refused, match="JVM is gone"):
-        story.run()
-
-    assert story.lines == []
-    assert states(story.folder) == []
+    ensure_let_go()
 
 
 def is_open(story: Story, pid: int) -> bool:
@@ -160,13 +137,12 @@ def test_a_second_signal_ends_it_at_once_and_its_state_goes_on(story: Story) -> 
 
     resumed = story.resume(tasks=1)
 
-    assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.ensure_all()
+    story.ensure_done(resumed, repeated=None)
     assert story.repeated <= CONCURRENCY
 
 
 @pytest.mark.long
-def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the_plan(
+def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_reported_is_in_the_plan(
     story: Story,
 ) -> None:
     def delete(_: int) -> None:
@@ -177,19 +153,17 @@ def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_heard_is_in_the
         stopped = story.run(concurrency=CONCURRENCY, wait_ms="3")
 
     assert stopped.exit_code == EXIT_INTERRUPTED
-    # Whoever sees it first: a look of the driver, or a record of a task.
     assert isinstance(stopped.cause, StateLost)
     assert f"{story.plan_path}.state" in str(stopped.cause)
 
     resumed = story.resume(tasks=2)
 
-    assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.ensure_all()
+    story.ensure_done(resumed, repeated=None)
     assert story.plan.account.complete
 
 
 def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_handled(
-    story: Story, spark: SparkSession, tmp_path: Path
+    story: Story, ensure_let_go: Callable[[], None], tmp_path: Path
 ) -> None:
     fill(story)
     broken = tmp_path / "broken.py"
@@ -206,4 +180,4 @@ def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_h
 
     assert not story.record.exists()
     assert states(story.folder) == []
-    eventually(lambda: not rows_kept(spark), "no wave is kept")
+    ensure_let_go()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Sequence
-from random import Random
 from typing import Any
 
 import pytest
@@ -13,19 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.letters import mutated_letters
-from drainer.core.dispatch import Dispatcher
-from drainer.core.ledger import Ledger
 from drainer.errors import Refused, SplitFailed, ValueNotShipped
 from drainer.message import (
     Barrier,
-    HeadersUnreadable,
     Message,
     Origin,
     ShippedMessage,
-    Stream,
     SubMessage,
 )
-from drainer.model.progress import Outcome, checksum_keys
+from drainer.model.progress import checksum_keys
 from drainer.model.sub_messages import identify
 from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
@@ -59,7 +54,7 @@ def rows_of(
     shards: int = 1,
     **settings: Any,
 ) -> list[Row]:
-    """What a reader sends that gives each sub-message to the shard of its index."""
+    """Rows of a reader that gives each sub-message to the shard of its index."""
     writer = ChunkWriter(ORIGIN, **settings)
     rows: list[Row] = []
     for each, subs in split:
@@ -225,24 +220,10 @@ def test_open_chunks_are_bounded_however_much_split_makes_of_a_message(
     assert (offset + 1) * made - sent <= 100_000 // by + made
 
 
-def test_what_equal_keys_and_headers_take_is_sent_once() -> None:
-    key, value = Random(1).randbytes(1_000), Random(2).randbytes(1_000)
-
-    def sent(messages: int) -> int:
-        split = []
-        for offset in range(messages):
-            headers = [("trace", bytes([*value]))]
-            each = message(offset, key=bytes([*key]), headers=headers)
-            split.append((each, [SubMessage("a")]))
-        return sum(len(body) for *_, body in rows_of(split))
-
-    assert sent(50) < 1.5 * sent(1)
-
-
 # --- what does not travel ---
 
 
-def test_a_value_that_did_not_travel_says_so() -> None:
+def test_a_value_that_did_not_travel_is_an_error() -> None:
     found = shipped(message(5, b"event"), SubMessage("a", 1), SubMessage("b", 2))
 
     with pytest.raises(ValueNotShipped, match="orders/7/5") as raised:
@@ -260,18 +241,6 @@ def test_a_value_travels_with_whole_messages_or_as_a_payload() -> None:
     assert [found.is_payload(other), found.is_payload(same)] == [False, True]
     assert found.value is same.payload
     assert not (apart := shipped(message(5), SubMessage("a", 1))).is_payload(apart.subs[0])
-
-
-def test_headers_that_can_t_be_read_are_only_missed_by_who_asks() -> None:
-    class Unreadable(Message):
-        @property
-        def headers(self) -> Sequence[tuple[str, bytes | None]]:
-            raise HeadersUnreadable
-
-    found = shipped(Unreadable(ORIGIN, 5, b"k", b"v"), SubMessage("a"))
-
-    with pytest.raises(HeadersUnreadable, match="orders/7/5"):
-        _ = found.headers
 
 
 class Odd:
@@ -302,37 +271,3 @@ def test_a_payload_that_can_t_be_made_again_is_refused(monkeypatch: pytest.Monke
     with pytest.raises(Refused, match="Marked") as raised:
         decode_chunk(body, ORIGIN)
     assert "--archive" in str(raised.value.hint)
-
-
-# --- what is delivered in part ---
-
-
-def test_shards_of_a_partition_have_accounts_of_their_own() -> None:
-    split = [
-        (message(offset), [SubMessage("a"), SubMessage("b"), SubMessage("a")]) for offset in (4, 6)
-    ]
-    streams: dict[int, Ledger] = {Stream(7, shard): Ledger(4, 7) for shard in (2, 3)}
-    dispatcher = Dispatcher(streams)
-    for shard, partition, _, _, body in rows_of(split, 2):
-        stream = Stream(partition, shard + 2)
-        parts = list(decode_chunk(body, Origin("orders", "id", partition, stream)))
-        dispatcher.deliver_parts(parts)
-        dispatcher.deliver_parts(parts)  # a second time they are not wanted
-    for number in streams:
-        dispatcher.skip_to(number, 7)
-
-    first, other = dispatcher.take(), dispatcher.take()
-    assert first is not None
-    assert other is not None
-    assert {str(first), str(other)} == {"orders/7/4[0]", "orders/7/4[1]"}
-    for sub in first, other:
-        dispatcher.finish(sub)
-    assert dispatcher.watermarks == {Stream(7, 2): 4, Stream(7, 3): 6}
-    [part] = dispatcher.progress()[Stream(7, 2)].partial.values()
-    assert (part.count, part.checksum, part.bits) == (3, checksum_keys(["a", "b", "a"]), 0b001)
-
-    while (more := dispatcher.take()) is not None:
-        dispatcher.finish(more, Outcome.SKIPPED)
-    messages, subs = dispatcher.counts()
-    assert dispatcher.complete
-    assert (messages.read, subs.read, subs.done, subs.skipped) == (4, 6, 2, 4)

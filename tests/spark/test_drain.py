@@ -3,17 +3,13 @@
 from __future__ import annotations
 
 import random
-import time
-from pathlib import Path
-
-import pytest
-from pyspark import SparkContext
+from collections.abc import Callable
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
-from drainer.model.order import Order
 from drainer.model.settings import FailureSettings, OnFailure
 from kafka.sender import letters_in
 from spark.story import Op, Story
+from spark.trouble import states
 
 
 def messages(count: int, seed: int, *, keys: int = 40, ops: int = 5) -> list[list[Op]]:
@@ -24,15 +20,9 @@ def messages(count: int, seed: int, *, keys: int = 40, ops: int = 5) -> list[lis
     ]
 
 
-def kept_by_spark() -> set[str]:
-    """The files of its shuffles and of what it keeps on disk."""
-    context = SparkContext._active_spark_context
-    assert context is not None
-    folder = Path(context.getConf().get("spark.local.dir", ""))
-    return {path.name for path in folder.rglob("*") if path.name.startswith(("shuffle_", "rdd_"))}
-
-
-def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: Story) -> None:
+def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(
+    story: Story, ensure_let_go: Callable[[], None]
+) -> None:
     drawn = random.Random(8)
     mixed = messages(200, 5)
     for offset in (10, 11, 140):
@@ -40,39 +30,21 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(story: 
     for offset in (25, 160):
         mixed[offset] = [[f"k{drawn.randrange(40)}", f"k{drawn.randrange(40)}"], "k3"]
     story.fill(messages(300, 4), mixed)
-    before = kept_by_spark()
 
     summary = story.run(wave_bytes=8_000)
 
-    assert (summary.exit_code, summary.cause) == (0, None)
+    story.ensure_done(summary)
     assert summary.engine_counts["waves"] > 2
-    assert summary.sub_messages.done == len(story.everything)
     assert summary.messages.done == 500
-    story.ensure_all()
-    assert story.repeated == 0
     assert story.committed == {0: 300, 1: 200}
     assert story.plan.account.complete
     assert story.plan.account.state is None
-    assert [path.name for path in story.folder.iterdir() if "state" in path.name] == []
+    assert states(story.folder) == []
     opened = [line["pid"] for line in story.lines if line["what"] == "open"]
     closed = [line["pid"] for line in story.lines if line["what"] == "close"]
     assert len(opened) == len(set(opened))
     assert sorted(opened) == sorted(closed)
-    until_s = time.monotonic() + 30
-    while kept_by_spark() - before:  # Spark removes them soon after it was asked to
-        assert time.monotonic() < until_s
-        time.sleep(0.05)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("order", [Order.KEY, Order.PARTITION, Order.NONE])
-def test_any_order_is_kept(story: Story, order: Order) -> None:
-    story.fill(messages(60, 6), messages(60, 7))
-
-    summary = story.run(order=order)
-
-    assert summary.exit_code == 0
-    assert sorted(story.places("end")) == sorted(story.everything)
+    ensure_let_go()
 
 
 def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Story) -> None:
@@ -151,13 +123,7 @@ def test_a_failure_halts_all_tasks_and_either_engine_goes_on(story: Story) -> No
     assert halted.exit_code == EXIT_HALTED
     assert "k7 fails" in str(halted.cause)
     assert halted.sub_messages.pending or halted.sub_messages.read < len(story.everything)
-    before = set(story.places("end"))
 
     in_process = story.resume(tasks=None)
 
-    assert (in_process.exit_code, in_process.cause) == (0, None)
-    story.ensure_all()
-    assert not before & {
-        tuple(line["place"]) for line in story.lines[len(before) :] if line["what"] == "again"
-    }
-    assert in_process.sub_messages.done == len(story.everything)
+    story.ensure_done(in_process, repeated=None)

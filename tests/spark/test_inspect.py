@@ -1,4 +1,4 @@
-"""A whole look by tasks of Spark finds what a whole look by one process finds."""
+"""A whole look by tasks of Spark finds what one by a single process finds."""
 
 from __future__ import annotations
 
@@ -52,13 +52,6 @@ class Documents(Handler):
 
     def handle(self, sub):
         raise AssertionError("nothing is handled")
-
-class DiesOnce(Documents):
-    def split(self, message):
-        if message.offset == 55 and not os.path.exists(__file__ + ".died"):
-            open(__file__ + ".died", "w").close()
-            os._exit(3)
-        return super().split(message)
 """
 
 # Fields with the time of the inspection, or its duration.
@@ -165,19 +158,6 @@ def test_no_backlog_needs_no_task(looks: Looks, bootstrap: str, topic_name: str)
 
     assert facts(ours) == facts(looks.in_process(None))
     assert ours.reading.tasks == 0
-
-
-@pytest.mark.long
-def test_a_task_that_is_tried_again_counts_once(
-    looks: Looks, bootstrap: str, topic_name: str, reference: str
-) -> None:
-    Topic(bootstrap, topic_name).produce(operations(100))
-    dies = reference.replace(":Documents", ":DiesOnce")
-
-    ours = looks.on_spark(dies, tasks=2)
-
-    assert Path(f"{dies.removesuffix(':DiesOnce')}.died").exists()
-    assert facts(ours) == {**facts(looks.on_spark(reference)), "handler": dies}
 
 
 def test_what_a_task_raises_comes_out_as_it_is(

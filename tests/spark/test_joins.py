@@ -10,7 +10,7 @@ import pytest
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.spark import work
 from spark.story import Op, Story
-from spark.trouble import Trouble, interrupt, kill, states
+from spark.trouble import Trouble, interrupt
 
 
 @pytest.fixture(autouse=True)
@@ -43,30 +43,15 @@ def test_what_a_few_sub_messages_connect_leaves_the_rest_to_all_tasks(story: Sto
 
     summary = story.run(wave_bytes=9_000)
 
-    assert (summary.exit_code, summary.cause) == (0, None)
+    story.ensure_done(summary)
     assert summary.engine_counts["waves"] > 2
-    story.ensure_all()
-    assert story.repeated == 0
     assert [len(pids) for pids in pids_by_wave(story, 100)] == [2, 2]
     assert story.plan.account.joins == {}
 
 
 @pytest.mark.long
-def test_transfers_between_accounts_end_as_in_one_process(story: Story) -> None:
-    story.fill(*(messages(300, n, lanes=60, several=1.0) for n in (3, 4)))
-
-    summary = story.run(wave_bytes=20_000)
-
-    assert (summary.exit_code, summary.cause) == (0, None)
-    assert summary.engine_counts["waves"] > 2
-    story.ensure_all()
-    assert story.repeated == 0
-    assert summary.sub_messages.done == len(story.everything)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("tasks", [None, 1, 3])
-def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_anybody(
+@pytest.mark.parametrize("tasks", [None, 3])
+def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_either_engine(
     story: Story, tasks: int | None
 ) -> None:
     story.fill(*(messages(150, n, lanes=300, several=0.05) for n in (5, 6)))
@@ -77,22 +62,5 @@ def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_anybody(
 
     resumed = story.resume(tasks=tasks, wave_bytes=9_000)
 
-    assert (resumed.exit_code, resumed.cause) == (0, None)
-    story.ensure_all()
-    assert story.repeated == 0
-    assert resumed.sub_messages.done == len(story.everything)
+    story.ensure_done(resumed)
     assert story.plan.account.joins == {}
-
-
-@pytest.mark.long
-def test_a_worker_that_is_killed_amid_joined_lanes_costs_what_it_had_in_flight(
-    story: Story,
-) -> None:
-    story.fill(*(messages(150, n, lanes=300, several=0.05) for n in (7, 8)))
-    with Trouble(story, kill):
-        summary = story.run(wave_bytes=9_000, wait_ms="3")
-
-    assert (summary.exit_code, summary.cause) == (0, None)
-    story.ensure_all()
-    assert summary.sub_messages.done == len(story.everything)
-    assert states(story.folder) == []

@@ -1,8 +1,8 @@
-"""What could break the laws in a drain on Spark: waves, claims, and handlers that do odd things."""
+"""Laws of a drain on Spark where waves, claims and odd handlers could break them."""
 
 from __future__ import annotations
 
-import time
+from collections import Counter
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,10 +11,11 @@ import pytest
 from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.model.order import Order
+from drainer.model.rules import LIMIT, RuleSettings
 from drainer.model.settings import FailureSettings, Limit, OnFailure
-from drainer.spark.state import State
 from spark.story import HANDLER, Op, Story
-from spark.trouble import When
+from spark.test_drain import messages
+from spark.trouble import Trouble, states
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
 
@@ -25,9 +26,7 @@ def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(st
 
     summary = story.run()
 
-    assert (summary.exit_code, summary.cause) == (0, None)
-    story.ensure_all()
-    assert story.repeated == 0
+    story.ensure_done(summary)
     assert story.committed == {0: 5, 1: 9, 2: 40}
 
 
@@ -44,12 +43,11 @@ def test_a_split_that_is_another_one_after_a_resume_halts_the_drain(story: Story
     assert "begin" not in [line["what"] for line in story.lines[before:]]
 
 
-@pytest.mark.parametrize("wave_bytes", [pytest.param(2**31, marks=pytest.mark.long), 80])
-def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story, wave_bytes: int) -> None:
+def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story) -> None:
     ops: list[list[Op]] = [["k1"], ["bad"], ["k2"], ["k4", "|", "k5"], ["k1"], ["k3"], ["|"]]
     story.fill(ops, [["k1"]] * 5)
 
-    left = story.run(failures=PARKS, fail="bad", wave_bytes=wave_bytes)
+    left = story.run(failures=PARKS, fail="bad", wave_bytes=80)
 
     assert left.exit_code == EXIT_HALTED
     assert left.sub_messages.pending + left.sub_messages.done == left.sub_messages.read == 14
@@ -63,9 +61,7 @@ def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story, wave_by
 
     rest = story.resume(tasks=3)
 
-    assert (rest.exit_code, rest.cause) == (0, None)
-    story.ensure_all()
-    assert story.repeated == 1  # the one that failed
+    story.ensure_done(rest, repeated=1)
 
 
 def test_parked_lanes_stay_parked_from_wave_to_wave(story: Story) -> None:
@@ -101,65 +97,7 @@ def test_a_handler_that_can_not_be_opened_is_refused_and_nothing_is_touched(stor
     assert list(story.folder.iterdir()) == []
 
 
-@pytest.mark.long
-def test_tasks_without_anything_to_do_hold_nothing_up(story: Story) -> None:
-    story.fill([["only"]] * 30 + [[]] * 300, [])
-
-    summary = story.run(tasks=4, wave_bytes=2_000)
-
-    assert (summary.exit_code, summary.cause) == (0, None)
-    assert (summary.messages.done, summary.sub_messages.done) == (330, 30)
-    assert story.committed == {0: 330, 1: 0}
-
-
-@pytest.mark.long
-def test_waves_of_large_messages_end_early_and_lose_nothing(story: Story) -> None:
-    story.fill([[f"k{n % 7}", "x" * 60_000] for n in range(50)], [["k1"]] * 50)
-
-    summary = story.run(wave_bytes=300_000)
-
-    assert (summary.exit_code, summary.cause) == (0, None)
-    story.ensure_all()
-    assert story.repeated == 0
-
-
-@pytest.mark.long
-def test_what_tasks_told_of_deals_that_the_plan_has_is_not_kept(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    story.fill([[f"k{n % 7}"] for n in range(80)])
-    kept: list[set[int]] = []
-    remove = State.remove
-
-    def look_and_remove(state: State, *plan: Path) -> None:
-        kept.append({attempt.deal for attempt in state.attempts()})
-        remove(state, *plan)
-
-    monkeypatch.setattr(State, "remove", look_and_remove)
-    summary = story.run(wave_bytes=250)
-
-    assert summary.exit_code == 0
-    assert summary.engine_counts["waves"] > 4
-    assert len(kept[-1]) < summary.engine_counts["waves"]
-    assert 1 not in kept[-1]
-
-
-@pytest.mark.long
-def test_nothing_waits_behind_a_hot_lane_from_wave_to_wave(story: Story) -> None:
-    story.fill([["hot"] * 500] + [[f"k{n % 40}"] for n in range(400)])
-
-    summary = story.run(wave_bytes=3_000, wait_ms="20")
-
-    assert (summary.exit_code, summary.cause) == (0, None)
-    assert summary.engine_counts["waves"] > 2
-    story.ensure_all()
-    assert story.repeated == 0
-    ends = {tuple(line["place"]): line["at"] for line in story.lines if line["what"] == "end"}
-    last_of_hot = ends[0, 0, 499]
-    assert len([at for at in ends.values() if at > last_of_hot]) < 20
-
-
-def test_no_more_is_handled_at_once_than_was_asked_for(story: Story) -> None:
+def test_no_more_is_handled_at_once_than_concurrency_allows(story: Story) -> None:
     story.fill([[f"k{n}"] for n in range(30)])
 
     summary = story.run(tasks=4, concurrency=1, order=Order.PARTITION)
@@ -179,11 +117,7 @@ def test_an_outage_as_a_task_begins_is_waited_for_since_earlier_ones_succeeded(
     story.fill(ops)
     up = story.folder / "up"
 
-    def repair(_: int) -> None:
-        time.sleep(2)
-        up.touch()
-
-    with When(story, "failed", repair):
+    with Trouble(story, lambda _: up.touch(), on="failed", after=5):
         summary = story.run(up=str(up), down_from="21", failures=FailureSettings(retries=0))
 
     assert (summary.exit_code, summary.cause) == (0, None)
@@ -219,3 +153,45 @@ def test_secrets_are_in_nothing_that_spark_writes_down(story: Story, events: Pat
     assert written
     assert [path for path in written if secret.encode() in path.read_bytes()] == []
     assert secret.encode() not in story.plan_path.read_bytes()
+
+
+def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_make(
+    story: Story,
+) -> None:
+    story.fill([["hot", *(f"k{5 * n + i}" for i in range(5))] for n in range(150)])
+
+    summary = story.run(concurrency=8, wait_ms="6")
+
+    assert summary.exit_code == 0
+    story.ensure_all()
+    running, most = Counter[int](), Counter[int]()
+    for line in sorted(story.lines, key=lambda each: each["at"]):
+        if line["what"] in ("begin", "end"):
+            by = 1 if line["what"] == "begin" else -1
+            for who in (0, line["pid"]):
+                running[who] += by
+            most |= running
+    assert most[0] <= 8
+    assert max(calls for pid, calls in most.items() if pid) > 4
+
+
+def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
+    story.fill(messages(250, 31), messages(150, 32))
+
+    summary = story.run(wave_bytes=6_000, rules=RuleSettings(max_per_key=9))
+
+    assert (summary.exit_code, summary.cause) == (0, None)
+    assert summary.engine_counts["waves"] > 2
+    ops = {
+        (number, offset, index): str(story.messages[number][offset][index])
+        for number, offset, index in story.everything
+    }
+    found = Counter(ops[place] for place in set(story.places("end")))
+    counts = Counter(ops.values())
+    assert found == {key: min(9, count) for key, count in counts.items()}
+    over = counts.total() - found.total()
+    assert summary.last.rules is not None
+    assert summary.last.rules.skipped_by == {LIMIT: over}
+    assert summary.sub_messages.skipped == over
+    assert story.plan.account.ruled.asked_by == {}
+    assert states(story.folder) == []

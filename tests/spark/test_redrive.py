@@ -8,6 +8,7 @@ from core.letters import Sample
 from drainer.demo.fill import create_topic
 from drainer.errors import EXIT_DEAD_LETTERS
 from drainer.message import Message, Origin, SubMessage, Unsplit
+from drainer.policy.redrive import NOT_MATCHED
 from kafka.sender import sending
 from spark.story import Story
 
@@ -37,7 +38,7 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     assert (chosen.exit_code, chosen.cause) == (EXIT_DEAD_LETTERS, None)
     assert (messages.read, messages.done, messages.dead, messages.pending) == (61, 30, 10, 20)
     assert messages.skipped == 1
-    assert chosen.ignored_letters == {"not asked for": 20}
+    assert chosen.ignored_letters == {NOT_MATCHED: 20}
     assert chosen.engine_counts["waves"] > 1
     assert {line["keys"][0] for line in story.lines if line["what"] == "begin"} == {
         *("k0", "k1", "k2", "k3")

@@ -1,4 +1,4 @@
-"""A handler on an executor: what it lacks there is said, with what helps."""
+"""A handler on an executor: the error names what it lacks there, with what helps."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def test_an_executor_with_another_version_of_drainer_is_refused() -> None:
 
 
 @pytest.mark.parametrize("reference", ["absent_package.handlers:H", "{folder}/needs.py:H"])
-def test_what_an_executor_can_t_import_says_how_it_gets_there(
+def test_the_hint_for_a_missing_module_is_how_it_gets_to_the_executor(
     reference: str, tmp_path: Path
 ) -> None:
     (tmp_path / "needs.py").write_text("import absent_package\n")
@@ -30,7 +30,7 @@ def test_what_an_executor_can_t_import_says_how_it_gets_there(
     assert "--py-files" in (raised.value.hint or "")
 
 
-def test_a_handler_that_fails_for_another_reason_says_that(tmp_path: Path) -> None:
+def test_a_handler_that_fails_for_another_reason_has_another_hint(tmp_path: Path) -> None:
     (tmp_path / "fails.py").write_text("1 / 0\n")
 
     with pytest.raises(Refused, match="ZeroDivisionError") as raised:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 
-from builders import a_plan, a_status, changed, counts, progress_at
+from builders import a_plan, a_status, changed, counts
 from drainer.model.status import Load, Status
 from drainer.spark.aggregation import Aggregation
 from drainer.spark.records import Head, TaskStatus
@@ -27,25 +27,13 @@ def on_spark(count: int) -> Status:
     return a_status(engine=samples.on_spark(count))
 
 
-def framed(status: Status) -> list[str]:
-    return ["".join(text for text, _ in line) for line in frame(status, 110, 40)]
-
-
-def test_a_frame_says_which_wave_it_is_what_tasks_do_and_which_are_late() -> None:
-    lines = framed(on_spark(8))
-
-    assert "  wave          3 of ~12, for 42s, reading the next one meanwhile" in lines
-    assert "  tasks         8 (5 handling, 1 waiting, 2 ended)" in lines
-    assert "  stragglers    7.0 on worker-1" in lines
-
-
 def test_an_address_stays_whole() -> None:
     assert straggler("7.1", "10.0.0.7") == "7.1 on 10.0.0.7"
     assert straggler("7.1", "worker-1.prod.example.com") == "7.1 on worker-1"
     assert straggler("7.1", "") == "7.1"
 
 
-def test_what_binds_is_said_in_spark_s_words() -> None:
+def test_what_binds_has_spark_s_words() -> None:
     late = changed(on_spark(8), running=100)
     assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
     calm = a_status(engine=replace(samples.on_spark(8), stragglers=()))
@@ -66,7 +54,11 @@ def test_a_wave_whose_end_is_unknown_and_one_that_is_only_read() -> None:
     assert SparkStatus(1_200, 3_000, wave_s=130).facts[0][1] == "1,200 of ~3,000, for 2m 10s"
 
 
-def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
+def test_every_view_has_wave_tasks_and_stragglers() -> None:
+    lines = ["".join(text for text, _ in line) for line in frame(on_spark(8), 110, 40)]
+    assert "  wave          3 of ~12, for 42s, reading the next one meanwhile" in lines
+    assert "  tasks         8 (5 handling, 1 waiting, 2 ended)" in lines
+    assert "  stragglers    7.0 on worker-1" in lines
     line = status_line(on_spark(8))
     assert "  wave 3 of ~12, for 42s, reading the next one meanwhile  " in line
     assert "  tasks 8 (5 handling, 1 waiting, 2 ended)  stragglers 7.0 on worker-1  " in line
@@ -82,7 +74,7 @@ def test_the_line_and_the_log_have_wave_tasks_and_stragglers() -> None:
 
 
 def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_read() -> None:
-    """Messages end late, when the last of their shards does: they tell nothing of the time."""
+    """Messages are no measure of the time: each ends with the last of its shards."""
     now_s = 1_000.0
     plan = a_plan(100)  # messages of fifty
     aggregation = Aggregation(plan, "/state", 1)
@@ -113,17 +105,3 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
             assert status.progress.eta_s == pytest.approx((100 * 50 - done) / 100)
     assert share_finished(status.progress.partitions) == pytest.approx(1_950 / 5_000)
     assert status.progress.messages.finished == 0
-
-
-def test_sub_messages_that_a_wave_found_finished_are_not_expected_of_those_to_come() -> None:
-    claims = {
-        **a_plan(100).account.claims,
-        "0/2": {0: progress_at(20)},
-    }  # a half of the first twenty
-    plan = a_plan(100, claims=claims)
-    monitor = TaskMonitor(
-        Aggregation(plan, "/state", 1), concurrency=20, buffer_bytes=1, plan_path="p"
-    )
-    monitor.begin_wave(3, [Manifest(0, 0, 10, subs={0: 250}, finished=250)])
-    [part] = monitor.status(plan, ahead=False).progress.partitions
-    assert part.sub_messages_left == 250 + 10 * 25 + 80 * 50

@@ -68,6 +68,7 @@ def written(settings: ClientSettings, topic: str) -> int:
     return sum(bound.end for bound in bounds.values())
 
 
+@pytest.mark.long
 def test_one_job_makes_trial_after_trial(
     spark: SparkSession,
     settings: ClientSettings,
@@ -160,7 +161,7 @@ def test_a_quota_of_the_brokers_is_seen(
 def test_more_tasks_than_run_at_once_are_refused(
     spark: SparkSession, settings: ClientSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(traffic_module, "TASKS_S", 3.0)
+    monkeypatch.setattr(traffic_module, "TASKS_S", 0.5)
 
     with (
         pytest.raises(Refused, match="only 0 of 3 tasks started"),
@@ -265,7 +266,10 @@ def test_a_peer_without_the_token_is_hung_up_on() -> None:
         socket.create_connection(("127.0.0.1", coordinator.port), timeout=WAIT_S)
 
 
-def test_a_silent_peer_is_hung_up_on_and_keeps_no_task_waiting() -> None:
+def test_a_silent_peer_is_hung_up_on_and_keeps_no_task_waiting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("drainer.limits.spark.traffic_coordinator.GREETING_S", 0.5)
     coordinator = TrafficCoordinator("127.0.0.1", 1, lambda *_: None)
     address = ("127.0.0.1", coordinator.port)
     with (

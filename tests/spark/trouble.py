@@ -21,10 +21,10 @@ UNWRITTEN_S = 0.15
 
 
 class Trouble:
-    """Held around a drain: once so many sub-messages have ended, it does something to it.
+    """Does something to a drain once its handlers have written ``on`` so many times.
 
-    ``act`` is given the process that ended the last one. What it raises is raised at the end.
-    With ``skips`` there are rules: the group may stand past what nobody has handled.
+    ``act`` is given the process that wrote the last one. What it raises is raised at the end.
+    With ``skips`` there are rules: the group may stand past what was not handled.
     """
 
     def __init__(
@@ -32,12 +32,14 @@ class Trouble:
         story: Story,
         act: Callable[[int], None],
         *,
+        on: str = "end",
         after: int = 300,
         skips: bool = False,
     ) -> None:
         self._story = story
         self._skips = skips
         self._act = act
+        self._on = on
         self._after = after
         self._over = threading.Event()
         self._failure: BaseException | None = None
@@ -71,9 +73,9 @@ class Trouble:
                 while not self._over.wait(LOOK_S):
                     found = cluster.committed(story.group, story.topic, tuple(story.messages))
                     self._commits.append((time.monotonic_ns(), found))
-                    ended = [line["pid"] for line in story.lines if line["what"] == "end"]
-                    if self.victim is None and len(ended) >= self._after:
-                        self.victim = ended[-1]
+                    wrote = [line["pid"] for line in story.lines if line["what"] == self._on]
+                    if self.victim is None and len(wrote) >= self._after:
+                        self.victim = wrote[-1]
                         self._act(self.victim)
         except BaseException as error:
             self._failure = error
@@ -92,40 +94,12 @@ class Trouble:
                         assert ended[place] <= at, (place, offset)
 
 
-class When:
-    """Held around a drain: once a handler has written ``what``, it does something to it."""
-
-    def __init__(self, story: Story, what: str, act: Callable[[int], None]) -> None:
-        self._story = story
-        self._what = what
-        self._act = act
-        self._over = threading.Event()
-        self._acted = False
-        self._thread = threading.Thread(target=self._run)
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-        assert self._acted, f"the drain was over before any handler wrote {self._what}"
-
-    def _run(self) -> None:
-        while not self._acted and not self._over.wait(LOOK_S):
-            found = [line["pid"] for line in self._story.lines if line["what"] == self._what]
-            if found:
-                self._acted = True
-                self._act(found[0])
-
-
 def kill(pid: int) -> None:
     os.kill(pid, signal.SIGKILL)
 
 
 def stop_for(seconds: float, then: signal.Signals) -> Callable[[int], None]:
-    """What stops a process and gives it another signal after that time."""
+    """Stop a process, and give it another signal after that time."""
 
     def act(pid: int) -> None:
         os.kill(pid, signal.SIGSTOP)
@@ -136,7 +110,7 @@ def stop_for(seconds: float, then: signal.Signals) -> Callable[[int], None]:
 
 
 def interrupt(times: int) -> Callable[[int], None]:
-    """What gives this process, which is the driver, SIGTERM so often."""
+    """Give this process, which is the driver, SIGTERM so often."""
 
     def act(_: int) -> None:
         for _ in range(times):

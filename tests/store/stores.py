@@ -20,11 +20,11 @@ from drainer.spark.state import DriverControl, State
 TEST_PATH = ":".join(map(str, Path(__file__).parents[:2]))  # for processes of a test
 DRAIN = "20260101-180000-abcdef"
 STREAMS = Sharding(8)
-AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # for who has nothing to wait for
+AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # without anything to wait for
 
 
 def driven(state: State, epoch: int = 1) -> State:
-    """By a driver of this epoch, which has said nothing yet."""
+    """A state whose driver, of this epoch, has requested nothing yet."""
     state.begin_epoch(epoch, AT_ONCE)
     state.set_control(epoch, DriverControl())
     return state
@@ -40,7 +40,7 @@ def bucket(path: Path) -> Objects:
     return Bucket(store, "s3://bucket/drains")
 
 
-class Failing(Objects):
+class FailingObjects(Objects):
     """Objects that are out of reach, or hang, as long as the test wants."""
 
     def __init__(self, inner: Objects) -> None:

@@ -18,7 +18,7 @@ from unittest.mock import Mock
 
 import pytest
 from plans import PLAN
-from stores import DRAIN, STREAMS, TEST_PATH, Failing, bucket, folder
+from stores import DRAIN, STREAMS, TEST_PATH, FailingObjects, bucket, folder
 
 from drainer.core.merge import Record
 from drainer.engine.runtime import boottime_s
@@ -42,17 +42,17 @@ SHORT = replace(QUICK, lease_s=0.3, cut_s=0.2)
 
 
 @pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Failing:
-    return Failing(request.param(tmp_path))
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> FailingObjects:
+    return FailingObjects(request.param(tmp_path))
 
 
 class Lock:
     """The driver's, as far as a lease knows one: confirmed at each moment, until it isn't."""
 
-    held = True
+    confirmed = True
 
     def confirmed_s(self) -> float:
-        return boottime_s() if self.held else float("-inf")
+        return boottime_s() if self.confirmed else float("-inf")
 
 
 class Nothing(Handler):
@@ -73,7 +73,7 @@ def drive() -> Iterator[Drive]:
     """Begins an epoch, whose driver goes on to the end of the test."""
     begun: list[ControlChannel] = []
 
-    def start(objects: Failing, epoch: int = 1) -> tuple[State, ControlChannel, Lock]:
+    def start(objects: FailingObjects, epoch: int = 1) -> tuple[State, ControlChannel, Lock]:
         state, lock = State(objects, DRAIN), Lock()
         channel = ControlChannel(state, epoch, QUICK, lock.confirmed_s)
         channel.begin()
@@ -86,7 +86,7 @@ def drive() -> Iterator[Drive]:
 
 
 @pytest.fixture
-def driver(objects: Failing, drive: Drive) -> tuple[State, ControlChannel, Lock]:
+def driver(objects: FailingObjects, drive: Drive) -> tuple[State, ControlChannel, Lock]:
     made = drive(objects)
     made[0].begin(FIRST, STREAMS, {0: 0})
     return made
@@ -119,29 +119,24 @@ def make_fence(state: State) -> Iterator[Callable[..., tuple[Fence, Ends]]]:
 
 @pytest.fixture
 def fence(make_fence: Callable[..., tuple[Fence, Ends]]) -> Fence:
-    """That is sure."""
+    """A fence that is sure."""
     found, _ = make_fence()
     found.guard(FIRST)
     eventually(lambda: is_sure(found))
     return found
 
 
-def test_a_task_is_sure_once_it_has_seen_its_driver_beat(fence: Fence) -> None:
-    assert is_sure(fence)
-    assert fence.lost is None
-
-
-def test_between_two_looks_a_task_learns_what_the_driver_says_and_no_more(
+def test_between_two_looks_a_task_learns_what_the_driver_requests_and_no_more(
     driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
-    """A look is dear in an object store: what is asked of a drain does not wait for the next."""
+    """A look is dear in an object store: a request does not wait for the next one."""
     _, channel, _ = driver
     found, _ = make_fence(replace(QUICK, look_s=60, listen_s=0.01))
     found.guard(FIRST)
     until_s = found.sure_until_s
     channel.change(FailureSettings(retries=9))
     eventually(lambda: found.failures == FailureSettings(retries=9))
-    channel.stop("a person asks")
+    channel.stop("a person requests it")
     eventually(lambda: isinstance(found.lost, Interrupted))
     assert found.sure_until_s == until_s, "its lease is as it was"
 
@@ -150,7 +145,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
     _, channel, lock = driver
-    lock.held = False
+    lock.confirmed = False
     looks = threading.Semaphore(0)
     fence, _ = make_fence()
     fence.looked = looks.release
@@ -158,7 +153,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
         channel.beat()
         assert looks.acquire(timeout=10)
     assert not is_sure(fence)
-    lock.held = True
+    lock.confirmed = True
     eventually(lambda: is_sure(fence))
 
 
@@ -206,25 +201,25 @@ def test_the_next_task_of_a_worker_whose_last_one_was_overtaken_goes_on(
 def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_begins(
     epoch: int, drive: Drive, tmp_path: Path
 ) -> None:
-    """Its driver may be another one: sessions outlive drains."""
+    """The driver may be another one: sessions outlive drains."""
     uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
     spec = HandlerSpec(shipped, ClientSettings("x:1"), TERMS, 1, uri, QUICK, 1)
-    drive(Failing(folder(tmp_path)))
+    drive(FailingObjects(folder(tmp_path)))
     worker = PythonWorker()
-    going_on = [None] * 3
+    calls_left = [None] * 3
 
     def calls() -> int:
-        if going_on:
-            going_on.pop()
-        return len(going_on)
+        if calls_left:
+            calls_left.pop()
+        return len(calls_left)
 
     with worker.at_work(spec):
         worker.fence.calls = calls
         assert not worker.fence.leave()
     if epoch > 1:
-        drive(Failing(folder(tmp_path)), epoch)
+        drive(FailingObjects(folder(tmp_path)), epoch)
     with worker.at_work(replace(spec, epoch=epoch)):
-        assert not going_on
+        assert not calls_left
         worker.fence.stop()
 
 
@@ -232,7 +227,7 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
 def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
     closed: bool, state: State, tmp_path: Path
 ) -> None:
-    """Whoever asks twice to stop does not wait for the workers."""
+    """A second request to stop does not wait for the workers."""
     lock, forced = Mock(stays=True), asyncio.Event()
     name = state.opening(1)
     if closed:
@@ -260,7 +255,7 @@ def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
         make_fence()[0].guard(SECOND)
 
 
-def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
+def test_a_stop_of_the_driver_is_noticed_and_a_takeover_after_that_too(
     driver: tuple[State, ControlChannel, Lock], fence: Fence
 ) -> None:
     state, channel, _ = driver
@@ -277,7 +272,7 @@ def test_a_driver_that_stops_is_heard_and_a_takeover_after_that_too(
     eventually(lambda: isinstance(fence.lost, LockLost) and not is_sure(fence))
 
 
-def test_two_drivers_of_one_epoch_are_one_too_many(objects: Failing, drive: Drive) -> None:
+def test_two_drivers_of_one_epoch_are_one_too_many(objects: FailingObjects, drive: Drive) -> None:
     drive(objects, 3)
     with pytest.raises(PlanRefused, match="another process drains with the same plan"):
         drive(objects, 3)
@@ -287,7 +282,7 @@ def test_two_drivers_of_one_epoch_are_one_too_many(objects: Failing, drive: Driv
 def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     how: str,
     driver: tuple[State, ControlChannel, Lock],
-    objects: Failing,
+    objects: FailingObjects,
     make_fence: Callable[..., tuple[Fence, Ends]],
 ) -> None:
     fence, ended = make_fence(SHORT)
@@ -299,7 +294,7 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     elif how == "hangs":
         objects.answers.clear()
     else:
-        driver[2].held = False
+        driver[2].confirmed = False
     eventually(lambda: not is_sure(fence))
     assert fence.lost is None
     assert not ended
@@ -309,7 +304,7 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     fence.calls = lambda: 0
     objects.gone = False
     objects.answers.set()
-    driver[2].held = True
+    driver[2].confirmed = True
     eventually(lambda: is_sure(fence))
     assert fence.trouble is None
 
@@ -319,15 +314,15 @@ def test_a_worker_without_calls_is_not_ended(
 ) -> None:
     fence, ended = make_fence(replace(SHORT, cut_s=0.01))
     eventually(lambda: is_sure(fence))
-    asked = threading.Event()
-    fence.calls = lambda: asked.set() or 0  # type: ignore[func-returns-value]
-    driver[2].held = False
-    assert asked.wait(10)
+    checked = threading.Event()
+    fence.calls = lambda: checked.set() or 0  # type: ignore[func-returns-value]
+    driver[2].confirmed = False
+    assert checked.wait(10)
     assert not ended
 
 
-def test_a_state_that_can_not_be_reached_at_first_is_told(
-    objects: Failing, make_fence: Callable[..., tuple[Fence, Ends]]
+def test_a_state_that_can_not_be_reached_at_first_is_an_error(
+    objects: FailingObjects, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
     fence, _ = make_fence()
     objects.gone = True
@@ -335,7 +330,7 @@ def test_a_state_that_can_not_be_reached_at_first_is_told(
         fence.guard(FIRST)
 
 
-def test_stopping_does_not_wait_for_a_look_that_hangs(fence: Fence, objects: Failing) -> None:
+def test_a_stop_does_not_wait_for_a_look_that_hangs(fence: Fence, objects: FailingObjects) -> None:
     objects.answers.clear()
     since_s = time.monotonic()
     fence.stop()
@@ -360,7 +355,7 @@ from kafka.topic import eventually
 path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"
 TIMES = LeaseTimes(0.02, 0.02, 0, 60, lease_s=0.5, cut_s=0.1)
-state = State(stores.Failing(stores.folder(path)), stores.DRAIN)
+state = State(stores.FailingObjects(stores.folder(path)), stores.DRAIN)
 attempt = Attempt(1, 1, 2, number)
 records = state.begin(attempt, stores.STREAMS, {0: 0})
 fence = Fence(state, 1, TIMES)
@@ -396,7 +391,7 @@ Start = Callable[..., "subprocess.Popen[bytes]"]
 def task(tmp_path: Path, drive: Drive) -> Iterator[Start]:
     """Starts a task of this number; kills it at the end. With ``slow`` its first call takes a
     minute, with ``cut off`` it sees nothing of the state meanwhile."""
-    drive(Failing(folder(tmp_path)))
+    drive(FailingObjects(folder(tmp_path)))
     started: list[subprocess.Popen[bytes]] = []
 
     def start(number: int, *call: str) -> subprocess.Popen[bytes]:
@@ -412,7 +407,7 @@ def task(tmp_path: Path, drive: Drive) -> Iterator[Start]:
 
 
 def begun(path: Path) -> list[tuple[int, int, int]]:
-    """Who began what, and when."""
+    """Beginnings: by which task, of what, and when."""
     log = path / "begun.log"
     lines = log.read_text().splitlines(keepends=True) if log.exists() else []
     rows = [line.split() for line in lines if line.endswith("\n")]
@@ -434,7 +429,7 @@ def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
     task(1)
     eventually(lambda: len(by(1, tmp_path)) > 20)
     first.send_signal(signal.SIGCONT)
-    assert first.wait(10) == 0  # it has heard that it is overtaken
+    assert first.wait(10) == 0  # it has noticed that it is overtaken
     # One that it was about to begin when it was stopped is beyond help.
     assert len(by(0, tmp_path)) <= before + 1
     many = len(by(1, tmp_path))

@@ -61,7 +61,7 @@ def merged(records: Sequence[Record], plan: OffsetPlan = PLAN) -> OffsetPlan:
 
 
 def finished(plan: OffsetPlan) -> set[tuple[int, int]]:
-    """The messages that a plan says are finished, read naively."""
+    """The messages that are finished by a plan, read naively."""
     return {
         (number, offset)
         for number, found in plan.account.claims[ALL].items()
@@ -306,7 +306,7 @@ def no_space(descriptor: int, data: bytes) -> int:
 def test_what_the_disk_did_not_take_goes_before_the_next_record(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or the next would be there without it, once there is room again."""
+    """Otherwise the next would be there without it, once there is room again."""
     journal = Journal(tmp_path / "j", PLAN.terms.drain_id)
     append(journal, RECORDS[:1])
     write = os.write

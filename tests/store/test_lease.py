@@ -34,7 +34,7 @@ class Machine:
 def spare_s(
     seed: int, times: LeaseTimes, session_s: float | None = None, lease: type[Lease] = Lease
 ) -> float:
-    """How long the last call of a worker is over when a newcomer may get the lock."""
+    """Return for how long the last call is over when a newcomer may get the lock."""
     drawn = Random(seed)
     session_s = times.session_s if session_s is None else session_s
     horizon_s = 2 * session_s
@@ -44,21 +44,21 @@ def spare_s(
     # The coordinator: when it began a session, and when the driver knew, as of which question.
     sessions: list[float] = []
     known: list[tuple[float, float]] = []
-    asked_s = 0.0
-    while asked_s < min(horizon_s, cut_off_s):
-        arrives_s = asked_s + drawn.uniform(0, 0.3)
+    sent_s = 0.0
+    while sent_s < min(horizon_s, cut_off_s):
+        arrives_s = sent_s + drawn.uniform(0, 0.3)
         if sessions and arrives_s - sessions[-1] >= session_s:
             break  # it is no member any more
         sessions.append(arrives_s)
-        known.append((machine.runs_at(arrives_s + drawn.uniform(0, 0.3)), asked_s))
-        asked_s = machine.runs_at(asked_s + drawn.uniform(0.9, 1.2))
+        known.append((machine.runs_at(arrives_s + drawn.uniform(0, 0.3)), sent_s))
+        sent_s = machine.runs_at(sent_s + drawn.uniform(0.9, 1.2))
     newcomer_s = sessions[-1] + session_s
 
     # Beats: it may be frozen between its look at the clock and the write, and that may take long.
     beats: list[float] = []  # when each could be seen
     now_s = machine.runs_at(drawn.uniform(0, times.beat_s))
     while now_s < horizon_s + session_s:
-        confirmed_s = max((asked for at, asked in known if at <= now_s), default=-inf)
+        confirmed_s = max((sent for at, sent in known if at <= now_s), default=-inf)
         if may_beat(times, confirmed_s, now_s):
             begun_s = machine.runs_at(now_s + drawn.choice([0, 0.05]))
             beats.append(begun_s + drawn.choice([0.01, 0.01, drawn.uniform(0, 20)]))
@@ -66,7 +66,7 @@ def spare_s(
         now_s = machine.runs_at(now_s + times.beat_s)
 
     # A worker: calls begin while it is sure, and go on as long as they may.
-    held = lease(times)
+    leased = lease(times)
     last_call_s = -inf
     now_s = drawn.uniform(0, horizon_s)
     seen_s = 0.0  # as of when it knows the state
@@ -75,9 +75,9 @@ def spare_s(
         if answered_s - seen_s > times.stale_s or drawn.random() < 0.1:
             seen_s = drawn.uniform(now_s, answered_s)
         if beat := bisect_right(beats, seen_s):
-            held.seen(now_s, beat)
-        if held.sure_until_s > answered_s:
-            last_call_s = held.cut_at_s
+            leased.seen(now_s, beat)
+        if leased.sure_until_s > answered_s:
+            last_call_s = leased.cut_at_s
         now_s = answered_s + times.look_s
     return newcomer_s - last_call_s
 
@@ -119,7 +119,7 @@ def test_a_worker_goes_on_as_long_as_beats_come() -> None:
         assert number < 3 or lease.sure_until_s > number + LOCAL.look_s
 
 
-def test_an_earlier_beat_that_comes_late_tells_nothing() -> None:
+def test_an_earlier_beat_that_comes_late_means_nothing() -> None:
     lease = Lease(LOCAL)
     lease.seen(1.0, 7)
     lease.seen(2.0, 5)

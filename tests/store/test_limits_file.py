@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import errno
-import os
 from pathlib import Path
 
 import pytest
 
-from drainer.errors import LimitsNotWritten, LimitsRefused
+from drainer.errors import LimitsRefused
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import MeasuredLimits
 from operations.modelled import ModelledCluster, run
@@ -52,25 +50,6 @@ def test_any_other_file_is_refused_by_name_and_left_as_it_is(
     assert str(path) in str(refused.value)
     assert refused.value.hint
     assert path.read_bytes() == content
-
-
-def test_a_full_disk_leaves_what_was_there(
-    tmp_path: Path, limits: MeasuredLimits, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    file = LimitsFile(tmp_path / "limits.json")
-    file.write(limits)
-    before = file.path.read_bytes()
-
-    def full(_: int) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(LimitsNotWritten, match="No space left") as refused:
-        file.write(limits)
-
-    assert "Make room" in str(refused.value.hint)
-    assert file.path.read_bytes() == before
-    assert [path.name for path in tmp_path.iterdir()] == ["limits.json"]
 
 
 def test_two_processes_do_not_measure_into_one_file(tmp_path: Path) -> None:

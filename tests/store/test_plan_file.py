@@ -1,4 +1,4 @@
-"""The plan on disk: whole or not at all, private, and held by one process."""
+"""The plan on disk: whole or not at all, private, and locked by one process."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def names(folder: Path) -> list[str]:
 
 
 def begun(file: PlanFile) -> PlanFile:
-    """With a journal that has a record."""
+    """Give a plan a journal that has a record."""
     file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
     file.append(Record(CHANGES))
     return file
@@ -93,7 +93,7 @@ def trouble(at: int, kept: int, *, kills: bool) -> Iterator[None]:
         yield
 
 
-def what_is_told(plan: OffsetPlan) -> object:
+def content_of(plan: OffsetPlan) -> object:
     return plan.account.claims, plan.account.parked
 
 
@@ -114,7 +114,7 @@ def what_is_told(plan: OffsetPlan) -> object:
 def test_whatever_happens_to_the_disk_or_the_process_the_plan_is_what_it_was_at_one_moment(
     steps: list[str], at: int, kept: int, kills: bool, tmp_path: Path
 ) -> None:
-    """And nothing is lost that was written before: what is appended is there at once."""
+    """Nothing is lost that was written before: what is appended is there at once."""
     folder = tmp_path / "plans"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
@@ -145,13 +145,13 @@ def test_whatever_happens_to_the_disk_or_the_process_the_plan_is_what_it_was_at_
 
     file = PlanFile(file.path)  # of another process
     loaded = file.load()
-    assert what_is_told(loaded.plan) in list(map(what_is_told, moments[safe:]))
+    assert content_of(loaded.plan) in list(map(content_of, moments[safe:]))
     file.write(changed(loaded.plan, generation=loaded.last_generation + 1))
     assert names(folder) == ["orders.plan.json"]
-    assert what_is_told(file.load().plan) == what_is_told(loaded.plan)
+    assert content_of(file.load().plan) == content_of(loaded.plan)
 
 
-def test_plan_journal_and_lock_are_nobody_elses_whatever_lay_there(tmp_path: Path) -> None:
+def test_plan_journal_and_lock_are_their_owners_alone_whatever_lay_there(tmp_path: Path) -> None:
     journal = tmp_path / "orders.plan.json.journal-7"
     for path in (tmp_path / "orders.plan.json", journal):
         path.write_bytes(b"")
@@ -216,7 +216,7 @@ def test_a_link_to_a_plan_is_that_plan_with_its_journal_and_lock(file: PlanFile)
 def test_the_plan_is_synced_before_it_takes_its_name(
     file: PlanFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or a loss of power could leave the name with nothing behind it."""
+    """Otherwise a loss of power could leave the name with nothing behind it."""
     events: list[str] = []
     sync, rename = os.fsync, os.replace
 
@@ -349,7 +349,7 @@ def test_a_damaged_plan_is_refused_by_its_path(file: PlanFile) -> None:
 
 
 def test_an_older_plan_beside_a_newer_journal_is_refused(file: PlanFile) -> None:
-    """As after a copy is put back: its own journals went when newer plans took them in."""
+    """A copy that is put back: its journals went when newer plans took them in."""
     older = file.path.read_bytes()
     for generation in range(PLAN.account.generation, PLAN.account.generation + 3):
         file.start_journal(PLAN.terms.drain_id, generation)
@@ -364,33 +364,33 @@ def test_an_older_plan_beside_a_newer_journal_is_refused(file: PlanFile) -> None
     assert "Put the newer plan back" in (caught.value.hint or "")
 
 
-# Held by one process.
+# Locked by one process.
 
-HOLD = """
+LOCK = """
 import sys
 from pathlib import Path
 from drainer.store.plan_file import PlanFile
 file = PlanFile(Path(sys.argv[1]))
 file.acquire()
-print("held", flush=True)
+print("locked", flush=True)
 sys.stdin.read()
 """
 
 
-def test_a_plan_is_held_by_one_process_until_it_is_released_or_killed(
+def test_a_plan_is_locked_by_one_process_until_it_is_released_or_killed(
     file: PlanFile, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    command = [sys.executable, "-c", HOLD, str(file.path)]
+    command = [sys.executable, "-c", LOCK, str(file.path)]
     pipe = subprocess.PIPE
-    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as holder:
-        assert holder.stdout is not None
-        assert holder.stdout.readline() == "held\n"
+    with subprocess.Popen(command, stdin=pipe, stdout=pipe, text=True) as owner:
+        assert owner.stdout is not None
+        assert owner.stdout.readline() == "locked\n"
         assert "another drainer process uses" in str(refused(file.path))
         theirs = PlanFile(file.path).owner
-        holder.kill()
+        owner.kill()
 
     file.acquire()
-    assert file.owner == theirs, "the lock of a dead holder is taken over at once"
+    assert file.owner == theirs, "the lock of a dead process is taken over at once"
     copy = PlanFile(tmp_path_factory.mktemp("copy") / file.path.name)
     copy.acquire()
     assert copy.owner != file.owner
@@ -404,14 +404,14 @@ def test_a_plan_is_held_by_one_process_until_it_is_released_or_killed(
 # What becomes of it.
 
 
-def test_a_plan_that_nobody_touched_is_unchanged(file: PlanFile) -> None:
+def test_a_plan_that_no_other_touched_is_unchanged(file: PlanFile) -> None:
     begun(file).ensure_unchanged(file.load())
     file.release()
     PlanFile(file.path.with_name("other.plan.json")).ensure_unchanged(None)
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "error"),
     [
         (lambda file: file.write(LATER), "has changed"),
         (lambda file: file.append(Record({0: progress(122)})), "has changed"),
@@ -420,7 +420,7 @@ def test_a_plan_that_nobody_touched_is_unchanged(file: PlanFile) -> None:
     ids=["plan", "journal", "gone"],
 )
 def test_a_plan_that_changed_since_it_was_looked_at_is_refused(
-    change: Callable[[PlanFile], object], says: str, file: PlanFile
+    change: Callable[[PlanFile], object], error: str, file: PlanFile
 ) -> None:
     file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
     with pytest.raises(PlanRefused, match="has appeared"):
@@ -428,7 +428,7 @@ def test_a_plan_that_changed_since_it_was_looked_at_is_refused(
     seen = file.load()
     change(file)
 
-    with pytest.raises(PlanRefused, match=says) as caught:
+    with pytest.raises(PlanRefused, match=error) as caught:
         file.ensure_unchanged(seen)
 
     assert caught.value.hint
@@ -458,7 +458,7 @@ def test_the_plan_of_a_drain_that_handled_nothing_is_taken_back(file: PlanFile) 
 
 
 def test_a_finished_plan_is_set_aside_with_its_journal_folded_in(file: PlanFile) -> None:
-    """As when the drain died between its last journal line and its last save."""
+    """The drain died between its last journal line and its last save."""
     begun(file).release()
     known = file.load().plan
     assert known != PLAN

@@ -142,7 +142,7 @@ STRANGE: list[Any] = [None, "x", "", "12", [], {}, {"0": 1}, -1, 0, 1.5, 2**62, 
 def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(
     path: tuple[str, ...], value: object
 ) -> None:
-    """As from another program that writes this format, and writes it wrong."""
+    """Another program may write this format, and write it wrong."""
     if path[-1] != "131" and path[:1] != ("ruled",):  # what may be there or not
         refused(edited(PLAN, lambda body: reduce(getitem, path[:-1], body).pop(path[-1])))
     with suppress(PlanRefused):
@@ -187,7 +187,7 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
 
 
 @pytest.mark.parametrize(
-    ("edit", "says"),
+    ("edit", "message"),
     [
         (
             partition_0(committed=121),
@@ -230,11 +230,11 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
     ],
 )
 def test_a_plan_that_breaks_a_law_is_refused_by_name(
-    edit: Callable[[dict[str, Any]], object], says: str
+    edit: Callable[[dict[str, Any]], object], message: str
 ) -> None:
     error = refused(edited(PLAN, edit))
 
-    with pytest.raises(PlanRefused, match=says):
+    with pytest.raises(PlanRefused, match=message):
         raise error
     assert "the plan is damaged" in str(error)
 
@@ -280,7 +280,7 @@ def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_rules_did() -> N
     assert ACCOUNT.merge({}) == ACCOUNT
 
 
-def test_what_each_claim_was_asked_about_is_kept() -> None:
+def test_what_each_claim_has_decided_on_is_kept() -> None:
     ruled = replace(ACCOUNT.ruled, asked_by={"0/2": {0: 150}, "1/3": {0: 149, 2: 8}})
     plan = changed(PLAN, ruled=ruled)
     assert OffsetPlan.decode(plan.encode()) == plan

@@ -1,4 +1,4 @@
-"""A plan whose drain has tasks: loading it takes in what they told, once."""
+"""A plan whose drain has tasks: loading it takes in what they reported, once."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def file(tmp_path: Path, state: State) -> PlanFile:
     return made
 
 
-def tell(
+def report(
     state: State, deal: int, shard: int, *reported: dict[int, Progress], number: int = 0
 ) -> None:
     epoch = state.epoch()
@@ -52,14 +52,14 @@ def tell(
 
 
 def subs(plan: OffsetPlan) -> dict[int, Counts]:
-    """What tasks reported of sub-messages, by partition."""
+    """Sub-messages that tasks reported, by partition."""
     before = {n: progress.sub_messages for n, progress in PLAN.account.claims[ALL].items()}
     return {n: found.sub_messages - before[n] for n, found in plan.account.claims[ALL].items()}
 
 
-def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
-    tell(state, 3, 2, {0: done(123, count=3)}, {0: done(124, (126, 127), count=5)})
-    tell(state, 3, 4, {2: done(4, count=4)})
+def test_what_tasks_reported_is_in_the_plan(file: PlanFile, state: State) -> None:
+    report(state, 3, 2, {0: done(123, count=3)}, {0: done(124, (126, 127), count=5)})
+    report(state, 3, 4, {2: done(4, count=4)})
     loaded = file.load()
 
     assert loaded.plan.account.claims["2/8"][0] == progress_at(
@@ -73,9 +73,9 @@ def test_what_tasks_told_is_in_the_plan(file: PlanFile, state: State) -> None:
 
 def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: State) -> None:
     """The driver died before it could remove the deal."""
-    tell(state, 2, 2, {0: done(123, count=3)})
-    tell(state, 3, 3, {0: done(122, count=2)})
-    tell(state, 4, 2, {0: done(121, count=1)})
+    report(state, 2, 2, {0: done(123, count=3)})
+    report(state, 3, 3, {0: done(122, count=2)})
+    report(state, 4, 2, {0: done(121, count=1)})
 
     plan = file.load().plan
     assert sorted(plan.account.claims) == ["2/8", "3/8", ALL]
@@ -85,17 +85,17 @@ def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: 
 def test_a_plan_that_was_written_in_the_midst_of_a_deal_counts_once(
     file: PlanFile, state: State
 ) -> None:
-    tell(state, 3, 2, {0: done(123, count=3)})
-    tell(state, 3, 4, {2: done(4, count=4)})
+    report(state, 3, 2, {0: done(123, count=3)})
+    report(state, 3, 4, {2: done(4, count=4)})
     once = file.load().plan
     file.write(once)
     assert file.load().plan == once
-    tell(state, 3, 2, {0: done(125, count=2)}, number=1)
+    report(state, 3, 2, {0: done(125, count=2)}, number=1)
     assert subs(file.load().plan) == {**subs(once), 0: counts(done=10)}
 
 
-def test_spoilt_records_are_told(file: PlanFile, state: State) -> None:
-    tell(state, 3, 2, {0: done(123, count=3)}, {0: done(124, count=4)})
+def test_spoilt_records_are_noticed(file: PlanFile, state: State) -> None:
+    report(state, 3, 2, {0: done(123, count=3)}, {0: done(124, count=4)})
     state.objects.put(f"{PLAN.terms.drain_id}/2/3/2/0/00000002", b"torn")
     loaded = file.load()
     assert (loaded.records, loaded.torn) == (2, True)
@@ -142,7 +142,7 @@ def test_a_remote_state_is_read_only_where_a_person_named_its_bucket(
 
 
 def test_a_record_outside_of_the_backlog_is_refused(file: PlanFile, state: State) -> None:
-    tell(state, 3, 2, {0: done(120, (500, 501), count=1)})
+    report(state, 3, 2, {0: done(120, (500, 501), count=1)})
     with pytest.raises(PlanRefused, match="past the end"):
         file.load()
 
@@ -150,9 +150,9 @@ def test_a_record_outside_of_the_backlog_is_refused(file: PlanFile, state: State
 def test_a_last_record_after_the_drivers_death_is_no_other_process(
     file: PlanFile, state: State
 ) -> None:
-    tell(state, 3, 2, {0: done(123, count=3)})
+    report(state, 3, 2, {0: done(123, count=3)})
     seen = file.load()
-    tell(state, 3, 2, {0: done(124, count=4)}, number=1)
+    report(state, 3, 2, {0: done(124, count=4)}, number=1)
     file.ensure_unchanged(seen)
 
     file.write(changed(with_progress(plan_at(state), p2=done(9, count=9)), generation=8))
@@ -161,7 +161,7 @@ def test_a_last_record_after_the_drivers_death_is_no_other_process(
 
 
 def test_a_plan_with_a_state_is_read_as_it_was_written(file: PlanFile, state: State) -> None:
-    tell(state, 3, 2, {0: done(123, count=3)})
+    report(state, 3, 2, {0: done(123, count=3)})
     plan = file.load().plan
     assert OffsetPlan.decode(plan.encode()) == plan
     assert plan == fold(plan_at(state), [state.report((2, 3, 2)).record])

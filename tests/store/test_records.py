@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from plans import PLAN
-from stores import AT_ONCE, DRAIN, STREAMS, Failing, bucket, done, driven, folder
+from stores import AT_ONCE, DRAIN, STREAMS, FailingObjects, bucket, done, driven, folder
 
 from builders import changed, counts
 from drainer.core.merge import Record, TaskRecord
@@ -19,7 +19,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.rules import RuleAccount
 from drainer.spark import records as records_module
-from drainer.spark.records import TaskRecords, TaskStatus
+from drainer.spark.records import TaskRecords
 from drainer.spark.state import Attempt, State
 
 ATTEMPT = Attempt(1, 1, 2, 0)
@@ -28,12 +28,12 @@ LATE = {0: done(105, count=5)}
 
 
 @pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
-def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Failing:
-    return Failing(request.param(tmp_path))
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> FailingObjects:
+    return FailingObjects(request.param(tmp_path))
 
 
 @pytest.fixture
-def state(objects: Failing, monkeypatch: pytest.MonkeyPatch) -> State:
+def state(objects: FailingObjects, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
     monkeypatch.setattr(records_module, "TRY_FOR_S", 0.05)
     return followed(State(objects, DRAIN))
@@ -53,7 +53,7 @@ def records(state: State) -> TaskRecords:
 
 
 def marks(state: State) -> list[int]:
-    """How far the task is, by each of its records that says so."""
+    """Watermarks of the task, by each of its records that has one."""
     return [head.marks["0/8"][0][1] for _, head in state.news() if head.marks]
 
 
@@ -62,7 +62,7 @@ def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) ->
 
 
 def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
-    objects = Failing(bucket(tmp_path))
+    objects = FailingObjects(bucket(tmp_path))
     state = followed(State(objects, DRAIN))
     records = state.begin(ATTEMPT, STREAMS, STARTS)
     records.go_on_from(TaskRecord())
@@ -74,7 +74,7 @@ def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
     assert marks(state)[:3] == [101, 102, 103]
 
 
-def test_a_plan_that_is_written_is_told_to_the_last(state: State, records: TaskRecords) -> None:
+def test_a_plan_that_is_written_is_reported_to_the_last(state: State, records: TaskRecords) -> None:
     """A hole at the end raises the watermark, and nothing finished by that."""
     records.append(Record({0: done(103, count=3)}))
     records.start_journal(DRAIN, 2)
@@ -84,59 +84,28 @@ def test_a_plan_that_is_written_is_told_to_the_last(state: State, records: TaskR
     assert reported.parked == ("'a'",)
 
 
-def test_a_plan_that_says_nothing_new_is_no_record(state: State, records: TaskRecords) -> None:
+def test_a_plan_without_anything_new_is_no_record(state: State, records: TaskRecords) -> None:
     for generation in (2, 3, 4):
         records.start_journal(DRAIN, generation)
         records.write(plan_with({0: done(103, count=3)}, generation))
     assert marks(state) == [103]
 
 
-def test_a_plan_whose_snapshot_is_older_than_a_record_tells_nothing(
+def test_a_plan_whose_snapshot_is_older_than_a_record_is_no_record(
     state: State, records: TaskRecords
 ) -> None:
-    """Its accounts would take those of the record back."""
+    """The older accounts would take those of the record back."""
     records.start_journal(DRAIN, 2)
     records.append(Record(LATE))
     records.write(plan_with({0: done(103, count=3)}, 2))
     assert state.report((1, 1, 2)).record.counts == {0: counts(done=10)}
 
 
-def test_a_task_shows_itself_now_and_then(
-    state: State, objects: Failing, records: TaskRecords, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    local = objects.is_local
-    quiet_s = records_module.STATUS_LOCAL_S if local else records_module.STATUS_REMOTE_S
-    now_s = [100.0]
-    clock = type("time", (), {"monotonic": lambda: now_s[0], "sleep": lambda _: None})
-    monkeypatch.setattr(records_module, "time", clock)
-    asked: list[int] = []
-
-    def status() -> TaskStatus:
-        asked.append(1)
-        return TaskStatus(running=len(asked))
-
-    records.status = status
-    records.append(Record({0: done(101, count=1)}))
-    records.append(Record({0: done(102, count=2)}))
-    records.beat()
-    now_s[0] += quiet_s
-    records.beat()
-    records.beat()
-    now_s[0] += quiet_s
-    records.append(Record({0: done(103, count=3)}))
-    records.write(plan_with({0: done(103, count=3)}))
-    heads = [head for _, head in state.news()][1:]
-    news = [(len(head.marks), head.status and head.status.running) for head in heads]
-    # In an object store each record is a request anyway.
-    shown = [(1, 1), (1, None), (0, 2), (1, 3)] if local else [(1, 1), (1, 2), (0, 3), (1, 4)]
-    assert news[:4] == shown
-
-
 def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
-    state: State, objects: Failing, records: TaskRecords
+    state: State, objects: FailingObjects, records: TaskRecords
 ) -> None:
     objects.full = True
-    with suppress(PlanNotWritten):  # a folder says so at once
+    with suppress(PlanNotWritten):  # a folder raises at once
         records.append(Record({0: done(101, count=1)}, ("'a'",)))
     with pytest.raises(PlanNotWritten):
         records.write(PLAN)
@@ -152,7 +121,7 @@ def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
 
 
 def test_a_record_whose_answer_was_lost_is_written_again_as_it_was(
-    state: State, objects: Failing, records: TaskRecords
+    state: State, objects: FailingObjects, records: TaskRecords
 ) -> None:
     """A driver may have read it by then."""
     objects.arrives_anyway = True
@@ -174,7 +143,7 @@ def test_an_object_store_that_fails_for_a_moment_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
-    objects = Failing(bucket(tmp_path))
+    objects = FailingObjects(bucket(tmp_path))
     state = followed(State(objects, DRAIN))
     records = state.begin(ATTEMPT, STREAMS, STARTS)
     records.go_on_from(TaskRecord())
@@ -191,7 +160,7 @@ def test_an_object_store_that_hangs_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records_module, "FLUSH_S", 0.1)
-    objects = Failing(bucket(tmp_path))
+    objects = FailingObjects(bucket(tmp_path))
     state = followed(State(objects, DRAIN))
     records = state.begin(ATTEMPT, STREAMS, STARTS)
     records.go_on_from(TaskRecord())
@@ -202,8 +171,8 @@ def test_an_object_store_that_hangs_is_given_up(
     objects.answers.set()
 
 
-def test_the_end_comes_after_all_that_was_told(
-    state: State, objects: Failing, records: TaskRecords
+def test_the_end_comes_after_all_records(
+    state: State, objects: FailingObjects, records: TaskRecords
 ) -> None:
     for number in range(1, 6):
         records.append(Record({0: done(100 + number, count=number)}))

@@ -1,4 +1,4 @@
-"""What a plan keeps of the URI of its state, and is believed in."""
+"""URIs of states: what of them a plan keeps, and what of a plan is trusted."""
 
 from __future__ import annotations
 

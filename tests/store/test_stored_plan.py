@@ -132,18 +132,18 @@ def test_what_was_set_aside_comes_back_when_the_new_drain_could_not_begin(store:
 
 
 @pytest.mark.parametrize(
-    ("ignored", "said"),
+    ("ignored", "error"),
     [
         (str, "ignores If-None-Match, and overwrites objects"),
         (dict, "ignores If-Match, and overwrites changed objects"),
     ],
 )
 def test_a_store_without_conditional_puts_is_refused(
-    ignored: type, said: str, store: Store
+    ignored: type, error: str, store: Store
 ) -> None:
     StoredPlan(URI).acquire()
     store.ignores = (ignored,)
-    with pytest.raises(StateRefused, match=said):
+    with pytest.raises(StateRefused, match=error):
         StoredPlan(URI).acquire()
     assert store.list().collect() == []
 

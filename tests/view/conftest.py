@@ -1,4 +1,4 @@
-"""The same terminal on every machine: what the environment says of colours is left out."""
+"""The same terminal on every machine: without the environment's wishes about colours."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a page tells, for tests to look into."""
+"""Facts of a page, for tests to look into."""
 
 from __future__ import annotations
 

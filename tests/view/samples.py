@@ -25,7 +25,7 @@ AUTO = AutoStatus(310, 2_000, 290, searching=True, why="trying more")
 
 
 class Screen(io.StringIO):
-    """A stream that says that it is a terminal."""
+    """A stream that passes for a terminal."""
 
     def isatty(self) -> bool:
         return True

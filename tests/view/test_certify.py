@@ -7,7 +7,7 @@ from drainer.testing import Certificate, Finding, Level
 from . import facts, samples
 
 GOOD = Finding("split", Level.OK, "split accepts every message")
-DOUBTFUL = Finding("sub-keys", Level.WARN, "sub-key 1.5 is of type float", "use str")
+WARNED = Finding("sub-keys", Level.WARN, "sub-key 1.5 is of type float", "use str")
 UNCHECKED = Finding("commutes", Level.UNCHECKED, "not checked")
 BROKEN = Finding("deterministic", Level.BAD, "split gives [a] and \x1b[2J", "no clock")
 

@@ -1,4 +1,4 @@
-"""Whatever text comes from elsewhere, in whatever field: it forges no line, and hides nothing.
+"""Text from elsewhere, in whatever field: it forges no line, and hides nothing.
 
 Each record that a view shows is shown with hostile text in all of its texts, also in those that are
 added to it later.
@@ -41,7 +41,7 @@ from drainer.view.summary import drain_page, summary_page
 from drainer.view.terminal import Terminal
 
 from . import samples
-from .test_estimate import estimate
+from .estimates import estimate
 from .test_inspect import inspection, partition
 from .test_screens import HALTED, KEPT, REDRIVEN
 from .test_screens import RUNNING as RUNS
@@ -130,7 +130,7 @@ def show(terminal: Terminal, name: str) -> None:
             terminal.present(PAGES[page]())
 
 
-def insist_on_one_line_each(text: str) -> None:
+def ensure_one_line_each(text: str) -> None:
     for line in text.splitlines():
         assert not line.strip().startswith(FORGED), text
         assert is_printable(line.replace("\t", " ")), repr(line)
@@ -142,7 +142,7 @@ def test_no_text_from_elsewhere_forges_or_steers_on_a_terminal(name: str) -> Non
     show(Terminal(stdout=screen, stderr=screen, width=120, height=60), name)
     seen = ANSI_OF_RICH.sub("", screen.getvalue()).replace("\r", "")
     assert FORGED in seen  # or nothing was shown of it
-    insist_on_one_line_each(seen)
+    ensure_one_line_each(seen)
 
 
 @pytest.mark.parametrize("name", [*PAGES, "live view", "lines"])
@@ -176,4 +176,4 @@ def test_a_traceback_forges_no_line_either() -> None:
         raise ValueError(EVIL)
     except ValueError as error:
         Terminal(debug=True, stderr=err).fail(error)
-    insist_on_one_line_each(err.getvalue())
+    ensure_one_line_each(err.getvalue())

@@ -136,25 +136,6 @@ def test_a_boundary_that_is_wider_than_required_is_warned_of_with_a_way_out(
         assert way_out in warning
 
 
-def test_what_was_swept_has_a_row_and_a_curve_each(limits: MeasuredLimits) -> None:
-    swept = [
-        replace(limits, settings=replace(limits.settings, consumer_groups=groups))
-        for groups in (1, 5)
-    ]
-
-    page = limits_page([(PATH, each) for each in swept])
-
-    charts = [item for item in items(page) if isinstance(item, Curves)]
-    labels = ["1 group reading", "5 groups reading"]
-    assert [[curve.label for curve in chart.series] for chart in charts] == [labels, labels]
-    terminal, out, _ = samples.terminal(width=250)
-    terminal.present(page)
-    rows = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    assert len([row for row in rows if row.startswith("1 KiB 1 group reading ")]) == 1
-    assert len([row for row in rows if row.startswith("1 KiB 5 groups reading ")]) == 1
-    assert from_json(page.data) == tuple(swept)
-
-
 def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
     terminal, _, err = samples.terminal()
     show_leftovers(terminal, (TOPIC,), (f"{TOPIC}x",))

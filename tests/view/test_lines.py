@@ -28,7 +28,7 @@ def test_a_line_each_five_seconds_and_one_at_the_end_but_none_twice() -> None:
     assert len(err.getvalue().splitlines()) == 2
 
 
-def test_the_line_of_a_drain_that_is_done_neither_estimates_nor_says_what_limits_it() -> None:
+def test_the_line_of_a_drain_that_is_done_has_no_estimate_and_no_limit() -> None:
     status = a_status(eta_s=None)
     done = tuple(replace(each, watermark=each.end) for each in status.progress.partitions)
     line = status_line(changed(status, partitions=done))
@@ -36,7 +36,7 @@ def test_the_line_of_a_drain_that_is_done_neither_estimates_nor_says_what_limits
     assert "limited by" not in line
 
 
-def test_trouble_and_stopping_are_told_at_once_and_only_once() -> None:
+def test_trouble_and_stopping_are_reported_at_once_and_only_once() -> None:
     terminal, _, err = samples.terminal()
     with LineView(terminal) as view:
         view.update(a_status(elapsed_s=0))

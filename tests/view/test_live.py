@@ -79,7 +79,7 @@ def test_many_partitions_collapse_to_the_worst() -> None:
     assert re.fullmatch(r"and 19\d more, 1 of 200 done", text[-1])
 
 
-def test_the_last_frame_leaves_out_what_has_nothing_to_say() -> None:
+def test_the_last_frame_leaves_out_what_is_of_no_use() -> None:
     running = a_status(hottest=())
     assert "limited by" in "\n".join(words_of(running))
     part = running.progress.partitions[0]
@@ -164,7 +164,7 @@ def test_what_limits_the_drain() -> None:
 def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> None:
     busy = a_status()
     assert advice(busy).startswith("`drainer set PLAN concurrency=…`")
-    assert advice(changed(busy, auto=samples.AUTO)) == "", "it is raised without anybody"
+    assert advice(changed(busy, auto=samples.AUTO)) == "", "it is raised automatically"
     at_most = replace(samples.AUTO, limit=2_000)
     assert "concurrency=auto:…" in advice(changed(busy, auto=at_most))
     full = advice(changed(busy, processor=Load(0.97)))
@@ -197,13 +197,13 @@ def test_the_last_frame_stays_on_the_screen_also_when_the_drain_raises() -> None
     assert last.endswith("\x1b[?25h")  # and the cursor is back
 
 
-def test_a_running_line_is_redrawn_on_a_screen_and_said_seldom_elsewhere() -> None:
+def test_a_running_line_is_redrawn_on_a_screen_and_printed_seldom_elsewhere() -> None:
     screen, err = on_screen()
-    piped, _, said = samples.terminal()
+    piped, _, printed = samples.terminal()
     for terminal, every_s in ((screen, None), (piped, 0.0), (piped, None), (piped, 60.0)):
         with RunningLine(terminal, every_s) as line:
             line.draw("reading\x1b[2J")
-    assert said.getvalue() == "reading\\x1b[2J\n"
+    assert printed.getvalue() == "reading\\x1b[2J\n"
     assert "reading\\x1b[2J" in err.getvalue()
 
 

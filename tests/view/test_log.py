@@ -21,7 +21,7 @@ from drainer.view.summary import account, show_summary
 
 
 class Log:
-    """What was written, a line at a time."""
+    """A log and what is written to it, line by line."""
 
     def __init__(self, *, quiet: bool = False, debug: bool = False) -> None:
         self._stream = io.StringIO()
@@ -64,17 +64,17 @@ def test_words_are_events_with_a_level_and_errors_have_their_code_and_hint() -> 
         terminal.fail(HandleFailed("it failed", hint="fix it", cause=ValueError("bad document")))
 
     assert debugged.lines[0]["traceback"] == "ValueError: bad document"
-    note, warning, held, bug, interrupted = log.lines
+    note, warning, locked, bug, interrupted = log.lines
     assert (note["level"], note["event"]) == ("info", "note")
     assert (warning["level"], warning["event"]) == ("warning", "warning")
-    assert (held["level"], held["error"], held["exit_code"]) == ("error", "LockHeld", 3)
-    assert (held["message"], held["hint"]) == ("another drain works for group g", "wait for it")
+    assert (locked["level"], locked["error"], locked["exit_code"]) == ("error", "LockHeld", 3)
+    assert (locked["message"], locked["hint"]) == ("another drain works for group g", "wait for it")
     assert (bug["error"], bug["exit_code"]) == ("RuntimeError", 1)
     assert interrupted["exit_code"] == 4
-    assert "traceback" not in held | bug
+    assert "traceback" not in locked | bug
 
 
-def test_progress_is_told_every_five_seconds_with_its_figures() -> None:
+def test_progress_is_reported_every_five_seconds_with_its_figures() -> None:
     latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
     now = a_status(partitions=20, latency_recent=latency)
     with Log() as (terminal, log), progress_view(terminal) as view:
@@ -91,7 +91,7 @@ def test_progress_is_told_every_five_seconds_with_its_figures() -> None:
     assert line["partitions"][0]["watermark"] == now.progress.partitions[0].watermark
 
 
-def test_the_summary_is_one_event_whose_level_says_whether_to_look_and_the_error_another() -> None:
+def test_the_summary_is_one_event_whose_level_is_its_urgency_and_the_error_another() -> None:
     latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
     halted = a_summary(
         status="halted",
@@ -175,14 +175,14 @@ def test_what_is_only_for_the_eye_elsewhere_comes_line_by_line() -> None:
     ]
 
 
-def test_a_log_that_nobody_reads_any_more_stops_nothing() -> None:
+def test_a_log_without_a_reader_stops_nothing() -> None:
     class Gone(io.StringIO):
         def write(self, _: str) -> int:
             raise BrokenPipeError
 
     with logging_as_json(stderr=Gone()) as terminal:
         terminal.print_line("who is there?")
-        print("anybody?", file=sys.stderr)
+        print("hello?", file=sys.stderr)
 
 
 def test_a_child_process_of_a_handler_has_a_standard_error(tmp_path: Path) -> None:

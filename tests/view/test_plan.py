@@ -39,7 +39,7 @@ def test_each_check_has_its_mark_and_quiet_shows_those_that_failed() -> None:
     assert err.getvalue().splitlines() == only.getvalue().splitlines() == [hint]
 
 
-def test_what_claims_say_above_the_watermark_is_told() -> None:
+def test_what_claims_have_above_the_watermark_is_shown() -> None:
     plan = samples.plan()
     progress = plan.account.claims[ALL][0]
     others = {f"{n}/4": {0: progress_at(progress.watermark + n)} for n in range(4)}

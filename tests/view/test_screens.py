@@ -1,4 +1,4 @@
-"""What each command shows on 80 columns, kept as files: look at the difference when one fails.
+"""Screens of all commands on 80 columns, kept as files: see the difference when one fails.
 
 ``DRAINER_WRITE_SCREENS=1 pytest tests/view/test_screens.py`` writes them anew.
 """
@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -17,8 +16,8 @@ from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
 from drainer.certify.view import certificate_page
 from drainer.core.batches import Batching
-from drainer.engine.preview import EngineChoice
-from drainer.errors import Halted
+from drainer.engine.preview import EngineChoice, PartitionAction
+from drainer.errors import Halted, Signalled
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.letters.view import letter_page, overview_page
@@ -36,6 +35,7 @@ from drainer.model.status import (
     Status,
 )
 from drainer.model.terms import LetterFilter, RedriveSettings
+from drainer.policy.redrive import NOT_MATCHED
 from drainer.testing import Certificate
 from drainer.view.live import drawn, frame, start_line, status_line
 from drainer.view.page import Page
@@ -46,9 +46,9 @@ from drainer.view.terminal import Terminal
 from letters.test_view import NONE, overview
 
 from . import samples
-from .test_certify import BROKEN, DOUBTFUL, GOOD, UNCHECKED
-from .test_estimate import by, estimate
-from .test_inspect import inspection, partition
+from .estimates import by, estimate, of_classes, on_spark
+from .test_certify import BROKEN, GOOD, UNCHECKED, WARNED
+from .test_inspect import empty, exact, in_trouble, inspection, partition
 
 FOLDER = Path(__file__).parent / "screens"
 PLAN = Path("orders.plan")
@@ -74,9 +74,29 @@ HALTED = a_summary(
     engine="spark",
     engine_counts={"waves": 12},
     open_transactions=(OpenTransaction("orders", 3, 700, 50), OpenTransaction("orders", 4, 9, 1)),
-    ignored_letters={"its payload can't be written": 1, "not asked for": 2},
+    ignored_letters={"its payload can't be written": 1, NOT_MATCHED: 2},
     latency=LATENCY,
     write_cap=a_cap(),
+)
+INTERRUPTED = a_summary(
+    status="interrupted",
+    exit_code=4,
+    cause=Signalled("interrupted by SIGINT"),
+    messages=counts(done=4_051, pending=49),
+    sub_messages=counts(done=16_203, dead=70, pending=194),
+    partitions={0: PartitionResult(1_000, 9_000, 5_000, 5_000, above=2_796)},
+    plan_path="my orders.plan",
+    eta_s=19.2,
+    failures=FailureStatus(
+        70,
+        dead_letter_topic="orders.dead",
+        doubled_letters=70,
+        doubled_first=tuple(f"orders/0/{number}[0]" for number in range(20)),
+    ),
+)
+RESUMED = (
+    PartitionAction(0, 1_000, 9_000, None, finished=3_210),
+    PartitionAction(1, 9_000, 9_000, 9_000),
 )
 DEAD = FailureSettings(3, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="orders.dead")
 PARK = replace(
@@ -136,15 +156,22 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "run-preview": lambda: preview_page(samples.action(3, failures=DEAD, warnings=("careful",))),
     "run-done": lambda: summary_page(a_summary(20)),
     "run-halted": lambda: summary_page(HALTED),
+    "run-interrupted": lambda: summary_page(INTERRUPTED),
+    "resume-preview": lambda: preview_page(samples.action(resumes=True, partitions=RESUMED)),
     "plan-show": lambda: plan_page(samples.plan(2), PLAN),
     "dead-list": lambda: overview_page(overview(Sample("a"), Sample("b")), NONE),
     "dead-show": lambda: letter_page(there_and_back(Sample("key", payload={"a": 1}))),
     "inspect": lambda: inspection_page(inspection(partition(0), partition(1, 5))),
-    "estimate": lambda: estimate_page(
-        estimate(verdict=replace(by(900, -100, 300), deadline=datetime(2026, 3, 14, 8, tzinfo=UTC)))
-    ),
+    "inspect-trouble": lambda: inspection_page(in_trouble()),
+    "inspect-full": lambda: inspection_page(exact()),
+    "inspect-empty": lambda: inspection_page(empty()),
+    "inspect-keys": lambda: inspection_page(replace(inspection(), skew=None, handler=None)),
+    "estimate": lambda: estimate_page(estimate(verdict=by(900, -100, 300))),
+    "estimate-spark": lambda: estimate_page(on_spark()),
+    "estimate-first": lambda: estimate_page(of_classes()),
+    "estimate-empty": lambda: estimate_page(estimate(0)),
     "certify": lambda: certificate_page(
-        Certificate([GOOD, DOUBTFUL, UNCHECKED, BROKEN], 1_000, 50_000, 3)
+        Certificate([GOOD, WARNED, UNCHECKED, BROKEN], 1_000, 50_000, 3)
     ),
 }
 

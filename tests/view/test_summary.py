@@ -1,4 +1,4 @@
-"""How a drain ended: how to go on, the account, and where the group stands."""
+"""A drain's end: how to continue, the account, and the group's committed offsets."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.status import DeadlineStatus, FailureStatus, PartitionResult
 from drainer.view.summary import summary_page
 
-from . import samples
 from .facts import fields, shown
+from .samples import ENDED
 
 HALF = {0: PartitionResult(1_000, 9_000, 5_000, 5_000)}
 STOPPED = a_summary(
@@ -42,19 +42,8 @@ def facts(**changes: object) -> dict[str, str]:
     return fields(summary_page(a_summary(1, **changes)))
 
 
-def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
-    page = summary_page(a_summary())
-    text = shown(page)
-    assert text.startswith(
-        "✓ Drained: 3,000,000 messages, 150,000,000 sub-messages, 1,000 of them skipped\n"
-    )
-    assert "1h 02m, at 40,268 sub-messages/s" in text
-    assert text.count("✓ adds up") == 2
-    assert "resume" not in text
-    row = next(line for line in text.splitlines() if "9000" in line)
-    assert row.split() == ["0", "1000", "9000", "9000", "9000", "✓"]
-    assert shown(page, quiet=True) == ""
-    assert not {"concurrency", "engine", "limits"} & set(fields(page))
+def test_a_drain_that_ended_well_is_silent_when_quiet() -> None:
+    assert shown(summary_page(a_summary()), quiet=True) == ""
 
 
 @pytest.mark.parametrize(
@@ -78,25 +67,20 @@ def test_a_drain_that_ended_well_proves_it_and_is_silent_when_quiet() -> None:
         ({"status": "halted", "exit_code": 5}, "✗ Halted"),
     ],
 )
-def test_the_headline_says_how_it_ended(changes: dict[str, object], line: str) -> None:
+def test_the_headline_is_how_it_ended(changes: dict[str, object], line: str) -> None:
     assert headline(**changes).startswith(line)
 
 
-def test_what_is_left_is_told_with_the_time_that_it_takes() -> None:
-    text = shown(summary_page(changed(STOPPED, eta_s=19.2)))
-    assert text.startswith("■ Interrupted; no data lost. At most 4,000 messages left (about 19s)")
-
-
-def test_the_deadline_is_told_as_it_was_met_or_missed() -> None:
-    for margin_s, words in ((47.0, "47s to spare"), (-47.0, "47s too late")):
-        deadline = DeadlineStatus(samples.ENDED, margin_s, margin_s)
-        assert facts(deadline=deadline)["deadline"].endswith(words)
+@pytest.mark.parametrize(("margin_s", "words"), [(47.0, "to spare"), (-47.0, "too late")])
+def test_a_deadline_was_met_or_missed(margin_s: float, words: str) -> None:
+    deadline = DeadlineStatus(ENDED, margin_s, margin_s)
+    assert facts(deadline=deadline)["deadline"].endswith(f"47s {words}")
 
 
 @pytest.mark.parametrize(
     ("cause", "way"),
     [
-        (Interrupted("stopped", hint="mend it"), f"\nhint: mend it\nresume: {RESUME}"),
+        (Interrupted("stopped", hint="fix it"), f"\nhint: fix it\nresume: {RESUME}"),
         (Signalled("interrupted by SIGINT"), f"\n■ interrupted by SIGINT\nresume: {RESUME}"),
         (RecordsDeleted("5 to 9 are gone"), f"\nresume: {RESUME} --accept-gap"),
         (OffsetMoved("the group is at 7"), "\nundo: drainer plan undo 'my orders.plan'"),
@@ -130,13 +114,6 @@ def test_an_account_that_does_not_add_up_is_loud_not_resumed_and_can_be_undone()
     assert wrong.as_json()["resume"] is None
 
 
-def test_what_is_finished_above_the_watermark_is_not_to_go() -> None:
-    part = PartitionResult(1_000, 9_000, 5_000, 5_000, above=2_796)
-    text = shown(summary_page(changed(STOPPED, partitions={0: part})))
-    assert text.startswith("■ Interrupted; no data lost. At most 1,204 messages left")
-    assert text.count("1,204") == 2
-
-
 def test_a_committed_offset_that_is_not_the_watermark_comes_first() -> None:
     results = dict.fromkeys(range(200), PartitionResult(0, 100, 100, 100))
     results[150] = PartitionResult(0, 100, 50, 99)
@@ -162,20 +139,14 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
     assert "dead letters" not in facts(failures=dead["failures"])
 
 
-def test_letters_that_may_be_there_twice_are_listed_beside_the_dead_letters() -> None:
+def test_letters_that_may_be_there_twice_are_added_up() -> None:
     places = tuple(f"orders/0/{number}[0]" for number in range(20))
-    failures = FailureStatus(
-        70, dead_letter_topic="d", doubled_letters=40 + 30, doubled_first=places
-    )
-    page = fields(summary_page(a_summary(failures=failures, sub_messages=counts(done=20, dead=70))))
-    assert page["maybe twice"].startswith("70 letters")
-    assert "orders/0/4[0]" in page["maybe twice"]
-    assert "and 65 more" in page["maybe twice"]
-    assert FailureStatus.sum([failures, failures]).doubled_letters == 140
-    assert FailureStatus.sum([failures, failures]).doubled_first == places
+    failures = FailureStatus(70, doubled_letters=70, doubled_first=places)
+    total = FailureStatus.sum([failures, failures])
+    assert (total.doubled_letters, total.doubled_first) == (140, places)
 
 
-def test_parked_lanes_are_masked_if_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parked_lanes_are_masked_on_request(monkeypatch: pytest.MonkeyPatch) -> None:
     lane = ParkedLane("'ann'", "t/0/0[0]", "ValueError: ann")
     monkeypatch.setenv(VARIABLE, "a secret of this test")
     summary = a_summary(parked=ParkedLanes(1, (lane,)))

@@ -53,7 +53,7 @@ def test_what_looks_like_markup_is_shown_as_it_is_and_control_characters_are_spe
     assert err.getvalue().endswith("error: bad \\x1b[2J\\r\\x07 topic\n")
 
 
-def test_an_error_has_its_hint_and_no_traceback_unless_debug_asks() -> None:
+def test_an_error_has_its_hint_and_no_traceback_unless_debug_is_on() -> None:
     refused = raised(Refused("group g has 2 live members", hint="stop them"), OSError("x"))
     failed = raised(HandleFailed("orders/0 offset 7"), raised(ValueError("in [handle]")))
     for debug in (False, True):
@@ -88,7 +88,7 @@ def test_data_is_one_object_on_stdout_indented_for_a_person() -> None:
     assert screen.getvalue() == '{\n  "a": 1\n}\n'
     terminal, out, _ = samples.terminal()
     terminal.data({"a": 1})
-    assert out.getvalue() == "", "nobody asked for an object"
+    assert out.getvalue() == "", "no object was requested"
 
 
 def test_as_yaml_data_is_the_same_object_and_steers_no_terminal() -> None:
@@ -117,7 +117,7 @@ TO_STDERR = ["warning: careful", "", "error: no", "hint: look"]
 
 
 def test_a_result_goes_to_stdout_and_messages_to_stderr() -> None:
-    """As a table the facts alone are on stdout, as an object nothing; a preview never is."""
+    """With a table the facts alone are on stdout, with an object nothing; a preview never is."""
     for form, head in ((None, ["100 sub-keys", "resume: drainer resume it", ""]), (Form.TABLE, [])):
         terminal, out, err = samples.terminal(form)
         terminal.present(FOUND)
@@ -167,7 +167,7 @@ def test_bars_are_as_long_as_their_values() -> None:
     assert shortest.split() == ["sub-key", "order", "▏", "9", "s"]
 
 
-def test_without_a_terminal_there_is_no_one_to_ask() -> None:
+def test_without_a_terminal_no_one_confirms() -> None:
     terminal, _, err = samples.terminal()
     assert terminal.confirm("sure?") is None
     piped = Terminal(stdin=io.StringIO("y\n"), stdout=io.StringIO(), stderr=samples.Screen())
