@@ -31,7 +31,7 @@ class Extension(StrEnum):
     STORED_PLAN = "drainer.spark.stored_plan"  # a plan at a URI
 
     def load(self) -> Any:
-        """The module."""
+        """Import the module."""
         return import_module(self)
 
 

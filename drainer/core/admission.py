@@ -29,7 +29,7 @@ class Rate:
         self._at_s = now_s
 
     def change(self, per_s: float, now_s: float) -> None:
-        """Another rate from now on."""
+        """Change the rate from now on."""
         self.allowed(now_s)
         self.per_s = per_s
         self._most = max(1.0, per_s * BURST_S)
@@ -44,7 +44,7 @@ class Rate:
         self._tokens -= 1
 
     def next_at_s(self, now_s: float) -> float:
-        """When the next one may start."""
+        """Time at which the next one may start."""
         self.allowed(now_s)
         return now_s + max(0.0, 1 - self._tokens) / self.per_s
 
@@ -69,7 +69,7 @@ class Retries:
 
     @property
     def due_s(self) -> float | None:
-        """When the first of them is due."""
+        """Time at which the first of them is due."""
         while self._heap and self._waiting.get(self._heap[0][2]) != self._heap[0][1]:
             heappop(self._heap)  # removed
         return self._heap[0][0] if self._heap else None
@@ -77,12 +77,12 @@ class Retries:
     def push(
         self, sub: SubMessage, at_s: float, *, requested: bool = False, counts: bool = True
     ) -> None:
-        """``requested``: the handler wants this time. ``counts``: as another attempt."""
+        """Add one; ``requested``: the handler wants this time; ``counts``: as another attempt."""
         self._waiting[sub] = tie = next(self._ties)
         heappush(self._heap, (at_s, tie, sub, requested, counts))
 
     def remove(self, sub: SubMessage) -> bool:
-        """Takes one out that gets no other attempt. Whether it waited."""
+        """Remove one that gets no other attempt; return whether it waited."""
         return self._waiting.pop(sub, None) is not None
 
     def hurry(self, now_s: float) -> None:
@@ -125,7 +125,7 @@ class Admission:
         self.update()
 
     def update(self) -> None:
-        """Checks each start from now on, or none, as rate, pause and policy demand."""
+        """Check each start from now on, or none, as rate, pause and policy demand."""
         self.checks = self.rate is not None or self.policy.needs_successes or self.paused
 
     @property
@@ -157,7 +157,7 @@ class Admission:
         return min(1, ready + len(self.retries)) if none_is_under_way else 0
 
     def take(self) -> SubMessage | None:
-        """The dispatcher's, when one may start."""
+        """Take the dispatcher's next sub-message, when one may start."""
         if not self.checks:
             return self.dispatcher.take()
         if not self.ready:
@@ -182,7 +182,7 @@ class Admission:
                 self.dispatcher.release(sub)
 
     def take_next_in_lane(self, sub: SubMessage) -> SubMessage | None:
-        """The dispatcher's, when one more may start."""
+        """Take the next sub-message of a lane, when one more may start."""
         if not self.checks:
             return self.dispatcher.take_next_in_lane(sub)
         if self._breaker.is_open or self.paused:

@@ -78,7 +78,7 @@ class Batch:
         return self.members[0].attempt
 
     def unfold(self) -> None:
-        """Ends it: what was folded stands for itself again."""
+        """End the call: what was folded stands for itself again."""
         for sub in self.subs:
             sub._folded = None
 
@@ -126,7 +126,7 @@ class Batcher:
         return batch
 
     def finish(self, batch: Batch) -> None:
-        """Ends what a call has done."""
+        """End the sub-messages of a call that has done its work."""
         self.calls += 1
         batch.unfold()
         finish = self._inner.finish

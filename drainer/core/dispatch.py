@@ -409,7 +409,7 @@ class Dispatcher:
         return self.ledgers[number].messages_finished
 
     def subs_finished(self, number: int) -> int:
-        """Sub-messages of a partition, in all runs."""
+        """Sub-messages of a partition that are finished, in all runs."""
         return self.ledgers[number].tally()[1].finished
 
     def remainder(self) -> Remainder:
@@ -431,11 +431,11 @@ class Dispatcher:
         return {number: each.sample(below.get(number, 0)) for number, each in self.ledgers.items()}
 
     def tally(self) -> tuple[Counts, Counts]:
-        """Messages and sub-messages over all ledgers."""
+        """Count messages and sub-messages over all ledgers."""
         return _summed(ledger.tally() for ledger in self.ledgers.values())
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Tally with what is pending counted one by one, so that the law can fail."""
+        """Count likewise, what is pending one by one, so that the law can fail."""
         return _summed(ledger.counts() for ledger in self.ledgers.values())
 
     def _take_out(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:

@@ -233,7 +233,7 @@ class PriorityDispatcher(Dispatcher):
         return {number: each.sample() for number, each in self.ledgers.items()}
 
     def tally(self) -> tuple[Counts, Counts]:
-        """Messages are counted by whoever finishes the rest of them."""
+        """Count as ever, but no messages: whoever finishes the rest of them counts them."""
         return self._base[0], self._base[1] + super().tally()[1]
 
     def counts(self) -> tuple[Counts, Counts]:
@@ -266,7 +266,7 @@ class PriorityDispatcher(Dispatcher):
                 self._defer(sub)
 
     def _cut(self, number: int, end: int) -> None:
-        """Nothing at or behind this offset can be first."""
+        """End the class's part of a partition: nothing at or behind this offset can be first."""
         self.cut.add(number)
         self.ledgers[number].end = end
 

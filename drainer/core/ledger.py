@@ -298,14 +298,14 @@ class Ledger:
             self._let_go(message)
 
     def tally(self) -> tuple[Counts, Counts]:
-        """Messages and sub-messages; what is pending is what was read and has not finished."""
+        """Count messages and sub-messages; pending is what was read and has not finished."""
         return self._counts(
             self.messages_read - self.messages_done - sum(self.messages_otherwise.values()),
             self.subs_read - self.subs_done - sum(self.subs_otherwise.values()),
         )
 
     def sample(self, shared_below: int | None = None) -> ReadSample:
-        """ReadSample of what this run has read, for an estimate of the rest.
+        """Sample of what this run has read, for an estimate of the rest.
 
         Below ``shared_below`` other claims have finished sub-messages; None when the estimate is
         not to count those at all.
@@ -324,7 +324,7 @@ class Ledger:
         return self._base_messages.read + here
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Tally with what is pending counted one by one, so that the law can fail.
+        """Count likewise, what is pending one by one, so that the law can fail.
 
         Takes time in proportion to what is pending.
         """

@@ -165,11 +165,11 @@ class OtherClaims:
         return 0
 
     def fate(self, message: Message) -> Outcome:
-        """The worst with which a claim has finished a sub-message of it."""
+        """Worst outcome with which a claim has finished a sub-message of the message."""
         return outcome_of(message.offset, self._fates.get(message.origin.partition, {}))
 
     def highest(self, partition: int) -> int:
-        """The offset from which on none of them has finished anything."""
+        """Offset from which on no claim has finished anything."""
         claims = (claim[partition] for claim in self._claims.values() if partition in claim)
         return max((progress.end for progress in claims), default=0)
 

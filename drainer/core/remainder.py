@@ -27,7 +27,7 @@ class ReadSample(NamedTuple):
         finished: int = 0,
         known_below: int = 0,
     ) -> ReadSample:
-        """``bounds`` are the start, the position and the end; ``before`` is what was finished
+        """Make a sample: ``bounds`` are start, position and end; ``before`` is what was finished
         before the run. Of messages at or above ``known_below`` nothing was."""
         start, position, end = bounds
         known = min(max(start, known_below), end)

@@ -60,10 +60,10 @@ class LiveAccount(Protocol):
 
     @property
     def unbalanced(self) -> bool:
-        """Whether it did not add up, so that nothing may be committed."""
+        """Whether the account did not add up, so that nothing may be committed."""
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Messages and sub-messages."""
+        """Counts of messages and of sub-messages."""
 
     def changes(self) -> Mapping[int, Progress]: ...
 
@@ -141,7 +141,7 @@ class Checkpointer:
             self._file.append(Record(changes, parked, ruled, account.claim))
 
     async def write_joins(self, number: int, joins: Joins) -> None:
-        """Returns once the plan on disk has them: claims name them from here on.
+        """Put joins into the plan, and return once it is on disk: claims name them from here on.
 
         It has them for as long as one does. The periodic writing must have been started.
         """
@@ -157,12 +157,12 @@ class Checkpointer:
             await asyncio.sleep(HURRY_S)
 
     def note_event(self, event: Event) -> None:
-        """Puts it into the plan's history, which is written soon."""
+        """Put an event into the plan's history, which is written soon."""
         self._update(self.plan.account.with_event(event))
         self._hurry.set()
 
     def change(self, failures: FailureSettings, interval_s: float) -> None:
-        """The plan has these settings from now on, and is written that often."""
+        """Give the plan other settings, and write it that often from now on."""
         terms = replace(self.plan.terms, failures=failures)
         self.plan = OffsetPlan(terms, self.plan.account)
         self._interval_s = interval_s
@@ -197,13 +197,13 @@ class Checkpointer:
             await self._commit()
 
     async def finish(self, *, commit: bool, forced: asyncio.Event, ended: Event) -> None:
-        """The last save: settles the commit, and leaves the plan alone without a journal.
+        """Save for the last time: make the commit certain, and leave the plan without a journal.
 
         ``ended`` is noted with the offsets that are then known to be committed.
 
         A commit that fails is tried again until ``forced`` is set.
 
-        Raises what ``save`` raises, and Interrupted when the commit could not be settled.
+        Raises what ``save`` raises, and Interrupted when the commit is not certain.
         """
         refused, before = self._refused(), self.plan.account
         self._update(before.with_event(ended))

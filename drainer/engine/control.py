@@ -177,7 +177,7 @@ class Control:
         self.began = self.running = running
 
     def request(self, request: ControlRequest, by: str) -> Future[tuple[str, ...]]:
-        """The future has what was done, or raises UsageError or Refused."""
+        """Add a request; its future has what was done, or raises UsageError or Refused."""
         made = Requested(replace(request, reason=clean_reason(request.reason)), by)
         with self._lock:
             if self._over:

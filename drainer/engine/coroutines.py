@@ -66,7 +66,7 @@ class AsyncWorkers(Workers):
     kept_back = 0
 
     def calls(self) -> int:
-        """Return how many are in the handler, also those that nothing waits for any longer."""
+        """Return how many calls run, also those that nothing waits for any longer."""
         if self._over:  # some swallow a cancellation, and go on when the loop does
             return sum(not task.done() for task in self._tasks)
         at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
@@ -95,7 +95,7 @@ class AsyncWorkers(Workers):
         self._choose_next()
 
     def wake(self) -> None:
-        """Lanes have become ready."""
+        """Wake workers, for lanes have become ready."""
         for _ in range(min(self._source.ready, len(self._sleepers))):
             sleeper = self._sleepers.popleft()
             if not sleeper.done():
@@ -107,7 +107,7 @@ class AsyncWorkers(Workers):
         self._next = self._finish_only
 
     async def drain(self) -> None:
-        """Returns when no call is in flight any longer."""
+        """Return when no call is in flight any longer."""
         for sleeper in (*self._sleepers, *self._pending):
             _wake(sleeper)
         if self._tasks:
@@ -116,7 +116,7 @@ class AsyncWorkers(Workers):
         self._over = True
 
     async def abandon(self) -> None:
-        """Ends now; what is in the handler stays unfinished."""
+        """End now; what is in the handler stays unfinished."""
         self._abandoned = True
         self._watch_no_more()
         # One that swallows the cancellation returns as if all were well: who knows what it did.
@@ -290,5 +290,5 @@ def _wake(sleeper: asyncio.Future[None]) -> None:
 
 
 def _forget(_: SubMessage) -> SubMessage | None:
-    """Takes what a handler is done with for unfinished."""
+    """Take what a handler is done with for unfinished."""
     return None

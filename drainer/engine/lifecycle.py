@@ -117,7 +117,7 @@ class Work(Protocol):
         """Notice what happened elsewhere."""
 
     async def change(self, settings: Settings) -> None:
-        """Work by these from now on."""
+        """Work by these settings from now on."""
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         """Read and start nothing more; return when nothing is in a handler any longer, with the
@@ -132,7 +132,7 @@ class Work(Protocol):
     def failure_status(self) -> FailureStatus: ...
 
     def status(self, plan: OffsetPlan) -> Status:
-        """Return a moment of it, with what only this engine knows."""
+        """Return the status of a moment, with what only this engine knows."""
 
     def sum_up(self, summary: Summary) -> Summary:
         """Add to the summary what only this engine knows."""
@@ -180,7 +180,7 @@ class Lifecycle:
             return await self._summary(cause)
 
     async def _watch(self) -> None:
-        """Looks after what lives elsewhere, and shows the status."""
+        """Check what runs elsewhere, and show the status, again and again."""
         clock, lock = self._runtime.monotonic, self._lock
         due = 0.0
         while True:
@@ -194,7 +194,7 @@ class Lifecycle:
             await asyncio.sleep(self._work.look_s)
 
     def apply_pause(self) -> None:
-        """Begins nothing, or goes on, as ``Control.paused`` demands by now."""
+        """Start nothing more, or continue, as ``Control.paused`` demands by now."""
         # Another drain may have the lock by now: it should find no one at work.
         self._work.pause(self._unsure is not None or self._control.paused is not None)
 
@@ -207,7 +207,7 @@ class Lifecycle:
 
     @property
     def first(self) -> str | None:
-        """The class that it drains; None for all that is left."""
+        """The class that is drained; None for all that is left."""
         return self._context.first
 
     @property
@@ -224,19 +224,19 @@ class Lifecycle:
         return self._work.status(self.checkpointer.plan).limits.running
 
     async def change(self, settings: Settings) -> None:
-        """Works by these from now on, and the plan has them."""
+        """Work by these settings from now on, and put them into the plan."""
         await self._work.change(settings)
         self.checkpointer.change(settings.failures, settings.running.plan_interval_s)
 
     def shut_down(self, request: Signalled, *, now: bool = False) -> None:
-        """Ends it for a person; one that is only writing down its end is let finish, once."""
+        """End the drain for a person; one that is only writing down its end is let finish, once."""
         if now:
             self._ending.forced.set()
         self._requested = self._control.stopped = request
         self._ending.end(request)
 
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
-        """The reason to report, None when all is done."""
+        """Stop, save for the last time, and return the reason to report; None when all is done."""
         # Whoever works for the group by now handles what died here: no letter is ours to write.
         grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._control.running.grace_s
         # The checkpointer works on meanwhile: what hangs here delays nothing that it writes.

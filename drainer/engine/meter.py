@@ -62,7 +62,7 @@ class MetricsSampler(ABC):
         folds: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """A handler that ``folds`` takes several sub-messages of one lane in a call."""
+        """Start; a handler that ``folds`` takes several sub-messages of a lane in a call."""
         self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
@@ -133,8 +133,7 @@ class MetricsSampler(ABC):
         )
 
     def _rates(self, since_s: float) -> tuple[float, float, float]:
-        """Per second: sub-messages that finished, those that took a call, and offsets that were
-        read."""
+        """Rates per second: sub-messages that finished, those that took a call, offsets read."""
         now, since = self._moments[-1], next(e for e in self._moments if e.at_s >= since_s)
         took_s = max(now.at_s - since.at_s, 1e-9)
         finished, handled, read = (b - a for a, b in zip(since[1:], now[1:], strict=True))
@@ -180,7 +179,7 @@ class LocalSampler(MetricsSampler):
 
     @property
     def busy(self) -> int:
-        """Number of busy workers, on average like that."""
+        """Number of busy workers, on average since about the last status."""
         return self._mean(2)
 
     def _mean(self, column: int) -> int:
@@ -196,7 +195,7 @@ class LocalSampler(MetricsSampler):
         return Load(used_s / seconds, waited_s / seconds) if seconds > LOAD_S else NO_LOAD
 
     def status(self, plan: OffsetPlan, running: int) -> Status:
-        """``running`` sub-messages are in the handler."""
+        """Status with so many sub-messages in the handler."""
         lanes, watermarks = self._dispatcher.lanes, self._dispatcher.watermarks
         parts = plan.account.partitions
         left = self._dispatcher.remainder()
@@ -255,8 +254,8 @@ def auto_status(search: ConcurrencyLimit) -> AutoStatus:
 def cap_status(
     pace: RateLimiter | None, elapsed_s: float, *, over: bool = False
 ) -> CapStatus | None:
-    """Of a flow of this process, or of all that has flowed once it is ``over``; None when it is not
-    capped, or nothing has flowed."""
+    """Cap of a flow of this process, or of all that has flowed once it is ``over``; None when it is
+    not capped, or nothing has flowed."""
     if pace is None or not pace.flowed:
         return None
     cap = pace.overall if over else pace.cap
@@ -264,7 +263,7 @@ def cap_status(
 
 
 def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStatus:
-    """Of a flow of which so many messages have come."""
+    """Cap of a flow of which so many messages have come."""
     return CapStatus(
         messages_per_s=cap.messages_per_s,
         bytes_per_s=cap.bytes_per_s,

@@ -205,7 +205,7 @@ class Pipeline:
         return cause
 
     async def forget(self) -> None:
-        """The journal goes with the last plan."""
+        """Do nothing: the journal goes with the last plan."""
 
     # --- events ---
 

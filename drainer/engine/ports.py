@@ -35,26 +35,26 @@ class DeadLetters(Protocol):
         """Reason why nothing is acknowledged; None while it is."""
 
     def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
-        """Writes one; calls ``acknowledge``, from any thread, once it is safe or can't be."""
+        """Write a letter; call ``acknowledge``, from any thread, once it is safe or can't be."""
 
     def close(self, timeout_s: float) -> None:
-        """Waits for what is not acknowledged yet, that long at most. Blocks."""
+        """Wait for what is not acknowledged yet, that long at most. Blocks."""
 
 
 class Events(Protocol):
     """Reports of the parts of a pipeline, on its event loop, as it happens."""
 
     def halt(self, cause: BaseException) -> None:
-        """The drain can't go on."""
+        """Report that the drain can't go on."""
 
     def on_moved(self) -> None:
-        """Something may start now, or nothing is left to do."""
+        """Report that something may start now, or nothing is left to do."""
 
     def on_idle(self) -> None:
-        """A worker found nothing to do: more could be delivered, or nothing is left."""
+        """Report that a worker found nothing to do: more could be delivered, or nothing is left."""
 
     def on_busy_loop(self, now_s: float) -> None:
-        """Handlers keep the event loop from all that is due on it."""
+        """Report that handlers keep the event loop from all that is due on it."""
 
     @property
     def awaits_more(self) -> bool:
@@ -128,11 +128,11 @@ class Lock(Protocol):
 
     @property
     def sure_until_s(self) -> float:
-        """Until when calls may begin and offsets be committed, by ``Runtime.uptime``."""
+        """Time until which calls may start and offsets be committed, by ``Runtime.uptime``."""
 
     @property
     def lost(self) -> DrainerError | None:
-        """Error by which it was lost."""
+        """Error by which the lock was lost."""
 
 
 class PlanStore(Protocol):

@@ -40,7 +40,7 @@ class DeadlineWatch:
         self._late_since_s: float | None = None
 
     def judge(self, status: Status, deadline: datetime | None, now: datetime) -> Status:
-        """The status with the deadline's, if there is one."""
+        """Add the deadline to a status, if there is one."""
         if deadline is None:
             self._late_since_s = None
             return status
@@ -83,7 +83,7 @@ class Steering:
             await asyncio.sleep(self._drain.look_s)
 
     def ended(self, cause: BaseException | None) -> Event:
-        """The event of its end."""
+        """Make the event of the drain's end."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
         first = self._drain.first
         done = "done" if first is None else f"done with the class {first}"

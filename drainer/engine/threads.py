@@ -48,7 +48,7 @@ class ThreadWorkers(Workers):
         self._drained = asyncio.Event()
 
     def calls(self) -> int:
-        """Return how many are in the handler, also those that nothing waits for any longer."""
+        """Return how many calls run, also those that nothing waits for any longer."""
         return len(self._started)
 
     @property
@@ -84,7 +84,7 @@ class ThreadWorkers(Workers):
                 self._failures.returned(sub)
 
     def pause(self, paused: bool) -> None:
-        """While ``paused``, what is handed out and no thread has begun stays here."""
+        """Keep back, while ``paused``, what is handed out and no thread has started."""
         if not paused:
             while self._kept:
                 self._inbox.put(self._kept.pop(0))
@@ -138,7 +138,7 @@ class ThreadWorkers(Workers):
         self._watch_no_more()
 
     async def abandon(self) -> None:
-        """Waits for the threads no longer."""
+        """Stop waiting for the threads."""
         self._watch_no_more()
 
     def _let_go(self, threads: int) -> None:

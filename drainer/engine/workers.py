@@ -116,7 +116,7 @@ class Workers(ABC):
 
 
 def watch_interval_s(timeout_s: float) -> float:
-    """A timeout of 0 is none, and may be changed."""
+    """Seconds between two looks at who is overdue; a timeout of 0 is none, and may be changed."""
     if not timeout_s:
         return WATCH_MOST_S
     return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))

@@ -155,7 +155,7 @@ class Connection:
         return self.request(what, tried, timeout_s, needs=needs)
 
     def wait(self, future: futures.Future[T], timeout_s: float) -> T:
-        """The result of a request that was given ``timeout_s``.
+        """Wait for the result of a request that was given ``timeout_s``.
 
         Meanwhile the client reports its complaints; one that waiting won't fix ends it early.
 

@@ -43,7 +43,7 @@ class BatchQueue:
         return len(line) == 1
 
     def take(self, passed_over: Callable[[int], bool]) -> FetchedBatch | None:
-        """The next batch of the next partition that has one and is not passed over."""
+        """Take the next batch of the next partition that has one and is not passed over."""
         for _ in range(len(self._turns)):
             partition = self._turns[0]
             self._turns.rotate(-1)
@@ -146,7 +146,7 @@ class FetchThread:
         self._thread.start()
 
     def next_batch(self) -> FetchedBatch | None:
-        """The next batch; None when none waits, or too much of its partition is pending.
+        """Take the next batch; None when none waits, or too much of its partition is pending.
 
         Doesn't block. The partitions take turns.
         """

@@ -135,7 +135,7 @@ class Groups(Connection):
             return GroupInfo(name, "unknown", ()).in_use()
 
     def group_names(self) -> list[str]:
-        """List the groups likewise."""
+        """List the groups that this user sees: for a hint, none when no answer comes soon."""
         try:
             answer = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
             return [each.group_id for each in self.wait(answer, HINT_TIMEOUT_S).valid]
@@ -150,7 +150,7 @@ class Groups(Connection):
     def committed(
         self, group: str, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, int | None]:
-        """The group's committed offset by partition; None where it has none.
+        """Read the group's committed offset by partition; None where it has none.
 
         Offsets that a transaction is about to commit are waited for.
         """
@@ -260,7 +260,7 @@ class OffsetClient:
     def read(
         self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
     ) -> dict[int, int | None]:
-        """The committed offset by partition, None where there is none.
+        """Read the committed offset by partition, None where there is none.
 
         Offsets that a transaction is about to commit are waited for. Raises KafkaException.
         """

@@ -96,7 +96,7 @@ class FetchedBatch:
 
     @property
     def messages(self) -> Iterator[KafkaMessage]:
-        """The messages.
+        """Messages of the records.
 
         They are wrapped as they are taken: the drain does that in slices that suit it, where the
         fetch thread would take the interpreter away from it for a whole batch.
@@ -187,20 +187,20 @@ class RangeReader:
                 self._consumer.incremental_unassign([self._place(partition)])
 
     def pause(self, partitions: Sequence[int]) -> None:
-        """Pass these over; what was read ahead of them is read again later."""
+        """Pass partitions over; what was read ahead of them is read again later."""
         with self._readable():
             self._consumer.pause([self._place(number) for number in partitions])
         self.paused.update(dict.fromkeys(partitions, self.clock()))
 
     def resume(self, partitions: Sequence[int]) -> None:
-        """Read on."""
+        """Read on from paused partitions."""
         with self._readable():
             self._consumer.resume([self._place(number) for number in partitions])
         for number in partitions:
             del self.paused[number]
 
     def poll(self) -> Iterator[FetchedBatch]:
-        """The next batches; none when none came soon.
+        """Read the next batches; none when none came soon.
 
         Raises RecordsDeleted when retention takes records of a range before they were read; LogCut
         when a log ends before its range; TopicGone when the topic was deleted or recreated;

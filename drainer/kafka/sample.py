@@ -48,7 +48,7 @@ class Sample:
 
     @property
     def messages(self) -> list[Message]:
-        """All of them, those of a partition by rising offset."""
+        """All messages of the sample, those of a partition by rising offset."""
         return [message for window in self.windows for message in window.messages]
 
     @property

@@ -205,11 +205,11 @@ class ClientSettings:
         return self._made(Consumer, conf)
 
     def producer(self, conf: Mapping[str, Any]) -> Producer:
-        """A producer, likewise."""
+        """A producer of such a configuration. Raises UsageError when librdkafka rejects it."""
         return self._made(Producer, conf)
 
     def admin(self, log: ClientLog) -> AdminClient:
-        """A client for questions, likewise."""
+        """A client for requests. Raises UsageError when librdkafka rejects the settings."""
         return self._made(AdminClient, self.conf(log))
 
     def redact(self, text: str) -> str:

@@ -269,7 +269,7 @@ class Account(JsonRecord):
 
     @property
     def committed(self) -> dict[int, int | None]:
-        """By partition, the last offset that the drain knows the group to be at."""
+        """Last offset that the drain knows the group to be at, by partition."""
         return {partition: part.committed for partition, part in self.partitions.items()}
 
     def with_event(self, event: Event) -> Account:
@@ -319,16 +319,16 @@ class Account(JsonRecord):
 
     @property
     def lost(self) -> dict[int, tuple[Range, ...]]:
-        """By partition, what was deleted before it was read; only where something was."""
+        """Offsets that were deleted before they were read, by partition where there are any."""
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
     @property
     def log_ends(self) -> dict[int, tuple[int, int | None]]:
-        """By partition, the end of the backlog and the leader's epoch when it was planned."""
+        """End of the backlog and the leader's epoch when it was planned, by partition."""
         return {n: (part.end, part.leader_epoch) for n, part in self.partitions.items()}
 
     def gaps(self, log_starts: Mapping[int, int]) -> dict[int, tuple[Range, ...]]:
-        """By partition, what is pending before the offset that its log starts at now."""
+        """Offsets that are pending before the one that their log starts at now, by partition."""
         found = {}
         for number, part in self.partitions.items():
             known = self.claims[ALL][number]
@@ -357,7 +357,7 @@ class Account(JsonRecord):
         )
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Messages and sub-messages over all partitions."""
+        """Count messages and sub-messages over all partitions."""
         messages, subs = Counts(), Counts()
         for claim in self.claims.values():
             for progress in claim.values():

@@ -60,7 +60,7 @@ def convert(body: object, kind: type[Kind], parse: Callable[[Any, Any], Any] | N
 
 
 def decode(data: bytes, kind: type[Kind]) -> Kind:
-    """JSON as a record, or as another type. Raises ValueError as ``from_json`` does."""
+    """Read JSON as a record, or as another type. Raises ValueError as ``from_json`` does."""
     try:
         with _LEARNING:
             return msgspec.json.decode(data, type=kind, dec_hook=_parse)

@@ -345,7 +345,7 @@ class Option:
 
     @property
     def typed_as(self) -> str:
-        """The word for its value."""
+        """The word for the value, as in ``--buffer SIZE``."""
         assert self.kind is not None
         return self.metavar or self.kind.metavar
 
@@ -365,7 +365,7 @@ class Option:
         return f"{shlex.quote(name)}=…" if may_hide(name, value, self.word == "--set") else text
 
     def of(self, field_name: str, annotation: Any) -> Option:
-        """The same option of a field or parameter, whose name and type complete it."""
+        """Complete the option by the name and type of its field or parameter."""
         # Of ``X | None`` X is typed, of ``tuple[X, ...]`` each X.
         inner = next((each for each in get_args(annotation) if each is not NoneType), annotation)
         repeats = self.kind is None and get_origin(annotation) in (tuple, list)

@@ -66,7 +66,7 @@ def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
 
 
 def count_offsets(ranges: Iterable[Range]) -> int:
-    """The offsets in them."""
+    """Count the offsets in ranges."""
     return sum(end - first for first, end in ranges)
 
 

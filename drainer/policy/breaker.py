@@ -56,7 +56,7 @@ class Breaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether it is open or half open."""
+        """Whether the breaker is open or half open."""
         return self.state is not BreakerState.CLOSED
 
     @property
@@ -114,7 +114,7 @@ class Breaker:
                 self._unclear = FailureWindow()
 
     def open(self, now_s: float) -> None:
-        """Opens it if it is closed."""
+        """Open the breaker if it is closed."""
         if self.is_open:
             return
         self.state = BreakerState.OPEN
@@ -125,14 +125,14 @@ class Breaker:
         self._next_probe_s = now_s + PROBE_FIRST_S
 
     def close(self) -> None:
-        """Closes it, whatever became of the probe."""
+        """Close the breaker, also while a probe is under way."""
         self.state = BreakerState.CLOSED
         self._probe = self.open_since_s = self.own_since_s = None
         self.generation += 1
         self._unclear, self._own = FailureWindow(), FailureWindow()
 
     def start_probe(self, sub: SubMessage) -> None:
-        """Records the sub-message that was let through."""
+        """Record the sub-message that was let through as the probe."""
         self.state = BreakerState.HALF_OPEN
         self._probe = sub
         self.prefers_tried = not self.prefers_tried

@@ -56,7 +56,7 @@ class LoadSample:
 
     @property
     def ended(self) -> int:
-        """Calls, well or badly."""
+        """Calls that ended, well or badly."""
         return (self.done if self.calls is None else self.calls) + self.failed
 
 
