@@ -108,7 +108,7 @@ def check_commutes(
     """
     with _trial(handler, options, messages, state, effort) as trial:
         ensure_lawful([laws.commutes(trial)])
-        # That threads can't be made to take turns is no doubt about this handler.
+        # Threads can't be made to take turns: that raises no doubt about this handler.
         if trial.is_async:
             ensure_lawful([laws.overlaps(trial)])
 

@@ -99,7 +99,7 @@ class SampleWork:
         return any(not one.depends_on(other) for one, other in pairwise(self.specs.values()))
 
     def steps(self, choose: Choose) -> list[Step]:
-        """A schedule of it: as often as something is left, ``choose`` gives what goes next."""
+        """A schedule of the work; ``choose`` picks what goes next while anything is left."""
         dispatcher = dispatcher_of([self.sample[position] for position in self.chosen])
         rank = {place: number for number, place in enumerate(self.specs)}
         of_message = Counter(position for position, _ in self.specs)

@@ -77,7 +77,7 @@ class Subject:
         return self._loaded.absolute_reference if self._loaded else None
 
     def fresh(self) -> LoadedHandler:
-        """Raises UsageError when it is no handler, and Refused when it can't be made."""
+        """Raises UsageError when it is not a handler, and Refused when it can't be made."""
         if self._loaded is not None:
             return self._loaded.fresh()
         source: Any = self.source

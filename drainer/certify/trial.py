@@ -1,6 +1,6 @@
 """Trials: a fresh handler gets sub-messages in some order, and its state afterwards is compared.
 
-The search for an order that ends in another state is made by Hypothesis, which makes it small.
+The search for an order that ends in another state is Hypothesis's, which shrinks it.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ class HandlerTrial:
     def run(self, *parts: Sequence[Step], is_shipped: bool = False) -> Ended:
         """Handles the parts one after the other, and gives the state at the end.
 
-        Each part is split anew, as by a process that resumes after a crash. ``is_shipped``: with
+        Each part is split again, as by a process that resumes after a crash. ``is_shipped``: with
         what Spark's tasks are sent. Raises SplitFailed and Refused where payloads can't be sent.
         """
         return run(self._run(parts, is_shipped=is_shipped))

@@ -102,8 +102,7 @@ def command(
     Of its parameters, those of a record's type get the record; those that are ``Annotated`` with
     an ``Option`` get its value, those with ``ChangesTo`` what was given; one of the type Terminal
     gets the terminal of ``OutputOptions``; ``typer.Context`` gets the context. Options
-    that ``only`` and ``without`` leave out have their defaults. What it gives back is the exit
-    code.
+    that ``only`` and ``without`` leave out have their defaults. It returns the exit code.
     """
     hints = get_type_hints(function, include_extras=True)
     kinds = {name: kind for name, kind in hints.items() if name != "return"}

@@ -110,7 +110,7 @@ _NAMES = ("option", "value", "from")
 
 
 def _name(context: typer.Context, typed: str | None) -> str | None:
-    # Before the command it may be typed as well, and a variable gives it there.
+    # It may also be typed before the command, or come from a variable there.
     name: str | None = typed or context.find_root().params["profile"]
     return name
 

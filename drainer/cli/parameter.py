@@ -105,7 +105,7 @@ def given_in(context: typer.Context, declared: Declared) -> dict[str, Any]:
         except UsageError as error:
             words = " ".join(filter(None, (option.word, where)))
             text = f"{words}: {error}" if where else f"{words} {error}"
-            if option.is_argument:  # whose name is no help
+            if option.is_argument:  # its name would not help
                 raise
             raise UsageError(text, hint=error.hint) from None
     return found

@@ -34,8 +34,8 @@ def path_of(name: str) -> Path:
 def read_profile(name: str | None) -> Profile:
     """The profile of this name; without a name that of DEFAULT, which is empty if it is missing.
 
-    Raises UsageError when one that was named is not there, or is no TOML; Refused when somebody
-    else may have written it.
+    Raises UsageError when a named one is missing or is not TOML; Refused when another user
+    may have written it.
     """
     path = path_of(name or DEFAULT)
     try:
@@ -122,7 +122,7 @@ def command_of(root: Any, words: Sequence[str]) -> Any:
 
 
 def commands_of(group: Any) -> Mapping[str, Any]:
-    """The commands of a group by name; none of a command that is no group."""
+    """The commands of a group by name; none of a command that is not a group."""
     found: Mapping[str, Any] = getattr(group, "commands", {})
     return found
 

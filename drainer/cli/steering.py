@@ -34,7 +34,7 @@ from drainer.view.page import Field, Line, Page
 from drainer.view.running import found_as_json, found_line, running_page
 from drainer.view.terminal import Terminal
 
-EVERY_S = 1.0  # between two looks at all drains
+EVERY_S = 1.0  # between two checks of all drains
 SPOKEN_S = 5.0  # and between two lines on each, where nothing can be redrawn
 
 _SETTINGS = (LocalSettings, FailureSettings)

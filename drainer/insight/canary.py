@@ -114,7 +114,7 @@ def send_canary(
     engine = InProcess(lambda source, dispatcher: FirstMessages(source, first, dispatcher))
 
     def observe_canary(status: Status) -> None:
-        # That it stops by itself is no news.
+        # Its planned stop needs no report.
         control = status.control
         over = control.stopping is not None and control.stopping.startswith(OVER)
         observe(replace(status, control=replace(control, stopping=None)) if over else status)

@@ -115,7 +115,7 @@ class Inspection:
     skew: Skew | None  # with a handler, how the work is spread
     failures: SplitFailures | None  # of ``split``; None when there were none
     rule_status: RuleStatus = field(default_factory=RuleStatus)
-    remarks: tuple[str, ...] = ()  # on its bounds: what is lost, what is assumed, what is held back
+    remarks: tuple[str, ...] = ()  # on its bounds: lost, assumed, behind open transactions
     held: tuple[OpenTransaction, ...] = ()  # what open transactions keep behind its end
 
     @property

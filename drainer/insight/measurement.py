@@ -43,7 +43,7 @@ class Measured:
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
-    """The backlog that a drain would freeze now; only to look at."""
+    """The backlog that a drain would freeze now, for reading only."""
     return freeze(
         cluster,
         request.topic,

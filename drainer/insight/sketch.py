@@ -170,7 +170,7 @@ class Heavy:
         text, add, see = self._text, self._items.update, self._distinct.update
         cluster = self._cluster
         for thing, count in self._tally.items():
-            name = encodable(text(thing))  # half surrogate pairs are no text to the sketches
+            name = encodable(text(thing))  # the sketches reject half surrogate pairs
             add(name, count)
             see(name or "\0")  # the sketch passes over an empty text
             cluster[name] += count

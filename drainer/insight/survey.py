@@ -33,7 +33,7 @@ LONGEST_SUB_KEY = 256  # characters of its repr; both ends of a longer one are k
 NO_RULES = RuleSettings()
 # Fields of a payload that name the kind of its operation.
 FIELDS = ("kind", "type", "op", "operation", "action", "event", "event_type", "eventType")
-LONGEST_NAME = 80  # what is longer is no name of a kind
+LONGEST_NAME = 80  # longer text is not the name of a kind
 LONGEST_JSON = 64 * 1024  # bytes; of larger payloads it is not worth the parsing
 
 BARRIER = "barrier"

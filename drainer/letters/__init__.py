@@ -1,1 +1,1 @@
-"""Dead letters after the drain: look at them, and redrive them. An extension."""
+"""Dead letters after the drain: list, show and redrive them. An extension."""

@@ -33,7 +33,7 @@ class Overview:
     # How many of those requested, the outstanding ones or all, the filter lets through; the counts
     # below are of them.
     matching: int
-    foreign: int  # records that are neither dead letters of drainer's nor receipts, or damaged
+    foreign: int  # records that are neither drainer's dead letters nor receipts, or are damaged
     # By ``error`` (its type, ``no error`` where there was none), ``reason`` and ``sub_key``; of
     # each the most frequent.
     counts: Mapping[str, Mapping[str, int]]
@@ -143,7 +143,7 @@ def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    # Bytes are text where they can be, for whoever reads it.
+    # Bytes become text where they can, for people to read.
     if not isinstance(value, bytes):
         return value
     try:

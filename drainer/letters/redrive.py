@@ -44,12 +44,12 @@ def prepare_redrive(
     mixed: bool = False,
     accept_repeats: bool = False,
 ) -> Prepared:
-    """Looks whether letters can be redriven, all that there are now; touches nothing.
+    """Check that the present letters can be redriven, and touch nothing.
 
     Leaves out what earlier redrives of the group finished. Raises Refused when it can't; when one
     of them has not ended, unless ``accept_repeats`` or its plan is here; and when the letters come
     from several topics, groups or handlers, unless ``mixed`` allows it, or this topic is the
-    default one of a drain of this handler: then it leaves the others alone, whoever wrote them.
+    default one of a drain of this handler: then it leaves all others alone.
     """
     given, handler = request, request.handler
     request = replace(

@@ -48,7 +48,7 @@ class LimitsFile:
         try:
             yield
         finally:
-            # Removed while still locked; a process that opened it meanwhile tries in vain.
+            # Removed while still locked; a process that opened it meanwhile fails.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
             self._lock.release()

@@ -35,7 +35,7 @@ class Traffic(Protocol):
         observe: Observe,
         stop_when: Callable[[Signals], bool],
     ) -> Signals:
-        """Makes it for a while and gives what was seen in the window.
+        """Make it for a while, and return the signals of the window.
 
         ``stop_when`` gets the latest signals all along, and ends it at once.
         """

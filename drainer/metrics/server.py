@@ -91,7 +91,7 @@ class StatusCollector(Collector):
                 value = recent.percentiles_s[round(quantile * 100)]
                 family.add_sample(n.LATENCY.name, {**who, "quantile": str(quantile)}, value)
         if (overall := status.timing.latency) is not None:
-            # Estimates both: a counter that fell would be taken for one that began anew.
+            # Both are estimates, and Prometheus takes a counter that falls for one that was reset.
             for name, found in (("count", overall.count), ("sum", overall.count * overall.mean_s)):
                 self._risen[name] = max(found, self._risen.get(name, 0.0))
                 family.add_sample(f"{n.LATENCY.name}_{name}", who, self._risen[name])

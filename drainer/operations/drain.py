@@ -1,4 +1,4 @@
-"""Running a prepared drain: hold the plan, take the lock, look once more, and let the engine go."""
+"""Running a prepared drain: lock the plan and the group, check again, and start the engine."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ from drainer.store.plan_file import SavedPlan
 if TYPE_CHECKING:
     from drainer.control.server import ControlServer
 
-# Makes sure that no task of a former driver does anything any more, and gives what removes all that
-# they reported. Raises Refused when they can't be ended.
+# Ends the tasks of a former driver, and returns a function that removes all that they reported.
+# Raises Refused when they can't be ended.
 TakeOver = Callable[[OffsetPlan, PlanPlace, Callable[[str], None]], Callable[[], None]]
 
 
@@ -54,7 +54,7 @@ class Callbacks:
         observe: gets each status.
         print_line: gets each message to a person.
         give_up: called from another thread, to end the process, as of ``LocalDrain``.
-        resuming: gives what a resume needs beside the plan.
+        resuming: returns what a resume needs beside the plan.
     """
 
     observe: Callable[[Status], None] = lambda _: None

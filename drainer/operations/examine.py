@@ -54,7 +54,7 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
 
 def ensure_same_place(cluster: Cluster, loaded: LoadedPlan) -> None:
     """Raises PlanRefused or GroupActive when the group is not to be moved by this plan, wherever
-    it stands: another cluster or topic, or somebody in the group."""
+    it stands: another cluster or topic, or members in the group."""
     for look in (_cluster, _topic, _group):
         look(cluster, loaded)
 
@@ -134,7 +134,7 @@ def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
     """Committed offsets of the group, by partition; None where there is none, or it has expired.
 
-    Raises PlanRefused when somebody else put it there.
+    Raises PlanRefused when something else put it there.
     """
     plan = loaded.plan
     found = committed_offsets(cluster, plan)

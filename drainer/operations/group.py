@@ -1,4 +1,4 @@
-"""The group: what must be true of it before anything is done for it, and how it is held."""
+"""The group of a drain: checks before anything is done for it, and its lock."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ def locked(
     make_lock: Callable[..., GroupLock] = GroupLock,
     server: AbstractContextManager[object] | None = None,
 ) -> Iterator[GroupLock]:
-    """Holds the file and then the lock on the plan's group, for as long as the block lasts.
+    """Lock the file and then the plan's group, while the block lasts.
 
-    ``server`` serves as soon as the file is held: the lock may take seconds.
+    ``server`` serves as soon as the file is locked: the group's lock may take seconds.
 
-    ``seen`` is what the file held when a person was shown what would be done, None for nothing.
+    ``seen`` is what the file had when the preview was made; None for no file.
 
-    Raises PlanRefused when the file is held, or holds something else by now; LockHeld when another
-    drain works for the group.
+    Raises PlanRefused when the file is locked, or has changed since; LockHeld when another drain
+    works for the group.
     """
     file.acquire()
     try:
@@ -50,7 +50,7 @@ def locked(
             cluster,
             plan.terms.group,
             plan.terms.topic,
-            # Whoever had this name held the file that we hold.
+            # A process that had this name had locked the file that is locked now.
             f"{plan.terms.drain_id}.{file.owner}",
             report=print_line,
         )

@@ -34,8 +34,8 @@ class Move:
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     """Moves of ``plan undo``, back to where the group stood before the drain.
 
-    Wherever it stands: somebody else may have moved it, and the plan need not be one that can be
-    resumed. Where it had no offset before, it is put where the drain began.
+    Its present offsets don't matter: something else may have moved it, and the plan need not be
+    resumable. Where it had no offset before, it is put where the drain began.
 
     Raises PlanRefused or GroupActive when cluster or topic is another, or the group has members.
     """

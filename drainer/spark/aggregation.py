@@ -245,7 +245,7 @@ class Aggregation:
         """All that tasks of a deal reported, which are at work no more: beyond their marks, too."""
         for number, record in reported.items():
             task = self._deals[deal][number]
-            task.counts |= record.counts  # of a state that somebody removed nothing is read
+            task.counts |= record.counts  # nothing is read of a state that was removed
             self._note(task, record)
             for claim, changes in record.claims.items():
                 stretches = self._waves[task.parts[claim]].stretches

@@ -40,7 +40,7 @@ from drainer.spark.task_monitor import TaskMonitor
 from drainer.spark.work import WaveRunner, of_one_task, shards_for
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to report that they have stopped
-SLOTS_S = 1.0  # between two looks at how many there are
+SLOTS_S = 1.0  # between two checks of how many there are
 LOOK_S = 0.1
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 
@@ -250,7 +250,7 @@ class SparkRun:
             return cause
         try:
             return await self._close_handlers(cause)
-        except DrainerError as error:  # all the same the plan is to be saved, and committed
+        except DrainerError as error:  # the plan is still to be saved, and committed
             return chain_errors(cause, error)
 
     async def forget(self) -> None:

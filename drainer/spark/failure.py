@@ -36,7 +36,7 @@ _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
 
 
 class SparkBroke(DrainerError):
-    """Raised when a process of Spark came to grief, or ran out of something."""
+    """Raised when a process of Spark crashed, or ran out of memory or disk."""
 
 
 # Symptoms in Spark's words, what to raise, the message ({} is Spark's message), and the way out.
@@ -104,7 +104,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
 
 
 class Carried(Exception):
-    """Raised in a task for an error of drainer's: for people, and in a form to be read again."""
+    """Raised in a task for one of drainer's errors: for people, and in a form to be read again."""
 
     def __init__(self, error: DrainerError) -> None:
         fields = error_as_json(error)
@@ -144,7 +144,7 @@ class TaskFailure(Exception):
 
 @contextmanager
 def carrying() -> Iterator[None]:
-    """In a task: lets drainer's errors out in a form that ``failure_of`` understands."""
+    """Raise drainer's errors, in a task, in a form that ``failure_of`` understands."""
     try:
         yield
     except DrainerError as error:
@@ -153,7 +153,7 @@ def carrying() -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """On the driver: what Spark raises inside comes out as an error of drainer's."""
+    """Turn what Spark raises inside, on the driver, into one of drainer's errors."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError) as raised:
@@ -174,7 +174,7 @@ def refusing() -> Iterator[None]:
 def failure_of(raised: BaseException) -> DrainerError:
     """The error that a task raised, again; else one with Spark's message in a line.
 
-    An error of drainer's has its class (so its exit code), its text and its hint again; its cause
+    One of drainer's errors has its class (so its exit code), its text and its hint again; its cause
     is ``TaskFailure``.
     """
     if isinstance(raised, DrainerError):

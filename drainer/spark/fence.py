@@ -1,4 +1,4 @@
-"""The fence: a Python worker looks whether it may go on making calls for its driver."""
+"""The fence: a Python worker checks whether it may still make calls for its driver."""
 
 from __future__ import annotations
 

@@ -183,10 +183,10 @@ class Placing:
 
 
 class _ChunkSource:
-    """Chunks as a source of messages: read in a thread, for Spark gives them when it likes to.
+    """Chunks as a source of messages: read in a thread, as Spark delivers them at its own pace.
 
-    There are to be as many sub-messages as were ``given``, by the manifests. Spark makes rows anew
-    when it lost them, and the log may have others by then.
+    There are to be as many sub-messages as were ``given``, by the manifests. Spark computes lost
+    rows again, and the log may have others by then.
     """
 
     trouble: str | None = None
@@ -357,7 +357,7 @@ class _StatusReporter:
 def _outcome(
     summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None
 ) -> Mapping[str, Any]:
-    """Return how the task ended; lanes that it leaves behind are no failure of the wave."""
+    """Return how the task ended; lanes that it leaves behind don't fail the wave."""
     cause = summary.cause
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {

@@ -1,4 +1,4 @@
-"""The jobs of a drain: a look at the executors, then for each wave reading it and handling it."""
+"""The jobs of a drain: a check of the executors, then reading and handling each wave."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class PreparedWave:
 class Jobs:
     """Runs them; every method blocks, and is called in a thread of its own.
 
-    What Spark raises comes out as an error of drainer's.
+    What Spark raises becomes one of drainer's errors.
     """
 
     def __init__(self, context: SparkContext) -> None:

@@ -32,7 +32,7 @@ CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
 NO_JOINS = Joins({})
 ONE = Sharding(1), NO_JOINS  # task's
 STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
-JOINED_FEW = 16  # places: so few in one shard are no crowd
+JOINED_FEW = 16  # places: so few in one shard do no harm
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the first wave; of each
 
 
@@ -73,7 +73,7 @@ class Reader:
         self._joins_made = max(plan.account.joins, default=0)
         self.joined = 0  # places that the plan has joins of
         self._stretches: deque[tuple[Mapping[int, Range], Sharding, Joins]] = deque()  # to be read
-        self._next: asyncio.Task[PreparedWave] | None = None  # until somebody has what it read
+        self._next: asyncio.Task[PreparedWave] | None = None  # until what it read was taken
         self._ahead = False  # it is read while something else has its slots first
         self._starved = True  # tasks waited for what was read last
         self._job: str | None = None

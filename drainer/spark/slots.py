@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 READERS = 8  # of so many slots one reads ahead while the others handle
 HOPE_S = 60.0  # for an executor to come when tasks wait for one
-HOPE_AGAIN_S = 600.0  # after they began to wait in vain
+HOPE_AGAIN_S = 600.0  # after tasks began to wait without success
 GROW_TO = 64  # slots of a cluster, if no setting gives their number
 
 

@@ -154,7 +154,7 @@ class PushingReader(SourceReader):
 
         with explained(), Cluster.connect(self._options.settings()) as cluster:
             self._ranges = narrowed(cluster, self._ranges, filters)
-        return filters  # Spark looks at each row by itself
+        return filters  # Spark checks each row by itself
 
 
 def register(spark: SparkSession) -> None:

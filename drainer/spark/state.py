@@ -160,7 +160,7 @@ class State:
 
     @classmethod
     def open(cls, uri: str, drain_id: str) -> State:
-        """Makes nothing there. Raises UsageError or StateRefused when the URI is no good."""
+        """Makes nothing there. Raises UsageError or StateRefused when the URI can't be used."""
         return cls(Objects.open(uri), drain_id)
 
     # --- drivers ---

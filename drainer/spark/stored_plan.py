@@ -32,7 +32,7 @@ class StoredPlan(SavedPlan):
     """
 
     def __init__(self, uri: str) -> None:
-        """Raises UsageError or StateRefused when the URI is no good."""
+        """Raises UsageError or StateRefused when the URI can't be used."""
         check_uri(uri)
         place, mark, options = uri.partition("?")
         self._folder, _, self._name = place.rpartition("/")

@@ -400,7 +400,7 @@ class WaveRunner:
         return lanes_parked(parked, read=True, behind_letters=bool(self.aggregation.parked))
 
     async def cancel(self) -> None:
-        """Ends the tasks that handle, whatever they are at, and lets go of all that was read."""
+        """End the tasks that handle, at once, and release all that was read."""
         for each in list(self._under_way.values()):
             with suppress(DrainerError):  # Spark itself may be what is gone
                 await blocking_call(self.jobs.cancel, each.job)

@@ -57,7 +57,7 @@ class ControlKeys:
     control: Control
     by: str
     refused: str | None = None
-    status: Status | None = None  # the latest; set by whoever gets it
+    status: Status | None = None  # the latest; the caller sets it
     line: str = SHORT  # what to show below the view
 
     def press(self, key: str) -> None:
@@ -437,7 +437,7 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
     """Calls ``pressed`` with each key, in a thread of its own, while inside.
 
     Only while the process is in the terminal's foreground, and Ctrl-C stays Ctrl-C. The terminal is
-    left as it was found. Where the descriptor is no terminal nothing is read.
+    restored at the end. If the descriptor is not a terminal, nothing is read.
     """
     try:
         found = termios.tcgetattr(descriptor)

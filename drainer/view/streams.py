@@ -28,7 +28,7 @@ LINE_MOST = 16_384  # characters of what a handler prints without a newline
 class SafeStream(io.FileIO):
     """A descriptor that takes everything: what can't be written is dropped, and ``lost`` is why.
 
-    One that somebody made non-blocking is waited for, as any other.
+    It waits also for a descriptor that something made non-blocking.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -87,13 +87,13 @@ class _Lasting(io.TextIOWrapper):
 
 
 def install_streams() -> tuple[SafeStream, SafeStream]:
-    """Puts safe streams in the place of the process's own; gives what is under the two."""
+    """Replace the process's own streams by safe ones; return what is under the two."""
     _fill_descriptors()
     return _install("stdout", 1), _install("stderr", 2)
 
 
 def flush_streams(out: SafeStream) -> None:
-    """Writes what is still buffered, and warns when output was lost that somebody waited for."""
+    """Write what is still buffered, and warn when output was lost before its reader had gone."""
     sys.stdout.flush()
     if out.lost is not None and out.lost.errno != errno.EPIPE:
         reason = out.lost.strerror or out.lost

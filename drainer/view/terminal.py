@@ -213,7 +213,7 @@ class Terminal:
             self._facts(page, result=True)
 
     def preview(self, page: Page) -> None:
-        """A page to look at before a question is answered, on stderr."""
+        """Print a page on stderr, to be read before a question is answered."""
         self._verdict(page, result=False)
         self._facts(page, result=False)
 

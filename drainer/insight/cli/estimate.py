@@ -88,7 +88,8 @@ def estimate(
     """Estimate how long a drain takes and what limits it.
 
     drainer simulates the drain from a sample of the backlog. It also compares other orders and
-    concurrencies. Without --canary, it handles nothing and touches no group. A canary is the start of a drain: it moves the group, and leaves a plan to resume.
+    concurrencies. Without --canary, it handles nothing and touches no group. A canary is the start of a
+    drain: it moves the group, and leaves a plan to resume.
 
     Examples:
 

@@ -273,7 +273,7 @@ def _shares(found: Inspection) -> Iterator[Section]:
 
 
 def _hot(shares: Sequence[ItemShare]) -> list[ItemShare]:
-    # What came once or twice in a sample is no hot one.
+    # What came once or twice in a sample is not hot.
     return [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
 
 

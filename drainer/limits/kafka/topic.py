@@ -131,7 +131,7 @@ def find_test_topics(cluster: Cluster) -> tuple[str, ...]:
 
 
 def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
-    """Removes them; those that are gone already are no error.
+    """Remove test topics; a missing one is not an error.
 
     Raises:
         ValueError: when a name is not one of ours; nothing is removed then.

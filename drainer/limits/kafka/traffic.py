@@ -38,7 +38,7 @@ POOL_MOST = 20_000
 READ_KBYTES = 16 * 1024  # that a consumer fetches ahead
 READ_MESSAGES = 5_000
 OLD_AHEAD_KBYTES = 1024  # of each partition: more would last for a part of a trial
-OLD_BACKOFF_MS = 10  # once that is fetched; the default is a second, which is no pace of a drain
+OLD_BACKOFF_MS = 10  # once that is fetched; the default of a second is slower than a drain
 OLD_CLIENT = "drainer-limits-old"  # as which brokers know readers of old messages
 IDLE_S = 0.005
 REQUEST_S, RETRY_S = 10.0, 0.1
@@ -106,7 +106,7 @@ class ClientStatistics:
         self._samples.append((round_trips_ms, queued_ms, throttled))
 
     def take(self) -> dict[str, Any]:
-        """Return the fields of a report, and begin anew."""
+        """Return the fields of a report, and start over."""
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
         return {
             "round_trips_ms": tuple(round(max(trips), 3) for trips, _, _ in taken if trips),

@@ -204,7 +204,7 @@ class SparkTraffic:
         observe: Observe = lambda *_: None,
         stop_when: Callable[[Signals], bool] = lambda _: False,
     ) -> Signals:
-        """Makes this traffic for a while; gives what was seen in the window behind the warm-up.
+        """Make this traffic for a while; return the signals of the window after the warm-up.
 
         ``observe`` gets the phase and the signals of the last moments, ten times a second.
         When ``stop_when`` is true of these, in the warm-up too, the traffic stops at once and they
