@@ -22,7 +22,6 @@ from drainer.insight.view.inspect import inspection_page
 from drainer.loader import load_handler
 from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
-from drainer.policy.rules import RuleFilter
 from drainer.spark.settings import SparkLook, java_for_spark
 from drainer.view import figures
 from drainer.view.live import RunningLine
@@ -122,7 +121,6 @@ def inspect(
     """  # noqa: E501 - an example has to be on one line to be copied
     spark = readers.place(full=reading.full)
     kept = replace(rules.over(), max_per_key=None)  # which shows in an estimate
-    RuleFilter(kept)  # a rule that can't be understood is refused before anything is read
     request = InspectRequest(
         topic=what.topic,
         group=what.group,
