@@ -10,7 +10,7 @@ import pytest
 from drainer.errors import EXIT_INTERRUPTED
 from drainer.spark import work
 from spark.story import Op, Story
-from spark.trouble import Trouble, interrupt
+from spark.trouble import interrupt, trouble
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_either_engine(
     story: Story, tasks: int | None
 ) -> None:
     story.fill(*(messages(150, n, lanes=300, several=0.05) for n in (5, 6)))
-    with Trouble(story, interrupt(1)):
+    with trouble(story, interrupt(1)):
         stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="10")
     assert stopped.exit_code == EXIT_INTERRUPTED
     assert story.plan.account.joins

@@ -15,7 +15,7 @@ from drainer.model.rules import LIMIT, RuleSettings
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
-from spark.trouble import Trouble, states
+from spark.trouble import states, trouble
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
 
@@ -117,7 +117,7 @@ def test_an_outage_as_a_task_begins_is_waited_for_since_earlier_ones_succeeded(
     story.fill(ops)
     up = story.folder / "up"
 
-    with Trouble(story, lambda _: up.touch(), on="failed", after=5):
+    with trouble(story, lambda _: up.touch(), on="failed", after=5):
         summary = story.run(up=str(up), down_from="21", failures=FailureSettings(retries=0))
 
     assert (summary.exit_code, summary.cause) == (0, None)

@@ -6,10 +6,10 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from drainer.kafka.cluster import Cluster
 from spark.story import Place, Story
@@ -20,78 +20,56 @@ LOOK_S = 0.02
 UNWRITTEN_S = 0.15
 
 
-class Trouble:
-    """Does something to a drain once its handlers have written ``on`` so many times.
+@contextmanager
+def trouble(
+    story: Story, act: Callable[[int], None], *, on: str = "end", after: int = 300
+) -> Iterator[list[int]]:
+    """Do something to a drain once its handlers have written ``on`` so many times.
 
-    ``act`` is given the process that wrote the last one. What it raises is raised at the end.
-    With ``skips`` there are rules: the group may stand past what was not handled.
+    ``act`` is given the process that wrote the last one, which is in the list that this gives. What
+    it raises is raised at the end.
     """
+    over = threading.Event()
+    victims: list[int] = []
+    failures: list[BaseException] = []
+    commits: list[tuple[int, dict[int, int | None]]] = []  # when read, and the offsets
 
-    def __init__(
-        self,
-        story: Story,
-        act: Callable[[int], None],
-        *,
-        on: str = "end",
-        after: int = 300,
-        skips: bool = False,
-    ) -> None:
-        self._story = story
-        self._skips = skips
-        self._act = act
-        self._on = on
-        self._after = after
-        self._over = threading.Event()
-        self._failure: BaseException | None = None
-        self._commits: list[tuple[int, dict[int, int | None]]] = []  # when read, and where it is
-        self._thread = threading.Thread(target=self._run)
-        self.victim: int | None = None
-
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        raised: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self._over.set()
-        self._thread.join()
-        if self._failure is not None:
-            raise self._failure
-        if raised is None:
-            assert self.victim is not None, "the drain was over before anything was done to it"
-            if not self._skips:
-                self._ensure_commits()
-
-    def _run(self) -> None:
-        story = self._story
+    def watch() -> None:
         try:
             with Cluster.connect(story.settings) as cluster:
-                while not self._over.wait(LOOK_S):
+                while not over.wait(LOOK_S):
                     found = cluster.committed(story.group, story.topic, tuple(story.messages))
-                    self._commits.append((time.monotonic_ns(), found))
-                    wrote = [line["pid"] for line in story.lines if line["what"] == self._on]
-                    if self.victim is None and len(wrote) >= self._after:
-                        self.victim = wrote[-1]
-                        self._act(self.victim)
+                    commits.append((time.monotonic_ns(), found))
+                    wrote = [line["pid"] for line in story.lines if line["what"] == on]
+                    if not victims and len(wrote) >= after:
+                        victims.append(wrote[-1])
+                        act(victims[0])
         except BaseException as error:
-            self._failure = error
+            failures.append(error)
 
-    def _ensure_commits(self) -> None:
-        """The group never stood past a message that was not finished."""
-        ended: dict[Place, int] = {}
-        for line in self._story.lines:
-            if line["what"] == "end":
-                ended.setdefault(tuple(line["place"]), line["at"])
-        for at, offsets in self._commits:
-            for partition, offset in offsets.items():
-                for place in self._story.everything:
-                    if place[0] == partition and place[1] < (offset or 0):
-                        assert place in ended, (place, offset)
-                        assert ended[place] <= at, (place, offset)
+    thread = threading.Thread(target=watch)
+    thread.start()
+    try:
+        yield victims
+    finally:
+        over.set()
+        thread.join()
+        for failure in failures:
+            raise failure
+    assert victims, "the drain was over before anything was done to it"
+    _ensure_commits(story, commits)
+
+
+def _ensure_commits(story: Story, commits: list[tuple[int, dict[int, int | None]]]) -> None:
+    """The group never stood past a message that was not finished."""
+    ended: dict[Place, int] = {}
+    for line in story.lines:
+        if line["what"] == "end":
+            ended.setdefault(tuple(line["place"]), line["at"])
+    for at, offsets in commits:
+        for place in story.everything:
+            if place[1] < (offsets.get(place[0]) or 0):
+                assert ended.get(place, at + 1) <= at, (place, offsets)
 
 
 def kill(pid: int) -> None:

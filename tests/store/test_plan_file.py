@@ -241,7 +241,7 @@ def test_the_plan_is_synced_before_it_takes_its_name(
 def test_a_write_that_outlasts_the_release_of_the_plan_overwrites_no_later_one(
     file: PlanFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As after a second Ctrl-C while the disk is slow, and a resume in the same process."""
+    """A second Ctrl-C comes while the disk is slow, then a resume in the same process."""
     sync, is_syncing, released = os.fsync, threading.Event(), threading.Event()
 
     def slow_sync(descriptor: int) -> None:
