@@ -207,10 +207,6 @@ def product() -> list[Module]:
     return [module for module in modules() if module.in_product]
 
 
-def others() -> list[Module]:
-    return [module for module in modules() if not module.in_product]
-
-
 # --- the rules, each of which gives the file and the name of every offence
 
 Offences = Iterator[tuple[str, str]]

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections import Counter
+import random
+from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from drainer.errors import EXIT_HALTED, Refused
+from drainer.errors import EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.model.order import Order
 from drainer.model.rules import LIMIT, RuleSettings
 from drainer.model.settings import FailureSettings, Limit, OnFailure
+from drainer.spark import work
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
-from spark.trouble import states, trouble
+from spark.trouble import interrupt, states, trouble
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
 
@@ -195,3 +197,55 @@ def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
     assert summary.sub_messages.skipped == over
     assert story.plan.account.ruled.asked_by == {}
     assert states(story.folder) == []
+
+
+def several_keys(count: int, seed: int, *, lanes: int, several: float) -> list[list[Op]]:
+    drawn = random.Random(seed)
+
+    def op() -> Op:
+        if drawn.random() < several:
+            return [f"k{drawn.randrange(lanes)}", f"k{drawn.randrange(lanes)}"]
+        return f"k{drawn.randrange(lanes)}"
+
+    return [[op() for _ in range(5)] for _ in range(count)]
+
+
+def pids_by_wave(story: Story, every: int) -> list[set[int]]:
+    """The processes that handled something, by so many messages."""
+    found: dict[int, set[int]] = defaultdict(set)
+    for line in story.lines:
+        if line["what"] == "begin":
+            found[line["place"][1] // every].add(line["pid"])
+    return list(found.values())
+
+
+def test_what_a_few_sub_messages_connect_leaves_the_rest_to_all_tasks(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "WORTH_BYTES", 1)  # any is worth a task
+    story.fill(*(several_keys(200, n, lanes=2_000, several=0.01) for n in (1, 2)))
+
+    summary = story.run(wave_bytes=9_000)
+
+    story.ensure_done(summary)
+    assert summary.engine_counts["waves"] > 2
+    assert [len(pids) for pids in pids_by_wave(story, 100)] == [2, 2]
+    assert story.plan.account.joins == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("tasks", [None, 3])
+def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_either_engine(
+    story: Story, tasks: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(work, "WORTH_BYTES", 1)
+    story.fill(*(several_keys(150, n, lanes=300, several=0.05) for n in (5, 6)))
+    with trouble(story, interrupt(1)):
+        stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="10")
+    assert stopped.exit_code == EXIT_INTERRUPTED
+    assert story.plan.account.joins
+
+    resumed = story.resume(tasks=tasks, wave_bytes=9_000)
+
+    story.ensure_done(resumed)
+    assert story.plan.account.joins == {}

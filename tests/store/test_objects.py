@@ -21,13 +21,14 @@ from drainer.spark.bucket import Bucket
 from drainer.spark.objects import Objects
 from privileges import UNPRIVILEGED, for_root
 
-Make = Callable[[Path], Objects]
-EITHER = pytest.mark.parametrize("make", [folder, bucket])
+
+@pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])
+def objects(request: pytest.FixtureRequest, tmp_path: Path) -> Objects:
+    made: Objects = request.param(tmp_path)
+    return made
 
 
-@EITHER
-def test_what_was_put_is_there(make: Make, tmp_path: Path) -> None:
-    objects = make(tmp_path)
+def test_what_was_put_is_there(objects: Objects) -> None:
     objects.put("a/b/1", b"one")
     objects.put("a/b/1", b"two")
     objects.put("a/c", b"\x00\n")
@@ -38,9 +39,7 @@ def test_what_was_put_is_there(make: Make, tmp_path: Path) -> None:
     assert objects.get("nowhere/at/all") is None
 
 
-@EITHER
-def test_of_those_that_create_one_name_one_does(make: Make, tmp_path: Path) -> None:
-    objects = make(tmp_path)
+def test_of_those_that_create_one_name_one_does(objects: Objects) -> None:
     names, racers = [f"d/{number}" for number in range(50)], [b"a" * 5_000, b"b" * 5_000]
     with ThreadPoolExecutor(len(racers)) as pool:
         first, second = pool.map(lambda data: [objects.create(n, data) for n in names], racers)
@@ -51,9 +50,7 @@ def test_of_those_that_create_one_name_one_does(make: Make, tmp_path: Path) -> N
     assert objects.create("d/0", racers[0]) == first[0]  # as after a lost answer
 
 
-@EITHER
-def test_names_are_those_below_a_prefix(make: Make, tmp_path: Path) -> None:
-    objects = make(tmp_path)
+def test_names_are_those_below_a_prefix(objects: Objects) -> None:
     for name in ("d/2/x", "d/10/y", "d/control", "dd/z"):
         objects.put(name, b".")
 
@@ -63,9 +60,7 @@ def test_names_are_those_below_a_prefix(make: Make, tmp_path: Path) -> None:
     assert names_in(objects, "e") == objects.children("e") == []
 
 
-@EITHER
-def test_what_is_removed_is_gone_with_all_below_it(make: Make, tmp_path: Path) -> None:
-    objects = make(tmp_path)
+def test_what_is_removed_is_gone_with_all_below_it(objects: Objects) -> None:
     for name in ("d/1/x", "d/1/y", "d/control"):
         objects.put(name, b".")
     objects.remove("d/1")
@@ -76,10 +71,8 @@ def test_what_is_removed_is_gone_with_all_below_it(make: Make, tmp_path: Path) -
     assert names_in(objects) == []
 
 
-@EITHER
-def test_nothing_is_there_by_halves(make: Make, tmp_path: Path) -> None:
+def test_nothing_is_there_by_halves(objects: Objects) -> None:
     """Somebody reads the same object over and over while it is written."""
-    objects = make(tmp_path)
     objects.put("d/x", b"a" * 100_000)
     torn: list[int] = []
     ended = threading.Event()

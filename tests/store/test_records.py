@@ -57,15 +57,20 @@ def marks(state: State) -> list[int]:
     return [head.marks["0/8"][0][1] for _, head in state.news() if head.marks]
 
 
+def in_bucket(path: Path) -> tuple[FailingObjects, State, TaskRecords]:
+    objects = FailingObjects(bucket(path))
+    state = followed(State(objects, DRAIN))
+    records = state.begin(ATTEMPT, STREAMS, STARTS)
+    records.go_on_from(TaskRecord())
+    return objects, state, records
+
+
 def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) -> OffsetPlan:
     return changed(PLAN, claims={ALL: claim}, generation=generation, ruled=RuleAccount(), **fields)
 
 
 def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:
-    objects = FailingObjects(bucket(tmp_path))
-    state = followed(State(objects, DRAIN))
-    records = state.begin(ATTEMPT, STREAMS, STARTS)
-    records.go_on_from(TaskRecord())
+    objects, state, records = in_bucket(tmp_path)
     objects.answers.clear()
     for number in (1, 2, 3):
         records.append(Record({0: done(100 + number, count=number)}))
@@ -143,10 +148,7 @@ def test_an_object_store_that_fails_for_a_moment_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
-    objects = FailingObjects(bucket(tmp_path))
-    state = followed(State(objects, DRAIN))
-    records = state.begin(ATTEMPT, STREAMS, STARTS)
-    records.go_on_from(TaskRecord())
+    objects, state, records = in_bucket(tmp_path)
     objects.gone = True
     records.append(Record({0: done(101, count=1)}))
     healed = threading.Timer(0.1, lambda: setattr(objects, "gone", False))
@@ -160,10 +162,7 @@ def test_an_object_store_that_hangs_is_given_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(records_module, "FLUSH_S", 0.1)
-    objects = FailingObjects(bucket(tmp_path))
-    state = followed(State(objects, DRAIN))
-    records = state.begin(ATTEMPT, STREAMS, STARTS)
-    records.go_on_from(TaskRecord())
+    objects, _state, records = in_bucket(tmp_path)
     objects.answers.clear()
     records.append(Record({0: done(101, count=1)}))
     with pytest.raises(StateLost, match="no answer for"):
