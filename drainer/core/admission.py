@@ -1,6 +1,6 @@
 """Admission: which sub-messages may start now, by the rate limit and by the circuit breaker.
 
-It has the dispatcher's face to workers, and stands before it all the time. It checks each start
+It has the dispatcher's methods for workers, and stands before it all the time. It checks each start
 only while there is something to check: also while successes show whether an earlier failure was an
 outage.
 """

@@ -1,8 +1,9 @@
 """Batches: several sub-messages in one call of a handler with ``coalesce`` or ``handle_batch``.
 
-The batcher stands between workers and dispatcher with the dispatcher's face, and does all that is
-special about batches, so that workers, lanes and ledger know nothing of them. The laws stay those
-of single sub-messages: each keeps its lane busy until its call returned, and finishes by itself.
+The batcher stands between workers and dispatcher, has the dispatcher's methods, and does all that
+is special about batches, so that workers, lanes and ledger know nothing of them. The laws stay
+those of single sub-messages: each keeps its lane busy until its call returned, and finishes by
+itself.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The dispatcher: the ledgers, the lanes and the barrier queues of one drain, behind one face.
+"""The dispatcher: the ledgers, the lanes and the barrier queues of one drain, behind one interface.
 
 Every engine drives this object and nothing else of the core: it delivers messages, takes
 sub-messages, finishes them, and reads what to write down.

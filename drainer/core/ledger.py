@@ -31,8 +31,8 @@ LEFT_PENDING_KEY_BYTES = 100
 class PartialMessage:
     """Finished sub-messages of a message that is finished in part.
 
-    It has the face of a ``Partial`` and changes while others read it: making an immutable one of
-    each, for each record of the journal, would cost a tenth of the drain's speed.
+    It has the attributes of a ``Partial``, and changes while others read it: making an immutable
+    one of each, for each record of the journal, would cost a tenth of the drain's speed.
     """
 
     __slots__ = (

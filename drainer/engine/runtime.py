@@ -60,7 +60,7 @@ def processor_s(threads: bool) -> tuple[float, float]:
 class Runtime:
     """All that a drain needs of its process and its machine, but for the disk."""
 
-    monotonic: Callable[[], float] = time.monotonic  # seconds since whenever, for intervals
+    monotonic: Callable[[], float] = time.monotonic  # seconds of any origin, for intervals
     # The same, and it goes on while the machine is suspended: for leases.
     uptime: Callable[[], float] = boottime_s
     wall: Callable[[], datetime] = _utc_now  # the time now, with a zone

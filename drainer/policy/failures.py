@@ -112,7 +112,7 @@ class Suspicion:
             self.in_doubt[sub] = record
 
     def clear(self) -> None:
-        """Begins anew, as after an outage."""
+        """Forget all doubts, as after an outage."""
         self.in_doubt.clear()
         self._expired_at = None
 
