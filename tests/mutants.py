@@ -68,7 +68,7 @@ worker-stays-on-cold-lane (hottest lane first) in Lanes.finish_and_take: core/te
 stale-entries-kept (bounded memory) in lanes.Lanes: core/test_lanes.py core/test_laws.py
 -if self._promotions > STALE_MIN + 2 * len(self._lanes):
 +if False:
-given-back-in-reverse (bundles) in Lanes.put_behind: core/test_bundles.py
+given-back-in-reverse (batches) in Lanes.put_behind: core/test_batches.py
 -for follower in reversed(followers):
 +for follower in followers:
 lane-of-each-partition (order, lanes across partitions) in Dispatcher: core/test_dispatch.py core/test_laws.py
@@ -309,7 +309,7 @@ dead-before-the-letter-is-safe (dead letters) in LetterDelivery.send: engine/tes
 lane-goes-on-behind-a-dead-letter (dead letters, --after-dead park) in Failures: engine/test_failure_policy.py::test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run
 -if settings.stops_behind_dead:
 +if False:
-a-bad-one-fails-its-whole-call (bundles) in Failures: engine/test_bundles.py::test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done
+a-bad-one-fails-its-whole-call (batches) in Failures: engine/test_batches.py::test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done
 -for lead in batcher.give_back(batch, split=not away):
 +for lead in batcher.give_back(batch, split=False):
 letter-has-another-identity (dead letters, identified after a redrive) in dead_letter: core/test_dead_letter.py
@@ -435,15 +435,15 @@ most-exceeded (limits: --max-rate) in MeasuredLimits.point: operations/test_tria
 any-topic-removed (limits: nothing but a test topic is removed) in _ensure_test_topics: kafka/test_limits_topic.py
 -if strangers := [name for name in names if not _TOPIC.fullmatch(name)]:
 +if strangers := [name for name in names if not name.startswith(PREFIX)]:
-barrier-in-company (bundles, barrier) in Batcher: core/test_bundles.py
+barrier-in-company (batches, barrier) in Batcher: core/test_batches.py
 -or isinstance(batch.members[0], Barrier)
-folds-other-sub-keys (bundles) in batches.coalesced: core/test_bundles.py
+folds-other-sub-keys (batches) in batches.coalesced: core/test_batches.py
 -if later.keys is not None or first.keys is not None or first.key != later.key:
 +if later.keys is not None or first.keys is not None:
-coalesce-gives-another-sub-key (bundles) in batches.coalesced: core/test_bundles.py
+coalesce-gives-another-sub-key (batches) in batches.coalesced: core/test_batches.py
 -if into.key != first.key or into.keys is not None:
 +if False:
-folded-one-is-forgotten (bundles) in Batcher.finish: core/test_bundles.py
+folded-one-is-forgotten (batches) in Batcher.finish: core/test_batches.py
 -for follower in followers:
 -    finish(follower)
 +for follower in followers[1:]:

@@ -173,7 +173,7 @@ specs = st.one_of(
     bad=st.sets(st.tuples(st.integers(0, 11), st.integers(0, 4)), max_size=4),
     seed=st.integers(0, 999),
 )
-def test_bundles_keep_the_laws_of_single_sub_messages(
+def test_batches_keep_the_laws_of_single_sub_messages(
     backlog: list[list[str | list[str] | None]],
     folds: bool,
     most: int,
