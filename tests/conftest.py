@@ -23,7 +23,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.ports import BrokerPorts
-from kafka.topic import PASSWORD, USER, settle
+from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
 from s3 import INSTALL, LOGIN, S3, running, versitygw
 from scenarios.brokers import Broker
@@ -162,13 +162,13 @@ def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3]:
         yield s3
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def bootstrap(broker: Broker) -> str:
     """Address of the session's broker."""
     return broker.bootstrap_servers
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def cluster(bootstrap: str) -> Iterator[Cluster]:
     """The session's broker, connected to as the command does."""
     with Cluster.connect(ClientSettings.load(bootstrap), 60) as connected:
@@ -186,7 +186,7 @@ def topic_name() -> str:
 
 @pytest.fixture(scope="session")
 def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker to pause, kill and restart; left running and settled by each test."""
+    """A broker to pause, kill and restart; each test leaves it running."""
     with _broker(tmp_path_factory.mktemp("own"), session_ms=1000) as running:
         _await_coordinators(running)
         yield running
@@ -212,5 +212,5 @@ def _broker(folder: Path, session_ms: int) -> Broker:
 def _await_coordinators(broker: Broker) -> None:
     """The coordinators of a fresh broker take a moment."""
     with Cluster.connect(ClientSettings.load(broker.bootstrap_servers), 60) as cluster:
-        create_topic(cluster.settings, "settling")
-        settle(cluster)
+        create_topic(cluster.settings, "fresh")
+        await_coordinators(cluster)

@@ -119,7 +119,6 @@ def any_name(stage: Stage) -> str:
 @case(
     "a link where a plan, a journal or a report is written first",
     before="what the links led to was written over",
-    quick=True,
 )
 def links_are_not_followed(stage: Stage) -> str:
     topic = stage.topic(20)

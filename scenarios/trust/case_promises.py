@@ -35,7 +35,6 @@ LOGIN = (
 @case(
     "a profile that others can write",
     before="never broken; it could name brokers, a handler and commands",
-    quick=True,
 )
 def profile_of_others(stage: Stage) -> str:
     profile = stage.folder / "night.toml"
@@ -166,7 +165,6 @@ def login_of_a_person(stage: Stage) -> str:
 @case(
     "brokers that refuse a login",
     before="never broken; errors of the client could hold the password",
-    quick=True,
 )
 def refused_login(stage: Stage) -> str:
     words = ("inspect", "--topic", "t", "--group", "g", "-b", stage.bootstrap, *LOGIN)

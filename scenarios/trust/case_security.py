@@ -69,7 +69,7 @@ def rights(stage: Stage) -> str:
     return "inspect and run work with the table's rights; each missing one is refused by its name"
 
 
-@case("no secret is shown", before="--set hush: error: --set 'hush' is no name=value", quick=True)
+@case("no secret is shown", before="--set hush: error: --set 'hush' is no name=value")
 def secrets(stage: Stage) -> str:
     what = ["--topic", "t", "--group", "g", "--handler", "count", "-b", stage.bootstrap]
     login = ["-X", "security.protocol=SASL_PLAINTEXT", "-X", "sasl.mechanism=PLAIN"]
@@ -91,7 +91,6 @@ def secrets(stage: Stage) -> str:
 @case(
     "personal data can be masked",
     before="keys and error texts are in the log, the report and the list of dead letters",
-    quick=True,
 )
 def masked(stage: Stage) -> str:
     topic = stage.topic([(PERSON.encode(), b"{}")] * 20)

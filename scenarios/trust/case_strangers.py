@@ -54,7 +54,6 @@ def give_away(*paths: Path) -> None:
 @case(
     "plugin.library.paths with a NUL behind it, in a file that only a plan names",
     before="librdkafka loaded the library: its code ran",
-    quick=True,
 )
 def no_hidden_plugin(stage: Stage) -> str:
     library, ran = evil_library(stage.folder)
@@ -80,7 +79,6 @@ def no_hidden_plugin(stage: Stage) -> str:
 @case(
     "a plan whose state is s3://…?endpoint=… of a stranger",
     before="plan show, plan verify and resume sent signed requests there before any question",
-    quick=True,
 )
 def plan_by_mail(stage: Stage) -> str:
     plan = halted(stage)
@@ -138,7 +136,6 @@ def forged_state(stage: Stage) -> str:
 @case(
     "a plan that an access list lets somebody else write",
     before="resume took it for its user's own",
-    quick=True,
 )
 def access_lists(stage: Stage) -> str:
     plan = halted(stage)
@@ -151,7 +148,7 @@ def access_lists(stage: Stage) -> str:
     return "refused, and names who may write it"
 
 
-@case("a FIFO as the plan", before="every command waited for ever", quick=True)
+@case("a FIFO as the plan", before="every command waited for ever")
 def no_fifo(stage: Stage) -> str:
     plan = stage.folder / "p.json"
     os.mkfifo(plan)
@@ -161,11 +158,7 @@ def no_fifo(stage: Stage) -> str:
     return "refused at once"
 
 
-@case(
-    "a module beside the handler changes between run and resume",
-    before="resume did not notice",
-    quick=True,
-)
+@case("a module beside the handler changes between run and resume", before="resume did not notice")
 def neighbours_are_code(stage: Stage) -> str:
     plan = halted(stage)
     ended = stage.drainer("resume", str(plan), "--yes", code=None)

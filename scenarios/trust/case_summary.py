@@ -25,7 +25,6 @@ def handle(sub):
 @case(
     "half a surrogate pair in a key and in an error",
     before="TypeError, exit 1; neither account nor report",
-    quick=True,
 )
 def surrogates(stage: Stage) -> str:
     fatal = FAILING.replace("ValueError(", "__import__('drainer').Fatal(")
@@ -57,7 +56,6 @@ def forged_lines(stage: Stage) -> str:
 @case(
     "somebody moves the group amid a drain",
     before="exit 4 and `resume: …`, which is refused; 'put the group back' with no command for it",
-    quick=True,
 )
 def group_moved(stage: Stage) -> str:
     topic = stage.topic(600)

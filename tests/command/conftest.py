@@ -1,4 +1,4 @@
-"""Fixtures for tests of the command: a folder to run it in, topics, and a broker to maltreat."""
+"""Fixtures for tests of the command: a folder to run it in, and values of messages."""
 
 from __future__ import annotations
 
@@ -12,9 +12,6 @@ import pytest
 from command.process import Command, Outcome
 from command.terminal import TerminalSession
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
-from kafka.topic import Topic
-from scenarios.brokers import Broker
 
 OnTerminal = Callable[..., TerminalSession]
 
@@ -34,13 +31,8 @@ def same(count: int) -> list[str]:
     return ['["hot"]'] * count
 
 
-def committed(cluster: Cluster, topic: Topic) -> dict[int, int | None]:
-    """Committed offsets of the group of ``Command.group``."""
-    return cluster.committed(f"g-{topic.name}", topic.name, range(topic.partitions))
-
-
 def is_refused(command: Command, outcome: Outcome) -> None:
-    """Nothing was handled, and the way out is told."""
+    """Ensure that nothing was handled, and that the way out is shown."""
     assert outcome.error
     assert outcome.hint
     assert outcome.out == ""
@@ -48,8 +40,8 @@ def is_refused(command: Command, outcome: Outcome) -> None:
 
 
 @pytest.fixture
-def command(tmp_path: Path, bootstrap: str) -> Iterator[Command]:
-    made = Command(tmp_path, bootstrap)
+def command(tmp_path: Path, cluster: Cluster) -> Iterator[Command]:
+    made = Command(tmp_path, cluster)
     yield made
     made.close()
 
@@ -63,18 +55,3 @@ def on_terminal(command: Command) -> Iterator[OnTerminal]:
             return sessions.enter_context(session)
 
         yield start
-
-
-@pytest.fixture
-def own_command(tmp_path: Path, own_broker: Broker) -> Iterator[Command]:
-    """The command against the own broker."""
-    made = Command(tmp_path, own_broker.bootstrap_servers)
-    yield made
-    made.close()
-
-
-@pytest.fixture
-def own_cluster(own_broker: Broker) -> Iterator[Cluster]:
-    settings = ClientSettings.load(own_broker.bootstrap_servers)
-    with Cluster.connect(settings, 60) as connected:
-        yield connected

@@ -117,7 +117,7 @@ def can_fork(env: Mapping[str, str]) -> bool:
 
 @cache
 def _server() -> str:
-    """Starts it when it is first needed; it ends with the tests' process. Its address."""
+    """Address of the server, which starts when it is first needed and ends with the tests."""
     address = f"\0drainer-tests-{os.getpid()}-{time.monotonic_ns()}"
     process = subprocess.Popen(
         [sys.executable, "-P", __file__, address.removeprefix("\0")],
@@ -137,7 +137,7 @@ def _server() -> str:
 
 
 def serve(address: str) -> list[str]:
-    """Forks for whoever asks; returns in what was forked, with the words of the command."""
+    """Fork on request; it returns in the child, with the words of the command."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind("\0" + address)
     listener.listen(64)
@@ -170,7 +170,7 @@ def serve(address: str) -> list[str]:
 
 
 def become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
-    """Makes what was forked the process that was asked for; the words of its command."""
+    """Make the child the process that was requested; the words of its command."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)

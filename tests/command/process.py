@@ -13,20 +13,15 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
-
-from confluent_kafka import KafkaException
 
 from command.forks import Forked, can_fork
 from command.record import Record, every_place
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import ClientSettings
 from kafka.topic import Topic, eventually
 
 PROGRAM = (sys.executable, "-m", "drainer")
-SCRIPT = Path(sys.executable).with_name("drainer")
 ENDS_WITHIN_S = 120.0  # or it hangs; a start takes seconds where much else runs
 ON_THE_LOOP, ON_THREADS, BLOCKS_THE_LOOP = "OnTheLoop", "OnThreads", "BlocksTheLoop"
 FAST = ("--plan-interval", "100ms")
@@ -59,11 +54,11 @@ class Outcome:
 
     @property
     def resume_words(self) -> list[str]:
-        """The command that it gave for going on, without the program's name."""
+        """The command that it printed to resume, without the program's name."""
         return self.way_out("resume")
 
     def way_out(self, what: str) -> list[str]:
-        """The command that it gave behind a word, without the program's name."""
+        """The command that it printed behind a word, without the program's name."""
         program, *words = shlex.split(self._line(f"{what}: "))
         assert program == "drainer"
         return words
@@ -164,9 +159,10 @@ class Running:
 class Command:
     """``drainer`` in an empty folder, with a recording handler beside it."""
 
-    def __init__(self, home: Path, bootstrap: str) -> None:
+    def __init__(self, home: Path, cluster: Cluster) -> None:
         self.home = home
-        self.bootstrap = bootstrap
+        self.cluster = cluster  # the command's brokers, as the command sees them
+        self.bootstrap = cluster.settings.bootstrap_servers
         self.folder = home / "work"
         self.folder.mkdir()
         self.streams = home / "streams"
@@ -181,15 +177,6 @@ class Command:
         self.by: tuple[str, ...] = ()  # a command that becomes it, as nohup does
         self._started: list[Running] = []
         self._topics: dict[Topic, list[str]] = {}
-
-    @cached_property
-    def cluster(self) -> Cluster:
-        """The command's brokers, as the command sees them."""
-        connected = Cluster.connect(ClientSettings.load(self.bootstrap), 60)
-        # Wait for the coordinator: librdkafka aborts when it is asked for offsets before that
-        # (confluentinc/librdkafka#5040).
-        connected.group("any")
-        return connected
 
     def topic(
         self,
@@ -236,7 +223,7 @@ class Command:
         return sorted(path.name for path in self.folder.iterdir())
 
     def what(self, topic: Topic, handler: str = ON_THE_LOOP) -> list[str]:
-        """The options that say what is drained; a class of the recorder goes by its name."""
+        """Options of what is drained; a class of the recorder goes by its name."""
         reference = f"{self.handlers}:{handler}" if handler[0].isupper() else handler
         where = ["-b", self.bootstrap, "--topic", topic.name, "--group", self.group(topic)]
         return [*where, "--handler", reference]
@@ -309,10 +296,4 @@ class Command:
             if running.running:
                 running.kill()
         for topic in self._topics:
-            try:
-                topic.delete()
-            except KafkaException as error:
-                if error.args[0].name() != "UNKNOWN_TOPIC_OR_PART":  # the test deleted it
-                    raise
-        if "cluster" in vars(self):
-            self.cluster.close()
+            topic.discard()

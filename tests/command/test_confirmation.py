@@ -1,8 +1,6 @@
-"""Nothing is touched before a person said yes, on a terminal or with --yes."""
+"""Nothing is touched before a confirmation, on a terminal or by --yes."""
 
 from __future__ import annotations
-
-import signal
 
 import pytest
 
@@ -48,7 +46,7 @@ def test_any_other_answer_than_yes_touches_nothing(
     assert is_untouched(command, topic)
 
 
-def test_a_yes_drains_and_ctrl_c_stops_safely_and_says_how_to_resume(
+def test_a_yes_drains_and_ctrl_c_stops_safely_and_prints_how_to_resume(
     command: Command, topic: Topic, on_terminal: OnTerminal
 ) -> None:
     session = on_terminal(*run_words(command, topic, gate=command.gate, gated="a-6"), *FAST)
@@ -62,16 +60,3 @@ def test_a_yes_drains_and_ctrl_c_stops_safely_and_says_how_to_resume(
     command.resume(topic)
     assert command.committed(topic) == {0: 300}
     assert command.record.repeats() == {}
-
-
-def test_a_terminal_that_goes_away_is_no_reason_to_stop_untrue(
-    command: Command, topic: Topic, on_terminal: OnTerminal
-) -> None:
-    """A lost ssh session sends SIGHUP; what is then on the disk must be enough to go on."""
-    session = on_terminal(*run_words(command, topic, pause_ms=5), "--yes", "-c", "3", *FAST)
-    session.shows("sub-messages/s")
-    session.signal(signal.SIGHUP)
-    session.ended()
-    command.resume(topic)
-    assert len(set(command.record.done())) == 600
-    command.record.check_order()

@@ -1,4 +1,4 @@
-"""Dead letters of a drain: where they go, what they tell, and that none is lost."""
+"""Dead letters of a drain: their topic, their content, and that none is lost."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_topic_is_made_after_a_yes_and_not_before(command: Command) -> None:
     what = [*command.what(topic), "--from", "earliest", *DEAD]
     dry = command("run", *what, "--dry-run", "-o", "json")
     assert dry.answer["makes_topic"] == dead
-    command("run", *what, code=3)  # there is nobody to say yes
+    command("run", *what, code=3)  # without a terminal there is no confirmation
     assert dead not in topics(topic.bootstrap)
 
     outcome = command.drain(topic, *DEAD)
@@ -45,7 +45,7 @@ def test_the_topic_is_made_after_a_yes_and_not_before(command: Command) -> None:
     assert "is the drained topic" in drained.error
 
 
-def test_a_dead_letter_tells_all_and_the_drain_goes_on(command: Command) -> None:
+def test_a_dead_letter_is_complete_and_the_drain_goes_on(command: Command) -> None:
     topic = command.topic(ONE_BAD_LANE)
     more = ("--retries", "1", "--retry-delay", "1ms", "--on-failure", "dead-letter", "-o", "json")
     outcome = command.drain(topic, *more, code=6, bad="bad")

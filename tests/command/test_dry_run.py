@@ -1,4 +1,4 @@
-"""A dry run says what a drain would do, makes every check of it, and touches nothing."""
+"""A dry run shows what a drain would do, makes every check of it, and touches nothing."""
 
 from __future__ import annotations
 

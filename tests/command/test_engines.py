@@ -1,14 +1,13 @@
-"""The engine on the command line: chosen, told, and refused where it can't be."""
+"""The engine on the command line: chosen, shown, and refused where there is none."""
 
 from __future__ import annotations
 
 import shutil
-from pathlib import Path
 
 import pytest
 
 from command.conftest import operations
-from command.process import Command, Outcome
+from command.process import Command
 from kafka.topic import Topic
 
 HAS_JAVA = shutil.which("java") is not None
@@ -20,21 +19,12 @@ def topic(command: Command) -> Topic:
     return command.topic(operations(20))
 
 
-def dry_run(command: Command, topic: Topic, *more: str, **env: str) -> Outcome:
-    what = [*command.what(topic), "--from", "earliest", "--dry-run"]
-    return command("run", *what, *more, env=env)
-
-
 @needs_java
-def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: Topic) -> None:
-    outcome = dry_run(
-        command,
-        topic,
-        *("--engine", "spark", "--tasks", "4", "--wave", "64MiB"),
-        *("--spark-conf", "spark.executor.memory=2g", "--spark-conf", "spark.a.secret=hidden"),
-        "-o",
-        "json",
-    )
+def test_the_plan_of_action_shows_the_settings_of_spark(command: Command, topic: Topic) -> None:
+    what = [*command.what(topic), "--from", "earliest", "--dry-run", "-o", "json"]
+    how = ("--engine", "spark", "--tasks", "4", "--wave", "64MiB")
+    conf = ("--spark-conf", "spark.executor.memory=2g", "--spark-conf", "spark.a.secret=hidden")
+    outcome = command("run", *what, *how, *conf)
 
     engine = outcome.answer["engine"]
     assert (engine["title"], engine["why"]) == ("Spark on local[*]", "set by --engine")
@@ -48,35 +38,8 @@ def test_the_plan_of_action_says_what_spark_is_given(command: Command, topic: To
     assert command.left_behind == []
 
 
-def test_what_makes_no_sense_on_spark_is_a_usage_error(command: Command, topic: Topic) -> None:
-    for *options, word in (
-        ("--master", "yarn", "a place to record what is done"),
-        ("--master", "sc://h", "Spark Connect"),
-        ("--spark-conf", "spark.speculation=true", "twice"),
-        ("--spark-conf", "hidden", "must be NAME=VALUE"),
-        ("--wave", "2 pages", "not a size"),
-        ("--archive", "none.zip", "does not exist"),
-    ):
-        outcome = command("run", *command.what(topic), "--engine", "spark", *options, code=2)
-        assert word in outcome.error
-        assert outcome.hint
-        assert "hidden" not in outcome.err
-
-
-def test_without_java_spark_is_refused_with_what_to_install(
-    command: Command, topic: Topic, tmp_path: Path
-) -> None:
-    env = {"PATH": str(tmp_path), "JAVA_HOME": ""}
-    what = [*command.what(topic), "--from", "earliest", "--yes", "--engine", "spark"]
-    outcome = command("run", *what, env=env, code=3)
-
-    assert outcome.error == "Spark needs Java, but there is none"
-    assert "Install a JDK" in outcome.hint
-    assert command.left_behind == []
-
-
 @needs_java
-def test_a_jvm_that_does_not_start_is_refused_with_what_it_said(
+def test_a_jvm_that_does_not_start_is_refused_with_its_output(
     command: Command, topic: Topic
 ) -> None:
     what = [*command.what(topic), "--from", "earliest", "--engine", "spark", "--yes"]
@@ -87,20 +50,14 @@ def test_a_jvm_that_does_not_start_is_refused_with_what_it_said(
     assert "hint: Read its output above." in outcome.err
 
 
-def stopped(command: Command, topic: Topic) -> str:
-    """The plan of a drain that failed at its tenth message."""
-    command.drain(topic, "--retries", "0", code=5, fail="0/10/0")
-    return str(command.plan(topic))
-
-
 @needs_java
-def test_a_resume_may_go_to_spark_and_says_so_before_it_begins(
+def test_a_resume_may_go_to_spark_and_shows_that_before_it_begins(
     command: Command, topic: Topic
 ) -> None:
-    plan = stopped(command, topic)
+    command.drain(topic, "--retries", "0", code=5, fail="0/10/0")
     done = len(command.record.done())
-    words = ["resume", plan, "--yes", "--master", "local[2]", *command.options()]
-    running = command.start(*words)
+    words = ["resume", str(command.plan(topic)), "--yes", "--master", "local[2]"]
+    running = command.start(*words, *command.options())
     running.prints("Spark on local[2]  (a master is named)")
     running.kill()
 

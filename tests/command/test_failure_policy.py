@@ -59,24 +59,6 @@ def test_a_parked_lane_waits_and_the_plan_keeps_the_policy_until_a_resume_change
 # Limits
 
 
-def many(count: int, bad_every: int) -> tuple[list[str], str]:
-    """Messages on lanes of their own, and the sub-keys of those that are bad."""
-    return distinct(count), ",".join(str(n) for n in range(0, count, bad_every))
-
-
-def test_too_many_given_up_halt_the_drain(command: Command) -> None:
-    values, bad = many(100, 10)
-    topic = command.topic(values)
-    more = ("--retries", "0", "--on-failure", "skip", "-c", "1", "-o", "json")
-    outcome = command.drain(topic, *more, "--max-failures", "3", code=5, bad=bad)
-    assert "more than --max-failures 3" in outcome.error
-    accounts(outcome.answer["sub_messages"], failed=3)
-    again = command.resume(topic, "-o", "json", code=5, bad=bad)
-    assert "gave up 4 sub-messages in all runs" in again.error
-    finished = command.resume(topic, "--max-failures", "none", "-o", "json", code=6, bad=bad)
-    accounts(finished.answer["sub_messages"], done=90, failed=10)
-
-
 def test_an_outage_is_waited_out_and_nothing_is_given_up(command: Command) -> None:
     topic = command.topic(distinct(400))
     more = ("--on-failure", "skip", "-c", "10", "-o", "json")

@@ -15,41 +15,7 @@ from drainer.limits.kafka.topic import create_test_topic, find_test_topics, new_
 from drainer.limits.search.boundary import from_json
 from kafka.topic import eventually
 
-NOWHERE = ("-b", "127.0.0.1:1")
 PATIENCE_S = 180.0
-
-
-@pytest.mark.parametrize(
-    ("words", "expected"),
-    [
-        (("--bytes", "1KiB,,2KiB"), "--bytes '' is not a size"),
-        (("--bytes", "big"), "'big' is not a size"),
-        (("--bytes", "0"), "--bytes 0 is not a message size"),
-        (("--bytes", "1KiB,1024"), "--bytes has a value twice"),
-        (("--precision", "0"), "--precision '0' is not a share"),
-        (("--precision", "0.1%"), "--precision 0.1% is not between 1% and 50%"),
-        (("--safe-share", "120%"), "--safe-share '120%' is not a share"),
-        (
-            ("--consumer-groups", "1,many"),
-            "--consumer-groups 1,many is not a number from 0 to 1,000",
-        ),
-        (("--partitions", "0"), "--partitions 0 is not a number from 1 to 1,000"),
-        (("--partitions", "1,10,1"), "--partitions has a value twice"),
-        (("--window", "2s"), "--window 2s is too short"),
-        (("--jmx-login", "/dev/null"), "--jmx-login /dev/null has no login"),
-        (("--max-rate", "inf"), "--max-rate 'inf' is not a rate like 50MB/s"),
-        (("--master", "sc://here"), "Spark Connect"),
-        (("--spark-conf", "spark.speculation=true"), "spark.speculation"),
-    ],
-)
-def test_wrong_options_are_refused_before_anything_is_read(
-    command: Command, words: tuple[str, ...], expected: str
-) -> None:
-    outcome = command("limits", *NOWHERE, *words, code=2)
-
-    assert expected in outcome.error
-    assert outcome.hint
-    assert command.left_behind == []
 
 
 def test_cleanup_lists_by_name_needs_a_confirmation_and_removes(command: Command) -> None:

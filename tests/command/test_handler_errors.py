@@ -31,7 +31,7 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
     assert command.committed(topic) == {0: 200}
 
 
-def test_a_handler_that_fails_to_close_is_told(command: Command) -> None:
+def test_a_handler_that_fails_to_close_is_reported(command: Command) -> None:
     """A handler may not have flushed; whether it did, only its author knows."""
     handlers = command.home / "closing.py"
     handlers.write_text(

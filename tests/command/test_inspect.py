@@ -45,13 +45,15 @@ def test_a_whole_look_is_exact_and_leaves_no_trace(command: Command) -> None:
     assert not command.record.path.exists()
 
 
-def test_a_topic_that_is_not_there_is_refused(command: Command) -> None:
-    what = ["-b", command.bootstrap, "--topic", "no-such-topic", "--group", "g", "-o", "json"]
-
-    outcome = command("inspect", *what, code=3)
-
-    assert outcome.answer["status"] == "refused"
-    assert "no-such-topic does not exist" in outcome.error
+def test_a_master_in_the_environment_is_for_a_whole_look_alone(command: Command) -> None:
+    topic = command.topic(operations(20))
+    env = {"DRAINER_SPARK_MASTER": "local[1]", "DRAINER_TASKS": "7"}
+    what = [*command.what(topic), "--from", "earliest", "-o", "json"]
+    assert command("inspect", *what, env=env).answer["reading"]["tasks"] is None
+    refused = command("inspect", *what, "--topic", f"{topic.name}s", code=3)
+    assert refused.answer["status"] == "refused"
+    assert f"topic {topic.name}s does not exist" in refused.error
+    assert topic.name in refused.hint
 
 
 def test_ctrl_c_ends_a_long_look_cleanly(command: Command) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import random
 
-from command.conftest import operations
 from command.process import FAST, Command
 from command.record import every_place
 from kafka.topic import eventually
@@ -104,24 +102,3 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
     assert set(command.record.repeats()) == places - {(0, 0, 0)}
     command.record.check_order()
     assert command.committed(topic) == {0: len(STUCK)}
-
-
-AUTO = ("--concurrency", "auto:100")
-
-
-def test_auto_keeps_order_and_is_resumed_after_a_kill(command: Command) -> None:
-    topic = command.topic(operations(1_500, lanes=300))
-    running = command.begin(topic, *AUTO, pause_ms=20)
-    running.prints("to 100 at most")
-    command.wait_for(running, "done", 1_000)
-    running.kill()
-
-    outcome = command.resume(topic, *AUTO, "-o", "json", pause_ms=20)
-
-    assert outcome.answer["status"] == "done"
-    found = outcome.answer["auto"]
-    assert found["most"] == 100
-    assert 20 < command.record.most_at_once() <= 100 + 100  # what was killed stays begun
-    assert set(command.record.done()) == {(0, n, i) for n in range(1_500) for i in range(2)}
-    command.record.check_order()
-    assert "concurrency" not in json.loads(command.plan(topic).read_text())

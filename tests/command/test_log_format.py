@@ -74,7 +74,7 @@ def test_what_a_handler_prints_and_logs_by_its_own_set_up_is_part_of_the_log(
     assert {f"{how} {n}" for how in hows for n in range(3)} <= printed
 
 
-def test_what_librdkafka_says_is_in_the_log_and_not_on_a_terminal(command: Command) -> None:
+def test_what_librdkafka_logs_is_in_the_log_and_not_on_a_terminal(command: Command) -> None:
     what = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:9", "--yes"]
     complaints = of(command("run", *what, *AS_JSON, code=3).err, "librdkafka")
     plain = command("run", *what, code=3).err

@@ -1,4 +1,4 @@
-"""Scraping a drain: what Prometheus sees is what the summary says."""
+"""Scraping a drain: Prometheus sees what the summary has."""
 
 from __future__ import annotations
 

@@ -12,7 +12,6 @@ from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
-from scenarios.brokers import Broker
 
 SMALL = ("--buffer", "64KiB", "-c", "4", *FAST)
 SESSION = ("-X", "session.timeout.ms=1500")
@@ -68,35 +67,6 @@ def test_retention_that_overtakes_a_drain_loses_nothing_that_was_read(command: C
     assert gap in verified.out + verified.err
 
 
-def test_a_topic_made_again_while_draining_stops_it_and_its_records_are_not_handled(
-    command: Command, topic: Topic
-) -> None:
-    running = blocking(command, topic)
-    topic.delete()
-    topic.create()
-    topic.produce(['["of another topic"]'] * COUNT)
-    command.gate.touch()
-    outcome = running.ends(8)
-    assert f"topic {topic.name} was deleted" in outcome.error
-    assert all(line.keys != ("of another topic",) for line in command.record.lines())
-    assert command.committed(topic) == {0: None}
-    assert "recreated" in command.resume(topic, code=3).error
-
-
-@pytest.mark.long
-def test_a_broker_that_restarts_is_waited_for(own_command: Command, own_broker: Broker) -> None:
-    topic = own_command.topic(distinct(COUNT, BIG))
-    running = blocking(own_command, topic)
-    own_broker.kill()
-    try:
-        own_command.gate.touch()
-        running.prints("warning: trouble")
-    finally:
-        own_broker.start()
-    running.ends(0)
-    own_command.ensure_drained(topic, once=True)
-
-
 def test_a_consumer_that_joins_the_group_stops_it(command: Command, topic: Topic) -> None:
     running = blocking(command, topic)
     consumer = topic.live_member(command.group(topic), "checkout-7")
@@ -129,7 +99,7 @@ def test_one_that_was_stopped_until_another_took_its_lock_gives_way(command: Com
     outcome = first.ends(4)
     assert "took the lock" in outcome.error
     assert "let that one finish" in outcome.hint
-    assert not command.record.done(), "both are held up: nobody has moved the group"
+    assert not command.record.done(), "calls of each wait: neither has moved the group"
     command.gate.touch()
     second.ends(0)
     assert command.committed(topic) == {0: 50}

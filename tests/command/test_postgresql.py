@@ -7,7 +7,6 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -65,7 +64,7 @@ def shop() -> Iterator[Shop]:
             self.end_headers()
 
         def log_message(self, format: str, *args: Any) -> None:
-            """Says nothing."""
+            """Print nothing."""
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
         found = Shop(f"http://127.0.0.1:{server.server_address[1]}")
@@ -79,9 +78,9 @@ def shop() -> Iterator[Shop]:
 Stock = Callable[[], dict[str, int]]  # what there is now
 
 
-@contextmanager
-def real_stock() -> Iterator[tuple[str, Stock]]:
-    """The address of a PostgreSQL with the tables of the page, and what is in them."""
+@pytest.fixture
+def stock() -> Iterator[tuple[str, Stock]]:
+    """The address of a PostgreSQL with the tables of the page, and their content."""
     with postgres() as dsn:
 
         def sql(statement: str) -> list[Any]:
@@ -99,12 +98,6 @@ def real_stock() -> Iterator[tuple[str, Stock]]:
         for sku, amount in STOCK.items():
             sql(f"INSERT INTO stock VALUES ('{sku}', {amount})")
         yield dsn, lambda: {row["sku"]: row["amount"] for row in sql("TABLE stock")}
-
-
-@pytest.fixture
-def stock() -> Iterator[tuple[str, Stock]]:
-    with real_stock() as found:
-        yield found
 
 
 @pytest.fixture
@@ -128,7 +121,7 @@ def test_the_printed_test_passes(
     assert shop.changes == [{"a": -1}]
 
 
-def test_the_handler_does_what_the_table_of_the_page_says(
+def test_the_handler_does_what_the_table_of_the_page_claims(
     stock: tuple[str, Stock], shop: Shop, printed: LoadedHandler
 ) -> None:
     dsn, now = stock
@@ -146,7 +139,7 @@ def test_the_handler_does_what_the_table_of_the_page_says(
     assert Counter(map(str, shop.changes)) == {"{'a': -1}": 2, "{'b': -1}": 1}
 
 
-def test_a_drain_writes_what_the_page_says(
+def test_a_drain_writes_what_the_page_claims(
     command: Command, stock: tuple[str, Stock], shop: Shop, printed: LoadedHandler
 ) -> None:
     dsn, now = stock

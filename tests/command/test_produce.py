@@ -20,17 +20,9 @@ DOCUMENTS = ("--set", "list=documents", "--set", "key=id")
 def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:
     """Values of messages: each updates some documents, with the number of that update."""
     chance = random.Random(1)
-    return [
-        json.dumps(
-            {
-                "documents": [
-                    {"id": f"doc-{chance.randrange(keys)}", "step": n * documents + number}
-                    for number in range(documents)
-                ]
-            }
-        )
-        for n in range(count)
-    ]
+    steps = [range(n * documents, (n + 1) * documents) for n in range(count)]
+    each = [[{"id": f"doc-{chance.randrange(keys)}", "step": n} for n in some] for some in steps]
+    return [json.dumps({"documents": documents}) for documents in each]
 
 
 def begin(command: Command, topic: Topic, target: str, *more: str) -> Running:
@@ -77,20 +69,15 @@ def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command:
     topic, target = command.topic(), command.topic()
     producer = Producer({"bootstrap.servers": topic.bootstrap})
     value = b'{"documents": [{"id": 17}, {"id": "a"}]}'
-    producer.produce(
-        topic.name, value, b"k", headers=[("trace", b"t"), ("none", None)], timestamp=7
-    )
+    producer.produce(topic.name, value, b"k", headers=list(HEADERS), timestamp=7)
     producer.flush()
     begin(command, topic, target.name, *DOCUMENTS).ends(0)
     messages = {message.key(): message for message in written(command.cluster, target)[0]}
     assert set(messages) == {b"17", b"a"}
     second = messages[b"a"]
     identity = f"{command.cluster.topic(topic.name).topic_id}:0:0:1".encode()
-    assert second.headers() == [
-        *HEADERS,
-        ("drainer.topic", topic.name.encode()),
-        ("drainer.id", identity),
-    ]
+    added = [("drainer.topic", topic.name.encode()), ("drainer.id", identity)]
+    assert second.headers() == [*HEADERS, *added]
     assert second.value() == b'{"id":"a"}'
     assert second.timestamp()[1] == 7
 
@@ -104,7 +91,11 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
     more = ("--set", f"topic={target.name}", *DOCUMENTS, *FAST, "-c", "40", "--rate", "4000/s")
     running = begin(command, topic, target.name, *more)
     for least in (1_000, 3_000):
-        wait_for_end(command.cluster, target, least)
+        eventually(
+            lambda: end_of(command.cluster, target) >= least,  # noqa: B023
+            f"{least} are there",
+            30,
+        )
         running.kill()
         running = command.start("resume", str(command.plan(topic)), "--yes", *more)
     running.ends(0)
@@ -125,10 +116,6 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
         )
         assert back <= 2, f"{key!r} went back more often than it was killed"
     assert repeated < 1_500
-
-
-def wait_for_end(cluster: Cluster, topic: Topic, least: int) -> None:
-    eventually(lambda: end_of(cluster, topic) >= least, f"{least} are there", 30)
 
 
 def end_of(cluster: Cluster, topic: Topic) -> int:

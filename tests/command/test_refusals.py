@@ -11,7 +11,6 @@ from command.process import FAST, Command
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
 
-REPORTED_WITHIN_S = 20.0  # on a busy machine; clients of Kafka wait for a minute
 SASL = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN")
 
 
@@ -20,35 +19,13 @@ def topic(command: Command) -> Topic:
     return command.topic(distinct(50))
 
 
-def test_a_topic_that_does_not_exist_is_refused_with_names_that_are_near(
-    command: Command, topic: Topic
-) -> None:
-    outcome = command.drain(topic, "--topic", f"{topic.name}s", code=3)
-    assert f"topic {topic.name}s does not exist" in outcome.error
-    assert topic.name in outcome.hint
-    is_refused(command, outcome)
-    assert command.left_behind == []
-
-
-def test_an_empty_backlog_is_done_and_says_so(command: Command, topic: Topic) -> None:
+def test_an_empty_backlog_is_done(command: Command, topic: Topic) -> None:
     command.cluster.alter_committed(command.group(topic), topic.name, {0: 50})
     outcome = command.drain(topic, "--from", "committed", "-o", "json")
     assert "Nothing to drain" in outcome.err
-    assert outcome.answer["status"] == "empty"
-    assert outcome.answer["exit_code"] == 0
-    assert outcome.answer["plan"] is None
-    assert outcome.answer["messages"]["read"] == 0
+    assert (outcome.answer["status"], outcome.answer["exit_code"]) == ("empty", 0)
+    assert (outcome.answer["plan"], outcome.answer["messages"]["read"]) == (None, 0)
     assert command.left_behind == []
-
-
-def test_an_unreachable_broker_is_told_in_time(command: Command, topic: Topic) -> None:
-    hosts = ("127.0.0.1", "no-such-host.invalid")
-    started = {host: command.begin(topic, "-b", f"{host}:1") for host in hosts}
-    for host, running in started.items():
-        outcome = running.ends(3)
-        assert outcome.took_s < REPORTED_WITHIN_S
-        assert host in outcome.error
-        is_refused(command, outcome)
 
 
 def test_the_right_password_drains_and_is_kept_nowhere(command: Command, broker: Broker) -> None:

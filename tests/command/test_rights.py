@@ -1,4 +1,4 @@
-"""Every command with the least rights, and with each of them missing, on a broker that asks."""
+"""Every command with the least rights, and with each missing, on a broker that checks them."""
 
 from __future__ import annotations
 

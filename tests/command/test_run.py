@@ -1,26 +1,12 @@
-"""A drain from end to end: everything is handled once and in order, and the account says so."""
+"""A drain from end to end: everything is handled once and in order, and accounted for."""
 
 from __future__ import annotations
 
 import json
 import random
 
-from confluent_kafka import Producer
-
 from command.process import ON_THREADS, Command
 from command.record import every_place
-
-
-def account(done: int, pending: int = 0) -> dict[str, int]:
-    return {
-        "read": done + pending,
-        "done": done,
-        "dead": 0,
-        "failed": 0,
-        "skipped": 0,
-        "pending": pending,
-        "unsplit": 0,
-    }
 
 
 def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(
@@ -53,27 +39,3 @@ def test_all_is_handled_once_and_in_order_with_several_sub_keys_and_barriers(
     assert outcome.out.count("adds up") == 2
     assert command.left_behind == [command.plan(topic).name]
     assert command.plan(topic).stat().st_mode & 0o777 == 0o600
-
-
-def test_a_handler_sees_all_of_a_message(command: Command) -> None:
-    handlers = command.home / "seer.py"
-    handlers.write_text(
-        "def handle(sub):\n"
-        "    m = sub.message\n"
-        "    print([m.topic, m.partition, m.offset, m.key, m.value, m.timestamp,\n"
-        "           [tuple(h) for h in m.headers], sub.index, sub.attempt, sub.id])\n"
-    )
-    topic = command.topic(partitions=2)
-    producer = Producer({"bootstrap.servers": topic.bootstrap})
-    headers: list[tuple[str, str | bytes | None]] = [("a", b"1"), ("a", b"2"), ("n", None)]
-    producer.produce(topic.name, b"\xff\x00", b"key", 1, timestamp=1700000000123, headers=headers)
-    producer.produce(topic.name, None, None, 1, timestamp=1700000000124)
-    assert producer.flush(15) == 0
-    first, second, *_ = command.drain(topic, "-c", "1", handler=str(handlers)).out.splitlines()
-    topic_id = json.loads(command.plan(topic).read_text())["topic_id"]
-    place = f"{topic.name!r}, 1"
-    assert first == (
-        rf"[{place}, 0, b'key', b'\xff\x00', 1700000000123,"
-        rf" [('a', b'1'), ('a', b'2'), ('n', None)], 0, 1, '{topic_id}:1:0:0']"
-    )
-    assert second == f"[{place}, 1, None, None, 1700000000124, [], 0, 1, '{topic_id}:1:1:0']"

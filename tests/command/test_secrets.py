@@ -24,7 +24,7 @@ class Fails(drainer.Handler):
 
 
 def written(command: Command, *outcomes: Outcome) -> bytes:
-    """All that was said, and every file that was left behind but the handler's own record."""
+    """All that was printed, and every file that was left behind but the handler's own record."""
     output = "".join(outcome.out + outcome.err for outcome in outcomes).encode()
     return output + b"".join(path.read_bytes() for path in command.folder.rglob("*"))
 
@@ -38,15 +38,8 @@ def test_a_drain_that_fails_writes_no_secret_anywhere(command: Command, broker: 
     where = ["-b", broker.sasl_bootstrap_servers, "--client-config", str(config)]
     secrets = ["-X", f"ssl.key.password={SECRET}-2", "--set", f"token={SECRET}-3"]
     what = ["--topic", topic.name, "--group", "g", "--from", "earliest", "--yes", "--retries", "1"]
-    failing = [
-        "--handler",
-        f"{handlers}:Fails",
-        "--on-failure",
-        "dead-letter",
-        "--max-failures",
-        "3",
-    ]
-    failing += ["--max-doubt", "0"]
+    failing = ["--handler", f"{handlers}:Fails", "--on-failure", "dead-letter"]
+    failing += ["--max-failures", "3", "--max-doubt", "0"]
 
     outcome = command.start("run", *what, *failing, *where, *secrets, *LOUD).ends(5)
 

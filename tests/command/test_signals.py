@@ -1,4 +1,4 @@
-"""Asked to stop, it stops safely; asked twice, at once; and the plan is true either way."""
+"""A stop is safe at the first request, at once at the second, and the plan is true by either."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def watermark(plan: Path) -> int:
 
 
 def finishes(command: Command, topic: Topic, outcome: Outcome, places: set[object]) -> None:
-    """The command that it gave goes on, and handles what was left, once."""
+    """Run the command that it printed, and ensure that it handles the rest."""
     command(*outcome.resume_words[:2], "--yes", *command.options())
     assert set(command.record.done()) == places
     command.record.check_order()
@@ -91,7 +91,7 @@ def test_a_second_signal_stops_at_once_though_handlers_hang(command: Command) ->
     finishes(command, topic, outcome, set(every_place(distinct(20))))
 
 
-def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(command: Command) -> None:
+def test_a_handler_that_blocks_the_loop_is_left_behind_with_an_answer(command: Command) -> None:
     topic = command.topic(distinct(5))
     running = command.begin(topic, "-o", "json", handler=BLOCKS_THE_LOOP, hang=1)
     command.wait_for(running, "begun", 1)
@@ -109,7 +109,7 @@ def test_a_handler_that_holds_the_loop_is_left_behind_with_an_answer(command: Co
     }
 
 
-def test_a_handler_that_holds_the_loop_leaves_the_screen_as_it_was(command: Command) -> None:
+def test_a_handler_that_blocks_the_loop_leaves_the_screen_as_it_was(command: Command) -> None:
     topic = command.topic(distinct(5))
     what = [*command.what(topic, BLOCKS_THE_LOOP), *command.options(hang=1)]
     words = ["run", *what, "--from", "earliest", "--yes"]

@@ -58,9 +58,9 @@ class Night:
         self.running = self._command.begin(topic, *common, *where, *events, **options)
         return self.running
 
-    def waits(self, holds: Callable[[], bool], what: str) -> None:
+    def waits(self, condition: Callable[[], bool], what: str) -> None:
         running = self.running
-        eventually(lambda: holds() or not running.running, what, PATIENCE_S)
+        eventually(lambda: condition() or not running.running, what, PATIENCE_S)
         assert running.running, running.err
 
     def events(self, kind: str) -> Iterator[dict[str, Any]]:

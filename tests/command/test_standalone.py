@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark's: what it does not give is said, and does not hold the command."""
+"""A standalone cluster of Spark's: a drain reports what it lacks, and begins with what is there."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from scenarios.spark_chaos.standalone import standalone
 pytestmark = pytest.mark.long
 
 
-def test_an_executor_that_never_comes_is_said_and_ctrl_c_ends_the_wait(
+def test_an_executor_that_never_comes_is_reported_and_ctrl_c_ends_the_wait(
     command: Command, tmp_path: Path
 ) -> None:
     topic = command.topic(operations(20))

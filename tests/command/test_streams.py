@@ -41,7 +41,7 @@ def full(command: Command, *words: str) -> int:
 
 
 def gone(command: Command, *words: str) -> int:
-    """The exit code of the command where nobody reads any more what it writes."""
+    """The exit code of the command where the reader of its output is gone."""
     reader, writer = os.pipe()
     os.close(reader)
     try:
@@ -71,7 +71,7 @@ def test_a_drain_is_done_whatever_becomes_of_its_output(
     assert "Drained" in (command.folder / "r.html").read_text()
 
 
-def test_output_that_was_lost_is_told_where_that_can_be_told(command: Command) -> None:
+def test_output_that_was_lost_is_reported_on_the_other_stream() -> None:
     outcome = subprocess.run(
         ["bash", "-c", '"$@" >/dev/full', "sh", *PROGRAM, "metrics", "dashboard"],
         capture_output=True,
@@ -88,14 +88,8 @@ def test_half_characters_and_a_narrow_locale_cost_neither_account_nor_report(
 ) -> None:
     file = command.home / "surrogates.py"
     file.write_text(SURROGATES, encoding="utf-8")
-    what = [
-        *command.what(command.topic(["{}"]), str(file)),
-        "--from",
-        "earliest",
-        "--yes",
-        "-o",
-        "json",
-    ]
+    topic = command.topic(["{}"])
+    what = [*command.what(topic, str(file)), "--from", "earliest", "--yes", "-o", "json"]
     outcome = command("run", *what, "--report", "r.html", code=5, env=ASCII)
     assert "Halted" in Path(command.folder / "r.html").read_text(encoding="utf-8")
     assert "Halted" in outcome.err

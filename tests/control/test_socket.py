@@ -29,7 +29,7 @@ from drainer.model.settings import LocalSettings
 from drainer.store.place import PlanPlace
 from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually
-from privileges import UNPRIVILEGED, without_privileges
+from privileges import UNPRIVILEGED, UNPRIVILEGED_NAME, for_root, without_privileges
 from view import samples
 
 PLAN = Path("orders.plan.json")
@@ -38,7 +38,7 @@ ABOUT = About(str(PLAN), "orders", "indexer", "d-1", "process", samples.ENDED.is
 
 @pytest.fixture(autouse=True)
 def folder(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The runtime folder of nobody else."""
+    """A runtime folder of this test's own."""
     runtime = tmp_path_factory.mktemp("run")
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
     return runtime / "drainer"
@@ -113,7 +113,7 @@ NONSENSE = (
 )
 
 
-def test_a_process_that_answers_nothing_or_nonsense_is_listed_and_delays_nobody(
+def test_a_process_that_answers_nothing_or_nonsense_is_listed_and_delays_no_other(
     server: ControlServer, folder: Path
 ) -> None:
     server.observe(a_status())
@@ -178,9 +178,6 @@ def test_a_link_to_the_socket_of_another_drain_is_not_followed(
         client.request(other, Pause())
 
 
-for_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become somebody else")
-
-
 @pytest.fixture
 def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """The folder of another user's sockets."""
@@ -205,8 +202,8 @@ def test_root_finds_another_user_s_drain_and_steers_it_by_name_alone(theirs: Pat
             server = stack.enter_context(other_users_server(plan))
         server.observe(a_status())
         [found] = here(theirs)
-        assert (found.uid, found_as_json(found)["user"]) == (UNPRIVILEGED, "nobody")
-        assert "nobody" in str(running_page([found]))
+        assert (found.uid, found_as_json(found)["user"]) == (UNPRIVILEGED, UNPRIVILEGED_NAME)
+        assert UNPRIVILEGED_NAME in str(running_page([found]))
         with pytest.raises(Refused, match="none of your drains") as refused:
             client.request(plan, Stop())
         assert "--user" in str(refused.value.hint)

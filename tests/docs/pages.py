@@ -1,4 +1,4 @@
-"""The pages, and what they ask a reader to write and to type."""
+"""The pages, and the files and commands of their readers."""
 
 from __future__ import annotations
 

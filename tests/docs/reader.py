@@ -75,7 +75,7 @@ class Reader:
         self._opened.close()
 
     def does(self, step: Step, *, compares: bool = False) -> None:
-        """Write the file, or type the command, and check how it ends; its output if asked to."""
+        """Write the file, or type the command; ensure its end, and its output on request."""
         for begins, act in self.before.items():
             if step.does.startswith(begins):
                 act()
@@ -164,7 +164,7 @@ class Reader:
         session.signal(signal.SIGKILL)
         session.ended()
         assert session.code == KILLED
-        self._compares(step, session.seen + "\nKilled\n")  # as a shell says it
+        self._compares(step, session.seen + "\nKilled\n")  # as a shell prints it
 
     def _compares(self, step: Step, seen: str) -> None:
         lines = lines_of(seen)

@@ -1,4 +1,4 @@
-"""Commands of the pages: every one is drainer's, and does what its page says."""
+"""Commands of the pages: every one is drainer's, and does what its page claims."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ def name(page: Path) -> str:
 
 
 def parsed(words: list[str]) -> Any:
-    """The context that a command would run in; raises typer's errors for what it does not take."""
+    """Context that a command would run in. Raises typer's error for words that it can't take."""
     command, context = COMMAND, COMMAND.make_context("drainer", list(words))
     while getattr(command, "commands", {}) and (
-        rest := [*context._protected_args, *context.args]  # as typer's own groups go on
+        rest := command.make_parser(context).parse_args(args=list(words))[1]
     ):
-        word, command, rest = command.resolve_command(context, rest)
-        context = command.make_context(word, rest, parent=context)
+        word, command, words = command.resolve_command(context, rest)
+        context = command.make_context(word, list(words), parent=context)
     return context
 
 
@@ -151,7 +151,9 @@ def alone(folder_of_all: Path) -> Iterator[None]:
     ],
 )
 @pytest.mark.usefixtures("alone")
-def test_the_commands_of_a_page_do_what_it_says(page: Path, tmp_path: Path, bootstrap: str) -> None:
+def test_the_commands_of_a_page_do_what_it_claims(
+    page: Path, tmp_path: Path, bootstrap: str
+) -> None:
     with prepared(name(page), tmp_path, bootstrap) as reader:
         for step in run_on(page):
             reader.does(step)
@@ -172,21 +174,12 @@ def test_the_tutorial_is_true(tmp_path: Path, bootstrap: str) -> None:
 @pytest.mark.parametrize(
     ("printed", "output", "is_same"),
     [
-        (["a 7"], ["a  8 "], True),
-        (["a 500"], ["a 501"], False),
-        (["a 7"], ["a 3,001"], True),
+        (["a 7"], ["a  3,001 "], True),
         (["a 2,999"], ["a 3,000"], False),
-        (["a 7"], ["a b"], False),
-        (["1m 43s (5.5%)"], ["unknown (66%)"], True),
         (["took 7.0s, 3%"], ["took 1m 30s, 4.5%"], True),
         (["a", ANYTHING, "c", "d"], ["a", "b", "c", "x", "c", "d"], True),
-        (["a", ANYTHING], ["a", "b"], True),
-        ([ANYTHING, "b"], ["a", "b"], True),
-        (["a"], ["a", "b"], False),
         (["b"], ["a", "b"], False),
-        (["a", ANYTHING, "c"], ["a", "c", "b"], False),
         (["a", ANYTHING, "c", ANYTHING, "b"], ["a", "b", "c"], False),
-        ([], ["a"], False),
     ],
 )
 def test_what_is_printed_is_found_in_order(

@@ -1,4 +1,4 @@
-"""The documents are true: commands, options, links, and what the README asks people to type."""
+"""The documents are true: options, links, numbers, and the commands of the README."""
 
 from __future__ import annotations
 
@@ -14,21 +14,17 @@ from typing import Any
 import pytest
 from typer.main import get_command
 
+from docs.pages import GENERATED, PAGES, ROOT
+from drainer import errors
 from drainer.cli.app import app
 from drainer.cli.parameter import declared_by
 from drainer.loader import load_handler
 from scenarios.trust.cases import all_cases
 from scenarios.trust.rights import ATTEMPTS, rights_by_command
 
-ROOT = Path(__file__).parents[2]
-DOCUMENTS = [
-    *sorted(ROOT.glob("*.md")),
-    *sorted((ROOT / "docs").rglob("*.md")),
-    ROOT / "scenarios/README.md",
-]
 README = (ROOT / "README.md").read_text()
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-WORDS_MOST = 30_000  # that anybody has to read
+WORDS_MOST = 30_000  # of the hand-written pages
 generate = runpy.run_path(str(ROOT / "docs/generate.py"))
 leaves = generate["leaves"]
 
@@ -37,7 +33,7 @@ def test_every_command_and_option_is_documented() -> None:
     found = {path.name: path.read_text() for path in generate["FOLDER"].glob("*.md")}
 
     assert found == generate["pages"](), (
-        "docs/reference/cli is not what the commands say. To write it: python docs/generate.py"
+        "docs/reference/cli does not fit the commands. To write it: python docs/generate.py"
     )
 
 
@@ -63,9 +59,12 @@ def test_the_page_of_a_command_has_every_option_with_its_meaning() -> None:
             )
 
 
-def test_no_text_sends_people_to_a_file_that_is_not_installed() -> None:
+def test_the_product_names_pages_that_there_are_and_only_in_docstrings() -> None:
     for path in (ROOT / "drainer").rglob("*.py"):
-        tree = ast.parse(path.read_text())
+        text = path.read_text()
+        for page in re.findall(r"docs/[\w/-]+\.md", text):
+            assert (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"
+        tree = ast.parse(text)
         documented = (each for each in ast.walk(tree) if isinstance(each, DOCUMENTED))
         docstrings = {ast.get_docstring(each, clean=False) for each in documented}
         for each in ast.walk(tree):
@@ -75,11 +74,8 @@ def test_no_text_sends_people_to_a_file_that_is_not_installed() -> None:
 
 def test_the_pages_can_be_read_in_an_afternoon() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
-    pages = [page for page in pages if page.parent.name != "cli"]  # these are generated
-
-    texts = [
-        re.sub(r"```\{eval-rst\}.*?```", "", page.read_text(), flags=re.DOTALL) for page in pages
-    ]
+    texts = [page.read_text() for page in pages if page.parent != GENERATED]
+    texts = [re.sub(r"```\{eval-rst\}.*?```", "", text, flags=re.DOTALL) for text in texts]
     assert sum(len(text.split()) for text in texts) <= WORDS_MOST
 
 
@@ -91,12 +87,6 @@ def test_the_site_is_made_without_a_warning_or_the_network(tmp_path: Path) -> No
     assert (ended.returncode, ended.stderr) == (0, "")
     for page in tmp_path.rglob("*.html"):
         assert not re.search(r"<(?:script|link|img)[^>]+=\"(?:https?:)?//", page.read_text()), page
-
-
-def test_code_names_pages_that_there_are() -> None:
-    for path in (ROOT / "drainer").rglob("*.py"):
-        for page in re.findall(r"docs/[\w/-]+\.md", path.read_text()):
-            assert (ROOT / page).exists(), f"{path.relative_to(ROOT)} names {page}"
 
 
 def test_the_rights_of_every_command_are_documented() -> None:
@@ -114,30 +104,21 @@ def test_the_rights_of_every_command_are_documented() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "attacker",
-    [
-        "Another user of your machine",
-        "Producers of your topic",
-        "Users who create groups",
-        "Senders of a plan",
-        "Readers of the metrics port",
-        "Readers of drainer's output",
-    ],
-)
-def test_every_promise_about_an_attacker_names_a_case_that_tries_it(attacker: str) -> None:
-    page = (ROOT / "docs/explanation/trust.md").read_text()
-    section = page.split(f"\n## {attacker}\n")[1].split("\n## ")[0]
-    _, _, *rows = [
-        line for line in section.splitlines() if line.count(" | ") == 2 or "---|" in line
-    ]
-    cases = {case.attempt.__name__ for case in all_cases()}
+ATTACKERS = ["Another user of your machine", "Producers of your topic", "Users who create groups"]
+ATTACKERS += ["Senders of a plan", "Readers of the metrics port", "Readers of drainer's output"]
 
-    assert rows
-    for row in rows:
-        named = set(re.findall(r"`(\w+)`", row.split(" | ")[2]))
-        assert named, row
-        assert named <= cases, row
+
+def test_every_promise_about_an_attacker_names_a_case_that_tries_it() -> None:
+    page = (ROOT / "docs/explanation/trust.md").read_text()
+    cases = {case.attempt.__name__ for case in all_cases()}
+    for attacker in ATTACKERS:
+        section = page.split(f"\n## {attacker}\n")[1].split("\n## ")[0].splitlines()
+        _, _, *rows = [line for line in section if line.count(" | ") == 2 or "---|" in line]
+        assert rows
+        for row in rows:
+            named = set(re.findall(r"`(\w+)`", row.split(" | ")[2]))
+            assert named, row
+            assert named <= cases, row
 
 
 def anchors(document: Path) -> set[str]:
@@ -145,30 +126,25 @@ def anchors(document: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_links_lead_somewhere(document: Path) -> None:
-    for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text()):
-        path, _, anchor = target.partition("#")
-        linked = (document.parent / path).resolve() if path else document
-        assert linked.exists(), f"{document.name} links to {target}"
-        if anchor:
-            assert anchor in anchors(linked), f"{document.name} links to {target}"
+def test_links_lead_somewhere() -> None:
+    for document in (*PAGES, ROOT / "CHANGELOG.md"):
+        for target in re.findall(r"\]\((?!https?:)([^)\s]+)\)", document.read_text()):
+            path, _, anchor = target.partition("#")
+            linked = (document.parent / path).resolve() if path else document
+            assert linked.exists(), f"{document.name} links to {target}"
+            assert not anchor or anchor in anchors(linked), f"{document.name} links to {target}"
 
 
-def commands_of_the_readme() -> list[str]:
-    return re.findall(r"^\$ (python3 -m venv .+ -e .+)$", README, re.MULTILINE)
+def test_each_exit_code_is_on_the_page_and_no_other() -> None:
+    page = (ROOT / "docs/reference/exit-codes.md").read_text()
+    codes = {value for name, value in vars(errors).items() if name.startswith("EXIT_")}
+    assert [int(code) for code in re.findall(r"^(\d+) \|", page, re.M)] == sorted(codes)
 
 
-def test_the_readme_has_one_command_for_the_main_job_and_one_for_the_tests() -> None:
-    main_job, tests = commands_of_the_readme()
-
+def test_the_readme_has_one_command_for_the_main_job_and_that_of_ci_for_the_tests() -> None:
+    main_job, tests = re.findall(r"^\$ (python3 -m venv .+ -e .+)$", README, re.MULTILINE)
     assert main_job.endswith("drainer demo")
     assert tests.endswith("pytest")
-
-
-def test_ci_runs_the_very_test_command_of_the_readme() -> None:
-    _, tests = commands_of_the_readme()
-
     assert tests in (ROOT / ".ci/run").read_text().splitlines()
 
 

@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from builders import a_cap, a_partition, a_plan, a_summary, counts, progress_at
 from core.letters import Sample
+from docs.pages import ROOT
 from drainer.core.merge import Record
 from drainer.letters.receipts import Receipt
 from drainer.model.account import (
@@ -41,7 +41,7 @@ from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
 from drainer.store.journal import JournalHead, record_body
 
-PAGE = (Path(__file__).parents[2] / "docs/reference/formats.md").read_text()
+PAGE = (ROOT / "docs/reference/formats.md").read_text()
 EVENT = Event(
     "2026-11-21T18:00:00+00:00", EventKind.CHANGED, "ana@db1", "slow", ("rate none",), {0: 1}
 )
@@ -64,7 +64,7 @@ CAP = a_cap()
 FULL_SUMMARY = a_summary(
     failures=FailureStatus(),
     parked=PARKED,
-    ignored_letters={"not asked for": 1},
+    ignored_letters={"of other drains": 1},
     latency=LATENCY,
     auto=AutoStatus(1, 1, None, searching=True, why=""),
     rules=RuleStatus(),
@@ -76,7 +76,7 @@ FULL_SUMMARY = a_summary(
     deadline=DeadlineStatus(datetime.now(UTC), 1.0, 1.0),
 )
 
-# Objects whose names are no fields, by what the page calls such a name; None for one whose values
+# Objects whose names are no fields, by the page's word for such a name; None for one whose values
 # have no fields of their own.
 NAMED = {
     "partitions": "N",
@@ -182,7 +182,7 @@ def test_each_field_of_a_journal_is_on_the_page() -> None:
         assert f"`{field}`" in section("Files beside a plan"), field
 
 
-def test_the_excerpt_and_what_is_said_of_it_fit() -> None:
+def test_the_excerpt_fits_its_explanation() -> None:
     (excerpt,) = re.findall(r"```json\n(.+?),?\n```", PAGE, re.DOTALL)
     partial = json.loads(f"{{{excerpt}}}")["partial"]
 

@@ -1,4 +1,4 @@
-"""The handlers that the pages for their authors print are handlers, and do what the pages say."""
+"""The handlers that the pages for their authors print work as the pages claim."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
+from docs.pages import ROOT
 from drainer.handler import Handler
 from drainer.loader import load_handler
 from drainer.message import SubMessage
 from drainer.produce import partition_of
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 PAGES = [
     *(
         DOCS / "howto" / f"{name}.md"

@@ -6,17 +6,17 @@ import json
 import re
 import tomllib
 from datetime import UTC, datetime
-from pathlib import Path
 
 import pytest
 
+from docs.pages import ROOT
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.expression import FUNCTIONS
 from drainer.model.facts import NAMES, Predicate, Undecided
 from drainer.model.rules import RuleSettings
 from drainer.policy.rules import LIMITED_KEYS_MOST, RuleFilter
 
-TEXT = (Path(__file__).parents[2] / "docs/reference/rules.md").read_text()
+TEXT = (ROOT / "docs/reference/rules.md").read_text()
 PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])
 
 
@@ -45,18 +45,18 @@ def test_all_rows_were_found() -> None:
 
 
 @pytest.mark.parametrize("expression", [expression for expression, _ in TRUE])
-def test_what_is_said_to_be_true_is(expression: str) -> None:
+def test_what_is_listed_as_true_is(expression: str) -> None:
     assert Predicate(expression).matches(sub())
 
 
 @pytest.mark.parametrize(("expression", "why"), UNDECIDED)
-def test_what_is_said_not_to_be_decided_is_not(expression: str, why: str) -> None:
+def test_what_is_listed_as_undecided_is(expression: str, why: str) -> None:
     with pytest.raises(Undecided) as raised:
         Predicate(expression).matches(sub())
     assert why.startswith("the same") or why in str(raised.value)
 
 
-def test_numbers_and_texts_are_unequal_as_it_says() -> None:
+def test_numbers_and_texts_are_unequal_as_it_claims() -> None:
     (expression,) = re.findall(r"so `(.+?)` is true", TEXT)
     assert Predicate(expression).matches(sub())
 

@@ -27,12 +27,6 @@ def topic(bootstrap: str, topic_name: str) -> Topic:
     return Topic(bootstrap, topic_name)
 
 
-@pytest.fixture
-def cluster(settings: ClientSettings) -> Iterator[Cluster]:
-    with Cluster.connect(settings) as connected:
-        yield connected
-
-
 @pytest.fixture(scope="session")
 def strict_broker(
     kafka_installed: None, tmp_path_factory: pytest.TempPathFactory
@@ -47,7 +41,7 @@ def strict_broker(
         yield running
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def ann(strict_broker: Broker) -> Iterator[Cluster]:
     with rights.login(strict_broker, rights.LEAST) as connected:
         yield connected
@@ -59,7 +53,7 @@ def own_cluster(own_broker: Broker) -> Iterator[Cluster]:
         yield connected
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def quick_cluster(broker: Broker) -> Iterator[Cluster]:
     with quick(broker) as connected:
         yield connected
@@ -67,7 +61,7 @@ def quick_cluster(broker: Broker) -> Iterator[Cluster]:
 
 @contextmanager
 def quick(broker: Broker) -> Iterator[Cluster]:
-    """Locks on it have short sessions."""
+    """A connection whose locks have short sessions."""
     properties = [f"session.timeout.ms={SESSION_TIMEOUT_MS}"]
     settings = ClientSettings.load(broker.bootstrap_servers, None, properties)
     with Cluster.connect(settings) as connected:

@@ -18,7 +18,7 @@ MIB = 1024 * 1024
 
 @dataclass(frozen=True)
 class Bounds:
-    """What may be held, in bytes."""
+    """Bounds of what a reader keeps, in bytes."""
 
     queue_bytes: int = 4 * MIB
     prefetch_bytes: int = 4 * MIB

@@ -194,10 +194,10 @@ def test_a_time_is_the_first_record_by_offset_that_is_as_late(
     producer.abort_transaction()
 
 
-def test_that_no_record_is_so_late_is_not_believed_on_a_compacted_topic(
+def test_a_time_after_all_records_is_refused_on_a_compacted_topic(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
-    """What compaction removed stays in the index by time, and brokers name no record for it."""
+    """Records that compaction removed stay in the index by time; brokers name none for it."""
     topic = Topic(bootstrap, topic_name, config={"cleanup.policy": "compact,delete"})
     topic.stamp([("a", NOON_MS), ("b", NOON_MS + 2)])
     late, between = Bound(time_ms=NOON_MS + 3), Bound(time_ms=NOON_MS + 1)

@@ -39,14 +39,14 @@ def coordinator(settings: ClientSettings) -> Iterator[CoordinatorProcess]:
 
 
 def pid() -> int:
-    """The process id of the only child that makes requests to coordinators."""
+    """The process id of the newest child that makes requests to coordinators."""
     children = " ".join(path.read_text() for path in Path("/proc/self/task").glob("*/children"))
-    (found,) = (each for each in children.split() if b"kafka.coordinator" in proc(each, "cmdline"))
-    return int(found)
+    made = [each for each in children.split() if b"kafka.coordinator" in proc(each, "cmdline")]
+    return max(map(int, made), key=lambda each: int(proc(each, "stat").split()[21]))  # their start
 
 
 def proc(pid: int | str, name: str) -> bytes:
-    """What /proc has of a process; nothing when it is gone."""
+    """Content of a file of a process in /proc; nothing when it is gone."""
     try:
         return Path(f"/proc/{pid}/{name}").read_bytes()
     except (FileNotFoundError, ProcessLookupError):

@@ -22,16 +22,8 @@ def produce(topic: Topic, count: int, partition: int = 0) -> None:
         topic.produce([str(number)], partition=partition)
 
 
-def ten_and_four(broker: Broker, name: str) -> tuple[ClientSettings, Topic]:
-    """A topic with so many records on its two partitions."""
-    topic = Topic(broker.bootstrap_servers, name, partitions=2)
-    produce(topic, 10)
-    produce(topic, 4, partition=1)
-    return ClientSettings.load(broker.bootstrap_servers), topic
-
-
 def check(committer: GroupCommitter, topic_id: str) -> None:
-    """Checks once the broker, which has just started, answers for all partitions."""
+    """Check once the broker, which has just started, answers for all partitions."""
 
     def checked() -> bool:
         with suppress(CommitDelayed):
@@ -42,54 +34,48 @@ def check(committer: GroupCommitter, topic_id: str) -> None:
     eventually(checked, "the partitions have a leader")
 
 
-def test_each_commit_checks_the_log_up_to_the_end_of_the_backlog(
+def test_a_log_that_was_cut_is_noticed_by_reading_and_committing_also_when_it_has_grown_again(
     own_broker: Broker, topic_name: str
 ) -> None:
     """All of it was handled and committed long ago: the group's offset means other records now."""
-    settings, topic = ten_and_four(own_broker, topic_name)
+    settings = ClientSettings.load(own_broker.bootstrap_servers)
+    topic, whole = (
+        Topic(own_broker.bootstrap_servers, f"{topic_name}-{n}", partitions=2) for n in range(2)
+    )
+    for each in (topic, whole):
+        produce(each, 10)
+        produce(each, 4, partition=1)
     with Cluster.connect(settings) as cluster:
-        topic_id = cluster.topic(topic.name).topic_id
-        ends = cluster.log_ends(topic.name, [0, 1])
-        committer = GroupCommitter(cluster, topic.name, topic.name, ends)
-        committer.check(topic_id)
-        own_broker.stop()
-        own_broker.start()
-        check(committer, topic_id)  # another epoch, and the same records
+        ids = {each.name: cluster.topic(each.name).topic_id for each in (topic, whole)}
 
-        cut_log(own_broker, topic.name, 0, 6)
-        with pytest.raises(LogCut, match=rf"{topic.name}/0 lost records below 10"):
-            check(committer, topic_id)
+        def committer(of: Topic) -> GroupCommitter:
+            return GroupCommitter(cluster, of.name, of.name, cluster.log_ends(of.name, [0, 1]))
+
+        cut, kept = committer(topic), committer(whole)
+        logs = cluster.log_bounds(topic.name, [0, 1], settings.isolation)
+        ends = {number: (log.end, log.leader_epoch or 0) for number, log in logs.items()}
+        cut.check(ids[topic.name])
+        assert cut_logs(settings, topic.name, "readers", ends) == {}
+
+        cut_log(own_broker, topic.name, 0, 6)  # the broker restarts
+        check(kept, ids[whole.name])  # another epoch, and the same records
+        lost = rf"{topic.name}/0 lost records below 10"
+        with pytest.raises(LogCut, match=lost):
+            check(cut, ids[topic.name])
+        with (
+            Reader(settings, topic.name, {0: (0, 10), 1: (0, 4)}) as reader,
+            pytest.raises(LogCut, match=r"/0 lost records: its log ends at 6, below 10"),
+        ):
+            reader.read()
+        assert len(reader.messages) == 10
+
         produce(topic, 10)
-        with pytest.raises(LogCut, match=rf"{topic.name}/0 lost records below 10") as raised:
-            committer.check(topic_id)
+        with pytest.raises(LogCut, match=lost) as raised:
+            cut.check(ids[topic.name])
         assert raised.value.exit_code == 8
+        [(number, text)] = cut_logs(settings, topic.name, "readers", ends).items()
+        assert (number, "broker end offset is 6" in text) == (0, True)
 
-        known = GroupCommitter(
-            cluster, topic.name, topic.name, cluster.log_ends(topic.name, [0, 1])
-        )
-        known.check(topic_id)  # what is there now is what it was planned for
+        committer(topic).check(ids[topic.name])  # what is there now is what it was planned for
         topic.delete_before(8)
         LogCheck(cluster, topic.name, topic.name, {0: (3, 0)}).check()  # retention took it
-
-
-def test_a_cut_log_stops_the_reading_and_one_that_has_grown_again_is_recognized(
-    own_broker: Broker, topic_name: str
-) -> None:
-    settings, topic = ten_and_four(own_broker, topic_name)
-    with Cluster.connect(settings) as cluster:
-        logs = cluster.log_bounds(topic.name, [0, 1], settings.isolation)
-    ends = {number: (log.end, log.leader_epoch or 0) for number, log in logs.items()}
-    assert cut_logs(settings, topic.name, "readers", ends) == {}
-
-    cut_log(own_broker, topic.name, 0, 6)
-    with (
-        Reader(settings, topic.name, {0: (0, 10), 1: (0, 4)}) as reader,
-        pytest.raises(LogCut, match=r"/0 lost records: its log ends at 6, below 10"),
-    ):
-        reader.read()
-    assert len(reader.messages) == 10
-
-    produce(topic, 10)
-    [(number, text)] = cut_logs(settings, topic.name, "readers", ends).items()
-    assert number == 0
-    assert "broker end offset is 6" in text

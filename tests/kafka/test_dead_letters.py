@@ -35,6 +35,14 @@ def dead(broker: Broker, topic_name: str) -> Topic:
     return Topic(broker.bootstrap_servers, topic_name, partitions=4)
 
 
+def answers(settings: ClientSettings, topic: str, *samples: Sample) -> list[DrainerError | None]:
+    """Send these letters; what is reported of each."""
+    with sending(settings, topic) as sender:
+        for sample in samples:
+            sender.send(sample.letter())
+        return sender.all_reported()
+
+
 def test_a_letter_is_reported_when_it_is_there(settings: ClientSettings, dead: Topic) -> None:
     with sending(settings, dead.name) as sender:
         sender.send(Sample(payload={"a": 1}, headers=[("trace", None)]).letter())
@@ -49,14 +57,12 @@ def test_a_letter_is_reported_when_it_is_there(settings: ClientSettings, dead: T
 def test_a_letter_whose_time_the_broker_refuses_names_the_clock(
     settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
-    """As with a clock a day ahead; here the topic refuses whatever is older than the very
-    millisecond, as one of many is."""
+    """A clock a day ahead has the same effect as this topic, which refuses what is older than the
+    very millisecond, as one of many is."""
     limits = {"message.timestamp.before.max.ms": "0"}
     strict = Topic(broker.bootstrap_servers, topic_name, 1, limits)
-    with sending(settings, strict.name) as sender:
-        for _ in range(50):
-            sender.send(Sample().letter())
-        error = next(error for error in sender.all_reported() if error is not None)
+    found = answers(settings, strict.name, *[Sample()] * 50)
+    error = next(error for error in found if error is not None)
     assert isinstance(error, DeadLetterNotWritten)
     assert "this machine's clock, 2" in str(error)
     assert "Correct the clock" in (error.hint or "")
@@ -66,10 +72,8 @@ def test_letters_of_one_lane_keep_their_order_in_one_partition(
     settings: ClientSettings, dead: Topic
 ) -> None:
     lanes = ["doc-1", b"doc-2", None, "", 7, ("a", 1)]
-    with sending(settings, dead.name) as sender:
-        for number in range(600):
-            sender.send(Sample(lanes[number % len(lanes)], payload=number).letter())
-        assert set(sender.all_reported()) == {None}
+    samples = [Sample(lanes[number % len(lanes)], payload=number) for number in range(600)]
+    assert set(answers(settings, dead.name, *samples)) == {None}
     found = letters_in(dead.bootstrap, dead.name)
     assert len({letter.partition for letter in found}) > 1
     for lane in lanes:
@@ -84,14 +88,10 @@ def test_a_letter_that_is_too_large_for_the_topic_comes_without_what_is_too_much
     settings: ClientSettings, bootstrap: str, topic_name: str
 ) -> None:
     Topic(bootstrap, topic_name, config={"max.message.bytes": "2000"})
-    with sending(settings, topic_name) as sender:
-        for number in range(50):
-            size = 5000 if number == 20 else 500
-            sender.send(Sample(payload=f"{number}".rjust(size)).letter())
-        sender.send(Sample(payload="p", headers=[("long", b"x" * 3000)]).letter())
-        sender.send(Sample(payload="p").letter())
-        sender.send(Sample(key="k" * 1500, payload="p").letter())
-        assert set(sender.all_reported()) == {None}
+    samples = [Sample(payload=f"{n}".rjust(5000 if n == 20 else 500)) for n in range(50)]
+    samples += [Sample(payload="p", headers=[("long", b"x" * 3000)]), Sample(payload="p")]
+    samples += [Sample(key="k" * 1500, payload="p")]
+    assert set(answers(settings, topic_name, *samples)) == {None}
     found = letters_in(bootstrap, topic_name)
     assert len(found) == 53
     less = [letter for letter in found if letter.payload_encoding is Encoding.LEFT_OUT]
@@ -106,9 +106,7 @@ def test_a_letter_that_is_too_large_whatever_it_leaves_out_is_an_error(
     settings: ClientSettings, bootstrap: str, topic_name: str
 ) -> None:
     Topic(bootstrap, topic_name, config={"max.message.bytes": "300"})
-    with sending(settings, topic_name) as sender:
-        sender.send(Sample(payload="p").letter())
-        (error,) = sender.all_reported()
+    (error,) = answers(settings, topic_name, Sample(payload="p"))
     assert isinstance(error, DeadLetterNotWritten)
     assert "max.message.bytes" in (error.hint or "")
 
@@ -118,9 +116,7 @@ def test_a_letter_that_is_too_large_for_the_client_comes_without_its_payload(
 ) -> None:
     small = ClientSettings.load(settings.bootstrap_servers, None, ["message.max.bytes=3000"])
     for each in (settings, small):
-        with sending(each, dead.name) as sender:
-            sender.send(Sample(payload=b"x" * 60_000_000).letter())
-            assert sender.all_reported() == [None]
+        assert answers(each, dead.name, Sample(payload=b"x" * 60_000_000)) == [None]
     found = letters_in(dead.bootstrap, dead.name)
     assert [letter.payload_encoding for letter in found] == [Encoding.LEFT_OUT] * 2
 
@@ -129,10 +125,8 @@ def test_more_than_the_client_s_queue_takes_waits_and_stays_in_order(
     settings: ClientSettings, dead: Topic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(producer, "QUEUE_KBYTES", 64)
-    with sending(settings, dead.name) as sender:
-        for number in range(300):
-            sender.send(Sample("hot", payload=f"{number}".rjust(2000)).letter())
-        assert set(sender.all_reported()) == {None}
+    samples = [Sample("hot", payload=f"{number}".rjust(2000)) for number in range(300)]
+    assert set(answers(settings, dead.name, *samples)) == {None}
     found = letters_in(dead.bootstrap, dead.name)
     assert [int(letter.payload) for letter in found] == list(range(300))
 
@@ -151,21 +145,16 @@ def test_what_a_shared_file_sets_for_clients_does_not_weaken_it(
     settings: ClientSettings, dead: Topic
 ) -> None:
     careless = ClientSettings.load(settings.bootstrap_servers, None, CARELESS)
-    with sending(careless, dead.name) as sender:
-        for number in range(20):
-            sender.send(Sample("one lane", payload=number).letter())
-        assert set(sender.all_reported(wait_s=10)) == {None}
+    samples = [Sample("one lane", payload=number) for number in range(20)]
+    assert set(answers(careless, dead.name, *samples)) == {None}
     found = letters_in(dead.bootstrap, dead.name)
     assert [letter.payload for letter in found] == list(range(20))
 
 
 def test_a_topic_that_is_not_there_is_an_error(settings: ClientSettings, topic_name: str) -> None:
-    impatient = ClientSettings.load(
-        settings.bootstrap_servers, None, ["topic.metadata.propagation.max.ms=300"]
-    )
-    with sending(impatient, topic_name) as sender:
-        sender.send(Sample().letter())
-        (error,) = sender.all_reported()
+    soon = ["topic.metadata.propagation.max.ms=300"]
+    impatient = ClientSettings.load(settings.bootstrap_servers, None, soon)
+    (error,) = answers(impatient, topic_name, Sample())
     assert isinstance(error, DeadLetterNotWritten)
     assert topic_name in str(error)
     assert "deleted" in (error.hint or "")

@@ -15,7 +15,7 @@ from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from kafka.reader import MIB, Bounds, Reader, numbered
-from kafka.topic import PASSWORD, USER, Topic, eventually
+from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 
 SMALL = Bounds(30_000, 30_000)  # so that most is yet to be read
@@ -129,7 +129,7 @@ def test_what_waits_is_bounded(settings: ClientSettings, topic: Topic) -> None:
 def test_a_queue_of_no_bytes_still_delivers_messages_of_any_size(
     settings: ClientSettings, broker: Broker, topic_name: str, partitions: int
 ) -> None:
-    """As of ``--buffer 3``, of which the queue has a quarter."""
+    """A quarter of ``--buffer 3`` is a queue of no bytes."""
     topic = Topic(broker.bootstrap_servers, topic_name, partitions)
     for partition in range(partitions):
         topic.produce([b"x" * 900_000] * 4, partition=partition)
@@ -211,20 +211,3 @@ def test_a_zstd_batch_beyond_a_limit_of_the_client_ends_it_with_the_way_out(
     ):
         refused.read()
     assert "-X receive.message.max.bytes=" in (raised.value.hint or "")
-
-
-def test_a_login_that_is_not_accepted_ends_it(broker: Broker, topic_name: str) -> None:
-    Topic(broker.bootstrap_servers, topic_name).produce(numbered(10))
-    login = ["security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}"]
-    servers = broker.sasl_bootstrap_servers
-    right = ClientSettings.load(servers, None, [*login, f"sasl.password={PASSWORD}"])
-    with Reader(right, topic_name, {0: (0, 10)}) as reader:
-        reader.read()
-    wrong = ClientSettings.load(servers, None, [*login, "sasl.password=wrong-hush"])
-    with (
-        Reader(wrong, topic_name, {0: (0, 10)}, topic_id=reader.topic_id) as refused,
-        pytest.raises(Interrupted, match="can't read") as raised,
-    ):
-        refused.read()
-    assert "hush" not in str(raised.value)
-    assert "sasl" in (raised.value.hint or "")

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from core.limit_samples import limits
-from drainer.errors import BrokerUnreachable, RecordsDeleted, Refused, TopicGone, TopicMissing
+from drainer.errors import BrokerUnreachable, RecordsDeleted, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import beside_value
 from drainer.kafka.settings import ClientSettings
@@ -173,19 +173,6 @@ def test_a_log_that_ends_before_the_range_is_an_error_and_no_end(
         BrokerUnreachable, match=f"can't read {topic.name}/0: no record from offset 3 on"
     ):
         list(read_range(cluster.settings, origin, 0, 10, reader="a-test", silence_s=0.2))
-
-
-def test_a_topic_that_was_recreated_is_not_read(cluster: Cluster, topic: Topic) -> None:
-    topic.produce("abc")
-    origin = origin_of(cluster, topic)
-    topic.delete()
-    with pytest.raises(TopicMissing, match=topic.name):
-        next(read_range(cluster.settings, origin, 0, 3, reader="a-test"))
-    topic.create()
-    topic.produce("xyz")
-
-    with pytest.raises(TopicGone, match=f"{topic.name} was deleted and recreated"):
-        next(read_range(cluster.settings, origin, 0, 3, reader="a-test"))
 
 
 def test_a_message_that_is_let_go_holds_nothing_of_its_record(

@@ -28,25 +28,25 @@ from drainer.errors import BrokerUnreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 
-def tell_and_wait(word):
+def report_and_wait(word):
     print(word, flush=True)
     sys.stdin.readline()
 
 with Cluster.connect(ClientSettings.load(sys.argv[1]), 60) as cluster:
     cluster.group("a-group")
-    tell_and_wait("connected")
+    report_and_wait("connected")
     try:
         cluster.group("a-group", 4)
     except BrokerUnreachable:
-        tell_and_wait("unreachable")
+        report_and_wait("unreachable")
     for _ in range(20):
         cluster.group("a-group", 60)
-    tell_and_wait("reached")
+    report_and_wait("reached")
 """
 
 
 @contextmanager
-def held(lock: GroupLock) -> Iterator[GroupLock]:
+def locked(lock: GroupLock) -> Iterator[GroupLock]:
     lock.acquire()
     try:
         yield lock
@@ -78,6 +78,7 @@ def requesting(bootstrap: str) -> Iterator[tuple[Callable[[str], None], Callable
         assert process.wait(60) == 0
 
 
+@pytest.mark.long
 def test_a_killed_broker_is_waited_for(
     own_broker: Broker,
     own_cluster: Cluster,
@@ -94,7 +95,7 @@ def test_a_killed_broker_is_waited_for(
     ranges = {0: (0, 3000), 1: (0, 3000)}
     with (
         requesting(bootstrap) as (until, go_on),
-        held(GroupLock(own_cluster, group, topic_name, "a")) as lock,
+        locked(GroupLock(own_cluster, group, topic_name, "a")) as lock,
         sending(settings, dead.name) as sender,
         Reader(settings, topic_name, ranges, bounds=SMALL) as reader,
     ):

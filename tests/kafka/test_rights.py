@@ -20,7 +20,7 @@ def may(broker: Broker, operation: str, kind: str, name: str) -> None:
     grant(broker, LEAST, [Right(operation, kind, name)])
 
 
-def test_a_drain_with_dead_letters_needs_no_more_than_the_table_says(
+def test_a_drain_with_dead_letters_needs_no_more_than_the_table_lists(
     strict_broker: Broker, tmp_path: Path
 ) -> None:
     (attempt,) = (each for each in ATTEMPTS if each.command == "run --on-failure dead-letter")
@@ -75,6 +75,7 @@ def test_reading_takes_no_right_on_any_group(
         assert len(list(read_letters(ann, topic_name))) == 100
 
 
+@pytest.mark.long
 def test_a_redrive_that_may_not_write_warns_of_what_that_means(
     strict_broker: Broker, tmp_path: Path
 ) -> None:

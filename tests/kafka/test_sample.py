@@ -25,7 +25,7 @@ def size_of(windows: list[tuple[int, int, int]]) -> int:
     st.integers(0, 99),
 )
 @settings(deadline=None)
-def test_windows_lie_apart_in_their_ranges_and_ask_for_no_more_than_wanted(
+def test_windows_lie_apart_in_their_ranges_and_have_no_more_than_requested(
     lengths: dict[int, tuple[int, int]], most: int, seed: int
 ) -> None:
     ranges = {number: (start, start + length) for number, (start, length) in lengths.items()}

@@ -38,53 +38,44 @@ def test_without_bootstrap_servers_the_hint_names_every_way_to_give_them() -> No
 
 
 def test_a_line_that_is_no_property_is_named_but_not_shown(properties: Path) -> None:
-    properties.write_text("client.id=x\n\nhunter2 hunter2\n")
-    with pytest.raises(UsageError, match=r"client\.properties:3") as raised:
-        ClientSettings.load("a:1", properties)
-    assert "hunter2" not in str(raised.value)
-
-
-def test_an_unknown_property_is_refused_by_its_name(properties: Path) -> None:
-    properties.write_text("client.id=x\nbatch.sise=4\n")
-    with pytest.raises(UsageError, match=r"batch\.sise"):
-        ClientSettings.load("a:1", properties)
-
-
-@pytest.mark.parametrize(
-    "override", ["security.protocol=TSL", "session.timeout.ms=soon", "on_commit=x", "broken"]
-)
-def test_what_librdkafka_rejects_is_a_usage_error(override: str) -> None:
-    with pytest.raises(UsageError):
-        ClientSettings.load("a:1", None, [override])
+    for line, error in (
+        ("hunter2 hunter2", r"client\.properties:3"),
+        ("batch.sise=4", "batch.sise"),
+    ):
+        properties.write_text(f"client.id=x\n\n{line}\n")
+        with pytest.raises(UsageError, match=error) as raised:
+            ClientSettings.load("a:1", properties)
+        assert "hunter2" not in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    "name",
-    ["group.id", "enable.auto.commit", "group.protocol", "logger", "default.topic.config"],
-)
-def test_properties_that_drainer_owns_are_refused(name: str) -> None:
-    with pytest.raises(UsageError, match=f"you can't set {name}: "):
-        ClientSettings.load("a:1", None, [f"{name}=x"])
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
+    ("line", "error"),
     [
-        ("plugin.library.paths", "/tmp/evil"),
-        ("ssl.engine.location", "/tmp/evil.so"),
-        ("ssl.providers", "default,../../tmp/evil"),
-        ("sasl.kerberos.kinit.cmd", "touch /tmp/evil"),
-        ("sasl.kerberos.principal", "$(touch /tmp/evil)"),
-        ("sasl.kerberos.keytab", 'x"; touch /tmp/evil; "'),
+        ("security.protocol=TSL", "security.protocol"),
+        ("session.timeout.ms=soon", "session.timeout.ms"),
+        ("on_commit=x", "on_commit"),
+        ("isolation.level=serializable", "isolation.level"),
+        ("group.id=x", "you can't set group.id: "),
+        ("enable.auto.commit=x", "you can't set enable.auto.commit: "),
+        ("group.protocol=x", "you can't set group.protocol: "),
+        ("logger=x", "you can't set logger: "),
+        ("default.topic.config=x", "you can't set default.topic.config: "),
+        ("topic.auto.offset.reset=earliest", "can't set auto.offset.reset: a drain never jumps"),
+        ("plugin.library.paths=/tmp/evil", "plugin.library.paths names"),
+        ("ssl.engine.location=/tmp/evil.so", "ssl.engine.location names"),
+        ("ssl.providers=default,../../tmp/evil", "ssl.providers names"),
+        ("sasl.kerberos.kinit.cmd=touch /tmp/evil", "sasl.kerberos.kinit.cmd is"),
+        ("sasl.kerberos.principal=$(touch /tmp/evil)", "sasl.kerberos.principal is part"),
+        ('sasl.kerberos.keytab=x"; touch /tmp/evil; "', "sasl.kerberos.keytab is part"),
     ],
 )
-def test_what_runs_code_is_taken_from_nowhere(properties: Path, name: str, value: str) -> None:
-    properties.write_text(f"{name}={value}\n")
-    with pytest.raises(UsageError, match=f"{name} (names|is|goes)") as raised:
-        ClientSettings.load("a:1", properties)
-    assert raised.value.hint
-    with pytest.raises(UsageError, match=name):
-        ClientSettings.load("a:1", None, [f"{name}={value}"])
+def test_a_property_that_a_drain_can_not_have_is_refused_from_a_file_and_a_command_line(
+    properties: Path, line: str, error: str
+) -> None:
+    properties.write_text(f"{line}\n")
+    for file, overrides in ((properties, []), (None, [line])):
+        with pytest.raises(UsageError, match=re.escape(error)):
+            ClientSettings.load("a:1", file, overrides)
 
 
 @pytest.mark.parametrize(
@@ -117,19 +108,16 @@ def test_control_characters_are_refused_with_their_place(
 
 
 def test_a_topic_property_has_one_name() -> None:
-    with pytest.raises(UsageError, match=r"can't set auto\.offset\.reset: a drain never jumps"):
-        ClientSettings.load("a:1", None, ["topic.auto.offset.reset=earliest"])
     assert ClientSettings.load("a:1", None, ["topic.acks=0"]).properties == {"acks": "0"}
     refresh = ["topic.metadata.refresh.interval.ms=9000"]  # that is its name
     settings = ClientSettings.load("a:1", None, refresh)
     settings.consumer({**settings.properties, "group.id": "g"}).close()
 
 
-def test_bootstrap_servers_may_end_in_a_line_end_as_a_mounted_secret_does() -> None:
+def test_a_mounted_secret_a_certificate_and_a_file_of_windows_have_line_ends(
+    properties: Path,
+) -> None:
     assert ClientSettings.load("a:1\n").bootstrap_servers == "a:1"
-
-
-def test_a_certificate_and_a_file_of_windows_have_line_ends(properties: Path) -> None:
     pem = "-----BEGIN CERTIFICATE-----\r\nMIIB\n-----END CERTIFICATE-----"
     settings = ClientSettings.load("a:1", None, [f"ssl.ca.pem={pem}"])
     assert settings.properties["ssl.ca.pem"] == pem
@@ -198,8 +186,6 @@ def test_read_committed_is_the_default() -> None:
     assert ClientSettings.load("a:1").isolation == "read_committed"
     level = ["isolation.level=read_uncommitted"]
     assert ClientSettings.load("a:1", None, level).isolation == "read_uncommitted"
-    with pytest.raises(UsageError, match=r"isolation\.level"):
-        ClientSettings.load("a:1", None, ["isolation.level=serializable"])
 
 
 @pytest.mark.parametrize("buffer", [MIB, 64 * MIB, 256 * MIB, 4096 * MIB])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +12,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
 from drainer.limits.kafka.traffic import (
-    ClientStatistics,
     GroupReader,
-    OldReader,
-    OldReaders,
     PacedProducer,
-    Pacer,
     Readers,
     make_payloads,
     payload_sample,
@@ -34,16 +29,10 @@ def topic(bootstrap: str, topic_name: str) -> Topic:
     return Topic(bootstrap, topic_name, 4)
 
 
-def producer_of(
-    settings: ClientSettings,
-    topic: Topic,
-    point: Point = POINT,
-    statistics: ClientStatistics | None = None,
-    partitions: int = 4,
-) -> PacedProducer:
-    pool = make_payloads(point.message_bytes)[:100]
-    places = [(topic.name, number) for number in range(partitions)]
-    return PacedProducer(settings, places, point, pool, 0, statistics)
+def producer_of(settings: ClientSettings, topic: Topic) -> PacedProducer:
+    pool = make_payloads(POINT.message_bytes)[:100]
+    places = [(topic.name, number) for number in range(4)]
+    return PacedProducer(settings, places, POINT, pool, 0, None)
 
 
 def acknowledged(producer: PacedProducer) -> int:
@@ -129,44 +118,6 @@ def test_what_finds_no_room_is_passed_over(
     producer.halt()
 
 
-def test_the_pace_is_held_by_the_schedule(settings: ClientSettings, topic: Topic) -> None:
-    producers = [producer_of(settings, topic, replace(POINT, pace=pace)) for pace in (500, 37)]
-    pacer = Pacer(producers)
-    pacer.connect()
-    begun_s = time.monotonic()
-    pacer.start()
-    eventually(lambda: producers[1].offered >= 37, "a second's worth is sent")
-    pacer.halt()
-    took_s = time.monotonic() - begun_s
-
-    # Whatever time that was; what was passed over on a busy machine can only be less.
-    for producer, pace in zip(producers, (500, 37), strict=True):
-        assert producer.offered <= pace * took_s + 0.02 * pace + 1
-    assert producers[0].offered == pytest.approx(500 / 37 * producers[1].offered, rel=0.06)
-
-
-def test_statistics_of_a_client_have_its_round_trips_and_waiting(
-    settings: ClientSettings, topic: Topic
-) -> None:
-    statistics = ClientStatistics()
-    pacer = Pacer([producer_of(settings, topic, statistics=statistics)])
-    pacer.start()
-    taken: list[dict[str, object]] = []
-
-    def seen() -> bool:
-        taken.append(statistics.take())
-        return bool(taken[-1]["round_trips_ms"]) and bool(taken[-1]["queued_ms"])
-
-    eventually(seen, "statistics came")
-    pacer.halt()
-
-    last = taken[-1]
-    assert all(0 < ms < 5_000 for ms in last["round_trips_ms"])  # type: ignore[attr-defined]
-    assert all(0 < ms < 5_000 for ms in last["queued_ms"])  # type: ignore[attr-defined]
-    assert last["throttled"] == 0
-    assert statistics.take()["round_trips_ms"] == ()
-
-
 def test_readers_read_what_comes_after_they_began_and_commit_nothing(
     cluster: Cluster, settings: ClientSettings, topic: Topic, group: str
 ) -> None:
@@ -185,26 +136,3 @@ def test_readers_read_what_comes_after_they_began_and_commit_nothing(
     eventually(lambda: read == [100, 50], "both groups have read theirs")
     readers.halt()
     assert set(cluster.committed(f"{group}.0", topic.name, range(4)).values()) == {None}
-
-
-def test_old_messages_are_read_at_the_pace_and_again_when_all_were(
-    cluster: Cluster, settings: ClientSettings, topic: Topic, group: str
-) -> None:
-    for number in range(2):
-        topic.produce([b"x" * 1000] * 30, number)
-    places = [(topic.name, number) for number in range(2)]
-    readers = OldReaders([OldReader(settings, group, places)])
-    begun_s = time.monotonic()
-    readers.start()
-    assert readers.read_bytes == 0
-
-    readers.set_pace(200_000.0)
-    eventually(lambda: readers.read_bytes > 3 * 60_000, "all was read more than twice", 60)
-    readers.set_pace(0.0)
-    took_s = time.monotonic() - begun_s
-    readers.halt()
-
-    # A burst is read beyond what is due, and what was late is not made up for.
-    assert readers.read_bytes <= 200_000 * took_s + 60_000
-    assert readers.failure is None
-    assert cluster.committed(group, topic.name, range(2)) == {0: None, 1: None}

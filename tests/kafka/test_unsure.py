@@ -25,7 +25,7 @@ MIXED: list[Truth] = ["dropped", "written", "known", "dropped", "dropped", "writ
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """How many records each look at the topic was for."""
+    """Count of records that each look at the topic was for."""
     found: list[int] = []
     find = producer.find_marks
 

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import closing
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from core.limit_samples import limits
 from drainer.errors import BrokerUnreachable, RecordNotWritten, TopicMissing
-from drainer.handler import Fatal, Retry
+from drainer.handler import Retry
 from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.policy.rate_cap import RateLimiter
 from kafka.topic import Topic
-from scenarios.brokers import Broker
 
 
 @pytest.fixture
@@ -95,39 +93,6 @@ def test_a_topic_that_is_not_there_is_refused_with_the_way_out(
         TopicWriter(settings, topic_name)
     assert raised.value.hint is not None
     assert "Create it first" in raised.value.hint
-
-
-def test_a_topic_that_is_deleted_meanwhile_ends_the_drain(
-    settings: ClientSettings, topic: Topic
-) -> None:
-    quick = replace(settings, properties={"topic.metadata.propagation.max.ms": "1000"})
-    with writing(quick, topic) as writer:
-        topic.delete()
-        with pytest.raises(Fatal, match="deleted"):
-            asyncio.run(writer.write(b"v", b"k", partition=0))
-
-
-def test_what_is_not_acknowledged_at_the_end_is_an_error(
-    own_broker: Broker, topic_name: str
-) -> None:
-    topic = Topic(own_broker.bootstrap_servers, topic_name)
-    settings = ClientSettings.load(own_broker.bootstrap_servers)
-    writer = TopicWriter(settings, topic.name)
-
-    async def write() -> None:
-        await writer.write(b"1", b"k", partition=0)
-        own_broker.pause()
-        try:
-            call = asyncio.create_task(writer.write(b"2", b"k", partition=0))
-            done, _ = await asyncio.wait([call], timeout=0.01)
-            assert not done
-            writer.close()
-            with pytest.raises(RecordNotWritten, match="urged"):
-                await call
-        finally:
-            own_broker.resume()
-
-    asyncio.run(write())
 
 
 def test_who_would_wait_long_for_the_cap_comes_again(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from confluent_kafka import (
     Consumer,
@@ -27,32 +28,40 @@ from drainer.kafka.cluster import Cluster
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 USER, PASSWORD = "ann", "right-hush"  # of the own broker
 WAIT_S = 60.0  # a busy machine is no failure
-ASK_S = 15.0
-SETTLING_GROUPS = 30  # so that each of the five coordinators has some
+REQUEST_S = 15.0
+FRESH_GROUPS = 30  # so that each of the five coordinators has some
 ADMIN_WAIT_S = 90.0  # a broker that came back a moment ago may keep a new topic waiting
 
 
 def eventually(
-    holds: Callable[[], object], what: str = "it happens", wait_s: float = WAIT_S
+    condition: Callable[[], object], what: str = "it happens", wait_s: float = WAIT_S
 ) -> None:
-    """Check again until it holds; fail the test when it doesn't in time."""
+    """Check again until the condition is true; fail the test when it is late."""
     until = time.monotonic() + wait_s
-    while not holds():
+    while not condition():
         assert time.monotonic() < until, f"not within {wait_s} s: {what}"
         time.sleep(0.02)
 
 
-def settle(cluster: Cluster) -> None:
-    """Wait until the coordinators of a fresh broker work, on a topic ``settling``."""
+def await_coordinators(cluster: Cluster) -> None:
+    """Wait until the coordinators of a fresh broker work, on a topic ``fresh``."""
     until = time.monotonic() + ADMIN_WAIT_S
-    left = {f"settling-{number}" for number in range(SETTLING_GROUPS)}
+    left = {f"fresh-{number}" for number in range(FRESH_GROUPS)}
     while left:
         try:
             for group in sorted(left):
-                cluster.alter_committed(group, "settling", {0: 0})
+                cluster.alter_committed(group, "fresh", {0: 0})
                 left.remove(group)
         except BrokerUnreachable:
-            assert time.monotonic() < until, "the broker's coordinators do not settle"
+            assert time.monotonic() < until, "the broker's coordinators do not answer"
+
+
+@cache
+def _admin_of(bootstrap: str) -> AdminClient:
+    """A client that all topics share; it finds a broker that restarts soon."""
+    return AdminClient(
+        {"bootstrap.servers": bootstrap, "log_level": 0, "reconnect.backoff.max.ms": 200}
+    )
 
 
 class Topic:
@@ -65,7 +74,7 @@ class Topic:
         self.name = name
         self.partitions = partitions
         self.config = config or {}
-        self._admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
+        self._admin = _admin_of(bootstrap)
         self._made = 0
         self.create()
 
@@ -78,7 +87,7 @@ class Topic:
         def made() -> bool:
             nonlocal sent
             try:
-                future = self._admin.create_topics([new], request_timeout=ASK_S)[self.name]
+                future = self._admin.create_topics([new], request_timeout=REQUEST_S)[self.name]
                 future.result()
             except KafkaException as error:
                 match error.args[0].name():
@@ -102,6 +111,10 @@ class Topic:
     def delete(self) -> None:
         self._admin.delete_topics([self.name])[self.name].result(WAIT_S)
         eventually(lambda: self._known() is None, f"topic {self.name} is forgotten")
+
+    def discard(self) -> None:
+        """Have it deleted some time soon."""
+        self._admin.delete_topics([self.name])
 
     def _known(self) -> object:
         answer = self._admin.describe_topics(TopicCollection([self.name]))[self.name]
@@ -205,7 +218,7 @@ class Topic:
         return consumer
 
     def read_all(self, count: int, partition: int = 0) -> list[Message]:
-        """What an ordinary consumer gets."""
+        """Read so many records of a partition by an ordinary consumer."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"all-{self.name}"})
         consumer.assign([TopicPartition(self.name, partition, 0)])
         found: list[Message] = []

@@ -118,7 +118,7 @@ def forged(cluster: Cluster, bootstrap: str, topic_name: str, tmp_path: Path) ->
     cluster.group(default_group(topic_name))  # waits for its coordinator
     made = Forged(cluster, bootstrap, topic_name, tmp_path)
     yield made
-    made.topic.delete()
+    made.topic.discard()
 
 
 def test_no_made_up_record_stops_a_redrive_or_hides_a_letter(forged: Forged) -> None:
@@ -131,9 +131,8 @@ def test_no_made_up_record_stops_a_redrive_or_hides_a_letter(forged: Forged) -> 
     check()
 
 
-@pytest.mark.parametrize(
-    "fields",
-    [
+def test_letters_with_made_up_fields_are_passed_over(forged: Forged) -> None:
+    made_up: list[dict[str, object]] = [
         {"sub_key": "1.5"},
         {"sub_key": "True"},
         {"sub_key": "frozenset()"},
@@ -145,14 +144,9 @@ def test_no_made_up_record_stops_a_redrive_or_hides_a_letter(forged: Forged) -> 
         {"timestamp": 2**63 - 1},
         {"kind": "barrier", "several": True, "sub_key": "('a', 'b')"},
         {"kind": "message", "whole": True},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-def test_a_letter_with_a_made_up_field_is_passed_over(
-    forged: Forged, fields: dict[str, object]
-) -> None:
-    forged.write([forged.forge(**fields)])
-    assert forged.redrive() in ([0], [0, 0])
+    ]
+    forged.write([forged.forge(**fields) for fields in made_up])
+    assert set(forged.redrive()) == {0}
     forged.write([])
     assert forged.redrive()[-1] == 1, "nor does what became of it stop the next"
 

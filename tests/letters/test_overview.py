@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import orjson
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from core.letters import TIME, Sample, as_record
+from core.letters import TIME, Sample, as_record, mutated_letters
 from drainer.letters import overview
 from drainer.letters.overview import Overview, overview_of
-from drainer.model.terms import LetterFilter
+from drainer.message import Message
+from drainer.model.terms import LetterFilter, RedriveSettings
+from drainer.policy.redrive import Redriven, split_letter
 
 
 def surveyed(samples: list[Sample], wanted: LetterFilter | None = None, limit: int = 3) -> Overview:
@@ -38,6 +43,17 @@ def test_the_newest_are_kept_newest_first_without_their_payload() -> None:
     assert [letter.time for letter, _ in found.newest] == [at(9), at(8), at(7)]
     assert {letter.payload for letter, _ in found.newest} == {None}
     assert surveyed([Sample()] * 3, limit=0).newest == ()
+
+
+@given(st.lists(mutated_letters(), max_size=30))
+def test_no_record_breaks_the_list_or_the_redrive_of_the_others(records: list[Message]) -> None:
+    read = [*records, as_record(Sample().letter())]
+    for offset, each in enumerate(read):
+        each.offset = offset
+    found = overview_of("the.dead", ((each, False) for each in read), LetterFilter(), 1000)
+    subs = [sub for message in read for sub in split_letter(RedriveSettings(), message)]
+    orjson.dumps(found.as_json())
+    assert found.letters >= sum(isinstance(sub, Redriven) for sub in subs) >= 1
 
 
 def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:

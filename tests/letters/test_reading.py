@@ -2,25 +2,15 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-import confluent_kafka
-import orjson
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from core.letters import Sample, as_record, mutated_letters
 from drainer.errors import BrokerUnreachable, NotADeadLetter, TopicMissing
 from drainer.kafka import reader, spans
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.letters.overview import overview_of
 from drainer.letters.reading import find_letter, read_letters
-from drainer.message import HeadersUnreadable, Message
-from drainer.model.terms import LetterFilter, RedriveSettings
+from drainer.message import HeadersUnreadable
 from drainer.policy.dead_letter import read_letter
-from drainer.policy.redrive import Redriven, split_letter
 from kafka.raw import produce_with_header
 from kafka.topic import Topic
 from scenarios.brokers import Broker
@@ -82,32 +72,6 @@ def test_a_broker_that_falls_silent_is_reported(
                 list(reading)
         finally:
             own_broker.resume()
-
-
-def produce_as_they_are(bootstrap: str, topic: str, records: list[Message]) -> None:
-    producer = confluent_kafka.Producer({"bootstrap.servers": bootstrap, "linger.ms": 20})
-    for record in records:
-        headers = cast(list[tuple[str, str | bytes | None]], list(record.headers))
-        producer.produce(topic, record.value, record.key, headers=headers)
-    assert producer.flush(30) == 0
-
-
-def test_no_record_breaks_the_list_or_the_redrive_of_the_others(
-    cluster: Cluster, bootstrap: str, topic_name: str
-) -> None:
-    Topic(bootstrap, topic_name)
-
-    @settings(max_examples=5, deadline=None)
-    @given(st.lists(mutated_letters(), min_size=1, max_size=60))
-    def check(records: list[Message]) -> None:
-        produce_as_they_are(bootstrap, topic_name, [*records, as_record(Sample().letter())])
-        read = list(read_letters(cluster, topic_name))
-        found = overview_of(topic_name, ((each, False) for each in read), LetterFilter(), 1000)
-        subs = [sub for message in read for sub in split_letter(RedriveSettings(), message)]
-        orjson.dumps(found.as_json())
-        assert found.letters >= sum(isinstance(sub, Redriven) for sub in subs) >= 1
-
-    check()
 
 
 def test_a_record_with_a_header_that_no_client_can_read_is_left_alone(

@@ -25,7 +25,7 @@ from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request
 from drainer.store.plan_file import PlanFile
 from kafka.sender import write_letters
-from kafka.topic import Topic, eventually, settle
+from kafka.topic import Topic, await_coordinators, eventually
 from scenarios.brokers import Broker
 
 DEAD_AGAIN = FailureSettings(on_failure=OnFailure.DEAD_LETTER)
@@ -74,10 +74,6 @@ class Redrives:
     def end(self) -> int:
         return self.cluster.log_bounds(self.topic.name, (0,), "read_committed")[0].end
 
-    def add_a_partition(self) -> None:
-        self.topic.grow(2)
-        eventually(lambda: len(self.cluster.topic(self.topic.name).partitions) == 2, "it has two")
-
     def prepared(
         self,
         *sub_keys: str,
@@ -117,7 +113,7 @@ def redrives(
     topic = Topic(bootstrap, topic_name)
     cluster.group(default_group(topic_name))  # waits for its coordinator
     yield Redrives(cluster, topic, tmp_path)
-    topic.delete()
+    topic.discard()
 
 
 def test_a_redrives_own_group_begins_at_the_earliest_letter_without_a_warning(
@@ -131,26 +127,18 @@ def test_a_redrives_own_group_begins_at_the_earliest_letter_without_a_warning(
 
 
 def test_a_partition_that_was_added_is_redriven_and_nothing_else_again(redrives: Redrives) -> None:
-    redrives.die(0, 1)
-    assert redrives.redrive() == [0, 1]
-    redrives.add_a_partition()
-    redrives.topic.produce(["no letter"], partition=1)
-    redrives.die(2)
-
-    assert redrives.redrive(plan="another.json") == [2]
-
-
-def test_a_partition_that_was_added_belongs_to_a_redrive_that_goes_on(redrives: Redrives) -> None:
     redrives.die(0, key="other")
     redrives.die(1)
     assert redrives.redrive("doc") == [1]
-    redrives.add_a_partition()
+    redrives.topic.grow(2)
+    eventually(lambda: len(redrives.cluster.topic(redrives.topic.name).partitions) == 2)
     redrives.topic.produce(["no letter"], partition=1)
 
     assert redrives.redrive() == [0]
-    assert redrives.cluster.committed(
-        f"drainer.redrive.{redrives.topic.name}", redrives.topic.name, (0, 1)
-    ) == {0: 5, 1: 2}
+    group, name = default_group(redrives.topic.name), redrives.topic.name
+    assert redrives.cluster.committed(group, name, (0, 1)) == {0: 5, 1: 2}
+    redrives.die(2)
+    assert redrives.redrive(plan="another.json") == [2]
 
 
 @pytest.mark.long
@@ -167,7 +155,7 @@ def test_letters_are_redriven_that_came_after_a_new_leader(
     own_broker.kill()
     own_broker.start()
     with Cluster.connect(settings, 60) as cluster:
-        settle(cluster)
+        await_coordinators(cluster)
         redrives = Redrives(cluster, topic, tmp_path)
         redrives.die(2)
         redrives.die(3, key="other")
@@ -223,8 +211,11 @@ def test_with_another_plan_a_redrive_leaves_out_what_earlier_ones_finished(
     redrives.die(4)
 
     assert redrives.redrive() == [1, 4]
-    assert redrives.prepared(plan="fourth.json").action.offsets == 0
     assert redrives.committed == redrives.end - 1  # the last receipt
+    assert redrives.prepared(plan="fourth.json").action.offsets == 0
+    redrives.cluster.delete_group(default_group(redrives.topic.name))  # as brokers do after days
+    redrives.die(5)
+    assert redrives.redrive(plan="fifth.json") == [5]
 
 
 def test_letters_can_not_wait_behind_one_that_comes_behind_them(redrives: Redrives) -> None:

@@ -1,9 +1,9 @@
-"""Fixtures for operations: a topic with a backlog, its group, and a plan that came half-way."""
+"""A topic with a backlog, its group, and its plan."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -75,8 +75,9 @@ class Story:
         )
         return prepare(self.cluster, request, LocalSettings())
 
-    def prepared_to_resume(self) -> Prepared:
-        return prepare_resume(self.cluster, self.file, self.file.load(), LocalSettings())
+    def prepared_to_resume(self, handler: Handler | None = None) -> Prepared:
+        found = prepare_resume(self.cluster, self.file, self.file.load(), LocalSettings())
+        return found if handler is None else replace(found, handler=LoadedHandler("h", handler))
 
     def drain(
         self, prepared: Prepared, print_line: Callable[[str], None] = lambda _: None
@@ -84,7 +85,7 @@ class Story:
         return drain(self.cluster, prepared, LocalSettings(), Callbacks(print_line=print_line))
 
     def write_plan(self, watermark: int) -> OffsetPlan:
-        """As a drain leaves it that came to this watermark and could not commit it."""
+        """Write the plan of a drain that came to this watermark and could not commit it."""
         claims = {ALL: {0: finished(watermark)}}
         plan = changed(self.prepared().plan, claims=claims)
         self.file.write(plan)
@@ -100,4 +101,4 @@ def story(cluster: Cluster, bootstrap: str, topic_name: str, tmp_path: Path) -> 
     made = Story(cluster, topic, PlanFile(folder / "orders.plan.json"))
     cluster.group(made.group)  # waits for its coordinator
     yield made
-    topic.delete()
+    topic.discard()

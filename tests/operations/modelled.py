@@ -31,25 +31,19 @@ def forty_mb(point: Point) -> float:
 
 @dataclass
 class ModelledCluster:
-    """Brokers that tolerate so much, and a clock of its own.
+    """Brokers that tolerate ``forty_mb``, and a clock of its own.
 
-    With ``shows`` they show their load (1 at the boundary) in these signals alone. ``stop_at``
-    raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
+    ``stop_at`` raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
     """
 
-    bears: Callable[[Point], float] = forty_mb
-    shows: Callable[[float], dict[str, float]] | None = None
-    disk_bytes_per_s: float = float("inf")  # of old messages
     stop_at: int | None = None
-    noise: float = 0.005
     glitch_s: float = 0.0  # for which a trial looks overloaded at first
-    seed: int = 1
     now_s: float = 0.0
     tried: list[tuple[Point, float]] = field(default_factory=list)
     rested: int = 0
 
     def __post_init__(self) -> None:
-        self._chance = random.Random(self.seed)
+        self._chance = random.Random(1)
 
     def clock(self) -> float:
         return self.now_s
@@ -88,13 +82,11 @@ class ModelledCluster:
 
     def _signals(self, point: Point, window_s: float) -> Signals:
         sent = point.messages_per_s
-        load = sent / self.bears(point)
-        felt = load / self._chance.gauss(1.0, self.noise)
-        overloaded = self.shows is None and felt > 1
-        shown = {} if self.shows is None else self.shows(felt)
-        seen = Signals(
+        load = sent / forty_mb(point)
+        overloaded = load / self._chance.gauss(1.0, 0.005) > 1
+        return Signals(
             window_s=window_s,
-            sent_per_s=min(sent, self.bears(point)) if overloaded else sent,
+            sent_per_s=min(sent, forty_mb(point)) if overloaded else sent,
             round_trip_ms=UNLOADED_MS * (40 if overloaded else 1 + load),
             throttled=0.0,
             falling_behind=0.2 if overloaded else 0.0,
@@ -102,10 +94,9 @@ class ModelledCluster:
             isr_changing=0.0,
             clients_busy=0.4,
             queue_ms=5.0,
-            old_bytes_per_s=min(point.old_bytes_per_s, self.disk_bytes_per_s),
+            old_bytes_per_s=point.old_bytes_per_s,
             read_per_s=5 * sent,
         )
-        return replace(seen, **shown)  # type: ignore[arg-type]
 
 
 def nothing_known(settings: LimitSettings = SETTINGS) -> MeasuredLimits:
@@ -120,7 +111,7 @@ def run(
     shared: bool = False,
     statuses: list[LimitsStatus] | None = None,
 ) -> MeasuredLimits:
-    """A measurement, begun or gone on with from the file."""
+    """A measurement, begun or resumed from the file."""
     file = LimitsFile(path)
     known = file.find()
     return Trials(

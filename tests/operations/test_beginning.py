@@ -21,12 +21,11 @@ from drainer.errors import (
 from drainer.handler import Context, Handler
 from drainer.kafka.group import GroupCommitter
 from drainer.kafka.lock import GroupLock
-from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import PlanFile
-from operations.conftest import MESSAGES, REFERENCE, Story
+from operations.conftest import MESSAGES, Story
 
 
 class WillNotOpen(Handler):
@@ -45,33 +44,18 @@ class Remembers(Handler):
         self.handled.append(sub.message.offset)
 
 
-def finish_a_drain(story: Story) -> str:
-    """Drains everything, adds some more, and gives the id of that drain."""
-    assert story.drain(story.prepared()).exit_code == 0
-    story.topic.produce(["more"] * 5)
-    return story.file.load().plan.terms.drain_id
-
-
 def no_lock(self: GroupLock) -> None:
     raise LockHeld("another drain holds the lock")
 
 
-def test_a_handler_that_does_not_open_leaves_no_plan(story: Story) -> None:
+def test_a_handler_that_does_not_open_leaves_no_plan_or_that_of_a_resume(story: Story) -> None:
     with pytest.raises(Refused, match="no index"):
         story.drain(story.prepared(WillNotOpen()))
+    assert (story.left, story.committed) == ([], None)
 
-    assert story.left == []
-    assert story.committed is None
-    assert story.drain(story.prepared()).exit_code == 0
-
-
-def test_a_handler_that_does_not_open_leaves_the_plan_of_a_resume(story: Story) -> None:
     story.write_plan(20)
-    handler = LoadedHandler(REFERENCE, WillNotOpen())
-
     with pytest.raises(Refused, match="no index"):
-        story.drain(replace(story.prepared_to_resume(), handler=handler))
-
+        story.drain(story.prepared_to_resume(WillNotOpen()))
     assert story.file.load().plan.account.watermark(0) == 20
     assert story.drain(story.prepared_to_resume()).messages.done == MESSAGES
 
@@ -81,19 +65,19 @@ def test_a_drain_that_waits_for_its_lock_is_found_by_other_processes(
 ) -> None:
     acquire = GroupLock.acquire
 
-    def ask_first(self: GroupLock) -> None:
+    def request_first(self: GroupLock) -> None:
         with pytest.raises(Refused, match="still starting"):
             client.request(story.file.path, Pause())
         acquire(self)
 
-    monkeypatch.setattr(GroupLock, "acquire", ask_first)
+    monkeypatch.setattr(GroupLock, "acquire", request_first)
 
     assert story.drain(story.prepared()).exit_code == 0
 
 
-def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Remembers:
-    """Drains everything while the group's coordinator does not answer."""
-
+def test_a_resume_is_the_way_out_for_a_drain_that_was_never_committed(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def no_answer(self: GroupCommitter, *_: object) -> None:
         raise CommitDelayed("no answer")
 
@@ -102,70 +86,44 @@ def finish_without_a_commit(story: Story, monkeypatch: pytest.MonkeyPatch) -> Re
         broken.setattr(GroupCommitter, "commit", no_answer)
         broken.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
         summary = story.drain(story.prepared(handler))
-    assert (summary.exit_code, summary.messages.done) == (4, MESSAGES)
-    return handler
-
-
-def test_a_resume_is_the_way_out_for_a_drain_that_was_never_committed(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    handler = finish_without_a_commit(story, monkeypatch)
-    assert story.committed is None
+    assert (summary.exit_code, summary.messages.done, story.committed) == (4, MESSAGES, None)
 
     with pytest.raises(PlanRefused) as caught:
         story.drain(story.prepared(handler))
 
     assert f"drainer resume {story.file.path}" in (caught.value.hint or "")
-    resumed = replace(story.prepared_to_resume(), handler=LoadedHandler(REFERENCE, handler))
-    assert story.drain(resumed).exit_code == 0
+    assert story.drain(story.prepared_to_resume(handler)).exit_code == 0
     assert story.committed == MESSAGES
     story.topic.produce(["more"] * 5)
     assert story.drain(story.prepared(handler)).exit_code == 0
     assert handler.handled == list(range(MESSAGES + 5)), "handled twice, or not at all"
 
 
-def test_a_finished_plan_is_set_aside_for_a_new_drain(story: Story) -> None:
-    first = finish_a_drain(story)
-    said: list[str] = []
+def test_a_finished_plan_is_archived_only_for_a_new_drain_that_begins(
+    story: Story, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert story.drain(story.prepared()).exit_code == 0
+    empty = story.prepared().action
+    assert (empty.offsets, empty.warnings) == (0, ()), "nothing is archived for nothing"
+    first = story.file.load().plan.terms.drain_id
+    story.topic.produce(["more"] * 5)
     prepared = story.prepared()
     assert any(f"the finished drain {first} aside" in each for each in prepared.action.warnings)
 
-    assert story.drain(prepared, said.append).messages.done == 5
-
-    assert story.left == [f"orders.plan.{first}.json", "orders.plan.json"]
-    assert f"orders.plan.{first}.json" in said[0]
-    assert story.file.load().plan.terms.drain_id != first
-
-
-def test_a_finished_plan_is_not_said_to_be_set_aside_for_nothing(story: Story) -> None:
-    assert story.drain(story.prepared()).exit_code == 0
-    prepared = story.prepared()
-    assert prepared.action.offsets == 0
-    assert prepared.action.warnings == ()
-
-
-def test_a_finished_plan_has_its_name_again_when_the_handler_does_not_open(story: Story) -> None:
-    first = finish_a_drain(story)
-
+    with monkeypatch.context() as refused:
+        refused.setattr(GroupLock, "acquire", no_lock)
+        with pytest.raises(LockHeld):
+            story.drain(prepared)
     with pytest.raises(Refused, match="no index"):
         story.drain(story.prepared(WillNotOpen()))
-
     assert story.left == ["orders.plan.json"]
     assert story.file.load().plan.terms.drain_id == first
 
-
-def test_a_finished_plan_stays_when_the_lock_is_another_drains(
-    story: Story, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    first = finish_a_drain(story)
-    prepared = story.prepared()
-    monkeypatch.setattr(GroupLock, "acquire", no_lock)
-
-    with pytest.raises(LockHeld):
-        story.drain(prepared)
-
-    assert story.left == ["orders.plan.json"]
-    assert story.file.load().plan.terms.drain_id == first
+    lines: list[str] = []
+    assert story.drain(story.prepared(), lines.append).messages.done == 5
+    assert story.left == [f"orders.plan.{first}.json", "orders.plan.json"]
+    assert f"orders.plan.{first}.json" in lines[0]
+    assert story.file.load().plan.terms.drain_id != first
 
 
 def test_a_disk_without_room_for_the_first_plan_is_refused(

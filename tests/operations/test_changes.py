@@ -1,4 +1,4 @@
-"""What has changed since a plan was made and keeps no drain from going on."""
+"""Changes since a plan was made that stop no drain."""
 
 from __future__ import annotations
 
@@ -16,34 +16,29 @@ from operations.conftest import Story
 from view import samples
 
 
-def test_partitions_that_the_topic_has_got_since_are_named(story: Story) -> None:
+def test_partitions_that_come_after_the_plan_are_reported_before_and_during_a_drain(
+    story: Story,
+) -> None:
     story.write_plan(20)
+    before = story.prepared_to_resume()
     assert changes(story.cluster, story.file.load().plan, {0: 20}) == []
     story.topic.grow(3)
 
-    prepared = story.prepared_to_resume()
-
     received = "got partitions 1 to 2 after the plan was made"
-    assert [text for text in prepared.action.warnings if received in text]
+    warnings = story.prepared_to_resume().action.warnings
+    assert [text for text in warnings if received in text]
+    lines: list[str] = []
+    assert story.drain(before, lines.append).exit_code == 0
+    assert len([text for text in lines if "got partitions 1 to 2" in text]) == 1
 
 
-def test_partitions_that_come_while_a_drain_runs_are_reported_once(story: Story) -> None:
-    prepared = story.prepared()
-    story.topic.grow(3)
-    said: list[str] = []
-
-    assert story.drain(prepared, said.append).exit_code == 0
-
-    assert len([text for text in said if "got partitions 1 to 2" in text]) == 1
-
-
-def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
+def test_a_resume_that_takes_over_tasks_keeps_its_own_terms_and_event() -> None:
     seen = samples.plan()
-    said = changed(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
+    given = changed(seen, bootstrap_servers="other:9092", client_config="/etc/other.properties")
     event = Event(seen.account.updated, EventKind.RESUMED, "ana@db1")
-    said = changed(said, history=(event,))
+    given = changed(given, history=(event,))
     prepared = Prepared(
-        samples.action(plan=said),
+        samples.action(plan=given),
         handler=None,  # type: ignore[arg-type]
         seen=LoadedPlan(Path("p"), seen, seen, 0, False, 1),
         policy=None,  # type: ignore[arg-type]
@@ -55,7 +50,7 @@ def test_a_resume_that_takes_over_tasks_keeps_what_it_was_told() -> None:
 
     assert (plan.account.updated, plan.account.history[-1]) == (
         seen.account.updated,
-        said.account.history[-1],
+        event,
     )
     assert (plan.terms.bootstrap_servers, plan.terms.client_config) == (
         "other:9092",

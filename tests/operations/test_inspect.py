@@ -6,12 +6,13 @@ import json
 import time
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from confluent_kafka import Producer
 
 from drainer.handler import Handler
-from drainer.insight.inspection import InspectRequest, inspect_backlog
+from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
 from drainer.insight.view.inspect import hot_row, inspection_warnings
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loader import LoadedHandler
@@ -40,6 +41,12 @@ def documents() -> LoadedHandler:
 def values(count: int) -> list[str]:
     """Of each message's four operations one is on the hot document."""
     return [json.dumps(["hot", f"a{n}", f"b{n % 50}", f"c{n % 7}"]) for n in range(count)]
+
+
+def inspected(
+    cluster: Cluster, topic: str, group: str = "g", handler: Any = None, **chosen: Any
+) -> Inspection:
+    return inspect_backlog(cluster, InspectRequest(topic, group, handler, **chosen))
 
 
 def dated(topic: Topic, timestamps_ms: list[int], value: str = "v", partition: int = 0) -> None:
@@ -90,9 +97,7 @@ def test_a_sample_is_reported_with_bounds_that_hold(
     topic = Topic(bootstrap, topic_name)
     topic.produce(values(4000), key=b"customer")
 
-    found = inspect_backlog(
-        cluster, InspectRequest(topic_name, "g", documents, from_="earliest", messages=400)
-    )
+    found = inspected(cluster, topic_name, "g", documents, from_="earliest", messages=400)
 
     assert not found.reading.full
     assert found.contents.messages == 400
@@ -114,7 +119,7 @@ def test_an_active_group_is_inspected_and_its_members_are_named(
     cluster.alter_committed(group, topic_name, {0: 4})
     member = topic.live_member(group, client_id="indexer-7")
     try:
-        found = inspect_backlog(cluster, InspectRequest(topic_name, group))
+        found = inspected(cluster, topic_name, group)
         assert found.group.active
         assert [m.client_id for m in found.group.members] == ["indexer-7"]
         assert found.messages == 6
@@ -133,7 +138,7 @@ def test_ages_leave_out_what_the_group_has_handled(
     dated(topic, [now_ms - 7 * HOUR_MS // 2] * 50 + [now_ms - HOUR_MS // 2] * 10, partition=1)
     cluster.alter_committed("g", topic_name, {0: 0, 1: 50})
 
-    found = inspect_backlog(cluster, InspectRequest(topic_name, "g"))
+    found = inspected(cluster, topic_name)
 
     assert [round(b.share * 40) for b in found.ages] == [10, *[0] * 8, 30]
     assert found.ages[-1].high == pytest.approx(5.5 * 3600, abs=60)
@@ -147,7 +152,7 @@ def test_size_takes_the_head_when_enough_follows_it(
     now_ms = round(time.time() * 1000)
     dated(topic, [now_ms - HOUR_MS] * 4 + [now_ms - 1000] * 6, "x" * 999)
 
-    found = inspect_backlog(cluster, InspectRequest(topic_name, "g", from_="earliest"))
+    found = inspected(cluster, topic_name, from_="earliest")
 
     # 10,000 of 20,000 bytes are there, and 6,000 came in 300 s.
     assert found.retention_s == pytest.approx(500)
@@ -163,7 +168,7 @@ def test_records_that_retention_took_already_are_reported_and_the_rest_is_inspec
     cluster.alter_committed("g", topic_name, {0: 2})
     topic.delete_before(7)
 
-    found = inspect_backlog(cluster, InspectRequest(topic_name, "g"))
+    found = inspected(cluster, topic_name)
 
     assert (found.lost, found.messages) == (5, 3)
     assert inspection_warnings(found)[0].startswith(
@@ -184,7 +189,7 @@ def test_a_partition_without_a_leader_is_reported_and_the_others_are_inspected(
 
     monkeypatch.setattr(Cluster, "topic", half_down)
 
-    found = inspect_backlog(cluster, InspectRequest(topic_name, "g", from_="earliest"))
+    found = inspected(cluster, topic_name, from_="earliest")
 
     assert found.offline == [0]
     assert found.messages == 10
@@ -198,12 +203,8 @@ def test_holes_are_not_counted_as_messages(
     for part in range(10):
         topic.produce([f"{part}-{n}" for n in range(10)])
         topic.transact(["gone"] * 9, commit=False)
-    exact = inspect_backlog(
-        cluster, InspectRequest(topic_name, "g", from_="earliest", messages=None)
-    )
-    sampled = inspect_backlog(
-        cluster, InspectRequest(topic_name, "g", from_="earliest", messages=40, seed=1)
-    )
+    exact = inspected(cluster, topic_name, from_="earliest", messages=None)
+    sampled = inspected(cluster, topic_name, from_="earliest", messages=40, seed=1)
 
     assert (exact.offsets, exact.messages) == (200, 100)
     assert not sampled.reading.full
@@ -218,9 +219,7 @@ def test_an_empty_backlog_is_none(
     cluster.alter_committed("g", topic_name, {0: 1})
 
     for messages in (None, 100):
-        found = inspect_backlog(
-            cluster, InspectRequest(topic_name, "g", documents, messages=messages)
-        )
+        found = inspected(cluster, topic_name, "g", documents, messages=messages)
         assert (found.messages, found.offsets, found.age_s, found.retention_s) == (0, 0, None, None)
         assert found.hot is None
 
@@ -232,9 +231,7 @@ def test_from_until_and_partition_choose_as_for_a_drain(
     for partition in range(3):
         topic.produce(values(20), partition=partition)
 
-    found = inspect_backlog(
-        cluster, InspectRequest(topic_name, "g", partitions=(1,), from_="5", until="15")
-    )
+    found = inspected(cluster, topic_name, partitions=(1,), from_="5", until="15")
 
     (part,) = found.partitions
     assert (part.partition, part.start, part.end, found.messages) == (1, 5, 15, 10)

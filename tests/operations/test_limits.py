@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,8 +64,9 @@ def is_gone(cluster: Cluster, topic: str) -> None:
     eventually(lambda: topic not in find_test_topics(cluster), f"{topic} is gone")
 
 
-def ignore(_: LimitsStatus) -> None:
-    """Shows nothing."""
+def measured(cluster: Cluster, prepared: PreparedLimits, host: ModelledHost | None = None) -> Any:
+    """Limits that a run finds, and the error about what it could not remove."""
+    return measure_limits(cluster, prepared, host or ModelledHost(cluster), lambda _: None)
 
 
 def test_the_topics_that_were_named_are_there_for_the_traffic_and_gone_afterwards(
@@ -75,7 +77,7 @@ def test_the_topics_that_were_named_are_there_for_the_traffic_and_gone_afterward
     assert not set(prepared.places[0].topics) & set(find_test_topics(cluster))
     host = ModelledHost(cluster)
 
-    (limits,), left = measure_limits(cluster, prepared, host, ignore)
+    (limits,), left = measured(cluster, prepared, host)
 
     assert host.begun == list(prepared.places)
     assert (prepared.places[0].partitions, prepared.places[0].groups) == (3, 2)
@@ -95,7 +97,7 @@ def test_a_stopped_run_leaves_no_topic_and_reports_how_to_resume(
     host = ModelledHost(cluster, ModelledCluster(stop_at=4))
 
     with pytest.raises(Interrupted, match="keeps 2 trials") as stopped:
-        measure_limits(cluster, prepared, host, ignore)
+        measured(cluster, prepared, host)
 
     assert "Repeat the command" in str(stopped.value.hint)
     assert host.ended
@@ -103,7 +105,7 @@ def test_a_stopped_run_leaves_no_topic_and_reports_how_to_resume(
     again = prepare_limits(cluster, [SETTINGS], out)
     assert len(again.limits[0].trials) == 2
     host = ModelledHost(cluster)
-    (limits,), _ = measure_limits(cluster, again, host, ignore)
+    (limits,), _ = measured(cluster, again, host)
     assert not limits.missing
     assert len(host.modelled.tried) == len(limits.trials) - 2
 
@@ -119,7 +121,7 @@ def test_who_may_not_create_the_topic_is_refused_for_that_alone(
     monkeypatch.setattr(operation, "create_test_topic", forbidden)
     monkeypatch.setattr(operation, "delete_test_topics", forbidden)
     with pytest.raises(Refused) as refused:
-        measure_limits(cluster, prepared, ModelledHost(cluster), ignore)
+        measured(cluster, prepared)
 
     assert str(refused.value) == "this user may not do that"
     assert refused.value.hint == "grant CREATE"
@@ -135,7 +137,7 @@ def test_a_topic_that_can_not_be_removed_is_reported_and_spoils_no_result(
 
     with monkeypatch.context() as patched:
         patched.setattr(operation, "delete_test_topics", forbidden)
-        (limits,), left = measure_limits(cluster, prepared, ModelledHost(cluster), ignore)
+        (limits,), left = measured(cluster, prepared)
 
     assert not limits.missing
     assert prepared.places[0].topics[0] in str(left)
@@ -180,7 +182,7 @@ def test_old_messages_are_read_where_there_are_some(
 @pytest.fixture
 def known(cluster: Cluster, out: Path) -> LimitsFile:
     """A result that is there."""
-    measure_limits(cluster, prepare_limits(cluster, [SETTINGS], out), ModelledHost(cluster), ignore)
+    measured(cluster, prepare_limits(cluster, [SETTINGS], out))
     return LimitsFile(out)
 
 
@@ -221,7 +223,7 @@ def test_what_is_swept_is_measured_in_one_run_into_one_file(cluster: Cluster, ou
     prepared = prepare_limits(cluster, swept, out)
 
     with pytest.raises(Interrupted, match=r"keeps 1[0-9] trials"):
-        measure_limits(cluster, prepared, host, ignore)
+        measured(cluster, prepared, host)
 
     again = prepare_limits(cluster, swept, out)
     assert [len(each.boundaries) for each in again.limits] == [1, 0]
@@ -243,13 +245,11 @@ def test_what_is_swept_is_measured_in_one_run_into_one_file(cluster: Cluster, ou
 
 def test_more_trials_resume_a_search_whose_result_is_wide(cluster: Cluster, out: Path) -> None:
     few = replace(SETTINGS, trials=4)
-    (wide,), _ = measure_limits(
-        cluster, prepare_limits(cluster, [few], out), ModelledHost(cluster), ignore
-    )
+    (wide,), _ = measured(cluster, prepare_limits(cluster, [few], out))
     assert wide.boundaries[0].end is End.WIDE
 
     more = prepare_limits(cluster, [SETTINGS], out)
-    (limits,), _ = measure_limits(cluster, more, ModelledHost(cluster), ignore)
+    (limits,), _ = measured(cluster, more)
 
     assert limits.boundaries[0].end is End.NARROW
     assert limits.trials[:4] == wide.trials
@@ -259,7 +259,7 @@ def test_a_size_more_is_no_other_setting(cluster: Cluster, known: LimitsFile) ->
     more = prepare(cluster, known, message_bytes=(1024, 10_240))
     host = ModelledHost(cluster)
 
-    (limits,), _ = measure_limits(cluster, more, host, ignore)
+    (limits,), _ = measured(cluster, more, host)
 
     assert {point.message_bytes for point, _ in host.modelled.tried} == {10_240}
     assert [boundary.message_bytes for boundary in limits.boundaries] == [1024, 10_240]
@@ -273,6 +273,6 @@ def test_a_file_that_changed_meanwhile_is_refused_and_nothing_is_touched(
     host = ModelledHost(cluster)
 
     with pytest.raises(LimitsRefused, match="has changed"):
-        measure_limits(cluster, prepared, host, ignore)
+        measured(cluster, prepared, host)
 
     assert host.begun == []

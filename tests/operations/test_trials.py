@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import pytest
 
 from drainer.errors import Interrupted, LimitsNotWritten
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import PRODUCERS_LEAST, LimitSettings
 from drainer.limits.search.reading import RUNNING_S
 from drainer.limits.search.trial import End, Point
 from drainer.limits.trials import SURE_S, LimitsStatus, baseline_point
@@ -42,57 +40,6 @@ def test_each_size_has_the_boundary_that_the_brokers_have(tmp_path: Path) -> Non
     assert cluster.rested == len(limits.trials)
     assert all(took == 25.0 for _, took in cluster.tried)
     assert all(point.bytes_per_s <= 100e6 * (1 + 1e-9) for point, _ in cluster.tried)
-
-
-def busy_handlers(load: float) -> dict[str, float]:
-    return {"handlers_idle": max(0.0, 1 - 0.8 * load)}
-
-
-def lost_replicas(load: float) -> dict[str, float]:
-    return {"handlers_idle": 0.6, "isr_changing": 0.9 if load > 1 else 0.1}
-
-
-@pytest.mark.parametrize(
-    ("shows", "decides"),
-    [
-        (busy_handlers, "request handlers idle"),
-        (lost_replicas, "in-sync replicas changing"),
-    ],
-)
-def test_the_boundary_is_found_alike_twice_whatever_decides(
-    tmp_path: Path, shows: Callable[[float], dict[str, float]], decides: str
-) -> None:
-    settings = replace(SETTINGS, message_bytes=(1024,))
-    first, again = (
-        run(ModelledCluster(shows=shows, noise=0.03, seed=seed), tmp_path / f"{seed}", settings)
-        for seed in (1, 2)
-    )
-
-    assert first.boundaries[0].messages_per_s == pytest.approx(bears(1024), rel=0.15)
-    assert again.boundaries[0].messages_per_s == pytest.approx(bears(1024), rel=0.15)
-    assert all(decides in limits.boundaries[0].why[0] for limits in (first, again))
-
-
-def test_a_disk_that_old_messages_come_from_decides_when_it_is_the_least(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, message_bytes=(1024,), old_topic="orders", old_groups=2)
-
-    limits = run(ModelledCluster(disk_bytes_per_s=10e6), tmp_path / "limits.json", settings)
-
-    (boundary,) = limits.boundaries
-    # What may be missing of it counts as read.
-    assert boundary.bytes_per_s == pytest.approx(5e6 / 0.95, rel=0.06)
-    assert "MB/s of old messages were read" in boundary.why[0]
-
-
-def test_brokers_that_tolerate_more_than_was_thought_are_tried_with_more(tmp_path: Path) -> None:
-    settings = replace(SETTINGS, message_bytes=(1024,), max_mb_per_s=None)
-    bears = ModelledCluster(bears=lambda point: 500e6 / point.message_bytes)
-
-    limits = run(bears, tmp_path / "limits.json", settings)
-
-    (boundary,) = limits.boundaries
-    assert boundary.bytes_per_s == pytest.approx(500e6, rel=0.06)  # where 200 are tried at first
-    assert boundary.end is End.NARROW
 
 
 def test_on_brokers_of_others_a_trial_ends_as_soon_as_overload_shows(tmp_path: Path) -> None:
@@ -176,39 +123,3 @@ def test_without_load_messages_go_often_enough_to_be_seen_and_too_seldom_to_be_f
 
     slow = nothing_known(replace(SETTINGS, max_mb_per_s=0.002))
     assert baseline_point(slow, message_bytes).bytes_per_s <= 0.1 * 2_000 + 1e-6
-
-
-def small(mb_per_s: float) -> ModelledCluster:
-    return ModelledCluster(bears=lambda point: mb_per_s * 1e6 / point.message_bytes)
-
-
-@pytest.mark.parametrize("mb_per_s", [0.7, 2.0, 11.0])
-def test_a_small_broker_has_a_boundary_as_narrow_as_any_by_default(
-    tmp_path: Path, mb_per_s: float
-) -> None:
-    settings = LimitSettings(message_bytes=(1024,), precision=0.1)  # 256 producers of 0.78 MB/s
-    cluster = small(mb_per_s)
-
-    limits = run(cluster, tmp_path / "limits.json", settings)
-
-    (boundary,) = limits.boundaries
-    assert boundary.end is End.NARROW
-    assert boundary.bytes_per_s == pytest.approx(mb_per_s * 1e6, rel=0.1)
-    assert boundary.high is not None
-    assert boundary.high - boundary.low <= 2 * 0.1 * boundary.messages_per_s
-    assert boundary.low <= boundary.messages_per_s <= boundary.high
-    # As many producers as ever, each of which sends less.
-    assert min(point.producers for point, _ in cluster.tried[1:]) == PRODUCERS_LEAST
-
-
-def test_a_boundary_that_trials_did_not_suffice_for_is_wide_until_more_are_allowed(
-    tmp_path: Path,
-) -> None:
-    settings = LimitSettings(message_bytes=(1024,), trials=6)
-    limits = run(small(2.0), tmp_path / "limits.json", settings)
-
-    (boundary,) = limits.boundaries
-    assert boundary.end is End.WIDE
-    assert boundary.high is not None
-    assert boundary.high - boundary.low > 2 * settings.precision * boundary.messages_per_s
-    assert boundary.low <= boundary.messages_per_s <= boundary.high

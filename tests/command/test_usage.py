@@ -1,0 +1,96 @@
+"""Usage errors and refusals before any broker is needed; commands run in this process."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from drainer.cli.app import app
+from drainer.store.plan_file import PlanFile
+from view import samples
+
+WHAT = "--topic t --group g --handler count -b 127.0.0.1:1"
+FIRST, ONLY = """--first "key =~ 'c3-.*'" """, """--only "key =~ 'c3-.*'" """
+ON_SPARK = f"run {WHAT} --engine spark"
+LIMITS = "limits -b 127.0.0.1:1"
+CHANGES = ["set P concurrency=9", "pause P", "unpause P", "stop P", "stop P --now"]
+CHANGES += ["resume P --yes", "plan undo P --yes", f"run {WHAT} --yes"]
+
+
+def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
+    given = [str(plan) if word == "P" else word for word in shlex.split(words)]
+    found = CliRunner().invoke(app, given, prog_name="drainer", env={"COLUMNS": "200", **env})
+    assert (found.exit_code in (0, 7)) == bool(found.stdout), found.output
+    return found
+
+
+@pytest.mark.parametrize(
+    ("words", "error", "hint"),
+    [
+        (f"run {WHAT} --first 'payload.customer ='", "--first", ""),
+        (f"run {WHAT} --only 'nonsense == 1'", "--only: there is no nonsense", ""),
+        (f"run {WHAT} {FIRST} {ONLY}", "excludes", ""),
+        (f"run {WHAT} --engine process --latency 1ms", "", "Add --dry-run"),
+        (f"estimate {WHAT}", "the time that the handler takes", "--latency 10ms"),
+        (f"estimate {WHAT} --latency 10ms --canary 5", "--canary measures", "Give one"),
+        (f"estimate {WHAT} --latency 10ms --deadline tomorrow", "a time or a duration", "6h"),
+        (f"estimate {WHAT} --latency 10ms --latency-from x", "excludes", "one"),
+        (f"estimate {WHAT} --latency 1ms --engine spark --master spark://h:1", "cores", "--tasks"),
+        (f"estimate {WHAT} --canary 5 --engine spark", "runs in this process", "--engine"),
+        (f"{ON_SPARK} --master yarn", "a place to record what is done", ""),
+        (f"{ON_SPARK} --master sc://h", "Spark Connect", ""),
+        (f"{ON_SPARK} --spark-conf spark.speculation=true", "twice", ""),
+        (f"{ON_SPARK} --spark-conf hidden", "must be NAME=VALUE", ""),
+        (f"{ON_SPARK} --wave '2 pages'", "not a size", ""),
+        (f"{ON_SPARK} --archive none.zip", "does not exist", ""),
+        (f"{LIMITS} --bytes 1KiB,,2KiB", "--bytes '' is not a size", ""),
+        (f"{LIMITS} --bytes 0", "--bytes 0 is not a message size", ""),
+        (f"{LIMITS} --bytes 1KiB,1024", "--bytes has a value twice", ""),
+        (f"{LIMITS} --precision 0", "--precision '0' is not a share", ""),
+        (f"{LIMITS} --precision 0.1%", "--precision 0.1% is not between 1% and 50%", ""),
+        (f"{LIMITS} --safe-share 120%", "--safe-share '120%' is not a share", ""),
+        (f"{LIMITS} --consumer-groups 1,many", "is not a number from 0 to 1,000", ""),
+        (f"{LIMITS} --partitions 0", "--partitions 0 is not a number from 1 to 1,000", ""),
+        (f"{LIMITS} --window 2s", "--window 2s is too short", ""),
+        (f"{LIMITS} --jmx-login /dev/null", "--jmx-login /dev/null has no login", ""),
+        (f"{LIMITS} --max-rate inf", "--max-rate 'inf' is not a rate like 50MB/s", ""),
+        (f"{LIMITS} --master sc://here", "Spark Connect", ""),
+        (f"{LIMITS} --spark-conf spark.speculation=true", "spark.speculation", ""),
+    ],
+)
+def test_options_that_make_no_sense_are_a_usage_error(words: str, error: str, hint: str) -> None:
+    found = run(words)
+    lines = dict(line.split(": ", 1) for line in found.stderr.splitlines() if ": " in line)
+    assert found.exit_code == 2, found.stderr
+    assert error in lines["error"]
+    assert hint in lines["hint"]
+    assert "hidden" not in found.stderr
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Path:
+    file = PlanFile(tmp_path / "orders.plan.json")
+    file.write(samples.plan())
+    return file.path
+
+
+@pytest.mark.parametrize("words", CHANGES)
+def test_where_only_reading_is_allowed_nothing_is_changed(plan: Path, words: str) -> None:
+    before = plan.read_bytes()
+    found = run(words, plan, DRAINER_READ_ONLY="1")
+    assert (found.exit_code, "DRAINER_READ_ONLY" in found.stderr) == (3, True)
+    assert (plan.read_bytes(), len(list(plan.parent.iterdir()))) == (before, 1)
+
+
+@pytest.mark.parametrize("words", ["plan show P", "plan history P", "ps"])
+def test_where_only_reading_is_allowed_commands_that_look_work(plan: Path, words: str) -> None:
+    assert run(words, plan, DRAINER_READ_ONLY="1").exit_code == 0
+
+
+@pytest.mark.parametrize("words", CHANGES)
+def test_where_a_reason_is_required_nothing_is_changed_without_one(plan: Path, words: str) -> None:
+    found = run(words, plan, DRAINER_REQUIRE_REASON="1")
+    assert (found.exit_code, "--reason" in found.stderr) == (2, True)
