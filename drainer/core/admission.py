@@ -107,7 +107,7 @@ class Retries:
 @dataclass(eq=False)
 class Admission:
     """Stands between workers and dispatcher. ``succeeded`` is called with each success while the
-    policy wants to know, ``recovered`` when a probe succeeds."""
+    policy wants to know, ``outage_over`` when a probe succeeds."""
 
     dispatcher: Dispatcher
     retries: Retries
@@ -116,7 +116,7 @@ class Admission:
     clock: Callable[[], float]
     _: KW_ONLY
     succeeded: Callable[[SubMessage], None]
-    recovered: Callable[[], None]
+    outage_over: Callable[[], None]
 
     def __post_init__(self) -> None:
         self.lanes = self.dispatcher.lanes
@@ -200,7 +200,7 @@ class Admission:
         if not self.checks:
             return
         if self._breaker.close_if_probe(sub):
-            self.recovered()
+            self.outage_over()
         elif self.policy.needs_successes:
             self.succeeded(sub)
 

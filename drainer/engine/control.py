@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import Enum
 from itertools import chain
@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 from drainer.errors import Refused, Signalled, UsageError
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
-from drainer.model.option import Concurrency, clean_reason, option_name, options_of
+from drainer.model.option import Concurrency, clean_reason, options_of
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Paused
 
@@ -71,10 +71,13 @@ class Settings:
     def changes_to(self, other: Settings) -> tuple[str, ...]:
         """``concurrency 500 → 50`` and the like."""
         return tuple(
-            f"{option_name(each.name)} {_shown(each.name, before)} → {_shown(each.name, after)}"
-            for mine, others in ((self.running, other.running), (self.failures, other.failures))
-            for each in fields(mine)
-            if (before := getattr(mine, each.name)) != (after := getattr(others, each.name))
+            f"{declared.word.removeprefix('--')} {_shown(name, before)} → {_shown(name, after)}"
+            for kind, mine, others in (
+                (LocalSettings, self.running, other.running),
+                (FailureSettings, self.failures, other.failures),
+            )
+            for name, declared in options_of(kind).items()
+            if (before := getattr(mine, name)) != (after := getattr(others, name))
         )
 
 

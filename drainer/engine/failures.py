@@ -94,7 +94,7 @@ class Failures:
             rate,
             clock,
             succeeded=self._succeeded,
-            recovered=self._recovered,
+            outage_over=self._outage_over,
         )
         self._paused_s = 0.0  # since when it is
         self._errors = ErrorCounts()
@@ -359,7 +359,7 @@ class Failures:
             rate.change(settings.rate, now_s)
         if before.breaker and not settings.breaker:
             self._breaker.close()
-            self._recovered()
+            self._outage_over()
         self._update_admission()
         self._tick()
 
@@ -429,7 +429,7 @@ class Failures:
         self.schedule()
         self._events.on_moved()
 
-    def _recovered(self) -> None:
+    def _outage_over(self) -> None:
         self._outage = ""
         self._policy.suspicion.clear()
         self._retries.hurry(self._clock())  # it was not for themselves that they failed
@@ -527,7 +527,7 @@ class Failures:
                 bad = self._policy.succeeded_elsewhere(self._others.began_s, calls)
                 self._given_up(bad, OTHERS_SUCCEED)
                 if was_open and not self._breaker.is_open:
-                    self._recovered()
+                    self._outage_over()
         return self._others
 
     @property

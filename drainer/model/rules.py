@@ -92,6 +92,9 @@ class RuleSettings(JsonRecord):
             raise UsageError(f"the rules are not valid: {error}", hint=_TABLE_HINT) from None
 
 
+_NUMBERS = ("skipped_by", "skipped_for")  # fields of a rule account that add up over tasks
+
+
 @dataclass(frozen=True, slots=True)
 class RuleAccount(JsonRecord):
     """Account of what rules took out of a backlog, over all runs, and of what the limit counted."""
@@ -114,7 +117,15 @@ class RuleAccount(JsonRecord):
     @property
     def numbers(self) -> RuleAccount:
         """The numbers that add up over tasks."""
-        return RuleAccount(self.skipped_by, skipped_for=self.skipped_for)
+        return RuleAccount(**self._numbers())
+
+    @property
+    def without_numbers(self) -> RuleAccount:
+        """Without numbers: a task starts from that, for it reports itself alone."""
+        return replace(self, **{name: {} for name in _NUMBERS})
+
+    def _numbers(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _NUMBERS}
 
     def merge(self, later: RuleAccount) -> RuleAccount:
         """Add a later record, whose numbers include those before it."""
@@ -126,24 +137,22 @@ class RuleAccount(JsonRecord):
 
     def __sub__(self, other: RuleAccount) -> RuleAccount:
         """Subtract the numbers of another."""
-        return replace(
-            self,
-            skipped_by=_sum(self.skipped_by, other.skipped_by, -1),
-            skipped_for=_sum(self.skipped_for, other.skipped_for, -1),
-        )
+        less: dict[str, Any] = {
+            name: _sum(getattr(self, name), getattr(other, name), -1) for name in _NUMBERS
+        }
+        return replace(self, **less)
 
     def _joined(
         self,
         other: RuleAccount,
         numbers: Callable[[Mapping[str, int], Mapping[str, int]], dict[str, int]],
     ) -> RuleAccount:
-        below = greater(self.asked_below, other.asked_below)
+        below, theirs = greater(self.asked_below, other.asked_below), other._numbers()
         return RuleAccount(
-            numbers(self.skipped_by, other.skipped_by),
-            below,
-            greater(self.counts, other.counts),
-            offsets_beyond(below, (self.asked_by, other.asked_by)),
-            numbers(self.skipped_for, other.skipped_for),
+            asked_below=below,
+            counts=greater(self.counts, other.counts),
+            asked_by=offsets_beyond(below, (self.asked_by, other.asked_by)),
+            **{name: numbers(mine, theirs[name]) for name, mine in self._numbers().items()},
         )
 
 

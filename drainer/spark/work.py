@@ -354,7 +354,7 @@ class WaveRunner:
             joins=self.checkpointer.plan.account.joins,
             # Where the reader stopped, nothing is behind what is parked.
             parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
-            ruled=replace(ruled, skipped_by={}, skipped_for={}),
+            ruled=ruled.without_numbers,
             classes=known.classes,
         )
         terms = replace(self.plan.terms, failures=self.settings.failures)

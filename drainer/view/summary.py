@@ -12,7 +12,7 @@ from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled
 from drainer.model.account import Event, ParkedLanes, clock
 from drainer.model.listed import name_lost
-from drainer.model.progress import Counts
+from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
 from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED
@@ -44,7 +44,7 @@ from drainer.view.terminal import Terminal
 ERRORS_SHOWN = 5
 OFFSETS_SHOWN = 4  # partitions of an event
 PARKED_WIDTH = 60  # characters of a key
-_ACCOUNT = ("read", "done", "dead", "failed", "skipped", "pending")
+_ACCOUNT = ("read", *(each.value for each in (DONE, *reversed(OTHERWISE))), "pending")
 _UNHAPPY = ("dead", "failed", "pending")
 _LEFT = {NOT_MATCHED: "did not match the filter"}
 

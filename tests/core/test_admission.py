@@ -110,7 +110,7 @@ class Setting:
     rate: float | None = None
     lanes: int = 0
     now_s: float = 0.0
-    recovered: int = 0
+    outages_over: int = 0
     retries: Retries = field(default_factory=Retries)
 
     def __post_init__(self) -> None:
@@ -126,7 +126,7 @@ class Setting:
             None if self.rate is None else Rate(self.rate, self.now_s),
             lambda: self.now_s,
             succeeded=self.succeeded.append,
-            recovered=self._note,
+            outage_over=self._note,
         )
 
     @property
@@ -134,7 +134,7 @@ class Setting:
         return self.policy.breaker
 
     def _note(self) -> None:
-        self.recovered += 1
+        self.outages_over += 1
 
     def fail(self, sub: SubMessage, fault: Fault = Fault.UNCLEAR) -> None:
         now_s = self.now_s
@@ -170,7 +170,7 @@ def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe() -> No
     assert setting.take() is second
     assert (second.attempt, len(setting.retries)) == (2, 1)
     setting.admission.finish(second)
-    assert setting.recovered == 1
+    assert setting.outages_over == 1
     assert not setting.breaker.is_open
     assert setting.retries.pop() is first
 
@@ -245,9 +245,9 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def finish(self, data: st.DataObject) -> None:
         sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
-        before = self.setting.recovered
+        before = self.setting.outages_over
         self.setting.admission.finish(sub)
-        assert (self.setting.recovered > before) == (sub is self.probe)
+        assert (self.setting.outages_over > before) == (sub is self.probe)
         if sub is self.probe:
             self.probe = None
 

@@ -190,7 +190,8 @@ class Account:
         elif outcome is Outcome.FAILED:
             insist(action is OnFailure.SKIP and spent, f"{place} has failed: why?")
         else:
-            insist(place in self._skipped, f"{place} is skipped: why?")
+            known = outcome is Outcome.SKIPPED and place in self._skipped
+            insist(known, f"{place} is {outcome.value}: why?")
         self._world.note(f"{outcome.value} {place}")
         self._finished(place, outcome)
 
