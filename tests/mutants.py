@@ -170,7 +170,7 @@ lock-loss-not-seen (lock loss) in Lifecycle: engine/test_stopping.py::test_a_can
 starts-with-a-lock-in-doubt (lock loss) in Lifecycle.apply_pause: engine/test_failure_policy.py::test_nothing_is_started_while_the_lock_is_not_confirmed
 -self._work.pause(self._unsure is not None or self._control.paused is not None)
 +self._work.pause(self._control.paused is not None)
-sighup-is-a-second-request (stop signals) in Lifecycle: engine/test_stopping.py::test_a_sighup_beside_another_signal_is_not_asking_twice
+sighup-is-a-second-request (stop signals) in Lifecycle: engine/test_stopping.py::test_a_sighup_beside_another_signal_is_no_second_request
 -if name != "SIGHUP":
 +if name:
 second-signal-not-noticed (stop signals) in Lifecycle._signalled: engine/test_stopping.py::test_two_signals_stop_at_once_and_the_journal_has_the_rest
@@ -411,7 +411,7 @@ overtaken-attempt-is-followed (order, on Spark) in State.news: store/test_state.
 wave-divided-otherwise-at-once (order, on Spark) in Schedule: core/test_schedule.py core/test_gathering.py
 -for number, _ in takewhile(lambda each: each[1].streams == streams, self._waves.items())
 +for number in self._waves
-joined-lane-left-out (order, on Spark) in Components.joins: core/test_joins.py
+joined-lane-left-out (order, on Spark) in Components.joins: core/test_claims.py
 -for place in others
 +for place in others[1:]
 joins-are-not-kept (resume, on Spark) in Account.without_joins: core/test_gathering.py
@@ -576,35 +576,41 @@ class Copy:
 
 
 @cache
-def definitions() -> list[tuple[str, Path, ast.stmt]]:
-    """Functions, classes and constants of the product, by their full names."""
-    found = []
-    for path in sorted((ROOT / "drainer").rglob("*.py")):
-        module = path.relative_to(ROOT).with_suffix("")
-        found += [(name, path, node) for name, node in _within(".".join(module.parts), path)]
-    return found
+def product() -> dict[Path, str]:
+    """Texts of the product's modules."""
+    return {path: path.read_text("utf-8") for path in sorted((ROOT / "drainer").rglob("*.py"))}
 
 
-def _within(module: str, path: Path) -> Iterator[tuple[str, ast.stmt]]:
-    waiting: list[tuple[str, ast.stmt]] = [
-        (module, each) for each in ast.parse(path.read_text("utf-8")).body
-    ]
+@cache
+def definitions(path: Path) -> list[tuple[str, ast.stmt]]:
+    """Functions, classes and constants of a module, by their full names."""
+    module = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+    waiting = [(module, each) for each in ast.parse(product()[path]).body]
+    found: list[tuple[str, ast.stmt]] = []
     for prefix, node in waiting:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield f"{prefix}.{node.name}", node
+            found.append((f"{prefix}.{node.name}", node))
         elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
-            yield f"{prefix}.{node.targets[0].id}", node
+            found.append((f"{prefix}.{node.targets[0].id}", node))
         if isinstance(node, ast.ClassDef):
             waiting += [(f"{prefix}.{node.name}", each) for each in node.body]
+    return found
 
 
 def mutated(mutant: Mutant) -> tuple[Path, str] | None:
     """The file of its place, and its text with the mutant; None when it doesn't apply."""
-    found = [each for each in definitions() if f".{each[0]}".endswith(f".{mutant.place}")]
+    first, *_ = mutant.lines.splitlines()
+    found = [
+        (path, node)
+        for path, text in product().items()
+        if first in text
+        for name, node in definitions(path)
+        if f".{name}".endswith(f".{mutant.place}")
+    ]
     if len(found) != 1:
         return None
-    _, path, node = found[0]
-    lines = path.read_text("utf-8").splitlines(keepends=True)
+    [(path, node)] = found
+    lines = product()[path].splitlines(keepends=True)
     start, end = node.lineno - 1, node.end_lineno
     pattern = "".join(f"(?P=indent){re.escape(line)}" for line in mutant.lines.splitlines(True))
     pattern = pattern.replace("(?P=indent)", "^(?P<indent> *)", 1)
@@ -632,7 +638,7 @@ def run(mutants: Iterable[Mutant], copy: Copy) -> bool:
             path, text = applied
             copy.write(path, text)
             noticed = copy.failed_test(mutant.tests)
-            copy.write(path, path.read_text("utf-8"))
+            copy.write(path, product()[path])
         reported = "does not apply" if applied is None else "SURVIVES"
         well = well and noticed is not None
         print(

@@ -51,6 +51,8 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule, or file, and name: the re
     ("sleep-in-test", "stop_for.act"): "a process stands still for a while",
     ("private-product", "_changed_finished"): "a baseline drains without what it clears",
     ("private-product", "_changed_partial"): "a baseline drains without what it clears",
+    ("sleep-in-test", "work"): "handlers take time",
+    ("sleep-in-test", "work_on_a_thread"): "handlers take time",
     ("dead-code", "PushingReader.pushFilters"): "PySpark calls it",
     ("drainer/limits/spark/jmx.py", "_jvm"): "no public way leads to the JVM of a session",
     ("drainer/limits/spark/jmx.py", "_gateway"): "the same",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Hashable, Sequence
 
 from builders import progress_at
@@ -29,7 +30,7 @@ def sub_of(spec: str | Sequence[str] | None) -> SubMessage:
     return SubMessage(spec) if isinstance(spec, str) else SubMessage(keys=spec)
 
 
-def place_of(sub: SubMessage) -> Place:
+def sub_place(sub: SubMessage) -> Place:
     return sub.message.partition, sub.message.offset, sub.index
 
 
@@ -59,6 +60,13 @@ def take_all(dispatcher: Dispatcher) -> dict[str, SubMessage]:
     return taken
 
 
+def entries_in(owner: object) -> int:
+    """Entries of the lists and queues of an object, each of a list of those counted by itself."""
+    own = [each for each in vars(owner).values() if isinstance(each, list | deque)]
+    nested = [inner for each in own for inner in each if isinstance(inner, deque)]
+    return sum(map(len, own)) + sum(map(len, nested))
+
+
 def written_and_read(progress: Progress) -> Progress:
     """A progress after a trip through the text that plans and journals hold."""
     return progress_at(
@@ -72,15 +80,15 @@ def written_and_read(progress: Progress) -> Progress:
 
 
 def finished_subs(progress: Progress, offset: int, count: int) -> set[int]:
-    """Which of the ``count`` sub-messages at an offset a progress says are finished."""
-    if says_finished(progress, offset):
+    """Indexes of the ``count`` sub-messages at an offset that are finished by a progress."""
+    if is_finished(progress, offset):
         return set(range(count))
     part = progress.partial.get(offset)
     return set() if part is None else {i for i in range(count) if part.bits >> i & 1}
 
 
-def says_finished(progress: Progress, offset: int) -> bool:
-    """Whether a progress says that the whole message at an offset is finished."""
+def is_finished(progress: Progress, offset: int) -> bool:
+    """Whether the whole message at an offset is finished by a progress."""
     return offset < progress.watermark or any(
         first <= offset < end for first, end in progress.finished
     )

@@ -1,4 +1,4 @@
-"""Admission: no more starts than the rate, one probe at a time, and nobody waits for nothing."""
+"""Admission: no more starts than the rate, one probe at a time, and no wait without an end."""
 
 from __future__ import annotations
 
@@ -58,13 +58,15 @@ def test_in_no_time_does_more_start_than_rates_and_burst(
 
 @settings(deadline=None)
 @given(per_s=st.floats(0.01, 10_000), idle_s=st.floats(0, 10), step=st.floats(0, 1))
-def test_when_it_says_the_next_may_start_it_may(per_s: float, idle_s: float, step: float) -> None:
+def test_the_next_may_start_at_the_time_that_was_given(
+    per_s: float, idle_s: float, step: float
+) -> None:
     rate = Rate(per_s, 0.0)
     while rate.allowed(idle_s):
         rate.start()
-    asked_at_s = idle_s + step / per_s
-    next_s = rate.next_at_s(asked_at_s)
-    assert asked_at_s <= next_s <= idle_s + 1 / per_s + 1e-6, "it counts what has come meanwhile"
+    from_s = idle_s + step / per_s
+    next_s = rate.next_at_s(from_s)
+    assert from_s <= next_s <= idle_s + 1 / per_s + 1e-6, "it counts what has come meanwhile"
     assert rate.allowed(next_s + 1e-9 * (1 + next_s) / min(1, per_s)) >= 1
 
 
@@ -186,13 +188,13 @@ def test_a_success_counts_with_the_failures_that_had_been_when_its_call_began() 
     assert seen == [(early, 0), (late, 1)]
 
 
-def test_what_asked_for_a_later_time_gets_it_whatever_recovers() -> None:
+def test_a_later_time_that_was_requested_stays_whatever_recovers() -> None:
     setting = Setting(lanes=2)
-    probe, asked = setting.take(), setting.take()
-    for sub in (probe, asked):
+    probe, requested = setting.take(), setting.take()
+    for sub in (probe, requested):
         setting.dispatcher.delay(sub)
     setting.retries.push(probe, 800.0)
-    setting.retries.push(asked, 900.0, requested=True)
+    setting.retries.push(requested, 900.0, requested=True)
     setting.open()
     setting.now_s = PROBE_FIRST_S
     setting.admission.finish(setting.take())
@@ -200,7 +202,7 @@ def test_what_asked_for_a_later_time_gets_it_whatever_recovers() -> None:
 
 
 class AdmissionMachine(RuleBasedStateMachine):
-    """Whatever happens: what may start and does not has a time, or a probe is under way."""
+    """A law of any events: what may start and does not has a time, or a probe is under way."""
 
     @initialize(rate=st.sampled_from([None, 0.5, 10.0, 1000.0]))
     def begin(self, rate: float | None) -> None:
@@ -220,7 +222,7 @@ class AdmissionMachine(RuleBasedStateMachine):
         self.setting.now_s += wait_s
 
     @rule()
-    def wait_as_told(self) -> None:
+    def wait_until_next(self) -> None:
         at_s = self.setting.admission.next_at_s
         if at_s is None:
             return
@@ -231,9 +233,9 @@ class AdmissionMachine(RuleBasedStateMachine):
     @rule()
     def take(self) -> None:
         setting = self.setting
-        said = setting.admission.ready
+        ready = setting.admission.ready
         sub = setting.admission.take()
-        assert (sub is not None) == (said > 0)
+        assert (sub is not None) == (ready > 0)
         if sub is None:
             return
         self.out.append(sub)
@@ -280,7 +282,7 @@ class AdmissionMachine(RuleBasedStateMachine):
             self.setting.dispatcher.release(sub)
 
     @invariant()
-    def nobody_waits_for_nothing(self) -> None:
+    def what_waits_has_a_time(self) -> None:
         setting = self.setting
         admission = setting.admission
         found = setting.dispatcher.ready
@@ -290,14 +292,14 @@ class AdmissionMachine(RuleBasedStateMachine):
             assert (admission.ready, admission.take(), admission.next_at_s) == (0, None, None)
             return
         if self.setting.rate is None and not setting.breaker.is_open:
-            return  # nobody asks for leave
+            return  # no leave is needed
         if found and not admission.ready:
             assert admission.next_at_s is not None or self.probe is not None
         if admission.next_at_s is not None and admission.next_at_s < setting.now_s:
             assert admission.ready, "a time in the past, and nothing may start: a busy loop"
 
 
-def test_whatever_happens_nobody_waits_for_nothing() -> None:
+def test_whatever_happens_what_waits_has_a_time() -> None:
     run_state_machine_as_test(
         AdmissionMachine,
         settings=settings(deadline=None, max_examples=60, stateful_step_count=40, print_blob=True),

@@ -52,7 +52,7 @@ def taken(batcher: Batcher) -> Batch:
 
 
 def retry(dispatcher: Dispatcher, batcher: Batcher, batch: Batch) -> None:
-    """What the engine does when a call with several sub-messages fails."""
+    """Retry a failed call of several sub-messages as the engine does."""
     for lead in batcher.give_back(batch, split=True):
         dispatcher.delay(lead)
         dispatcher.release(lead)
@@ -105,7 +105,7 @@ def test_a_folded_one_that_fails_is_folded_in_halves_in_order() -> None:
         lambda earlier, later: SubMessage("another"),
     ],
 )
-def test_a_broken_coalesce_is_told_and_nothing_is_finished(
+def test_a_broken_coalesce_is_reported_and_nothing_is_finished(
     broken: Callable[[SubMessage, SubMessage], SubMessage | None],
 ) -> None:
     dispatcher = delivered("a", "a")

@@ -29,7 +29,7 @@ def fail(
     now_s: float = 0.0,
     since: int = 1,
 ) -> None:
-    """So many failed calls, each of another sub-message."""
+    """Fail so many calls, each of another sub-message."""
     for number in range(since, since + times):
         breaker.failed(
             SubMessage(), number, None, own=own, lanes=lanes, running=running, now_s=now_s
@@ -110,7 +110,7 @@ def test_own_errors_and_others_are_counted_apart() -> None:
     assert not breaker.is_open
 
 
-def test_calls_that_began_before_the_first_failure_say_nothing() -> None:
+def test_calls_that_began_before_the_first_failure_show_nothing() -> None:
     breaker = Breaker()
     fail(breaker, 1, since=5)
     breaker.succeeded(4, calls=1_000)
@@ -193,7 +193,7 @@ def test_once_closed_it_counts_from_nothing() -> None:
     assert breaker.probe_at_s == PROBE_FIRST_S, "and waits as at first"
 
 
-def test_a_probe_that_asks_to_be_called_later_decides_nothing() -> None:
+def test_a_probe_that_requests_a_later_call_decides_nothing() -> None:
     breaker = opened()
     breaker.end_probe(SubMessage(), 3.0)
     assert breaker.probe_at_s == PROBE_FIRST_S

@@ -15,13 +15,13 @@ from drainer.core.ledger import Ledger
 from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.claims import ALL, Claim, Joins, ShardMap, key_hash
+from drainer.model.claims import ALL, Claim, Components, Joins, ShardMap, key_hash
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
 from drainer.model.ranges import ranges_of
 from drainer.model.sub_messages import identify
 
-from .messages import deliver, message_at, says_finished, subs_of, take, take_all
+from .messages import deliver, is_finished, message_at, subs_of, take, take_all
 
 PLACES = ShardMap(Order.SUB_KEY)
 
@@ -102,7 +102,7 @@ def test_a_place_is_that_of_the_lane() -> None:
     assert len(set(numbers(Order.NONE))) == 4
 
 
-# --- what is finished elsewhere
+# --- what other claims have finished
 
 PROGRESS = st.builds(
     lambda watermark, above, parts: progress_at(
@@ -129,14 +129,14 @@ PROGRESS = st.builds(
     ),
     moved=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 1)),
 )
-def test_what_any_claim_says_of_a_sub_message_is_so(
+def test_a_sub_message_is_finished_if_its_claim_has_finished_it(
     claims: dict[str, Progress], split: list[list[str]], moved: dict[str, int]
 ) -> None:
     """Against a naive reading: a claim has a sub-message when it has all of its sub-keys."""
 
     def has(claim: Claim, names: list[str]) -> bool:
-        elsewhere = moved if claim.joins else {}
-        return {elsewhere.get(n, key_hash(n) % claim.of) for n in names} == {claim.number}
+        joined = moved if claim.joins else {}
+        return {joined.get(n, key_hash(n) % claim.of) for n in names} == {claim.number}
 
     def subs() -> list[SubMessage]:
         return [SubMessage(keys=keys) if keys else Barrier() for keys in split]
@@ -165,7 +165,7 @@ def test_what_any_claim_says_of_a_sub_message_is_so(
             for index, names in enumerate(split):
                 if not has(claim, names):
                     continue
-                if says_finished(progress, offset) or (part and part.bits >> index & 1):
+                if is_finished(progress, offset) or (part and part.bits >> index & 1):
                     expected |= 1 << index
         assert others.finished(message, made) == expected
         if offset >= others.highest(0):
@@ -221,7 +221,7 @@ def test_what_ended_as_one_unit_is_finished_whatever_it_splits_into() -> None:
     assert others.fate(message_at(3)) is Outcome.DEAD
 
 
-def test_a_claim_is_needed_while_it_says_something_above_the_watermark() -> None:
+def test_a_claim_is_needed_while_it_has_something_above_the_watermark() -> None:
     others = OtherClaims(
         {
             ALL: {0: progress_at(50), 1: progress_at(50)},
@@ -256,7 +256,7 @@ def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
     assert set(take_all(dispatcher)) == {"0[4]"}
 
 
-def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
+def test_whole_messages_are_looked_up_as_long_as_claims_reach() -> None:
     theirs = b"theirs"
     number = key_hash(theirs) % 2
     mine = next(b"%d" % n for n in range(99) if key_hash(b"%d" % n) % 2 != number)
@@ -267,3 +267,40 @@ def test_whole_messages_are_looked_up_as_long_as_claims_say_something() -> None:
     dispatcher.deliver_whole([message_at(2, key=theirs), message_at(3, key=mine)])
 
     assert set(take_all(dispatcher)) == {"1[0]", "2[0]"}  # 3 is behind 1
+
+
+# --- joins: lanes that sub-messages connect are one shard's, and no others
+
+KEYS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=3, unique=True)
+
+
+@given(st.lists(KEYS, max_size=8), st.integers(2, 64))
+def test_each_sub_message_is_one_shard_s_and_what_nothing_connects_stays_where_it_is(
+    split: list[list[str]], of: int
+) -> None:
+    components = Components()
+    components.add(map(key_hash, keys) for keys in split)
+    shard_map = ShardMap(Order.SUB_KEY, {1: components.joins(of)})
+
+    def shard(*keys: str) -> int | None:
+        return shard_map.shard_of(SubMessage(keys=keys), of, 1)
+
+    groups: list[set[str]] = []  # found naively
+    for keys in split:
+        met = [group for group in groups if group & {*keys}]
+        groups = [group for group in groups if group not in met]
+        groups.append({*keys}.union(*met))
+    for group in groups:
+        assert shard(*group) == min(map(key_hash, group)) % of
+        assert {shard(key) for key in group} == {shard(*group)}
+    for key in {*"abcdefghijklmnop"}.difference(*groups):
+        assert shard(key) == key_hash(key) % of
+    assert sorted(map(len, groups)) == sorted(map(len, components.sets))
+
+
+@given(st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 9_999), max_size=20))
+def test_joins_are_read_as_they_are_written(shards: dict[int, int]) -> None:
+    joins = Joins(shards)
+
+    assert Joins.parse(str(joins)) == joins
+    assert len(str(joins)) == 8 * len(shards)

@@ -98,7 +98,7 @@ WELL = 0.9  # of the seeds
 
 
 def judge(good: Callable[[int], bool]) -> None:
-    """Insists that it went well with nearly all seeds, and tells the others."""
+    """Ensure that it went well with nearly all seeds, and report the others."""
     bad = [seed for seed in SEEDS if not good(seed)]
     assert len(bad) <= (1 - WELL) * len(SEEDS), f"went wrong with seeds {bad}"
 
@@ -133,8 +133,8 @@ def test_settles_within_20_percent_of_a_downstreams_best(
 ) -> None:
     def good(seed: int) -> bool:
         seen = Watched(Flow(rate, seed, errors=lambda n, t: errors)).watch(seconds)
-        settled = seen.search.found
-        return settled is not None and 0.8 * best <= settled <= 1.2 * best + (best < 300)
+        found = seen.search.found
+        return found is not None and 0.8 * best <= found <= 1.2 * best + (best < 300)
 
     judge(good)
 
@@ -252,7 +252,7 @@ def test_too_few_lanes_are_no_saturation() -> None:
     assert 240 <= (seen.watch(15).search.found or 0) <= 360
 
 
-def test_it_says_when_this_process_is_the_bottleneck() -> None:
+def test_it_reports_when_this_process_is_the_bottleneck() -> None:
     downstream = Flow(slots(300, 0.015), 1, busy=lambda running: min(0.97, running / 300))
 
     seen = Watched(downstream).watch(5)
@@ -264,7 +264,7 @@ def test_it_says_when_this_process_is_the_bottleneck() -> None:
 # --- the edges ---
 
 
-def test_whatever_it_hears_it_stays_within_its_bounds() -> None:
+def test_whatever_it_observes_it_stays_within_its_bounds() -> None:
     for seed in range(50):
         chance = Random(seed)
         search = ConcurrencyLimit(20, 300)

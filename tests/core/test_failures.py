@@ -10,7 +10,6 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from drainer.handler import Retry
 from drainer.message import SubMessage
 from drainer.model.settings import (
     JITTER,
@@ -26,6 +25,7 @@ from drainer.policy.failures import (
     OWN_ERROR,
     Decision,
     FailurePolicy,
+    Totals,
 )
 from drainer.policy.fault import Fault
 
@@ -93,7 +93,7 @@ def test_a_share_is_read_as_it_was_written(share: object) -> None:
     assert Limit.parse(str(limit)) == limit
 
 
-def test_a_count_is_passed_by_one_more_and_a_share_says_nothing_of_a_few() -> None:
+def test_a_count_is_passed_by_one_more_and_a_share_is_not_judged_by_a_few() -> None:
     count, share = Limit(count=3), Limit(share=0.1)
     assert not count.passed(3, 3)
     assert count.passed(4, 1_000_000)
@@ -177,7 +177,7 @@ def test_when_retries_are_spent_the_setting_decides(on_failure: OnFailure, retri
     assert (decision.action, decision.rule) == (on_failure, OWN_ERROR)
 
 
-def test_asking_to_be_called_later_spends_no_retry() -> None:
+def test_a_requested_retry_spends_no_retry() -> None:
     policy = policy_of(retries=1, retry_delay_s=1.0)
     sub = new_sub()
     for _ in range(20):
@@ -185,12 +185,6 @@ def test_asking_to_be_called_later_spends_no_retry() -> None:
         sub.attempt += 1
     assert fails(policy, sub).action is None
     assert fails(policy, sub).action is OnFailure.HALT
-
-
-@pytest.mark.parametrize("after_s", [float("nan"), float("inf")])
-def test_a_time_to_be_called_at_is_a_number(after_s: float) -> None:
-    with pytest.raises(ValueError, match="after="):
-        Retry("later", after=after_s)
 
 
 # --- what counts ---
@@ -265,7 +259,7 @@ def test_without_a_success_in_this_run_a_drain_that_halts_on_failure_halts() -> 
     assert fails(policy, sub, Fault.DOWNSTREAM) == Decision(OnFailure.HALT, why=NOTHING_SUCCEEDED)
 
 
-def test_it_watches_successes_only_while_they_tell_something() -> None:
+def test_it_watches_successes_only_while_they_matter() -> None:
     policy = policy_of(retries=3)
     assert not policy.needs_successes
     fails(policy, new_sub(), Fault.OWN)
@@ -303,3 +297,27 @@ def test_too_many_given_up_are_a_reason_to_halt() -> None:
     ]
     assert "more than --max-failures 2" in (policy.count_given_up(OTHERS_SUCCEED, 12) or "")
     assert policy.given_up_by == {OWN_ERROR: 2, OTHERS_SUCCEED: 1}
+
+
+# --- what other tasks did, by totals of all that count the own part too, and late ---
+
+STEPS = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5), st.booleans()), max_size=40)
+
+
+def all_of(count: int) -> Totals:
+    return Totals(count, count, count)
+
+
+@given(STEPS)
+def test_what_others_did_is_never_overstated_and_known_at_rest(
+    steps: list[tuple[int, int, bool]],
+) -> None:
+    own = others = shown = 0
+    known = Totals()
+    for mine, theirs, shows in steps:
+        own, others = own + mine, others + theirs
+        if shows:
+            shown = own
+        before, known = known, known.beside(all_of(own), all_of(shown + others))
+        assert before.done <= known.done <= others
+    assert known.beside(all_of(own), all_of(own + others)) == all_of(others)

@@ -1,4 +1,4 @@
-"""Whose fault an error is: real errors of real libraries where they are at hand."""
+"""Blame for errors: real ones of real libraries where they are at hand."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def raised(function: Any, *args: Any) -> BaseException:
 
 
 def from_library(path: str, *bases: type[BaseException], **fields: Any) -> BaseException:
-    """As a library has it that is not installed here."""
+    """Error of a library that is not installed here."""
     module, _, name = path.rpartition(".")
     kind = type(name, bases or (Exception,), {"__module__": module, **fields})
     error: BaseException = kind("it failed")
@@ -72,7 +72,7 @@ OWN = [
     from_library("pymongo.errors.DuplicateKeyError"),
     *(http(status) for status in (400, 404, 409, 410, 413, 415, 422)),
     caused_by(RuntimeError("could not index"), ValueError("no date")),
-    ExceptionGroup("both", [ValueError(), KeyError()]),
+    ExceptionGroup("several", [ValueError(), KeyError()]),
 ]  # fmt: skip
 DOWNSTREAM = [
     ConnectionRefusedError(),
@@ -115,7 +115,7 @@ UNCLEAR = [
         "TransportError", (Exception,), {"__module__": "httpx"})),
     from_library("mine.HttpError", status_code=500),
     from_library("mine.Looks", response={"Error": "boom", "ResponseMetadata": None}),
-    ExceptionGroup("both", [ValueError(), ConnectionError()]),
+    ExceptionGroup("several", [ValueError(), ConnectionError()]),
 ]  # fmt: skip
 
 
@@ -173,7 +173,7 @@ LATER = format_datetime(datetime.now(UTC) + timedelta(seconds=100), usegmt=True)
         (caused_by(RuntimeError(), http(429, Retry_After="7")), 7.0),
     ],
 )
-def test_an_answer_that_asks_to_come_back_is_a_retry(
+def test_an_answer_that_requests_a_later_call_is_a_retry(
     error: BaseException, after_s: float | None
 ) -> None:
     found = as_retry(error)
@@ -185,7 +185,7 @@ def test_an_answer_of_another_shape_is_no_retry() -> None:
     assert as_retry(from_library("mine.Looks", response={"Error": "Throttling"})) is None
 
 
-def test_the_cause_of_an_error_of_its_own_is_not_asked() -> None:
+def test_the_cause_of_an_error_of_its_own_is_ignored() -> None:
     assert as_retry(caused_by(ValueError(), http(429))) is None
 
 

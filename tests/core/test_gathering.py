@@ -1,4 +1,4 @@
-"""Aggregation: what tasks told, in whatever order it came, is what the plan says, and no more.
+"""Aggregation: what tasks reported, in whatever order, is in the plan, and no more.
 
 Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
 was finished: waves and deals side by side, attempts that die or wake up late, parked lanes,
@@ -21,10 +21,10 @@ from hypothesis import strategies as st
 
 from builders import a_plan, advanced, changed, counts, progress_at
 from core.messages import (
+    is_finished,
     message_at,
-    place_of,
-    says_finished,
     sub_of,
+    sub_place,
     written_and_read,
 )
 from drainer.core.dispatch import Dispatcher
@@ -102,7 +102,7 @@ def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
     assert before[1].done == aggregation.counts()[1].done == 2
 
 
-def test_what_was_told_last_counts_where_news_of_it_never_came() -> None:
+def test_the_last_record_counts_where_news_of_it_never_came() -> None:
     aggregation = halves()
     reported = TaskRecord({"1/2": {0: progress_at(10)}}, {0: counts(done=3)})
     aggregation.take(1, 0, head("0/2", 10, 3))
@@ -114,7 +114,7 @@ def test_what_was_told_last_counts_where_news_of_it_never_came() -> None:
     assert aggregation.counts()[1].done == 6
 
 
-def test_parts_are_done_when_their_task_has_told_all_of_them() -> None:
+def test_parts_are_done_when_their_task_has_reported_all_of_them() -> None:
     aggregation = halves()
 
     assert aggregation.take(1, 0, head("0/2", 4, 2)) == []
@@ -126,7 +126,7 @@ def test_parts_are_done_when_their_task_has_told_all_of_them() -> None:
 
 
 def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it() -> None:
-    """It may split into something of that claim the next time."""
+    """The message may split into something of that claim the next time."""
     units = {0: ((4, 5),)}
     aggregation = halves(units)
     aggregation.take(1, 0, head("0/2", 10, 3))
@@ -199,7 +199,7 @@ class Backlog:
         return message, subs
 
     def shipped(self, number: int, offset: int, shard: int, own: int) -> ShippedMessage:
-        """What a chunk has of a message: the sub-messages of one shard."""
+        """Part of a message in a chunk: the sub-messages of one shard."""
         message, subs = self.identified(number, offset)
         keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
         origin = Origin("orders", "topic-id", number, Stream(number, shard))
@@ -235,17 +235,15 @@ class Task:
 
     def __init__(
         self,
-        draw: Random,
+        play: Play,
         streams: Sharding,
         bounds: dict[int, Range],  # by stream
         rows: list[Row],
-        backlog: Backlog,
         earlier: TaskRecord,
         behind: frozenset[int],
         parked: frozenset[str],
         rule_filter: RuleFilter | None = None,
     ) -> None:
-        self._streams = streams
         self.objects = Kept()
         starts = {stream: start for stream, (start, _) in bounds.items()}
         self._records = TaskRecords(self.objects, "", streams, starts)
@@ -260,9 +258,9 @@ class Task:
             ledgers[stream].reports_outcomes = True
         self.dispatcher = dispatcher = Dispatcher(ledgers, parked=parked, rule_filter=rule_filter)
         dispatcher.behind = behind
-        self._draw = draw
+        self._draw = play.draw
         self._rows = iter(rows)
-        self._backlog = backlog
+        self._backlog = play.backlog
         self._whole = False  # whether all was delivered
         self._over = False
         self.since: dict[Sub, Outcome] = {}  # finished, and not reported
@@ -306,7 +304,7 @@ class Task:
         sub = self.dispatcher.take()
         if sub is None:
             return
-        place = place_of(sub)
+        place = sub_place(sub)
         fate = self._draw.random()
         if fate < 0.06:
             self.dispatcher.park(sub)
@@ -347,13 +345,13 @@ class Noting(RuleFilter):
     def skips(self, sub: SubMessage) -> str | None:
         name = super().skips(sub)
         if name is not None:
-            self.left_out.add(place_of(sub))
+            self.left_out.add(sub_place(sub))
         return name
 
 
 @dataclass
 class Wave:
-    """What was read, by shard."""
+    """Part of the backlog that was read, by shard."""
 
     number: int
     streams: Sharding
@@ -375,7 +373,7 @@ class UnderWay:
 
 
 class Play:
-    """One drain, run after run. ``late`` says that a driver may know more of attempts which died
+    """One drain, run after run. With ``late``, a driver may know more of attempts which died
     than the next ones go on from.
 
     ``left_out`` are those that a limit per sub-key has kept from the handler.
@@ -417,14 +415,14 @@ class Play:
                 if dispatcher.wants(message):
                     dispatcher.deliver(message, subs)
             elif what == "take" and (taken := dispatcher.take()) is not None:
-                place = place_of(taken)
+                place = sub_place(taken)
                 assert place not in known, "finished, and handled again"
-                self._insist_on_order([place])
+                self._ensure_order([place])
                 running.append(taken)
             elif what == "finish" and running:
                 ended = running.pop(draw.randrange(len(running)))
                 dispatcher.finish(ended)
-                since.add(place_of(ended))
+                since.add(sub_place(ended))
                 self.handled |= since
             elif what in ("note", "save"):
                 changes = dispatcher.changes()
@@ -441,10 +439,10 @@ class Play:
                 since = set()
         if dispatcher.complete:
             plan = advanced(changed(plan, claims=dispatcher.claims()), Account.without_joins)
-            assert set(plan.account.claims) == {ALL}, "all is said by one claim"
+            assert set(plan.account.claims) == {ALL}, "all is finished by one claim"
             self.reported |= since
         self.plan = plan
-        self.insist()
+        self.ensure()
         self.plan = replace(self.plan, account=self.plan.account.without_pending())
 
     def run(self) -> None:
@@ -471,7 +469,7 @@ class Play:
             aggregation.end()
             self._save()
             self.plan = self.saved
-        self.insist()
+        self.ensure()
         self.plan = advanced(changed(self.plan, state=None), Account.without_pending)
 
     def _is_left(self) -> bool:
@@ -521,7 +519,7 @@ class Play:
         self.schedule.add(wave.number, counts, wave.streams)
 
     def _joined(self, ranges: dict[int, Range]) -> Sharding:
-        """What a wave is divided by that did not fit."""
+        """Sharding of a wave that did not fit."""
         ops = [
             op
             for (number, offset), each in self.backlog.subs.items()
@@ -564,31 +562,31 @@ class Play:
         one = tasks[place]
         task = one.task
         handled = len(task.handled)
-        heard = task.work()
+        received = task.work()
         if isinstance(task.dispatcher.rule_filter, Noting):
             self.left_out |= task.dispatcher.rule_filter.left_out
             self.handled |= self.left_out
-        self._insist_on_order(task.handled[handled:])
+        self._ensure_order(task.handled[handled:])
         self.handled |= task.since.keys()
-        if heard is None:
+        if received is None:
             self.left_parked |= task.dispatcher.left_behind()
             del tasks[place]
-        elif one.attempt < 3 and draw.random() < 0.05:  # it dies, and this is not told
+        elif one.attempt < 3 and draw.random() < 0.05:  # it dies, and this is not reported
             if self.late:  # but its driver may have read it
-                self._take(number, place, heard)
+                self._take(number, place, received)
             one.attempt += 1
             one.task = self._begin(number, place, one.parts, one.behind, one.parked)
         else:
-            self.disk[number, place] += heard
+            self.disk[number, place] += received
             self.reported |= task.since.keys()
             self.fates |= task.since
             task.since = {}
-            for selector in self._take(number, place, heard):
+            for selector in self._take(number, place, received):
                 self.schedule.done(number, place, Claim.parse(selector).number)
         if not tasks:
             aggregation.ensure_conserved(number)
             left = aggregation.unfinished(number)
-            aggregation.take_all(number, {place: self._told(number, place) for place in left})
+            aggregation.take_all(number, {place: self._reported(number, place) for place in left})
             aggregation.end_deal(number)
             del self.under_way[number]
             for each in self.dealt.pop(number):  # what is parked stays so in this run
@@ -599,7 +597,7 @@ class Play:
         heads = [decode_head(record.partition(b"\n")[0] + b"\n") for record in records]
         return [claim for head in heads for claim in self.aggregation.take(deal, task, head)]
 
-    def _told(self, deal: int, task: int) -> TaskRecord:
+    def _reported(self, deal: int, task: int) -> TaskRecord:
         records = self.disk[deal, task]
         whole = [place for place, record in enumerate(records) if decode_head(record).whole]
         return merged(map(decode_record, records[whole[-1] if whole else 0 :]))
@@ -610,7 +608,7 @@ class Play:
         self.plan = fold(
             OffsetPlan.decode(self.saved.encode()),
             [
-                self._told(deal, task)
+                self._reported(deal, task)
                 for deal, task in self.disk
                 if not reference.has_taken(self.epoch, deal)
             ],
@@ -633,31 +631,31 @@ class Play:
             below = {s for s in self.backlog.everything if s[0] == number and s[1] < watermark}
             assert below <= self.handled
 
-    def insist(self) -> None:
-        """The plan says of what was told that it is finished, of nothing else, and counts it
+    def ensure(self) -> None:
+        """Ensure that the plan has what was reported as finished, nothing else, and counts it
         once."""
         plan = OffsetPlan.decode(self.plan.encode())
         others = other_claims(plan)
-        said: set[Sub] = set()
+        finished: set[Sub] = set()
         for number, offset in self.backlog.subs:
             message, subs = self.backlog.identified(number, offset)
             known = plan.account.claims[ALL][number]
             bits = 0 if others is None else others.finished(message, subs)
             if offset in known.partial:
                 bits |= known.partial[offset].bits
-            whole = says_finished(known, offset)
-            said |= {(number, offset, i) for i in range(len(subs)) if whole or bits >> i & 1}
+            whole = is_finished(known, offset)
+            finished |= {(number, offset, i) for i in range(len(subs)) if whole or bits >> i & 1}
         messages, subs_counted = plan.account.counts()
         assert messages.conserved
         assert subs_counted.conserved
         assert messages.finished <= len(self.backlog.subs)
-        assert self.reported <= said <= self.handled
+        assert self.reported <= finished <= self.handled
         if not self.late:
-            assert said == self.reported
-            assert subs_counted.finished == len(said)
+            assert finished == self.reported
+            assert subs_counted.finished == len(finished)
             if plan.account.complete:
                 assert messages == self._messages()
-        self.reported = said
+        self.reported = finished
 
     def _messages(self) -> Counts:
         """Each counts as the worst that became of its sub-messages."""
@@ -670,14 +668,14 @@ class Play:
         return counts(read=len(self.backlog.subs), **worst)
 
     def _divided(self, ranges: dict[int, Range], streams: Sharding) -> Wave | None:
-        """What a slice's task does: the messages to account for, and the rows of each shard."""
+        """Divide a wave as a slice's task does: messages to account for, and rows by shard."""
         shard_map = ShardMap(Order.SUB_KEY, self.joins)
         wave = Wave(len(self.waves) + 1, streams, ranges, {n: [] for n in ranges})
         for number, offset in sorted(self.backlog.subs):
             start, end = ranges.get(number, (0, 0))
             if not start <= offset < end:
                 continue
-            if says_finished(self.plan.account.claims[ALL][number], offset):
+            if is_finished(self.plan.account.claims[ALL][number], offset):
                 continue
             _, subs = self.backlog.identified(number, offset)
             done = sum(1 << i for i in range(len(subs)) if (number, offset, i) in self.known)
@@ -703,7 +701,7 @@ class Play:
         behind: frozenset[int],
         parked: frozenset[str],
     ) -> Task:
-        earlier = self._told(deal, place)
+        earlier = self._reported(deal, place)
         streams = parts[0][1].streams
         bounds: dict[int, Range] = {
             Stream(n, shard): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
@@ -716,14 +714,12 @@ class Play:
                 self.plan.terms.rules, streams.by_stream(ruled, bounds), self.joins
             )
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
-        task = Task(
-            self.draw, streams, bounds, rows, self.backlog, earlier, behind, parked, rule_filter
-        )
+        task = Task(self, streams, bounds, rows, earlier, behind, parked, rule_filter)
         self.disk[deal, place] = task.objects.news()
         self._take(deal, place, self.disk[deal, place])
         return task
 
-    def _insist_on_order(self, handled: list[Sub]) -> None:
+    def _ensure_order(self, handled: list[Sub]) -> None:
         for sub in handled:
             before = set(self.backlog.before(sub))
             assert before <= self.handled | set(handled[: handled.index(sub)]), (sub, before)
@@ -731,9 +727,7 @@ class Play:
 
 @settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32), late=st.booleans())
-def test_whatever_tasks_and_drivers_do_the_plan_says_what_is_finished(
-    seed: int, late: bool
-) -> None:
+def test_whatever_tasks_and_drivers_do_the_plan_has_what_is_finished(seed: int, late: bool) -> None:
     draw = Random(seed)
     play = Play(draw, late=late)
     for _ in range(4):

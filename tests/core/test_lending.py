@@ -1,4 +1,4 @@
-"""Concurrency lent to tasks that obey late, and tell late."""
+"""Concurrency lent to tasks that obey late, and report late."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Modelled:
 
 @settings(deadline=None)
 @given(st.integers(0, 2**32))
-def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_tell(seed: int) -> None:
+def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_report(seed: int) -> None:
     draw = Random(seed)
     total = draw.randint(1, 40)
     lender = Lender[int](total)
@@ -64,7 +64,7 @@ def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_tell(seed: in
 
 
 def obeyed(lender: Lender[str], running: dict[str, int], ready: dict[str, int]) -> dict[str, int]:
-    """What is lent when all tasks have obeyed and told as often as it changes something."""
+    """Grants once all tasks have obeyed and reported as often as it changes something."""
     for _ in range(3):
         lender.grants()
         for task, calls in running.items():
@@ -72,7 +72,7 @@ def obeyed(lender: Lender[str], running: dict[str, int], ready: dict[str, int]) 
     return lender.grants()
 
 
-def test_tasks_that_have_not_told_yet_share_alike() -> None:
+def test_tasks_that_have_not_reported_yet_share_alike() -> None:
     lender = Lender[str](10)
     for task in "abc":
         lender.begin(task)
@@ -181,7 +181,7 @@ def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: 
             downstream.tasks.pop(step // 100, None)
         seen = {task: granted for task, granted in grants.items() if task in lender.grants()}
         downstream.step(0.1, seen, number)
-        if step % 3 == 0:  # what tasks tell and are granted takes a while
+        if step % 3 == 0:  # what tasks report and are granted takes a while
             for task, now in downstream.tasks.items():
                 lender.reported(task, now)
             shared.look(step / 10)
@@ -191,7 +191,7 @@ def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: 
     assert 0.8 * slots <= search.found <= 1.2 * slots
 
 
-def test_a_task_that_waits_for_a_slot_is_lent_one_call_until_it_says_more() -> None:
+def test_a_task_that_waits_for_a_slot_is_lent_one_call_until_it_reports_more() -> None:
     lender = Lender[str](100)
     for number, task in enumerate("abcd"):
         lender.begin(task, waits=number >= 2)
@@ -226,7 +226,7 @@ def test_a_task_whose_first_calls_all_fail_keeps_nothing_by_what_was_expected() 
 
 
 def test_of_fewer_calls_than_tasks_those_at_work_have_theirs_before_those_that_wait() -> None:
-    """Or none of them would ever end, and give its slot away."""
+    """Otherwise none of them would ever end, and give its slot away."""
     lender = Lender[int](20)
     for task in range(16):
         lender.begin(task, 100, waits=task >= 4)

@@ -1,4 +1,4 @@
-"""What payloads take in memory, estimated: near enough to what they take, whatever they are."""
+"""Estimates of the memory of payloads: near enough, whatever they are."""
 
 from __future__ import annotations
 

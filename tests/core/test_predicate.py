@@ -1,4 +1,4 @@
-"""The language of rules: what it sees, what it can't tell, and that it runs no code."""
+"""The language of rules: what it sees, what it can't decide, and that it runs no code."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_it_is_true_or_false(expression: str, expected: bool) -> None:
         ("payload.kind.encode('no-such') == key", "encoding"),
     ],
 )
-def test_what_it_can_not_tell_is_neither(expression: str, why: str) -> None:
+def test_what_it_can_not_decide_is_neither(expression: str, why: str) -> None:
     with pytest.raises(Undecided, match=why):
         answer(expression)
 
@@ -123,7 +123,7 @@ class Slotted:
 
 
 class Lazy(Slotted):
-    """One whose slots are behind properties, or loaded when they are asked for."""
+    """One whose slots are behind properties, or loaded when they are read."""
 
     __slots__ = ("rest",)
 
@@ -287,7 +287,7 @@ def test_a_message_that_did_not_split_is_matched_by_what_names_the_message_alone
         assert not answer(text, unit), text
 
 
-def test_a_value_that_did_not_travel_is_missed_by_what_asks_for_it() -> None:
+def test_a_value_that_did_not_travel_is_missed_by_what_reads_it() -> None:
     sub = sub_of()
     whole = sub.message
     sub.message = ShippedMessage(whole.origin, 17, b"tenant", None, (), KeySums(3, 0))

@@ -22,7 +22,7 @@ from drainer.model.ranges import (
     subtract,
 )
 
-from .messages import finished_subs, says_finished, written_and_read
+from .messages import finished_subs, is_finished, written_and_read
 
 RANDOMLY = settings(deadline=None, print_blob=True)
 
@@ -71,10 +71,10 @@ def test_ranges_are_sets_of_offsets(
     assert join_ranges([*others, *ranges]) == ranges_of(one | other)
     assert intersect(ranges, others) == ranges_of(one & other)
     assert subtract(ranges, others) == ranges_of(one - other)
-    asked = RangeSet(ranges)
-    assert [q in asked for q in questions] == [q in one for q in questions]
+    range_set = RangeSet(ranges)
+    assert [q in range_set for q in questions] == [q in one for q in questions]
     for start in questions[:1]:
-        assert asked.from_offset(start) == list(ranges_of(n for n in one if n >= start))
+        assert range_set.from_offset(start) == list(ranges_of(n for n in one if n >= start))
 
 
 def test_ranges_that_touch_may_be_given() -> None:
@@ -114,7 +114,7 @@ def test_a_part_that_makes_no_sense_is_refused(text: str) -> None:
         Partial.decode(text)
 
 
-def test_the_checksum_tells_sub_keys_and_their_order_apart() -> None:
+def test_the_checksum_is_another_for_other_sub_keys_or_order() -> None:
     keys = [("a", "b"), ("b", "a"), ("a",), ("a", "b", "b"), (b"a", b"b"), ("ab",), ()]
 
     assert len({checksum_keys(key) for key in keys}) == len(keys)
@@ -145,17 +145,17 @@ def records(draw: st.DrawFn) -> Progress:
 
 @RANDOMLY
 @given(records(), records())
-def test_merged_is_finished_what_either_record_says(one: Progress, other: Progress) -> None:
+def test_merged_is_finished_what_is_so_in_either_record(one: Progress, other: Progress) -> None:
     merged = one.merge(other)
 
     for offset in range(60):
         either = finished_subs(one, offset, SUBS) | finished_subs(other, offset, SUBS)
         assert finished_subs(merged, offset, SUBS) == either
-        if says_finished(one, offset) or says_finished(other, offset):
-            assert says_finished(merged, offset)
+        if is_finished(one, offset) or is_finished(other, offset):
+            assert is_finished(merged, offset)
     assert merged.finished == join_ranges(merged.finished)
     assert all(first > merged.watermark for first, _ in merged.finished)
-    assert not any(says_finished(merged, offset) for offset in merged.partial)
+    assert not any(is_finished(merged, offset) for offset in merged.partial)
     if all(part.bits != 2**SUBS - 1 for part in merged.partial.values()):
         assert written_and_read(merged) == merged
 

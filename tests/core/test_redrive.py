@@ -169,4 +169,4 @@ def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:
     stopped = delivered(None)
     assert stopped.rule_filter.skipped_by == {LIMIT: 1}
     resumed = delivered(stopped.ruled())
-    assert resumed.counts()[1].pending == 3, "all below what was asked about: none is asked again"
+    assert resumed.counts()[1].pending == 3, "all were counted before: none is counted again"

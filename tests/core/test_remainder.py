@@ -1,4 +1,4 @@
-"""What is left of a backlog, and until when: against the truth, on a clock that a test moves."""
+"""Remainder of a backlog, and its time: against the truth, on a clock that a test moves."""
 
 from __future__ import annotations
 
@@ -188,7 +188,7 @@ def test_behind_a_barrier_the_rest_has_the_class_too() -> None:
     assert rest.remainder().unread == {0: (MESSAGES - 5) * FAN_OUT}, "nothing of it is finished"
 
 
-def test_messages_that_an_earlier_run_finished_in_part_say_nothing_of_those_to_come() -> None:
+def test_messages_that_an_earlier_run_finished_in_part_are_no_sample_of_those_to_come() -> None:
     plan = planned(first=False)
     before = rest_of(plan)
     for offset in range(40):
@@ -229,7 +229,7 @@ def test_what_an_earlier_run_finished_is_neither_read_nor_to_be_read() -> None:
     assert sample == ReadSample(38, 47, 76, 5, 38, 5)
 
 
-def test_what_only_reading_takes_is_told_by_that() -> None:
+def test_what_only_reading_takes_is_estimated_by_that() -> None:
     left = Remainder(7, 0, 0.0, 1_000, 9_000, {0: 9_000.0})
     assert time_left(left, 0.0, 100.0, starved=False) == 90
     assert time_left(left, 3.0, 100.0, starved=True) == 90

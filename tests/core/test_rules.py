@@ -62,7 +62,7 @@ def test_a_sub_key_is_named_as_a_person_types_it(key: Hashable, typed: str) -> N
     assert set(take_all(dispatcher)) == {"0[1]"}
 
 
-def test_the_default_split_is_asked_about_too() -> None:
+def test_rules_see_the_default_split_too() -> None:
     dispatcher = ruled_by(key_rule("k1"), SkipRule("by value", when="payload.kind == 'x'"))
     origin = Origin("orders", "topic-id", 0)
     values = [b'{"kind": "x"}', b'{"kind": "y"}', b'{"kind": "y"}', b"no json"]
@@ -88,7 +88,7 @@ def test_a_rule_needs_all_sub_keys_and_its_expression_and_no_letter_left_alone()
 
 
 def test_several_sub_keys_may_be_named_by_a_rule_each() -> None:
-    """As ``--skip-key a --skip-key b`` names them; one with a condition names none for others."""
+    """``--skip-key a --skip-key b`` names them so; one with a condition names none for others."""
     conditional = SkipRule("when", when="payload.n > 9", keys=("c",))
     dispatcher = ruled_by(SkipRule.typed_key("a"), SkipRule.typed_key("b"), conditional)
     several = [SubMessage(payload={"n": 1}, keys=keys) for keys in (["b", "a"], ["a", "c"], ["b"])]
@@ -97,7 +97,7 @@ def test_several_sub_keys_may_be_named_by_a_rule_each() -> None:
     assert skipped(dispatcher) == {"skip-key a": 1, "skip-key b": 1}
 
 
-def test_what_can_not_be_told_goes_to_the_handler_and_is_counted() -> None:
+def test_what_can_not_be_decided_goes_to_the_handler_and_is_counted() -> None:
     dispatcher = ruled_by(
         SkipRule("first", when="payload.gone == 1"), SkipRule("second", when="payload.k == 'b'")
     )
@@ -226,7 +226,7 @@ def test_a_limit_with_too_many_sub_keys_halts_before_the_next_message(
     assert set(take_all(resumed)) == {"1[0]"}
 
 
-def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
+def test_a_journal_gets_only_what_is_new_of_the_limit() -> None:
     known = RuleAccount(asked_by={"1/2": {1: 9}})
     rules = RuleFilter(RuleSettings(max_per_key=1), known)
     dispatcher = Dispatcher({0: Ledger(0, END)}, rule_filter=rules)
@@ -249,7 +249,9 @@ def test_a_journal_is_told_of_the_limit_only_what_is_new() -> None:
         ({"max_per_key": 0}, "below one"),
     ],
 )
-def test_a_rules_file_that_makes_no_sense_is_told_why(table: dict[str, Any], error: str) -> None:
+def test_a_rules_file_that_makes_no_sense_is_refused_with_why(
+    table: dict[str, Any], error: str
+) -> None:
     with pytest.raises(UsageError, match=error) as raised:
         RuleSettings.from_table(table)
     assert raised.value.hint
@@ -262,7 +264,7 @@ def test_a_rule_that_can_not_be_understood_is_named() -> None:
         RuleFilter(RuleSettings((SkipRule.typed("payload.kind = 'x'"),)))
 
 
-def test_what_the_task_of_its_claim_has_asked_about_is_handled_and_not_counted_again() -> None:
+def test_what_the_task_of_its_claim_has_counted_is_handled_and_not_counted_again() -> None:
     mine, other = "a", "d"
     assert [key_hash(key) % 2 for key in (mine, other)] == [1, 0]
     account = RuleAccount({}, {0: 1}, {"'a'": 2, "'d'": 2}, {"1/2": {0: 4}, "0/2": {1: 9}})

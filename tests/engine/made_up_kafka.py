@@ -18,7 +18,7 @@ import orjson
 import pytest
 
 from builders import a_partition, a_plan, changed
-from core.messages import Place, finished_subs, place_of, sub_of
+from core.messages import Place, finished_subs, sub_of, sub_place
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.control import Control
 from drainer.engine.local import LocalDrain
@@ -96,7 +96,7 @@ class Group(GroupCommitter):
 
 
 class Letters:
-    """A dead-letter topic: takes letters, and says at once that they are safe unless told not."""
+    """A dead-letter topic that acknowledges letters at once, unless it ``keeps_silent``."""
 
     trouble: str | None = None
 
@@ -110,7 +110,7 @@ class Letters:
     def send(
         self, sub: SubMessage, error: BaseException, reported: Callable[[DrainerError | None], None]
     ) -> None:
-        self.written.append(place_of(sub))
+        self.written.append(sub_place(sub))
         self.unanswered.append(reported)
         if not self.keeps_silent:
             self.answer()
@@ -125,7 +125,7 @@ class Letters:
 
 
 class Account:
-    """Which sub-messages began and ended, and every breach of the law of order."""
+    """Sub-messages that began and ended, and every breach of the law of order."""
 
     def __init__(self) -> None:
         self.began: list[Place] = []
@@ -143,7 +143,7 @@ class Account:
 
     def begin(self, sub: SubMessage) -> None:
         with self._lock:
-            place = place_of(sub)
+            place = sub_place(sub)
             for other in self._running.values():
                 alone = isinstance(sub, Barrier) or isinstance(other, Barrier)
                 same_partition = sub.message.partition == other.message.partition
@@ -173,8 +173,8 @@ class Account:
 
     def _end(self, sub: SubMessage, places: list[Place]) -> None:
         with self._lock:
-            del self._running[place_of(sub)]
-            places.append(place_of(sub))
+            del self._running[sub_place(sub)]
+            places.append(sub_place(sub))
 
 
 def _keys(sub: SubMessage) -> set[Hashable]:
@@ -189,7 +189,7 @@ def split_specs(message: Message) -> Iterator[SubMessage]:
 
 
 class Accounting(Handler):
-    """Splits as the log says and keeps an account; ``step`` is what it does in between."""
+    """Splits what the log holds and keeps an account; ``step`` is what it does in between."""
 
     def __init__(self) -> None:
         self.account = Account()
@@ -234,6 +234,15 @@ class OnThreads(Accounting):
                 self._step(sub)
 
 
+async def work(seconds: float = 0.001) -> None:
+    """A call of a handler that takes so long."""
+    await asyncio.sleep(seconds)
+
+
+def work_on_a_thread(seconds: float) -> None:
+    time.sleep(seconds)
+
+
 Kind = type[OnTheLoop | OnThreads]
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
@@ -244,11 +253,11 @@ def handler_of(kind: Kind, step: Callable[[SubMessage], float | None]) -> OnTheL
     async def on_the_loop(sub: SubMessage) -> None:
         await asyncio.sleep(0)
         if (takes_s := step(sub)) is not None:
-            await asyncio.sleep(takes_s)
+            await work(takes_s)
 
     def on_a_thread(sub: SubMessage) -> None:
         if (takes_s := step(sub)) is not None:
-            time.sleep(takes_s)
+            work_on_a_thread(takes_s)
 
     return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(on_a_thread)
 
@@ -279,14 +288,14 @@ def new_plan(logs: Mapping[int, Log]) -> OffsetPlan:
 
 
 @dataclass(frozen=True)
-class MadeUpEngine(InProcess):
-    """The engine of this process, on what is made up."""
+class FakeEngine(InProcess):
+    """The engine of this process, on the fakes of a rehearsal."""
 
-    run_pass: Callable[[DrainContext], Summary] | None = None
+    rehearsal: Any = None
 
     def __call__(self, context: DrainContext) -> Summary:
-        assert self.run_pass is not None
-        return self.run_pass(context)
+        found: Summary = self.rehearsal.run(context)
+        return found
 
 
 @dataclass
@@ -350,7 +359,7 @@ class Rehearsal:
             plan = changed(plan, failures=self.failures, rules=self.rules, classes=classes)
             plan = OffsetPlan(plan.terms, plan.account.begun())
             self.file.write(plan)
-            held: Any = DrainContext(
+            context: Any = DrainContext(
                 plan=plan,
                 file=self.file,
                 handler=LoadedHandler(plan.terms.handler, handler),
@@ -363,16 +372,15 @@ class Rehearsal:
                 resolve=self.resolve,
             )
             with not_for_ever():
-                return in_passes(held, MadeUpEngine(run_pass=self.run))
+                return in_passes(context, FakeEngine(rehearsal=self))
         finally:
             self.file.release()
             self.check_plan_against(handler)
 
-    def run(self, held: DrainContext) -> Summary:
+    def run(self, context: DrainContext) -> Summary:
         """One pass of it."""
-        drain = LocalDrain(
-            held, Ports(self._open_source, lambda _: self.letters, totals=self.totals)
-        )
+        ports = Ports(self._open_source, lambda _: self.letters, totals=self.totals)
+        drain = LocalDrain(context, ports)
         self.prepare(drain)
         return drain.run()
 
@@ -386,7 +394,7 @@ class Rehearsal:
         assert self.group.committed == {number: log.end for number, log in self.logs.items()}
 
     def finished_by_the_plan(self) -> set[Place]:
-        """Every sub-message that the plan and journal on disk say is finished, read naively."""
+        """Every sub-message that is finished by the plan and journal on disk, read naively."""
         return {
             (number, offset, index)
             for number, progress in self.file.load().plan.account.claims[ALL].items()
@@ -400,7 +408,7 @@ class Rehearsal:
             if self.failures.on_failure is not OnFailure.HALT:
                 self.finished_ever |= set(handler.account.failed)  # and perhaps given up
             if self.rules:
-                return  # what they took out is finished, and nobody was given it
+                return  # what they took out is finished, and was handled by no handler
             assert self.finished_by_the_plan() <= self.finished_ever, "the plan claims too much"
             self._check_commit(
                 {n: o for n, o in self.group.committed.items() if o is not None},
@@ -428,7 +436,3 @@ class Rehearsal:
     def _observe(self, status: Status) -> None:
         self.statuses.append(status)
         self.observe(status)
-
-
-async def tick() -> None:
-    await asyncio.sleep(0.001)

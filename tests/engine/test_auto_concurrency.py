@@ -1,4 +1,4 @@
-"""Workers up to a limit that changes while they run: never more, nobody forgotten, all in order."""
+"""Workers up to a limit that changes while they run: never more, none forgotten, all in order."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from made_up_kafka import (
     handler_of,
     in_lanes,
     split_specs,
-    tick,
+    work,
 )
 
 from drainer.engine.runtime import Runtime
@@ -38,10 +38,10 @@ class Scripted(ConcurrencyLimit):
     def __init__(self, limits: Sequence[int], first: int, most: int) -> None:
         super().__init__(first, most)
         self._script = iter(limits)
-        self.heard: list[LoadSample] = []
+        self.samples: list[LoadSample] = []
 
     def observe(self, interval: LoadSample) -> int:
-        self.heard.append(interval)
+        self.samples.append(interval)
         self.limit = next(self._script, self.limit)
         return self.limit
 
@@ -57,7 +57,7 @@ class TogetherOnTheLoop(Handler):
 
     async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
         self.calls += 1
-        await tick()
+        await work()
 
 
 class TogetherOnThreads(TogetherOnTheLoop):
@@ -84,7 +84,7 @@ def test_no_more_begin_than_the_limit_of_the_moment(tmp_path: Path) -> None:
         nonlocal running
         running += 1
         most[made[0].limit] = max(most[made[0].limit], running)
-        await tick()
+        await work()
         running -= 1
 
     rehearsal = Rehearsal(tmp_path, in_lanes(6_000), AUTO, runtime=runtime)
@@ -106,7 +106,7 @@ def test_threads_are_made_and_ended_with_the_limit(tmp_path: Path) -> None:
         with lock:
             busy += 1
             most = max(most, busy)
-            if len(made[0].heard) > 300:  # by then those that are too many have ended
+            if len(made[0].samples) > 300:  # by then those that are too many have ended
                 late = max(late, busy)
         nap.wait(0.002)
         with lock:
@@ -141,13 +141,13 @@ def test_what_is_measured_is_what_was_done(kind: Kind, tmp_path: Path) -> None:
     rehearsal.drain(handler_of(kind, sometimes))
 
     search = made[0]
-    assert 0 < sum(each.done for each in search.heard) <= 1_000
-    assert sum(each.failed for each in search.heard) == 30
-    assert all(0 <= each.in_flight <= 20 for each in search.heard)
-    assert all(each.seconds > 0 for each in search.heard)
+    assert 0 < sum(each.done for each in search.samples) <= 1_000
+    assert sum(each.failed for each in search.samples) == 30
+    assert all(0 <= each.in_flight <= 20 for each in search.samples)
+    assert all(each.seconds > 0 for each in search.samples)
 
 
-def test_status_and_summary_tell_where_it_stands(tmp_path: Path) -> None:
+def test_status_and_summary_have_the_limit(tmp_path: Path) -> None:
     runtime = scripted([], 33)
     rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO, runtime=runtime)
 
@@ -169,9 +169,9 @@ def test_calls_with_several_are_counted_as_calls(
     handler = kind()
     summary = Rehearsal(tmp_path, in_lanes(4_000), AUTO, runtime=runtime).drain(handler)
 
-    heard = made[0].heard
+    samples = made[0].samples
     assert summary.exit_code == 0
-    assert sum(interval.done for interval in heard) > 0
-    assert all(interval.calls is not None for interval in heard)
-    assert 8 * sum(interval.ended for interval in heard) >= sum(each.done for each in heard)
-    assert 0 < sum(interval.ended for interval in heard) <= handler.calls
+    assert sum(interval.done for interval in samples) > 0
+    assert all(interval.calls is not None for interval in samples)
+    assert 8 * sum(interval.ended for interval in samples) >= sum(each.done for each in samples)
+    assert 0 < sum(interval.ended for interval in samples) <= handler.calls

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_kafka import OnTheLoop, Rehearsal, log_of, tick
+from made_up_kafka import OnTheLoop, Rehearsal, log_of, work
 
 from drainer.core.batches import Batching
 from drainer.core.dispatch import Dispatcher
@@ -28,7 +28,7 @@ class CanaryRehearsal(Rehearsal):
 
 
 async def slowly(sub: SubMessage) -> None:
-    await tick()
+    await work()
 
 
 @pytest.mark.parametrize("first", [1, 32, 100])

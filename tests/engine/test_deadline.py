@@ -14,7 +14,7 @@ NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 
 
 def watched(left_s: float, *moments: tuple[float, float | None]) -> list[DeadlineStatus]:
-    """What is added to statuses that are so old and have so long to go, in seconds."""
+    """Deadlines that are added to statuses that are so old and have so long to go, in seconds."""
     watch, deadline = DeadlineWatch(), NOW + timedelta(seconds=left_s)
     seen = [
         watch.judge(a_status(elapsed_s=elapsed_s, eta_s=eta_s), deadline, NOW)

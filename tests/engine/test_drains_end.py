@@ -1,4 +1,4 @@
-"""Every drain ends by itself, and says truly why, whatever its handler does."""
+"""Every drain ends by itself, and reports truly why, whatever its handler does."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 import made_up_kafka
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes, log_of
+from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, both_kinds, in_lanes, log_of
 
 from builders import counts
 from drainer.engine import pump
@@ -18,6 +18,7 @@ from drainer.engine.outcome import final_outcome
 from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
+from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from fake_kafka import FakeSource, SizedBatch
 
@@ -55,7 +56,7 @@ def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> 
     async def step(sub: SubMessage) -> None:
         while not let_go.is_set():
             try:
-                await asyncio.sleep(3600)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
                 if rehearsal.source.stopped:
                     let_go.set()
@@ -99,7 +100,7 @@ def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(tmp_
     assert (summary.exit_code, summary.sub_messages.dead, summary.sub_messages.done) == (6, 1, 1)
 
 
-def test_a_drain_that_leaves_too_much_alone_says_that_it_did_not_read_on(
+def test_a_drain_that_leaves_too_much_alone_reports_that_it_did_not_read_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def selecting(reference: str, target: Any) -> LoadedHandler:
@@ -120,3 +121,15 @@ def test_a_drain_that_leaves_too_much_alone_says_that_it_did_not_read_on(
     monkeypatch.setattr(pump, "LEFT_PENDING_MOST", 1000)
     summary = rehearsal.drain(handler)
     assert (summary.exit_code, summary.sub_messages.done) == (0, 1)
+
+
+@both_kinds
+def test_a_drain_ends_whose_rules_leave_its_workers_nothing(kind: Kind, tmp_path: Path) -> None:
+    rehearsal = Rehearsal(tmp_path, {0: log_of(*(["a", "b"] for _ in range(500)), holes=3)})
+    rehearsal.rules = RuleSettings((SkipRule("all", when="index >= 0"),))
+    summary = rehearsal.drain(kind())
+    assert summary.exit_code == 0
+    assert summary.last.rules.skipped_by == {"all": 1000}
+    assert summary.sub_messages.skipped == 1000
+    assert rehearsal.group.committed == {0: 503}
+    assert rehearsal.file.load().plan.account.ruled.skipped_by == {"all": 1000}

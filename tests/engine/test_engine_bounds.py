@@ -1,4 +1,4 @@
-"""What a drain may take: memory by its settings, and no CPU while it has nothing to do."""
+"""Bounds of a drain: memory by its settings, and no CPU while it has nothing to do."""
 
 from __future__ import annotations
 
@@ -64,11 +64,11 @@ def test_a_message_larger_than_the_buffer_is_still_handled(
 
 @both_kinds
 def test_waiting_takes_no_cpu(kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """While handlers are slow and the source stalls, nobody asks it thousands of times."""
+    """While handlers are slow and the source stalls, it gets few requests."""
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     go_on = threading.Event()
     go_on_too = asyncio.Event()
-    asked: list[int] = []
+    requests: list[int] = []
 
     async def stay(sub: SubMessage) -> None:
         await go_on_too.wait()
@@ -77,8 +77,8 @@ def test_waiting_takes_no_cpu(kind: Kind, tmp_path: Path, monkeypatch: pytest.Mo
         go_on.wait(10)
 
     def look(status: Status) -> None:
-        asked.append(rehearsal.source.requests)
-        if len(asked) == 8:
+        requests.append(rehearsal.source.requests)
+        if len(requests) == 8:
             go_on.set()
             go_on_too.set()
 
@@ -89,7 +89,7 @@ def test_waiting_takes_no_cpu(kind: Kind, tmp_path: Path, monkeypatch: pytest.Mo
 
     rehearsal.drain(handler)
 
-    assert asked[7] - asked[0] <= 10 * 7
+    assert requests[7] - requests[0] <= 10 * 7
 
 
 def test_a_drain_leaves_no_thread_behind(tmp_path: Path) -> None:

@@ -80,28 +80,13 @@ def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_pat
     assert {(0, n, 0) for n in range(13, 100, 10)} <= set(again.account.finished)
 
 
-def test_what_is_given_up_without_another_attempt_is_not_counted_as_retried(
-    tmp_path: Path,
-) -> None:
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=DEAD)
-    seen = [0]
-    rehearsal.observe = lambda status: seen.append(status.failures.retries)
-    handler = handler_of(OnTheLoop, poison(13, 57))
-    summary = rehearsal.drain(handler)
-    assert summary.sub_messages.dead == 2
-    assert summary.last.failures.retries == summary.last.failures.failures - 2
-    assert handler.account.began.count((0, 13, 0)) + handler.account.began.count((0, 57, 0)) == (
-        summary.last.failures.failures
-    )
-    assert seen == sorted(seen), "a counter that falls"
-
-
 @both_kinds
 def test_sub_messages_that_failed_and_their_attempts_are_counted_apart(
     kind: Kind, tmp_path: Path
 ) -> None:
     rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, retries=3))
-    attempts = Counter[int]()
+    attempts, seen = Counter[int](), [0]
+    rehearsal.observe = lambda status: seen.append(status.failures.retries)
 
     def act(sub: SubMessage) -> float:
         offset = sub.message.offset
@@ -115,6 +100,7 @@ def test_sub_messages_that_failed_and_their_attempts_are_counted_apart(
     failures = rehearsal.drain(handler_of(kind, act)).last.failures
     assert (failures.failed_sub_messages, failures.failures, failures.retries) == (2, 6, 7)
     assert failures.errors == (("ValueError: no document …", 6),)
+    assert seen == sorted(seen), "a counter that falls"
 
 
 def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Path) -> None:
@@ -134,7 +120,7 @@ def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Pa
 def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
     why: Interrupted, grace_s: float, tmp_path: Path
 ) -> None:
-    """Whoever has it handles what died here too."""
+    """The drain that has it handles what died here too."""
     settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.3)
     rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=DEAD)
     rehearsal.letters.keeps_silent = True
@@ -169,7 +155,7 @@ def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: P
 
 
 @both_kinds
-def test_a_handler_may_skip_ask_for_later_and_halt(kind: Kind, tmp_path: Path) -> None:
+def test_a_handler_may_skip_retry_later_and_halt(kind: Kind, tmp_path: Path) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset == 3:
             raise Skip("an old \ud800 format")

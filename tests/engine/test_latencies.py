@@ -1,16 +1,22 @@
-"""How long the handler takes: measured fairly, whatever the rhythm of the work."""
+"""Latency and load of the handler: measured fairly, whatever the rhythm of the work."""
 
 from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
-from made_up_kafka import OnTheLoop, Rehearsal, log_of
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, handler_of, in_lanes, log_of, work
 
+from builders import a_status
+from drainer.core.dispatch import Dispatcher
+from drainer.engine.history import History, rates
 from drainer.engine.latencies import EACH_MOST, RECENT_S, Latencies
+from drainer.engine.meter import MEAN_S, LocalSampler
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings
+from drainer.model.status import Load
 
 
 def near(seconds: float) -> object:
@@ -125,11 +131,11 @@ def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: 
     assert latencies.recent() is None
 
 
-def test_a_drain_tells_the_latency_of_attempts_that_returned(tmp_path: Path) -> None:
+def test_a_drain_reports_the_latency_of_attempts_that_returned(tmp_path: Path) -> None:
     async def sleep(sub: SubMessage) -> None:
         if sub.attempt == 1 and sub.key == "bad":
             raise ValueError("not yet")
-        await asyncio.sleep(0.03 if sub.key == "bad" else 0.01)
+        await work(0.03 if sub.key == "bad" else 0.01)
 
     rehearsal = Rehearsal(
         tmp_path,
@@ -154,9 +160,9 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Pat
     async def hang(sub: SubMessage) -> None:
         if sub.attempt == 1 and sub.key == "hangs":
             try:
-                await asyncio.sleep(60)
+                await asyncio.Event().wait()
             except asyncio.CancelledError:
-                return  # and says nothing of it
+                return  # and hides it
 
     rehearsal = Rehearsal(
         tmp_path,
@@ -171,3 +177,69 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Pat
     assert summary.last.timing.latency is not None
     assert summary.last.timing.latency.count == 3
     assert summary.last.timing.latency.percentiles_s[100] < 0.05
+
+
+# --- sub-messages in the handler, on average: a single moment may be a bad one ---
+
+LOOK_S = MEAN_S / 8
+
+
+def sampler(clock: Clock, **more: Any) -> LocalSampler:
+    return LocalSampler(
+        Dispatcher({}),
+        Latencies(clock),
+        concurrency=200,
+        buffer_bytes=1,
+        plan_path="p",
+        clock=clock,
+        **more,
+    )
+
+
+def test_a_bad_moment_does_not_stand_for_the_time_since_the_last_status(clock: Clock) -> None:
+    meter = sampler(clock)
+    assert meter.in_flight == 0
+    for count in [0] * 8 + [200] * 7 + [23]:
+        clock.now_s += LOOK_S
+        meter.sample(count, count // 10)
+    assert meter.in_flight == round((7 * 200 + 23) / 8), "what was before is forgotten"
+    clock.now_s += MEAN_S
+    meter.sample(7, 1)
+    assert (meter.in_flight, meter.busy) == (7, 1)
+
+
+def test_the_load_of_the_processor_is_that_of_the_last_seconds(clock: Clock) -> None:
+    spent = [0.0, 0.0]
+    meter = sampler(clock, processor=lambda: (spent[0], spent[1]))
+    assert meter.load() == Load(0.0, 0.0), "nothing is known at once"
+    for used, waited in [(0.9, 0.1)] * 30 + [(0.2, 0.0)] * 10:
+        clock.now_s += 0.5
+        spent[0], spent[1] = spent[0] + used / 2, spent[1] + waited / 2
+        load = meter.load()
+        if clock.now_s == 15.0:
+            assert (load.used, load.waited) == pytest.approx((0.9, 0.1))
+    assert (load.used, load.waited) == pytest.approx((0.2, 0.0))
+
+
+@pytest.mark.parametrize("kept", [1_000, 16])
+def test_the_course_has_the_average_of_a_stretch_also_when_it_is_thinned_out(kept: int) -> None:
+    history = History(kept)
+    for n in range(401):
+        history.add(a_status(elapsed_s=n / 2, running=200 if n % 2 else 100))
+    found = history.evenly(10)
+    means = rates(found, [each.running_s for each in found])
+    assert len(means) <= 10
+    assert means == pytest.approx([150] * len(means), abs=2)
+
+
+def test_what_waits_for_a_thread_is_not_in_the_handler(tmp_path: Path) -> None:
+    seen = []
+    rehearsal = Rehearsal(
+        tmp_path,
+        in_lanes(400),
+        LocalSettings(concurrency=4),
+        observe=lambda status: seen.append(status.limits.running),
+    )
+    assert rehearsal.drain(handler_of(OnThreads, lambda sub: 0.01)).exit_code == 0
+    assert max(seen) == 4
+    assert seen[-1] == 0, "at the end it is exact"

@@ -1,4 +1,4 @@
-"""What limits a real drain: measured, named, and with advice that holds."""
+"""Limit of a real drain: measured, named, and with advice that holds."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def compute(sub: SubMessage) -> float:
 
 
 def drained(rehearsal: Rehearsal, handler: Handler) -> list[Status]:
-    """Its statuses, but for the first and the last."""
+    """Statuses of a drain, but for the first and the last."""
     assert rehearsal.drain(handler).exit_code == 0
     return rehearsal.statuses[1:-1]
 

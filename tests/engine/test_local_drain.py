@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, Spec, both_kinds, in_lanes, log_of
+from made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    Spec,
+    both_kinds,
+    in_lanes,
+    log_of,
+    work,
+    work_on_a_thread,
+)
 
 from drainer.core.merge import Record
 from drainer.engine import coroutines, lifecycle
@@ -90,11 +100,11 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
         append(self, record)
         unwritten = 0
 
-    async def hold(sub: SubMessage) -> None:
+    async def block(sub: SubMessage) -> None:
         nonlocal unwritten, most
         if waits:  # then all go on at once, whatever their workers would rather do
-            await asyncio.sleep(0.05)
-        time.sleep(blocks_s)  # noqa: ASYNC251
+            await work(0.05)
+        work_on_a_thread(blocks_s)
         unwritten += 1
         most = max(most, unwritten)
 
@@ -105,12 +115,12 @@ def test_handlers_that_hold_the_loop_leave_little_unwritten(
         LocalSettings(concurrency=50),
         source_options={"batch": 2000},
     )
-    rehearsal.drain(OnTheLoop(hold))
+    rehearsal.drain(OnTheLoop(block))
 
     assert most <= 0.2 / blocks_s, "more than 200 ms of work"
 
 
-def test_open_is_told_what_it_works_for(tmp_path: Path) -> None:
+def test_open_receives_the_context_of_the_drain(tmp_path: Path) -> None:
     reported: list[Context] = []
 
     class Curious(OnTheLoop):
@@ -144,16 +154,13 @@ def test_the_status_shows_the_drain_as_it_stands(
     rehearsal.observe = look
     rehearsal.drain(OnTheLoop(wait_until_seen))
 
-    held = next(s for s in rehearsal.statuses if s.limits.running == 2)
-    assert (held.limits.lanes, held.limits.lanes_ready) == (2, 0)
-    assert (held.progress.messages.pending, held.progress.sub_messages.pending) == (2, 4)
-    assert (held.progress.partitions[0].watermark, held.progress.partitions[0].end) == (0, 3)
-    assert 0 < held.limits.buffered_bytes < held.limits.buffer_bytes
+    busy = next(s for s in rehearsal.statuses if s.limits.running == 2)
+    assert (busy.limits.lanes, busy.limits.lanes_ready) == (2, 0)
+    assert (busy.progress.messages.pending, busy.progress.sub_messages.pending) == (2, 4)
+    assert (busy.progress.partitions[0].watermark, busy.progress.partitions[0].end) == (0, 3)
+    assert 0 < busy.limits.buffered_bytes < busy.limits.buffer_bytes
     last = rehearsal.statuses[-1]
-    assert (last.limits.running, last.progress.messages.done, last.progress.sub_messages.done) == (
-        0,
-        2,
-        4,
-    )
+    assert last.limits.running == 0
+    assert (last.progress.messages.done, last.progress.sub_messages.done) == (2, 4)
     assert last.progress.partitions[0].complete
     assert last.progress.partitions[0].committed == 3

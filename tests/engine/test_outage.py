@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
+from math import inf
 from random import Random
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from virtual_drain import Bad, VirtualDrain, given_up_by
+from virtual_drain import Bad, VirtualDrain, given_up_by, named
 
 from drainer.errors import Halted
 from drainer.handler import GiveUp, Retry, Skip
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.policy.breaker import FAILURES_OWN, PROBE_MOST_S
+from drainer.policy.failures import OWN_ERROR
 
 POLICY = FailureSettings(retries=3, on_failure=OnFailure.DEAD_LETTER)
 
@@ -48,73 +51,180 @@ def html_with_200() -> BaseException:
     raise AssertionError
 
 
-# --- errors of the message's own ---
+class ApiError(Exception):
+    """An error with odd attributes."""
+
+    response: ClassVar = {"Error": "boom"}
 
 
-def test_bad_messages_with_long_retries_are_given_up_after_those_and_hold_up_nothing_else() -> None:
-    """1% ValueError with 3 retries of 30 s."""
-    bad = range(7, 2_000, 100)
-    run = VirtualDrain(
-        always(*bad),
-        lanes=2_000,
-        count=2_000,
-        policy=policy(retry_delay_s=30.0, retry_max_delay_s=30.0),
-    )
-    assert run.halted is None
-    assert set(run.given_up) == set(bad)
-    assert {run.attempts[offset] for offset in bad} == {4}
-    assert run.now_s < 3 * 30 + 5
-    assert given_up_by(run.status) == {"error of its own": 20}
-    assert run.status.outages == 0
+class Glitches:
+    """Errors at the first attempts of 5% of the offsets."""
+
+    def __init__(self) -> None:
+        chance = Random(5)
+        self.left = {offset for offset in range(8_000) if chance.random() < 0.05}
+
+    def __call__(self, offset: int, _: float) -> BaseException | None:
+        if offset not in self.left:
+            return None
+        self.left.remove(offset)
+        return RuntimeError("reset")
 
 
-@pytest.mark.parametrize("concurrency", [1, 8, 200])
-@pytest.mark.parametrize("bad", [range(20), range(1_980, 2_000), range(50, 2_000, 20)])
-def test_own_errors_are_given_up_at_once_wherever_they_stand(bad: range, concurrency: int) -> None:
-    """Bad ones first; bad ones last; 5%."""
-    run = VirtualDrain(
-        always(*bad, error=KeyError),
-        lanes=2_000,
-        count=2_000,
-        concurrency=concurrency,
-        policy=policy(retries=0),
-    )
-    assert run.halted is None
-    assert set(run.given_up) == set(bad)
-    assert max(run.attempts.values()) == 1
-    assert run.now_s < 1.1 * 2_000 * 0.01 / concurrency + 1
+def busy(offset: int, now_s: float) -> BaseException | None:
+    return Retry(after=5) if 1 <= now_s < 300 and offset % 10 else None
 
 
-@pytest.mark.parametrize("lanes", [1, 40, 2_000])
-@pytest.mark.parametrize("retries", [0, 3])
-def test_a_handler_that_always_fails_gives_up_99_and_halts(lanes: int, retries: int) -> None:
-    """KeyError on 100%."""
-    run = VirtualDrain(
-        lambda *_: KeyError("id"), lanes, 2_000, policy=policy(retries=retries, retry_delay_s=0.01)
-    )
+def one_in(number: int, seed: int) -> set[int]:
+    """About one of so many, drawn from 2,000 offsets."""
+    chance = Random(seed)
+    return {offset for offset in range(2_000) if chance.random() < 1 / number}
+
+
+def attribute_error(error: BaseException) -> bool:
+    raise AttributeError("status")
+
+
+Drain = Callable[[], VirtualDrain]
+WIDE = {"lanes": 2_000, "count": 2_000}
+
+
+def drain_of(bad: Bad, concurrency: int = 8, *, virtual: Any = None, **settings: Any) -> Drain:
+    """A drain of 2,000 lanes of one message each, unless ``virtual`` names others."""
+    more = {**WIDE, **(virtual or {})}
+    return partial(VirtualDrain, bad, concurrency=concurrency, policy=policy(**settings), **more)
+
+
+@pytest.mark.parametrize(
+    ("drain", "given_up", "within_s"),
+    [
+        # Errors of the message's own are given up once their retries are spent.
+        named("own, 1%", drain_of(always(*range(7, 2_000, 100)), retry_delay_s=30.0,
+              retry_max_delay_s=30.0), range(7, 2_000, 100), 3 * 30 + 5),
+        *(
+            named(f"own, {where}, {concurrency} at once",
+                  drain_of(always(*bad, error=KeyError), concurrency, retries=0),
+                  bad, 1.1 * 2_000 * 0.01 / concurrency + 1)
+            for where, bad in (("first", range(20)), ("last", range(1_980, 2_000)),
+                               ("all over", range(50, 2_000, 20)))
+            for concurrency in (1, 200)
+        ),
+        *(
+            named(f"own, first, {retries} retries, though they open the breaker",
+                  drain_of(always(*range(110)), 20, retries=retries), range(110), 120)
+            for retries in (0, 3)
+        ),
+        # An outage is waited out, and gives nothing up.
+        *(
+            named(f"outage, calls hang into its end, {concurrency} at once",
+                  drain_of(away(1, 50, TimeoutError), concurrency, retries=1,
+                           virtual={"lanes": 400, "count": 8_000, "latency_s": 0.05,
+                                    "hangs_s": 10.0}),
+                  (), inf)
+            for concurrency in (8, 20)
+        ),
+        named("outage after own errors", drain_of(
+            either(away(1, 1.1, ValueError), away(1.1, 600)),
+            virtual={"lanes": 400, "count": 820}), (), inf),
+        named("outage while some request retries", drain_of(
+            either(busy, away(1, 300)), virtual={"lanes": 10, "count": 4_000}), (), inf),
+        named("outage after failures by chance", drain_of(
+            either(Glitches(), away(2, 5, RuntimeError)), 20, retries=0,
+            virtual={"lanes": 8_000, "count": 8_000}), (), inf),
+        named("outage, and a few bad ones", drain_of(
+            either(always(150, 151), away(1, 20)), virtual={"lanes": 20, "count": 4_000}),
+            (150, 151), inf),
+        # Bad messages with unclear errors are given up where others succeed.
+        named("odd attributes", drain_of(always(5, error=ApiError), virtual={"lanes": 20}), (5,),
+              inf),
+        named("unclear, faster than others succeed", drain_of(
+            always(*range(0, 2_000, 3), error=RuntimeError), 200,
+            virtual={"latency_of": lambda offset: 0.002 if offset % 3 == 0 else 0.3}),
+            range(0, 2_000, 3), inf),
+        *(
+            named(f"unclear, first, {count}, {concurrency} at once, {retries} retries",
+                  drain_of(always(*range(50, 50 + count), error=RuntimeError), concurrency,
+                           retries=retries),
+                  range(50, 50 + count), 2 * count * PROBE_MOST_S)
+            for count, concurrency, retries in ((60, 4, 0), (60, 32, 3), (100, 4, 3), (100, 32, 0))
+        ),
+        *(
+            named(f"unclear, all over, {retries} retries: the last failed while there were others",
+                  drain_of(always(*one_in(100, retries), error=RuntimeError), 20, retries=retries),
+                  one_in(100, retries), 65)
+            for retries in (0, 3)
+        ),
+        # What the handler decides.
+        named("is_outage is true", drain_of(away(1, 40, KeyError), retries=0, virtual={
+            "lanes": 300, "count": 3_000, "is_outage": lambda error: True}), (), inf),
+        named("is_outage is false", drain_of(always(399, error=ConnectionError), retries=0,
+              virtual={"lanes": 400, "count": 400, "is_outage": lambda error: False}), (399,), 2),
+    ],
+)  # fmt: skip
+def test_what_is_bad_is_given_up_and_nothing_else(
+    drain: Drain, given_up: Iterable[int], within_s: float
+) -> None:
+    run = drain()
+    assert (run.halted, set(run.given_up)) == (None, set(given_up))
+    assert run.now_s < within_s
+    assert run.status.outages <= 2
+    attempts, once_spent = {run.attempts[offset] for offset in given_up}, run.policy.retries + 1
+    if run.status.outages == 0 and OWN_ERROR in given_up_by(run.status):
+        assert attempts == {once_spent}
+    assert min(attempts, default=once_spent) >= once_spent
+
+
+@pytest.mark.parametrize(
+    ("drain", "reason", "given_up_most", "within_s"),
+    [
+        *(
+            named(f"always fails, {lanes} lanes, {retries} retries", drain_of(
+                lambda *_: KeyError("id"), retries=retries, retry_delay_s=0.01,
+                virtual={"lanes": lanes}),
+                "nothing has succeeded", FAILURES_OWN - 1, 60 + 2_000 * 0.02)
+            for lanes in (1, 40, 2_000) for retries in (0, 3)
+        ),
+        named("fails mostly: judged from 1,000 finished on", drain_of(
+            lambda offset, _: KeyError() if offset % 5 < 3 else None, retries=0,
+            max_failures=Limit(share=0.5), virtual={"lanes": 4_000, "count": 4_000}),
+            "--max-failures", 750, inf),
+        named("an outage turns into HTML", drain_of(
+            either(away(1, 600), away(600, 1e9, ValueError)), 20, retries=0,
+            virtual={"lanes": 5_000, "count": 5_000}), "--max-doubt", FAILURES_OWN - 1, inf),
+        *(
+            named(f"outage without an end, {lanes} lanes",
+                  partial(VirtualDrain, away(0.03, 1e9), lanes), "--max-outage", lanes == 1,
+                  3_600 + 90)
+            for lanes in (1, 3, 400)
+        ),
+        *(
+            named(f"away from the start, {lanes} lanes", partial(VirtualDrain, away(0, 1e9), lanes),
+                  "nothing has succeeded in this run", lanes == 1, 3 * 60)
+            for lanes in (1, 20, 400)
+        ),
+        named("is_outage fails", partial(VirtualDrain, always(5), 20, is_outage=attribute_error),
+              "is_outage() failed: AttributeError", 0, inf),
+        *(
+            named(f"{raised()!r} proves nothing: it may need no call", drain_of(
+                either(away(0.2, 30), always(*range(0, 400, 2), error=raised)),
+                retries=0, max_outage_s=20.0, virtual={"lanes": 400, "count": 400}),
+                "--max-outage", 0, inf)
+            for raised in (partial(Retry, "busy", after=0.5), partial(Skip, "old"))
+        ),
+    ],
+)  # fmt: skip
+def test_what_does_not_end_by_itself_halts_a_drain(
+    drain: Drain, reason: str, given_up_most: int, within_s: float
+) -> None:
+    run = drain()
     assert isinstance(run.halted, Halted)
-    assert run.halted.exit_code == 5
-    assert "nothing has succeeded" in str(run.halted)
-    assert len(run.given_up) < FAILURES_OWN
-    assert run.now_s < 60 + 2_000 * 0.02
+    assert reason in str(run.halted)
+    assert len(run.given_up) <= given_up_most
+    assert len(run.given_up) > 500 or reason != "--max-failures"
+    assert run.now_s < within_s
 
 
-def test_a_handler_that_fails_mostly_is_stopped_by_max_failures() -> None:
-    """KeyError on 60%."""
-    chance = Random(3)
-    bad = [offset for offset in range(4_000) if chance.random() < 0.6]
-    run = VirtualDrain(
-        always(*bad, error=KeyError),
-        lanes=4_000,
-        count=4_000,
-        policy=policy(retries=0, max_failures=Limit(share=0.5)),
-    )
-    assert "--max-failures" in str(run.halted)
-    assert 500 < len(run.given_up) < 750, "it is judged from 1,000 finished on"
-
-
-@pytest.mark.parametrize("concurrency", [20, 1_000])
-@pytest.mark.parametrize("retries", [0, 3])
+@pytest.mark.parametrize(("concurrency", "retries"), [(20, 0), (1_000, 3)])
 def test_a_proxy_that_answers_html_costs_99_at_most(concurrency: int, retries: int) -> None:
     run = VirtualDrain(
         away(1, 31, html_with_200),
@@ -147,21 +257,9 @@ class Flapping:
 @pytest.mark.parametrize("first", [ValueError, ConnectionError])
 def test_own_errors_that_come_back_after_a_success_cost_99_again_at_most(first: Error) -> None:
     run = VirtualDrain(
-        Flapping(first, ValueError), 20_000, 20_000, 1_000, 0.3, policy=policy(retries=0)
+        Flapping(first, ValueError), 8_000, 8_000, 1_000, 0.3, policy=policy(retries=0)
     )
     assert len(run.given_up) <= 2 * (FAILURES_OWN - 1)
-
-
-def test_an_outage_that_turns_into_html_costs_99_at_most() -> None:
-    run = VirtualDrain(
-        either(away(1, 600), away(600, 1e9, ValueError)),
-        5_000,
-        5_000,
-        20,
-        policy=policy(retries=0),
-    )
-    assert len(run.given_up) < FAILURES_OWN
-    assert "--max-doubt" in str(run.halted)
 
 
 def test_html_that_turns_into_an_outage_is_waited_out() -> None:
@@ -169,46 +267,7 @@ def test_html_that_turns_into_an_outage_is_waited_out() -> None:
     assert run.halted is None
 
 
-@pytest.mark.parametrize("retries", [0, 3])
-def test_many_own_errors_first_are_given_up_though_they_open_the_breaker(retries: int) -> None:
-    run = VirtualDrain(always(*range(110)), 2_000, 2_000, 20, policy=policy(retries=retries))
-    assert run.halted is None
-    assert set(run.given_up) == set(range(110))
-    assert run.now_s < 120
-
-
-# --- outages ---
-
-
-@pytest.mark.parametrize("concurrency", [8, 20])
-def test_calls_that_hang_into_the_end_of_an_outage_do_not_count(concurrency: int) -> None:
-    """The client gives up after 10 s; drainer's own retries are one."""
-    run = VirtualDrain(
-        away(1, 50, TimeoutError),
-        400,
-        8_000,
-        concurrency,
-        latency_s=0.05,
-        hangs_s=10.0,
-        policy=policy(retries=1),
-    )
-    assert run.given_up == {}
-
-
-def test_failures_of_their_own_make_no_suspects_of_the_downstream_s() -> None:
-    run = VirtualDrain(either(away(1, 1.1, ValueError), away(1.1, 600)), 400, 820)
-    assert run.given_up == {}
-
-
-def test_what_waits_for_a_retry_that_was_asked_for_may_still_tell() -> None:
-    def busy(offset: int, now_s: float) -> BaseException | None:
-        return Retry(after=5) if 1 <= now_s < 300 and offset % 10 else None
-
-    run = VirtualDrain(either(busy, away(1, 300)), 10, 4_000)
-    assert run.given_up == {}
-
-
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=40)
 @given(
     lanes=st.integers(2, 60),
     retries=st.integers(0, 4),
@@ -252,7 +311,7 @@ def test_no_outage_gives_up_more_than_the_rules_allow(
     assert run.now_s < soon_s, "it resumes soon after"
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=25)
 @given(
     gaps=st.lists(st.sampled_from([0.02, 0.3, 2.0, 9.0]), min_size=1, max_size=4),
     lanes=st.integers(2, 30),
@@ -269,50 +328,6 @@ def test_outages_with_moments_between_give_nothing_up(
     assert (run.halted, run.given_up) == (None, {})
 
 
-def test_an_outage_in_which_a_few_messages_are_bad_gives_up_only_those() -> None:
-    bad = either(always(150, 151), away(1, 20))
-    run = VirtualDrain(bad, lanes=20, count=4_000)
-    assert run.halted is None
-    assert set(run.given_up) == {150, 151}
-
-
-def test_what_had_failed_by_chance_is_not_given_up_for_an_outage() -> None:
-    """5% of the first attempts fail, and then all for a while."""
-    chance = Random(5)
-    glitches = {offset for offset in range(8_000) if chance.random() < 0.05}
-
-    def glitch(offset: int, _: float) -> BaseException | None:
-        if offset in glitches:
-            glitches.remove(offset)
-            return RuntimeError("reset")
-        return None
-
-    run = VirtualDrain(
-        either(glitch, away(2, 5, RuntimeError)),
-        lanes=8_000,
-        count=8_000,
-        concurrency=20,
-        policy=policy(retries=0),
-    )
-    assert (run.halted, run.given_up) == (None, {})
-
-
-def test_an_outage_without_an_end_halts_after_max_outage() -> None:
-    for lanes in (1, 3, 400):
-        run = VirtualDrain(away(0.03, 1e9), lanes)
-        assert "--max-outage" in str(run.halted)
-        assert len(run.given_up) <= (lanes == 1)
-        assert run.now_s < 3_600 + 90
-
-
-@pytest.mark.parametrize("lanes", [1, 20, 400])
-def test_a_downstream_that_is_away_from_the_start_halts_after_max_doubt(lanes: int) -> None:
-    run = VirtualDrain(away(0, 1e9), lanes)
-    assert "nothing has succeeded in this run" in str(run.halted)
-    assert len(run.given_up) <= (lanes == 1)
-    assert run.now_s < 3 * 60
-
-
 def test_a_long_outage_of_the_only_lane_costs_one_sub_message() -> None:
     run = VirtualDrain(away(2, 3_000), lanes=1)
     assert (run.halted, len(run.given_up)) == (None, 1)
@@ -320,7 +335,7 @@ def test_a_long_outage_of_the_only_lane_costs_one_sub_message() -> None:
     assert any("--max-doubt" in each for each in run.troubles)
 
 
-# --- bad messages whose errors do not say so ---
+# --- bad messages with unclear errors ---
 
 
 @pytest.mark.parametrize("retries", [0, 3])
@@ -351,20 +366,6 @@ def test_a_bad_lane_is_given_up_soon_where_healthy_calls_take_longer_than_retrie
     assert run.halted is None
 
 
-@pytest.mark.parametrize("share", [3, 5])
-def test_bad_ones_that_fail_faster_than_others_succeed_are_no_outage(share: int) -> None:
-    bad = range(0, 2_000, share)
-    run = VirtualDrain(
-        always(*bad, error=RuntimeError),
-        2_000,
-        2_000,
-        200,
-        latency_of=lambda offset: 0.002 if offset % share == 0 else 0.3,
-    )
-    assert run.halted is None
-    assert set(run.given_up) == set(bad)
-
-
 def test_a_hanging_call_that_is_all_that_is_left_is_given_up_by_max_doubt() -> None:
     run = VirtualDrain(
         lambda offset, _: TimeoutError() if offset == 399 else None, policy=policy(retries=1)
@@ -372,63 +373,17 @@ def test_a_hanging_call_that_is_all_that_is_left_is_given_up_by_max_doubt() -> N
     assert given_up_by(run.status) == {"--max-doubt": 1}
 
 
-def test_an_error_with_odd_attributes_is_one_like_others() -> None:
-    class ApiError(Exception):
-        response: ClassVar = {"Error": "boom"}
-
-    run = VirtualDrain(always(5, error=ApiError), 20)
-    assert run.halted is None
-    assert set(run.given_up) == {5}
-
-
 def test_a_call_that_hangs_is_given_up_after_its_timeouts_among_healthy_ones() -> None:
     run = VirtualDrain(
         lambda offset, _: TimeoutError() if offset == 40 else None,
         lanes=8,
-        count=40_000,
+        count=16_000,
         policy=policy(retries=1, timeout_s=5.0),
     )
     assert run.halted is None
     assert set(run.given_up) == {40}
     assert run.given_up[40] < 15
     assert run.status.timeouts == 2
-
-
-@pytest.mark.parametrize("retries", [0, 3])
-@pytest.mark.parametrize("concurrency", [4, 32])
-@pytest.mark.parametrize("count", [60, 100])
-def test_unclear_errors_first_open_the_breaker_and_are_given_up_once_it_closes(
-    count: int, concurrency: int, retries: int
-) -> None:
-    """Probes take turns between lanes that were tried and those that were not."""
-    run = VirtualDrain(
-        always(*range(50, 50 + count), error=RuntimeError),
-        lanes=2_000,
-        count=2_000,
-        concurrency=concurrency,
-        policy=policy(retries=retries),
-    )
-    assert run.halted is None
-    assert set(run.given_up) == set(range(50, 50 + count))
-    assert run.status.outages <= 2
-    assert run.now_s < 2 * count * PROBE_MOST_S
-
-
-@pytest.mark.parametrize("retries", [0, 3])
-def test_unclear_errors_all_over_a_backlog_end_within_max_doubt(retries: int) -> None:
-    """The last ones have no others left to compare with, but failed while there were."""
-    chance = Random(retries)
-    bad = {n for n in range(2_000) if chance.random() < 0.01}
-    run = VirtualDrain(
-        always(*bad, error=RuntimeError),
-        lanes=2_000,
-        count=2_000,
-        concurrency=20,
-        policy=policy(retries=retries),
-    )
-    assert run.halted is None
-    assert set(run.given_up) == bad
-    assert run.now_s < 65
 
 
 def test_only_unclear_failures_left_that_nothing_speaks_against_are_an_outage() -> None:
@@ -460,43 +415,3 @@ def test_a_handler_that_gives_up_spends_no_retry() -> None:
     assert set(run.given_up) == {3, 5}
     assert run.attempts[3] == run.attempts[5] == 1
     assert given_up_by(run.status) == {"GiveUp": 2}
-
-
-def test_a_handler_says_whose_fault_an_error_is() -> None:
-    run = VirtualDrain(
-        away(1, 40, KeyError),
-        lanes=300,
-        count=3_000,
-        policy=policy(retries=0),
-        is_outage=lambda error: True,
-    )
-    assert (run.halted, run.given_up) == (None, {})
-    run = VirtualDrain(
-        always(399, error=ConnectionError),
-        lanes=400,
-        policy=policy(retries=0),
-        is_outage=lambda error: False,
-    )
-    assert set(run.given_up) == {399}
-    assert run.now_s < 2
-
-
-def test_an_is_outage_that_fails_halts() -> None:
-    def fails(error: BaseException) -> bool | None:
-        raise AttributeError("status")
-
-    run = VirtualDrain(always(5), lanes=20, is_outage=fails)
-    assert "is_outage() failed: AttributeError" in str(run.halted)
-    assert run.given_up == {}
-
-
-@pytest.mark.parametrize("raised", [Retry("busy", after=0.5), Skip("old")])
-def test_retries_that_are_asked_for_and_skips_prove_nothing(raised: BaseException) -> None:
-    """A skip may need no call."""
-    run = VirtualDrain(
-        either(away(0.2, 30), always(*range(0, 400, 2), error=lambda: raised)),
-        lanes=400,
-        policy=policy(retries=0, max_outage_s=20.0),
-    )
-    assert run.given_up == {}
-    assert "--max-outage" in str(run.halted)

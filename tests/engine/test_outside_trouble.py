@@ -21,10 +21,11 @@ from made_up_kafka import (
     both_kinds,
     handler_of,
     log_of,
-    tick,
+    work,
+    work_on_a_thread,
 )
 
-from core.messages import place_of
+from core.messages import sub_place
 from drainer.engine import checkpointer, lifecycle
 from drainer.errors import (
     BrokerUnreachable,
@@ -69,27 +70,27 @@ def test_a_commit_without_an_answer_is_waited_out_and_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
-    shown, settled = asyncio.Event(), asyncio.Event()
+    shown, answered = asyncio.Event(), asyncio.Event()
 
     def look(status: Status) -> None:
         if status.health.trouble == "no answer from broker 1":
             shown.set()
         elif shown.is_set() and status.progress.partitions[0].committed is not None:
-            settled.set()
+            answered.set()
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, observe=look)
     rehearsal.group.trouble = lambda: (
         None if shown.is_set() else CommitDelayed("no answer from broker 1")
     )
 
-    summary = rehearsal.drain(only_the_last_waits_for(settled))
+    summary = rehearsal.drain(only_the_last_waits_for(answered))
 
     assert summary.exit_code == 0
     assert rehearsal.group.committed == FINISHED
     assert rehearsal.statuses[-1].health.trouble is None
 
 
-def test_a_delayed_last_commit_is_tried_again_until_it_is_settled(
+def test_a_delayed_last_commit_is_tried_again_until_it_is_answered(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
@@ -135,7 +136,7 @@ def test_a_lock_lost_between_the_tries_of_the_last_commit_ends_them(
 def test_nothing_is_committed_while_the_lock_is_not_confirmed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its coordinator is away: another drain may hold it by now."""
+    """The coordinator of the lock is away: another drain may hold it by now."""
     monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.001)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, LocalSettings(plan_interval_s=60))
 
@@ -206,7 +207,7 @@ def test_a_source_that_fails_ends_the_drain_with_its_reason(tmp_path: Path) -> N
     resumes(rehearsal, handler)
 
 
-def test_offsets_that_can_not_be_read_back_are_told_as_this_drain_knows_them(
+def test_offsets_that_can_not_be_read_back_are_reported_as_this_drain_knows_them(
     tmp_path: Path,
 ) -> None:
     def unreachable() -> dict[int, int | None]:
@@ -234,9 +235,9 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
 
     async def break_at(sub: SubMessage) -> None:
-        if place_of(sub) == (0, 20, 0):
+        if sub_place(sub) == (0, 20, 0):
             monkeypatch.setattr(PlanFile, call, full)
-        await asyncio.sleep(0.005)
+        await work(0.005)
 
     handler = OnTheLoop(break_at)
 
@@ -253,12 +254,12 @@ def test_a_plan_that_can_not_be_written_ends_the_drain(
 def test_on_a_slow_disk_the_journal_is_written_less_often(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Or workers would wait for it most of the time."""
+    """Workers would wait for it most of the time otherwise."""
     append, begun_s, ended_s = PlanFile.append, list[float](), list[float]()
 
     def slow(file: PlanFile, *written: Any) -> None:
         begun_s.append(time.monotonic())
-        time.sleep(0.01)
+        work_on_a_thread(0.01)
         append(file, *written)
         ended_s.append(time.monotonic())
 
@@ -266,10 +267,7 @@ def test_on_a_slow_disk_the_journal_is_written_less_often(
     monkeypatch.setattr(checkpointer, "JOURNAL_SLOWEST_S", 0.2)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, replace(QUICK, plan_interval_s=60))
 
-    async def wait(sub: SubMessage) -> None:
-        await asyncio.sleep(0.01)
-
-    assert rehearsal.drain(OnTheLoop(wait)).exit_code == 0
+    assert rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.01)).exit_code == 0
 
     quick = checkpointer.SLOW_WRITES - 1  # pauses before the disk counts as slow
     *pauses_s, _ = (begun - ended for begun, ended in zip(begun_s[1:], ended_s, strict=False))
@@ -278,23 +276,20 @@ def test_on_a_slow_disk_the_journal_is_written_less_often(
     assert min(pauses_s) >= 0.2
 
 
-# A downstream that is away.
-
-
 # Two things at once: neither hides the other.
 
 
-def test_a_plan_that_can_not_be_written_at_the_end_is_told_beside_the_handler_s_failure(
+def test_a_plan_that_can_not_be_written_at_the_end_is_reported_beside_the_handler_s_failure(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = LocalSettings(concurrency=8, plan_interval_s=60)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
 
     async def fail(sub: SubMessage) -> None:
-        if place_of(sub) == (0, 40, 0):
+        if sub_place(sub) == (0, 40, 0):
             monkeypatch.setattr(PlanFile, "write", full)
             raise ValueError("no such document")
-        await tick()
+        await work()
 
     handler = OnTheLoop(fail)
 
@@ -311,7 +306,7 @@ def test_a_plan_that_can_not_be_written_at_the_end_is_told_beside_the_handler_s_
 
 
 def test_the_plan_holds_what_was_committed_before_another_moved_the_group(tmp_path: Path) -> None:
-    """Or a resume could take the other's offset for one of its own."""
+    """Otherwise a resume could take the other's offset for one of its own."""
 
     wrote: list[int] = []
 
@@ -327,7 +322,7 @@ def test_the_plan_holds_what_was_committed_before_another_moved_the_group(tmp_pa
     assert [rehearsal.file.load().plan.account.partitions[0].committed] == wrote
 
 
-# Bugs, which nobody thought of.
+# Bugs.
 
 
 def test_an_error_in_the_view_ends_the_drain_loudly_with_the_plan_saved(

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from made_up_kafka import OnTheLoop, Rehearsal, Spec, log_of
+from made_up_kafka import OnTheLoop, Rehearsal, Spec, log_of, work_on_a_thread
 
 from drainer.engine.control import Pause, Stop
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
@@ -21,13 +20,13 @@ IN_TURN = {0: log_of(*([f"c{n}"] if n % 2 else [f"x{n}"] for n in range(40)))}
 SMALL = LocalSettings(concurrency=8, plan_interval_s=0.02, buffer_bytes=1_000_000)
 WIDE = [f"w{n}-{'y' * 30}" for n in range(200)]  # sub-keys, of which memory keeps each
 # Forty messages have one that waits behind "hot"; these fill the buffer before the rest is read.
-HELD: list[Spec] = [["hot", "chot"], *WIDE]
+CROWD_ROW: list[Spec] = [["hot", "chot"], *WIDE]
 CLASS: list[Spec] = ["c1"]
-CROWD: list[list[Spec]] = [["hot"], *([HELD] * 40), *([CLASS] * 30)]
+CROWD: list[list[Spec]] = [["hot"], *([CROWD_ROW] * 40), *([CLASS] * 30)]
 CROWDED = {0: log_of(*CROWD)}
 
 
-class Asks(OnTheLoop):
+class Happening(OnTheLoop):
     """Something happens as it is closed, or opened, for the first or the second time."""
 
     def __init__(self, at: str, happens: Callable[[], object]) -> None:
@@ -50,8 +49,8 @@ class Asks(OnTheLoop):
             self.happens()
 
 
-def test_the_plan_tells_of_each_pass_and_the_status_of_all(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, IN_TURN), Asks("never", lambda: None)
+def test_the_plan_has_the_end_of_each_pass_and_the_status_of_all(tmp_path: Path) -> None:
+    rehearsal, handler = Rehearsal(tmp_path, IN_TURN), Happening("never", lambda: None)
     summary = rehearsal.drain(handler, FIRST)
     assert (summary.status, summary.exit_code) == ("done", EXIT_DONE)
     assert handler.calls == {"open": 2, "close": 2}
@@ -63,18 +62,18 @@ def test_the_plan_tells_of_each_pass_and_the_status_of_all(tmp_path: Path) -> No
     assert summary.last.progress.classes[0].sub_messages.done == 20
 
 
-@pytest.mark.parametrize("asks", ["signal", "stop"])
-def test_a_stop_while_a_pass_comes_to_its_end_is_one(tmp_path: Path, asks: str) -> None:
+@pytest.mark.parametrize("by", ["signal", "stop"])
+def test_a_stop_while_a_pass_comes_to_its_end_is_one(tmp_path: Path, by: str) -> None:
     rehearsal = Rehearsal(tmp_path, IN_TURN)
 
     def stop() -> None:
-        if asks == "signal":
+        if by == "signal":
             signal.raise_signal(signal.SIGINT)
         else:
             rehearsal.control.request(Stop(), "ana@db1")
-        time.sleep(0.2)
+        work_on_a_thread(0.2)
 
-    handler = Asks("close 1", stop)
+    handler = Happening("close 1", stop)
     summary = rehearsal.drain(handler, FIRST)
     assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
     assert len(handler.account.finished) == 20
@@ -82,27 +81,27 @@ def test_a_stop_while_a_pass_comes_to_its_end_is_one(tmp_path: Path, asks: str) 
     rehearsal.resumes_exactly(handler)
 
 
-def test_what_can_not_be_done_between_two_passes_is_to_be_said_again(tmp_path: Path) -> None:
-    rehearsal, said = Rehearsal(tmp_path, IN_TURN), []
+def test_what_can_not_be_done_between_two_passes_is_to_be_requested_again(tmp_path: Path) -> None:
+    rehearsal, requests = Rehearsal(tmp_path, IN_TURN), []
 
     def pause() -> None:
-        said.append(rehearsal.control.request(Pause(), "ana@db1"))
-        time.sleep(0.2)
+        requests.append(rehearsal.control.request(Pause(), "ana@db1"))
+        work_on_a_thread(0.2)
 
-    rehearsal.drain(Asks("close 1", pause), FIRST)
+    rehearsal.drain(Happening("close 1", pause), FIRST)
     with pytest.raises(Refused) as caught:
-        said[0].result(0)
+        requests[0].result(0)
     assert "in a moment" in str(caught.value.hint)
 
 
 @pytest.mark.parametrize("error", [ValueError("no database"), KeyboardInterrupt()])
-def test_what_stops_a_later_pass_as_it_begins_tells_of_those_before(
+def test_what_stops_a_later_pass_as_it_begins_reports_those_before(
     tmp_path: Path, error: BaseException
 ) -> None:
     def fail() -> None:
         raise error
 
-    handler = Asks("open 2", fail)
+    handler = Happening("open 2", fail)
     rehearsal = Rehearsal(tmp_path, IN_TURN)
     summary = rehearsal.drain(handler, FIRST)
     assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
@@ -112,7 +111,7 @@ def test_what_stops_a_later_pass_as_it_begins_tells_of_those_before(
 
 
 def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> None:
-    """Whoever goes on when it is would tell a customer what is not so."""
+    """A customer would be informed wrongly otherwise."""
     rehearsal = Rehearsal(tmp_path, {0: log_of(["x", "c1"], [["x", "c2"]], ["c2"])})
     handler = OnTheLoop()
     summary = rehearsal.drain(handler, "'c1' in keys or 'c2' in keys", only=True)
@@ -131,7 +130,7 @@ def test_only_a_class_is_done_when_all_of_it_is(tmp_path: Path) -> None:
     rehearsal.resumes_exactly(handler)
 
 
-def test_a_class_that_fills_the_buffer_with_what_waits_says_so(tmp_path: Path) -> None:
+def test_a_class_that_fills_the_buffer_with_what_waits_reports_it(tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, CROWDED, SMALL), OnTheLoop()
     summary = rehearsal.drain(handler, "'chot' in keys or key == 'c1'", only=True)
     assert summary.exit_code == EXIT_CLASS_WAITS

@@ -1,5 +1,5 @@
 """Ctrl-C once lets what is in the handler finish; twice, or a handler that stays, stops at once.
-Whatever happens, the plan with its journal says exactly what finished."""
+Whatever happens, the plan with its journal has exactly what finished."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -25,10 +24,11 @@ from made_up_kafka import (
     handler_of,
     in_lanes,
     log_of,
-    tick,
+    work,
+    work_on_a_thread,
 )
 
-from core.messages import Place, place_of
+from core.messages import Place, sub_place
 from drainer.engine import checkpointer, lifecycle
 from drainer.engine.local import LocalDrain
 from drainer.errors import CommitDelayed, LockLost
@@ -54,16 +54,16 @@ def staying(kind: Kind, at_the_place: Callable[[], None]) -> tuple[Accounting, t
     leave = threading.Event()
 
     async def step(sub: SubMessage) -> None:
-        if place_of(sub) == AT:
+        if sub_place(sub) == AT:
             at_the_place()
             await asyncio.Event().wait()
-        await tick()
+        await work()
 
     def step_on_a_thread(sub: SubMessage) -> None:
-        if place_of(sub) == AT:
+        if sub_place(sub) == AT:
             at_the_place()
             leave.wait()
-        time.sleep(0.0005)
+        work_on_a_thread(0.0005)
 
     return (OnTheLoop(step) if kind is OnTheLoop else OnThreads(step_on_a_thread)), leave
 
@@ -71,7 +71,7 @@ def staying(kind: Kind, at_the_place: Callable[[], None]) -> tuple[Accounting, t
 @both_kinds
 def test_one_signal_lets_what_is_in_the_handler_finish(kind: Kind, tmp_path: Path) -> None:
     def step(sub: SubMessage) -> float:
-        if place_of(sub) == AT:
+        if sub_place(sub) == AT:
             interrupt()
             return 0.1
         return 0.002
@@ -156,7 +156,7 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
 def test_a_signal_while_the_end_is_written_down(
     signals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One lets it finish, for it is nearly done; two say that not all of it was."""
+    """One lets it finish, for it is nearly done; after two not all of it is."""
     monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.05)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
     sent: list[int] = []
@@ -165,7 +165,7 @@ def test_a_signal_while_the_end_is_written_down(
         for number in (signal.SIGINT, signal.SIGTERM)[len(sent) : signals]:
             sent.append(number)
             interrupt(number)
-        time.sleep(0.3)  # a slow broker
+        work_on_a_thread(0.3)  # a slow broker
 
     rehearsal.group.trouble = interrupt_the_commit
 
@@ -243,10 +243,10 @@ def test_what_a_swallowed_cancellation_ends_is_not_done(grace_s: float, tmp_path
                 await super().handle(sub)
 
     async def stay(sub: SubMessage) -> None:
-        if place_of(sub) == AT:
+        if sub_place(sub) == AT:
             interrupt()
             await asyncio.Event().wait()
-        await tick()
+        await work()
 
     settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=grace_s)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
@@ -265,7 +265,7 @@ def test_what_a_swallowed_cancellation_ends_is_not_done(grace_s: float, tmp_path
 @pytest.mark.parametrize(
     "signals", [(signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)]
 )
-def test_a_sighup_beside_another_signal_is_not_asking_twice(
+def test_a_sighup_beside_another_signal_is_no_second_request(
     signals: tuple[signal.Signals, signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """systemd sends both, and so does a terminal that is closed after a Ctrl-C."""
@@ -274,13 +274,13 @@ def test_a_sighup_beside_another_signal_is_not_asking_twice(
     first, second = signals
 
     async def step(sub: SubMessage) -> None:
-        if place_of(sub) == AT:
+        if sub_place(sub) == AT:
             interrupt(first)
             while rehearsal.statuses[-1].control.stopping is None:
-                await tick()
+                await work()
             interrupt(second)
-            await asyncio.sleep(0.1)
-        await tick()
+            await work(0.1)
+        await work()
 
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
     handler = OnTheLoop(step)
@@ -301,7 +301,7 @@ def test_what_finished_is_in_the_journal_before_the_handler_is_closed(
     known: list[set[Place]] = []
 
     async def stop(sub: SubMessage) -> None:
-        if interrupted and place_of(sub) == AT:
+        if interrupted and sub_place(sub) == AT:
             interrupt()
         await asyncio.sleep(0)
 

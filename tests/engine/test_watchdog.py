@@ -1,19 +1,23 @@
-"""Handlers that block the event loop are named, and nobody else is."""
+"""Handlers that block the event loop are named, and no others."""
 
 from __future__ import annotations
 
-import asyncio
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes
+from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, in_lanes, work, work_on_a_thread
 
 import drainer
 from drainer.engine import watchdog
 from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watchdog, "EVERY_S", 0.01)
+    monkeypatch.setattr(watchdog, "BLOCKED", 2)
 
 
 def blocked_by(handler: OnTheLoop | OnThreads, folder: Path, count: int) -> str | None:
@@ -23,12 +27,8 @@ def blocked_by(handler: OnTheLoop | OnThreads, folder: Path, count: int) -> str 
 
 
 @pytest.mark.parametrize("file", [__file__, f"{Path(drainer.__file__).parent}_acme/handler.py"])
-def test_an_async_handler_that_blocks_is_named_with_its_line(
-    file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_async_handler_that_blocks_is_named_with_its_line(file: str, tmp_path: Path) -> None:
     """Also in a package whose name begins with drainer."""
-    monkeypatch.setattr(watchdog, "EVERY_S", 0.01)
-    monkeypatch.setattr(watchdog, "BLOCKED", 2)
     source = "import time\nasync def fetch(sub):\n    time.sleep(0.2)\n"
     names: dict[str, Any] = {}
     exec(compile(source, file, "exec"), names)
@@ -37,17 +37,14 @@ def test_an_async_handler_that_blocks_is_named_with_its_line(
 
 
 def test_one_that_waits_and_one_that_computes_are_not_named(tmp_path: Path) -> None:
-    async def wait(sub: SubMessage) -> None:
-        await asyncio.sleep(0.5)
-
     async def compute(sub: SubMessage) -> None:
         for number in range(10_000):
             hash(str(number))
 
-    for number, step in enumerate((wait, compute)):
+    for number, step in enumerate((lambda sub: work(0.05), compute)):
         (tmp_path / str(number)).mkdir()
-        assert blocked_by(OnTheLoop(step), tmp_path / str(number), 500) is None
+        assert blocked_by(OnTheLoop(step), tmp_path / str(number), 300) is None
 
 
 def test_one_that_blocks_on_threads_is_not_named(tmp_path: Path) -> None:
-    assert blocked_by(OnThreads(lambda sub: time.sleep(0.3)), tmp_path, 500) is None
+    assert blocked_by(OnThreads(lambda sub: work_on_a_thread(0.05)), tmp_path, 500) is None

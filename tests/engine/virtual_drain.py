@@ -11,6 +11,8 @@ from math import inf
 from random import Random
 from typing import Any
 
+import pytest
+
 from core.messages import deliver, one_partition
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
@@ -52,7 +54,11 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody waits in ``select``."""
+        """No thread waits in ``select``."""
+
+
+async def work(seconds: float) -> None:
+    await asyncio.sleep(seconds)
 
 
 class Lease:
@@ -76,7 +82,6 @@ class VirtualDrain:
     policy: FailureSettings = field(
         default_factory=lambda: FailureSettings(retries=3, on_failure=OnFailure.DEAD_LETTER)
     )
-    totals: Callable[[float], Totals] = lambda now_s: Totals()
     is_outage: Callable[[BaseException], bool | None] | None = None
     latency_of: Callable[[int], float] | None = None
     awaits_more: bool = False
@@ -97,10 +102,6 @@ class VirtualDrain:
     @property
     def now_s(self) -> float:
         return self.loop.now_s
-
-    @property
-    def done(self) -> int:
-        return self.dispatcher.ledgers[0].subs_done
 
     async def _run(self) -> None:
         random = Random(1)
@@ -133,10 +134,10 @@ class VirtualDrain:
             offset = sub.message.offset
             self.attempts[offset] += 1
             mean_s = self.latency_of(offset) if self.latency_of else self.latency_s
-            await asyncio.sleep(mean_s * random.uniform(0.5, 1.5))
+            await work(mean_s * random.uniform(0.5, 1.5))
             error = self.bad(offset, loop.now_s)
             if isinstance(error, TimeoutError):
-                await asyncio.sleep(self.hangs_s if self.hangs_s < inf else 1e6)
+                await work(self.hangs_s if self.hangs_s < inf else 1e6)
             if error is not None:
                 raise error
 
@@ -156,7 +157,7 @@ class VirtualDrain:
             self.is_outage,
             events=self,
             runtime=runtime,
-            totals=lambda: self.totals(loop.now_s),
+            totals=Totals,
         )
 
         calls = Calls(
@@ -189,7 +190,7 @@ class VirtualDrain:
 
     async def _watch(self, failures: Failures) -> None:
         while True:
-            await asyncio.sleep(0.5)
+            await work(0.5)
             trouble = failures.trouble
             if trouble is not None and trouble not in self.troubles:
                 self.troubles.append(trouble)
@@ -211,3 +212,8 @@ class _AcknowledgesAtOnce:
 
 def given_up_by(status: FailureStatus) -> dict[str, int]:
     return dict(status.given_up_by)
+
+
+def named(name: str, *values: Any) -> Any:
+    """A row of a table of drains."""
+    return pytest.param(*values, id=name)

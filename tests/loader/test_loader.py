@@ -14,13 +14,11 @@ from textwrap import dedent
 import pytest
 
 from drainer.core.batches import BatchOf
-from drainer.errors import DrainerError, Refused, SplitFailed, UsageError
+from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
 from drainer.loader import OWN_NAME, LoadedHandler, load_handler
-from drainer.mask import describe
 from drainer.message import Message, Origin, SubMessage
-from drainer.splitting import split_up
 from privileges import without_privileges
 
 CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
@@ -232,7 +230,7 @@ def test_a_module_of_the_same_name_elsewhere_does_not_stand_in_for_one_in_a_fold
         ),
     ],
 )
-def test_async_is_told_from_plain(code: str, is_async: bool) -> None:
+def test_async_and_plain_are_distinguished(code: str, is_async: bool) -> None:
     write("orders.py", code)
 
     assert load_handler("orders.py").is_async is is_async
@@ -291,14 +289,6 @@ def test_open_and_close_may_be_async_or_plain(prefix: str) -> None:
     assert sys.modules["orders"].H.events == [{"url": "http://x"}, "closed"]
 
 
-def test_an_open_that_raises_is_told_with_the_reference() -> None:
-    write("orders.py", "def open(context): raise KeyError('url')\ndef handle(sub): ...\n")
-    handler = load_handler("orders.py")
-
-    with pytest.raises(Refused, match=r"open\(\) of .*orders\.py failed: KeyError: 'url'"):
-        asyncio.run(handler.open(CONTEXT))
-
-
 @pytest.mark.parametrize("prefix", ["async ", ""])
 def test_a_handler_that_exits_when_opened_does_not_end_drainer_as_done(prefix: str) -> None:
     write(
@@ -325,7 +315,7 @@ def fails(reference: str, kind: type[DrainerError]) -> DrainerError:
     return caught.value
 
 
-def test_a_handler_in_a_folder_that_can_not_be_searched_is_told(tmp_path: Path) -> None:
+def test_a_handler_in_a_folder_that_can_not_be_searched_is_reported(tmp_path: Path) -> None:
     tmp_path.chmod(0)
     with without_privileges():
         assert "you can't read it" in str(fails(f"{tmp_path}/handlers.py:H", UsageError))
@@ -362,13 +352,6 @@ def test_a_wrong_reference_is_a_usage_error(reference: str) -> None:
     assert reference.partition(":")[0] in str(fails(reference, UsageError))
 
 
-def test_the_hints_lead_on() -> None:
-    write("orders.py", CLASS)
-
-    assert "Reindex" in (fails("orders:Renidex", UsageError).hint or "")
-    assert "count, print" in (fails("cuont", UsageError).hint or "")
-
-
 TOGETHER = """
 import drainer
 class Both(drainer.Handler):
@@ -392,6 +375,8 @@ def test_a_name_that_is_nearly_right_is_proposed(
     (tmp_path / "my_handlers.py").write_text("")
     assert fails("my_handler.py:H", UsageError).hint == "Did you mean my_handlers.py?"
     assert "Did you mean count?" in str(fails("cuont", UsageError).hint)
+    write("orders.py", CLASS)
+    assert "Reindex" in str(fails("orders:Renidex", UsageError).hint)
 
 
 def test_a_handler_may_need_whole_messages() -> None:
@@ -405,7 +390,7 @@ def test_a_handler_may_need_whole_messages() -> None:
     assert load_handler("orders:Whole").whole_messages
 
 
-def test_what_a_handler_says_of_several_at_once_is_read() -> None:
+def test_what_a_handler_declares_of_several_at_once_is_read() -> None:
     write("orders.py", TOGETHER.format(wrong="pass"))
 
     together, folds, one = (load_handler(f"orders:{name}") for name in ("Both", "Folds", "One"))
@@ -433,6 +418,7 @@ def test_nonsense_about_several_at_once_is_a_usage_error(wrong: str) -> None:
         ("def handle(sub", "SyntaxError"),
         ("raise SystemExit", "SystemExit"),
         ("raise AssertionError('first line\\nsecond')", "AssertionError: first line"),
+        ("class H(drainer.Handler):\n    def __init__(self, url): ...", "'url'"),
     ],
 )
 def test_an_error_at_import_is_refused_with_its_place(code: str, expected: str) -> None:
@@ -443,7 +429,7 @@ def test_an_error_at_import_is_refused_with_its_place(code: str, expected: str) 
     assert expected in error
     assert "second" not in error
     assert "broken.py" in error
-    assert "SyntaxError" in expected or "broken.py:2" in error
+    assert expected in ("SyntaxError", "'url'") or "broken.py:2" in error
 
 
 @pytest.mark.parametrize(
@@ -460,28 +446,6 @@ def test_an_error_in_the_package_around_the_module_is_refused_too(code: str, exp
     assert expected in str(fails("shop.orders:Reindex", Refused))
 
 
-def test_a_class_that_can_not_be_made_is_refused() -> None:
-    write(
-        "orders.py",
-        """
-        import drainer
-        class Reindex(drainer.Handler):
-            def __init__(self, url): ...
-            def handle(self, sub): ...
-        """,
-    )
-
-    assert "url" in str(fails("orders:Reindex", Refused))
-
-
-def test_a_library_that_is_imported_later_is_not_hidden_either() -> None:
-    sys.modules.pop("colorsys", None)
-    write("colorsys.py", CLASS)
-
-    assert keys_of(load_handler("./colorsys.py:Reindex")) == ["from the class"]
-    assert not hasattr(importlib.import_module("colorsys"), "Reindex")
-
-
 @pytest.mark.parametrize("name", ["__main__", "json"])
 def test_what_drainer_itself_runs_on_stays_in_its_place(name: str) -> None:
     before = sys.modules[name]
@@ -489,18 +453,6 @@ def test_what_drainer_itself_runs_on_stays_in_its_place(name: str) -> None:
 
     assert keys_of(load_handler(f"{name}.py:Reindex")) == ["from the class"]
     assert sys.modules[name] is before
-
-
-@pytest.mark.parametrize(
-    ("error", "line"),
-    [
-        (ValueError("no"), "ValueError: no"),
-        (ValueError("\n\n  late"), "ValueError: late"),
-        (ValueError(), "ValueError"),
-    ],
-)
-def test_an_error_is_described_in_one_line(error: Exception, line: str) -> None:
-    assert describe(error) == line
 
 
 # Another one of the same, and functions.
@@ -540,7 +492,7 @@ def code_of(reference: str) -> str:
 
 
 @pytest.mark.parametrize("reference", ["mine.py:Reindex", "mine:Reindex"])
-def test_the_digest_of_the_code_tells_whether_it_is_the_same(reference: str) -> None:
+def test_the_digest_of_the_code_changes_with_it(reference: str) -> None:
     write("parent.py", CLASS)
     write("aside.py", "x = 1")
     write("mine.py", "from parent import Reindex as Parent\nclass Reindex(Parent): ...")
@@ -628,12 +580,3 @@ def test_what_lies_beside_a_handler_takes_no_library_s_place(
         assert found is not None
         assert found.origin is not None
         assert not Path(found.origin).is_relative_to(folder)
-
-
-def test_a_split_that_raises_is_told_as_true_for_a_look_as_for_a_drain() -> None:
-    def split(message: Message) -> list[SubMessage]:
-        raise ValueError("no")
-
-    with pytest.raises(SplitFailed, match=r"split failed at .*ValueError: no") as caught:
-        split_up(split, MESSAGE)
-    assert caught.value.hint == "Fix `split`. Nothing of this message was handled."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 from drainer.errors import UsageError
 from drainer.handler import Context
 from drainer.message import Message, Origin
-from drainer.produce import Produce, as_value
+from drainer.produce import Produce, as_value, partition_of
 
 
 def produce(options: Mapping[str, str]) -> Produce:
@@ -82,3 +83,27 @@ def test_wrong_options_are_usage_errors(options: dict[str, str], text: str) -> N
     with pytest.raises(UsageError, match=text) as caught:
         produce(options)
     assert caught.value.hint
+
+
+# Partitions by key range: even, and split in two by doubling them.
+
+KEYS = [f"doc-{number}".encode() for number in range(20_000)]
+
+
+@pytest.mark.parametrize("partitions", [1, 2, 3, 7, 12, 64])
+def test_doubling_the_partitions_splits_each_range_in_two(partitions: int) -> None:
+    for key in KEYS:
+        assert partition_of(key, 2 * partitions) // 2 == partition_of(key, partitions)
+
+
+@pytest.mark.parametrize("partitions", [1, 3, 12, 64])
+def test_keys_are_spread_evenly(partitions: int) -> None:
+    found = Counter(partition_of(key, partitions) for key in KEYS)
+    assert set(found) == set(range(partitions))
+    for count in found.values():
+        assert count == pytest.approx(len(KEYS) / partitions, rel=0.25)
+
+
+def test_a_key_is_where_other_programs_find_it() -> None:
+    # CRC-32 of "orders" is 0xE52FFDEE.
+    assert partition_of(b"orders", 16) == 0xE

@@ -1,4 +1,4 @@
-"""The laws: what was handled, in which order and how often, against what files and group say."""
+"""The laws: what was handled, in which order and how often, against files and group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
-from core.messages import Place, finished_subs, place_of, says_finished
+from core.messages import Place, finished_subs, is_finished, sub_place
 from drainer.core.admission import BURST_S
 from drainer.core.dispatch import Dispatcher
 from drainer.message import SubMessage
@@ -22,9 +22,9 @@ INSTANT_S = 1e-6  # sums of floats differ by less
 
 
 class Account:
-    """What really happened, over all lives of a drain.
+    """Record of what really happened, over all lives of a drain.
 
-    ``known`` is what is finished as far as this life can know: what the files said when it began,
+    ``known`` is what is finished as far as this life can know: what was in the files when it began,
     and what finished since.
     """
 
@@ -64,7 +64,7 @@ class Account:
     def begin(self, subs: Sequence[SubMessage]) -> list[Place]:
         """The handler is given one sub-message, or in one call several that end together."""
         members = [member for sub in subs for member in sub.folded]
-        places = [place_of(sub) for sub in members]
+        places = [sub_place(sub) for sub in members]
         together: set[Place] = set()
         self._world.step(f"handle {' '.join(map(str, places))}")
         self._count_starts(len(subs))
@@ -72,27 +72,27 @@ class Account:
             self._begin(sub, place, together)
             together.add(place)
         self._calls[places[0]] = len(places)
-        insist = self._world.insist
-        insist(len(self._calls) <= self.concurrency, "more at once than --concurrency")
+        ensure = self._world.ensure
+        ensure(len(self._calls) <= self.concurrency, "more at once than --concurrency")
         if self.limit is not None and self.exact:  # threads have some in their hands already
-            insist(len(self._calls) <= self.limit(), "more at once than the limit of now")
+            ensure(len(self._calls) <= self.limit(), "more at once than the limit of now")
         return places
 
     def _begin(self, sub: SubMessage, place: Place, together: set[Place]) -> None:
-        backlog, insist = self._backlog, self._world.insist
+        backlog, ensure = self._backlog, self._world.ensure
         self._moves += 1
-        insist(place in backlog.specs, f"{place} is not of the backlog")
-        insist(place not in self.known, f"{place} is finished, and handled again in one life")
-        insist(place not in backlog.ruled_out, f"{place} is handled against a rule")
-        insist(place not in self.running, f"{place} is in the handler already")
+        ensure(place in backlog.specs, f"{place} is not of the backlog")
+        ensure(place not in self.known, f"{place} is finished, and handled again in one life")
+        ensure(place not in backlog.ruled_out, f"{place} is handled against a rule")
+        ensure(place not in self.running, f"{place} is in the handler already")
         for before in backlog.before[place]:
             if before in together:
                 continue
-            insist(before in self.known, f"{place} began before {before} had finished")
+            ensure(before in self.known, f"{place} began before {before} had finished")
             parked = backlog.specs[place] and self._parks_behind(before)
-            insist(not parked, f"{place} began behind the dead letter {before}")
-        insist(sub.attempt == self._begun_now[place] + 1, f"{sub.attempt} is no attempt of {place}")
-        insist(
+            ensure(not parked, f"{place} began behind the dead letter {before}")
+        ensure(sub.attempt == self._begun_now[place] + 1, f"{sub.attempt} is no attempt of {place}")
+        ensure(
             self._world.now_s > self._not_before_s.get(place, 0.0) - INSTANT_S,
             f"{place} is tried again too soon",
         )
@@ -101,15 +101,15 @@ class Account:
         for lane in lanes:
             with_it = sum(lane in backlog.lanes[other] for other in together)
             alone = self._busy[lane] == with_it
-            insist(alone, f"{place} and another are at once in lane {lane!r}")
+            ensure(alone, f"{place} and another are at once in lane {lane!r}")
             at = (place[0], lane)
             if at in self._seen:
-                insist(self._last[at] <= place, f"lane {at} went back within one life")
+                ensure(self._last[at] <= place, f"lane {at} went back within one life")
             self._seen.add(at)
             self._last[at] = place
         for other in self.running:
             alone = not backlog.specs[place] or not backlog.specs[other]
-            insist(not alone or other[0] != place[0], f"{place} and {other}: a barrier is alone")
+            ensure(not alone or other[0] != place[0], f"{place} and {other}: a barrier is alone")
         self._busy.update(lanes)
         self.running[place] = self._world.now_s
         self.repeats += place in self.begun and place not in self._begun_now
@@ -117,7 +117,7 @@ class Account:
         self._begun_now[place] += 1
 
     def leave(self, place: Place, what: str) -> None:
-        """It comes out of the handler unfinished."""
+        """A sub-message comes out of the handler unfinished."""
         self._world.step(f"{what} {place}")
         self._moves += 1
         self._calls.pop(place, None)
@@ -130,7 +130,7 @@ class Account:
         self._finished(place, Outcome.DONE)
 
     def fail_call(self, places: Sequence[Place], what: str) -> None:
-        """The handler raises: of a call with several, nobody knows for which of them."""
+        """The handler raises: of a call with several, it is unknown for which of them."""
         for place in places:
             self.leave(place, what)
         if len(places) == 1:
@@ -142,14 +142,14 @@ class Account:
         policy = self.policy
         failures = self._failed_now[place] = self._failed_now[place] + 1
         self.given_up[place] += failures > policy.retries
-        self._world.insist(
+        self._world.ensure(
             policy.breaker or failures <= policy.retries + 1, f"{place} is tried too often"
         )
         if not policy.breaker:  # otherwise it may be the probe
             whole_s = min(policy.retry_max_delay_s, policy.retry_delay_s * 2 ** (failures - 1))
             self._not_before_s[place] = self._world.now_s + JITTER * whole_s
 
-    def ask_for_later(self, places: Sequence[Place], after_s: float | None) -> None:
+    def retry_later(self, places: Sequence[Place], after_s: float | None) -> None:
         """The handler raises Retry."""
         for place in places:
             self.leave(place, "later")
@@ -176,28 +176,28 @@ class Account:
 
     def conclude(self, place: Place, outcome: Outcome) -> None:
         """The drain counts a sub-message as finished that the handler has not done."""
-        insist, policy = self._world.insist, self.policy
-        insist(place not in self.running, f"{place} is {outcome}, and in the handler")
+        ensure, policy = self._world.ensure, self.policy
+        ensure(place not in self.running, f"{place} is {outcome}, and in the handler")
         spent = self._failed_now[place] > policy.retries
         action = policy.on_failure
         if place in self._rejected:
             spent, action = True, policy.on_unsplit
             barriers = (p for p in self._backlog.before[place] if not self._backlog.specs[p])
-            insist(all(p in self.known for p in barriers), f"{place} ended before a barrier")
+            ensure(all(p in self.known for p in barriers), f"{place} ended before a barrier")
         if outcome is Outcome.DEAD:
-            insist(action is OnFailure.DEAD_LETTER and spent, f"{place} is dead: why?")
-            insist(self.letters[place], f"{place} is dead before its letter is written")
+            ensure(action is OnFailure.DEAD_LETTER and spent, f"{place} is dead: why?")
+            ensure(self.letters[place], f"{place} is dead before its letter is written")
         elif outcome is Outcome.FAILED:
-            insist(action is OnFailure.SKIP and spent, f"{place} has failed: why?")
+            ensure(action is OnFailure.SKIP and spent, f"{place} has failed: why?")
         else:
             known = outcome is Outcome.SKIPPED and place in self._skipped
-            insist(known, f"{place} is {outcome.value}: why?")
+            ensure(known, f"{place} is {outcome.value}: why?")
         self._world.note(f"{outcome.value} {place}")
         self._finished(place, outcome)
 
     def rule_out(self, place: Place) -> None:
         """A rule takes it out when it is delivered."""
-        self._world.insist(place in self._backlog.ruled_out, f"{place} is skipped by which rule?")
+        self._world.ensure(place in self._backlog.ruled_out, f"{place} is skipped by which rule?")
         self._world.tally["ruled out"] += 1
         self._finished(place, Outcome.SKIPPED)
 
@@ -215,7 +215,7 @@ class Account:
 
     def _check_lock(self, place: Place) -> None:
         sure = self._world.now_s <= self.sure_until_s() + INSTANT_S
-        self._world.insist(sure, f"{place} began while the lock was in doubt")
+        self._world.ensure(sure, f"{place} began while the lock was in doubt")
 
     def _count_starts(self, operations: int) -> None:
         if self.policy.rate is None or not self.exact:
@@ -225,7 +225,9 @@ class Account:
         self._tokens = min(most, self._tokens + (now_s - self._tokens_at_s) * rate)
         self._tokens -= operations
         self._tokens_at_s = now_s
-        self._world.insist(self._tokens > -INSTANT_S * rate - 1e-6, "more starts than --rate says")
+        self._world.ensure(
+            self._tokens > -INSTANT_S * rate - 1e-6, "more starts than --rate allows"
+        )
 
     def check_now(self, dispatcher: Dispatcher) -> None:
         """The laws that hold at every moment."""
@@ -233,18 +235,18 @@ class Account:
         if state == self._checked:
             return
         self._checked = state
-        insist = self._world.insist
+        ensure = self._world.ensure
         messages, subs = dispatcher.counts()
-        insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
-        insist(
+        ensure(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
+        ensure(
             not self.exact or subs.finished == len(self.known) - len(self.forgotten),
             f"{subs}, and {len(self.known)} are finished",
         )
         for ledger in dispatcher.ledgers.values():
-            insist(ledger.tally() == ledger.counts(), "what is pending is not what is counted")
+            ensure(ledger.tally() == ledger.counts(), "what is pending is not what is counted")
         for number, watermark in dispatcher.watermarks.items():
             before = self._watermarks.get(number, watermark)
-            insist(watermark >= before, f"the watermark went back in partition {number}")
+            ensure(watermark >= before, f"the watermark went back in partition {number}")
             self.check_below(number, before, watermark, self.known, "the watermark")
             self._watermarks[number] = watermark
 
@@ -254,30 +256,28 @@ class Account:
         """Everything in these offsets is finished, or a hole."""
         for offset in range(start, end):
             for place in self._backlog.parts.get((number, offset), ()):
-                self._world.insist(place in finished, f"{what} passed {place}: {end}")
+                self._world.ensure(place in finished, f"{what} passed {place}: {end}")
 
     def check_files(self, plan: OffsetPlan) -> dict[Place, Outcome]:
-        """What plan and journal say is finished; all of it must be, and be counted."""
-        insist = self._world.insist
+        """Sub-messages that are finished by plan and journal; all must be, and be counted."""
+        ensure = self._world.ensure
         finished = finished_by(plan, self._backlog)
         for place in finished:
-            insist(place in self.known, f"the files say that {place} is finished, and it is not")
+            ensure(place in self.known, f"{place} is finished in the files, and it is not")
         found = {place: self.known[place] for place in finished}
         messages, subs = plan.account.counts()
-        insist(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
+        ensure(messages.conserved and subs.conserved, f"not conserved: {messages}, {subs}")
         outcomes = Counter(o for place, o in found.items() if place not in self.forgotten)
-        insist(
+        ensure(
             all(getattr(subs, each.value) == outcomes[each] for each in ENDS),
-            f"the files count {subs}, and say that {len(found)} are finished",
+            f"the files count {subs}, and have {len(found)} finished",
         )
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
         by_rules = plan.account.ruled.skipped_by
-        insist(sum(by_rules.values()) == ruled_out, f"{by_rules}, and {ruled_out} are ruled out")
-        counted = sum(
-            says_finished(plan.account.claims[ALL][n], at) for n, at in self._backlog.parts
-        )
+        ensure(sum(by_rules.values()) == ruled_out, f"{by_rules}, and {ruled_out} are ruled out")
+        counted = sum(is_finished(plan.account.claims[ALL][n], at) for n, at in self._backlog.parts)
         counted -= self.forgotten_messages
-        insist(messages.finished == counted, f"the files count {messages}, {counted} are finished")
+        ensure(messages.finished == counted, f"the files count {messages}, {counted} are finished")
         if not self.forgotten_messages:
             self._check_fates(plan, messages)
         return found
@@ -286,11 +286,11 @@ class Account:
         """A message ended as the worst of its parts, whichever process had them."""
         fates: Counter[Outcome] = Counter()
         for (number, offset), places in self._backlog.parts.items():
-            if says_finished(plan.account.claims[ALL][number], offset):
+            if is_finished(plan.account.claims[ALL][number], offset):
                 ends = [self.known[place] for place in places]
                 fates[max(ends, key=ENDS.index, default=Outcome.DONE)] += 1
         found = {each: getattr(messages, each.value) for each in ENDS}
-        self._world.insist(
+        self._world.ensure(
             all(found[each] == fates[each] for each in ENDS),
             f"the files count {messages}, and messages ended as {fates}",
         )
@@ -303,10 +303,10 @@ class Account:
             for before in self._backlog.before[place]:
                 if unit and self._backlog.specs[before]:
                     continue  # its lanes were unknown: it waits for barriers alone
-                self._world.insist(before in kept, f"the files hold {place} without {before}")
+                self._world.ensure(before in kept, f"the files hold {place} without {before}")
 
     def counted(self) -> set[Outcome]:
-        """How what the plan counts has ended."""
+        """Outcomes of what the plan counts."""
         return {o for place, o in self.known.items() if place not in self.forgotten}
 
     def forget(self, committed: Mapping[int, int]) -> None:
@@ -337,33 +337,33 @@ class Account:
         self._watermarks.clear()
 
     def check_end(self, plan: OffsetPlan) -> None:
-        """The drain says that all is done."""
-        insist, backlog = self._world.insist, self._backlog
+        """The drain ends with all done."""
+        ensure, backlog = self._world.ensure, self._backlog
         to_do = set(backlog.specs) - backlog.ruled_out
         begun = set(self.begun)
-        insist(to_do - backlog.rejected <= begun <= to_do, "something was never handled")
-        insist(
+        ensure(to_do - backlog.rejected <= begun <= to_do, "something was never handled")
+        ensure(
             self.repeats <= self.repeats_allowed,
             f"{self.repeats} repeated, {self.repeats_allowed} would be right",
         )
-        insist(plan.account.complete, "done, and the plan is not complete")
+        ensure(plan.account.complete, "done, and the plan is not complete")
         finished = self.check_files(plan)
-        insist(set(finished) == set(backlog.specs), "done, and something is not finished")
+        ensure(set(finished) == set(backlog.specs), "done, and something is not finished")
         for place, outcome in finished.items():
             expected = self._expected(place)
-            insist(outcome in expected, f"{place} ended as {outcome}, not as {expected}")
-            insist(outcome is not Outcome.DEAD or self.letters[place], f"no letter of {place}")
+            ensure(outcome in expected, f"{place} ended as {outcome}, not as {expected}")
+            ensure(outcome is not Outcome.DEAD or self.letters[place], f"no letter of {place}")
         for place, letters in self.letters.items():
-            insist(letters <= self.given_up[place], f"{letters} letters of {place}")
+            ensure(letters <= self.given_up[place], f"{letters} letters of {place}")
         messages, subs = plan.account.counts()
-        insist((messages.pending, subs.pending) == (0, 0), "done, and something is pending")
+        ensure((messages.pending, subs.pending) == (0, 0), "done, and something is pending")
         messages_read = len(backlog.parts) - self.forgotten_messages
-        insist(messages.read == messages_read, f"{messages.read} messages were read")
+        ensure(messages.read == messages_read, f"{messages.read} messages were read")
         subs_read = len(backlog.specs) - len(self.forgotten)
-        insist(subs.read == subs_read, f"{subs.read} sub-messages were read")
+        ensure(subs.read == subs_read, f"{subs.read} sub-messages were read")
 
     def _expected(self, place: Place) -> set[Outcome]:
-        """How a sub-message may end."""
+        """Outcomes that a sub-message may have."""
         if place in self._backlog.ruled_out:
             return {Outcome.SKIPPED}
         script = self._backlog.scripts.get(place, Script())
@@ -386,7 +386,7 @@ def _unsplit(progress: Progress) -> Sequence[Range]:
 
 
 def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:
-    """The sub-messages that a plan says are finished, read naively."""
+    """Sub-messages that are finished by a plan, read naively."""
     return [
         place
         for (number, offset), places in backlog.parts.items()

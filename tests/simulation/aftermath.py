@@ -1,4 +1,4 @@
-"""What a person finds when a process has ended, and does before the next one."""
+"""Work of a person when a process has ended, before the next one."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Aftermath:
         if it.died and it.power_lost:
             it.disk.lose_power(it.random)
         kept = self._check_files(since_s)
-        self._mend()
+        self._repair()
         if not done and not it.over and self._loses_plan():
             self._lose_plan()
         else:
@@ -78,7 +78,7 @@ class Aftermath:
             self._check_end()
 
     def _check_stop(self, error: DrainerError) -> None:
-        """It did not begin, or not for long."""
+        """The drain did not begin, or not for long."""
         it, broker = self._it, self._broker
         reasons: list[type[DrainerError]] = []
         if GroupJoined in it.may_end:
@@ -89,16 +89,16 @@ class Aftermath:
             reasons.append(Refused)
         if PlanNotWritten in it.may_end:
             reasons.append(PlanNotWritten)
-        self._world.insist(isinstance(error, tuple(reasons)), f"stopped for no reason: {error}")
+        self._world.ensure(isinstance(error, tuple(reasons)), f"stopped for no reason: {error}")
         self._world.tally["refused"] += 1
         if it.doomed and not broker.moved and not isinstance(error, BrokerUnreachable):
             it.over = True
 
     def _check_summary(self, summary: Summary) -> None:
-        insist, code, may_end = self._world.insist, summary.exit_code, self._it.may_end
+        ensure, code, may_end = self._world.ensure, summary.exit_code, self._it.may_end
         self._world.tally[f"exit {code}"] += 1
-        insist(summary.conserved, "the summary's account does not add up")
-        insist("bug of drainer" not in str(summary.hint), f"{summary.error}")
+        ensure(summary.conserved, "the summary's account does not add up")
+        ensure("bug of drainer" not in str(summary.hint), f"{summary.error}")
         if self._broker.unanswered or self._broker.unread:
             may_end.add(Interrupted)  # when the last commit stays in doubt
         if Signalled in may_end:
@@ -106,13 +106,13 @@ class Aftermath:
         if self._broker.letters_lost:
             may_end.add(DeadLetterNotWritten)
         if any(each.ended and (each.held or each.cut) for each in summary.last.progress.classes):
-            may_end.add(ClassWaits)  # only that class was asked for, and some of it waits
+            may_end.add(ClassWaits)  # only that class was requested, and some of it waits
         gave_up = self._account.counted() & {Outcome.DEAD, Outcome.FAILED}
         done = EXIT_DEAD_LETTERS if gave_up else EXIT_DONE
-        insist(code == done or type(summary.cause) in may_end, f"exit {code}: {summary.error}")
-        insist((summary.cause is None) == (code == done), f"exit {code}, {summary.error}")
+        ensure(code == done or type(summary.cause) in may_end, f"exit {code}: {summary.error}")
+        ensure((summary.cause is None) == (code == done), f"exit {code}, {summary.error}")
         if isinstance(summary.cause, RecordsDeleted):
-            insist(
+            ensure(
                 not summary.messages.pending or summary.last.failures.parked_lanes,
                 f"{summary.messages.pending} messages were read and are left",
             )
@@ -122,11 +122,11 @@ class Aftermath:
         for number, end in ends.items():
             committed = self._broker.committed[number]
             start = starts[number] if committed is None else committed
-            self._world.insist(start >= end, "it finds no backlog")
+            self._world.ensure(start >= end, "it finds no backlog")
         self._it.over = True
 
     def _safe_since_s(self) -> float:
-        """What had finished by then is to be found in the files, whatever ended the process."""
+        """Time by which all that finished is in the files, whatever ended the process."""
         it, world = self._it, self._world
         since_s = world.now_s
         late_s = JOURNAL_INTERVAL_S + world.longest_turn_s
@@ -139,7 +139,7 @@ class Aftermath:
             # An interval, and two saves: the last one that was whole, and the one under way.
             save_s = 10 * SLOW_DISK_S + 2 * it.slow_sync_s + 0.05
             longest_s = it.settings.plan_interval_s + 2 * save_s + world.longest_turn_s
-            world.insist(
+            world.ensure(
                 since_s < it.began_s
                 or PlanNotWritten in it.may_end
                 or world.now_s - since_s <= longest_s
@@ -162,7 +162,7 @@ class Aftermath:
             try:
                 loaded = PlanFile(it.path).load()
             except PlanRefused as error:
-                world.insist(False, f"the plan can't be loaded: {error}")
+                world.ensure(False, f"the plan can't be loaded: {error}")
             kept = account.check_files(loaded.plan)
             account.check_closed(kept)
             world.tally["torn"] += loaded.torn
@@ -170,7 +170,7 @@ class Aftermath:
             kept = {place: account.known[place] for place in account.forgotten}
         for place in account.known:
             at_s = account.finished_at_s[place]
-            world.insist(
+            world.ensure(
                 place in kept or at_s >= since_s - INSTANT_S,
                 f"{place} finished at {at_s:.3f}, and is not in the files: {since_s:.3f} is safe",
             )
@@ -180,7 +180,7 @@ class Aftermath:
                 account.check_below(number, start, offset, kept, "the group's offset")
         return kept
 
-    def _mend(self) -> None:
+    def _repair(self) -> None:
         it, broker = self._it, self._broker
         self._world.tally["stopped for others"] += bool(broker.seen)
         broker.at_question.clear()
@@ -211,9 +211,9 @@ class Aftermath:
         self._account.forget({n: o for n, o in self._broker.ours.items() if o is not None})
 
     def _check_end(self) -> None:
-        it, insist = self._it, self._world.insist
+        it, ensure = self._it, self._world.ensure
         it.over = True
         self._account.check_end(PlanFile(it.path).load().plan)
         group = self._broker.ours
-        insist(group == it.backlog.ends, f"done, and the group is at {group}")
-        insist(list(it.disk.files) == [it.path.name], f"files are left: {list(it.disk.files)}")
+        ensure(group == it.backlog.ends, f"done, and the group is at {group}")
+        ensure(list(it.disk.files) == [it.path.name], f"files are left: {list(it.disk.files)}")

@@ -21,12 +21,12 @@ Spec = tuple[str, ...]  # the sub-keys of a sub-message; none for a barrier
 
 
 class Act(Enum):
-    """What the handler does at one attempt."""
+    """Act of the handler at one attempt."""
 
     SUCCEED = "succeeds"
     FAIL = "fails"
     HANG = "takes too long"
-    LATER = "asks to be called later"
+    LATER = "requests a later call"
     SKIP = "skips"
     FATAL = "halts the drain"
     REJECT = "does not split"
@@ -37,7 +37,7 @@ FAILING = {Act.FAIL, Act.HANG}
 
 @dataclass(frozen=True)
 class Script:
-    """What the handler does with one sub-message, attempt by attempt over all lives."""
+    """Acts of the handler with one sub-message, attempt by attempt over all lives."""
 
     acts: tuple[Act, ...] = ()
     then: Act = Act.SUCCEED
@@ -48,11 +48,11 @@ class Script:
 
     @property
     def failures(self) -> float:
-        """How many attempts fail; infinity when all do."""
+        """Number of attempts that fail; infinity when all do."""
         return inf if self.then in FAILING else sum(act in FAILING for act in self.acts)
 
 
-# Classes that a drain may take first, and which sub-messages these select, told in another way.
+# Classes that a drain may take first, and which sub-messages these select, in another notation.
 CLASSES: dict[str, Callable[[Place, Spec, bytes], bool]] = {
     "'a' in keys": lambda place, spec, key: "a" in spec,
     "key == 'b' or key == 'x'": lambda place, spec, key: spec in (("b",), ("x",)),
@@ -64,7 +64,7 @@ CLASSES: dict[str, Callable[[Place, Spec, bytes], bool]] = {
 
 
 class Backlog:
-    """What is to be drained. ``committed`` is where the group stands before, None for nowhere."""
+    """Backlog to be drained. ``committed`` is where the group stands before, None for nowhere."""
 
     def __init__(self, random: Random) -> None:
         self.order = random.choice(ORDERS)

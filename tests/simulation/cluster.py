@@ -29,24 +29,24 @@ class Broker(FakeKafka):
         self.ours = dict(self.committed)  # where the drain put the group
         self.moved = False  # and somebody else moved it after that
         self.unreachable = False
-        self.unanswered = 0.0  # the share of commits of which nothing is heard
+        self.unanswered = 0.0  # the share of commits without an answer
         self.unread = 0.0  # the share of questions that get no answer
-        self.letters_lost = 0.0  # the share of dead letters of which nothing is heard, or a no
+        self.letters_lost = 0.0  # the share of dead letters without an answer, or with a refusal
         self.letters: set[Any] = set()  # the provenance headers of those that are there
-        self.asked = 0
-        self.at_question: dict[int, Callable[[], None]] = {}  # what happens before one is heard
+        self.requested = 0
+        self.at_question: dict[int, Callable[[], None]] = {}  # what happens before one is answered
         self.random = world.random("broker")
         self.may_commit: Callable[[Commits], None] = lambda commits: None
-        self.seen = ""  # what told the drain in this life that the group is not its own
+        self.seen = ""  # what showed the drain in this life that the group is not its own
         self.late: Commits = {}  # a commit on its way
         self.later: Callable[[float], None] = lambda seconds: None  # when it arrives
         self.pause: Callable[[float], None] = lambda seconds: None
 
     def request(self, what: str) -> None:
         self.pause(self.random.choice([0.0, 0.001, 0.02]))
-        self.world.step(f"ask {what}")
-        self.asked += 1
-        if (happens := self.at_question.pop(self.asked, None)) is not None:
+        self.world.step(f"request {what}")
+        self.requested += 1
+        if (happens := self.at_question.pop(self.requested, None)) is not None:
             happens()
         if self.unreachable or self.random.random() < self.unread:
             self.world.tally["questions without an answer"] += 1
@@ -59,7 +59,7 @@ class Broker(FakeKafka):
         return set().union(*marks.values()) & self.letters
 
     def commit(self, commits: Commits) -> str:
-        """What becomes of a commit: it is done, refused, lost, or done and its answer lost."""
+        """Fate of a commit: it is done, refused, lost, or done and its answer lost."""
         self.arrive()  # the broker takes requests of one client in their order
         if self.members:
             return "refused"
@@ -104,7 +104,7 @@ class Broker(FakeKafka):
     def _move(self, commits: Commits) -> None:
         for number, offset in commits.items():
             before = self.ours[number]
-            self.world.insist(
+            self.world.ensure(
                 self.moved or before is None or offset >= before, "the group went backwards"
             )
             self.committed[number] = self.ours[number] = offset
@@ -133,7 +133,7 @@ class SimCluster(FakeCluster):
         self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
     ) -> None:
         broker = self.kafka
-        broker.world.insist(not broker.seen, f"a commit after it was seen that {broker.seen}")
+        broker.world.ensure(not broker.seen, f"a commit after it was seen that {broker.seen}")
         broker.request("commit")
         way = broker.commit(dict(offsets))
         if way == "refused":
@@ -141,7 +141,7 @@ class SimCluster(FakeCluster):
         if way != "done":
             broker.pause(ANSWER_S)
             raise BrokerUnreachable("the commit of group billing got no answer")
-        broker.world.step("ask after the commit")
+        broker.world.step("request after the commit")
 
     def _refuse_beside_members(self, group: str) -> None:
         if self.kafka.members:
@@ -149,12 +149,12 @@ class SimCluster(FakeCluster):
         super()._refuse_beside_members(group)
 
     def _see(self, what: str) -> None:
-        # Only once it runs: before that, whoever looks is told, and refuses.
+        # Only once it runs: before that, whoever looks sees it, and refuses.
         self.kafka.seen = self.kafka.seen or what
 
 
 class SimConsumer(FakeConsumer):
-    """What the fetch thread reads by: some records at a time, or an error while there is none."""
+    """Consumer of the fetch thread: some records at a time, or an error while there is none."""
 
     def __init__(self, broker: Broker, sleep: Callable[[float], None], conf: Any) -> None:
         super().__init__(broker, conf, FETCH_MOST)
@@ -172,9 +172,9 @@ class SimConsumer(FakeConsumer):
         if broker.unreachable:
             self._sleep(timeout)
             gone = KafkaError(KafkaError._ALL_BROKERS_DOWN, "simulated")
-            return [Message(TOPIC, -1, -1, error=gone)] if broker.asked % 2 else []
+            return [Message(TOPIC, -1, -1, error=gone)] if broker.requested % 2 else []
         found = super().consume(most, timeout)
-        # With fewer than it was asked for, it waits for all of its time.
+        # With fewer than it was requested for, it waits for all of its time.
         self._sleep(self._random.choice([0.0, 0.002]) if len(found) >= most else timeout)
         return found
 

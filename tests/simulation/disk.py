@@ -105,7 +105,7 @@ class Disk:
 
     @property
     def path(self) -> Disk:
-        """As far as ``os.path`` is used."""
+        """Stand-in for ``os.path``, as far as it is used."""
         return self
 
     def exists(self, path: Path | str) -> bool:
@@ -138,7 +138,7 @@ class Disk:
     # What the world does.
 
     def synced(self, name: str) -> bytes | None:
-        """What a file is certain to hold after a loss of power; None when it may be gone."""
+        """Contents that a file surely has after a loss of power; None when it may be gone."""
         file = self._durable.get(name)
         return None if file is None or not file.synced else file.synced
 

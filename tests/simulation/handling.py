@@ -1,4 +1,4 @@
-"""What the handler of a simulation does, and what the drain is told to do when it fails."""
+"""Handler of a simulation, and the failure settings of its drain."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from drainer.message import Message, SubMessage
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from simulation.account import Account
 from simulation.backlog import Act, Backlog
+from simulation.loop import work
 from simulation.world import World
 
 HANG_S = 1.5  # where there is no timeout
 BUSY_S = 0.002
 
 
-class Failing(Exception):
-    """Raised by the handler, because its script says so."""
+class ScriptedError(Exception):
+    """Raised by the handler, because of its script."""
 
 
 def draw_policy(random: Random) -> FailureSettings:
@@ -41,7 +42,7 @@ def draw_policy(random: Random) -> FailureSettings:
 
 
 class Downstream:
-    """What every handler of one simulation shares."""
+    """State that every handler of one simulation shares."""
 
     def __init__(
         self,
@@ -56,7 +57,7 @@ class Downstream:
         self.account = account
         self.random = random
         self.away = False  # everything fails
-        self.mended = False  # whatever failed for good does so no more
+        self.repaired = False  # whatever failed for good does so no more
         self.latency_s = random.choice([0.002, 0.02, 0.06, 0.2])
         self.on_threads = random.random() < 0.15  # the handler is a plain def
         self.busy = not self.on_threads and random.random() < 0.1  # it never waits for anything
@@ -67,16 +68,16 @@ class Downstream:
         self.batch_of = random.choice(["lanes", "lane"])
 
     def reject(self, message: Message) -> None:
-        """Raises where the script says that split rejects a message."""
+        """Raises where the script has split reject a message."""
         place = message.partition, message.offset, 0
-        if place in self.backlog.rejected and not self.mended:
+        if place in self.backlog.rejected and not self.repaired:
             self.world.tally["rejected by split"] += 1
             self._failing(Act.REJECT)
             self.account.rejects(place)
-            raise Failing(f"{place} is malformed")
+            raise ScriptedError(f"{place} is malformed")
 
     def act_together(self, places: Sequence[Place]) -> Act:
-        """What happens to a call: the worst that any of them does."""
+        """Act of a call: the worst that any of them does."""
         acts = [self.act(place) for place in places]
         return max(acts, key=list(Act).index) if len(acts) > 1 else acts[0]
 
@@ -90,7 +91,7 @@ class Downstream:
     def act(self, place: Place) -> Act:
         script = self.backlog.scripts.get(place)
         act = Act.SUCCEED if script is None else script.act(self.account.begun[place])
-        if self.mended:
+        if self.repaired:
             act = Act.SKIP if script is not None and script.then is Act.SKIP else Act.SUCCEED
         elif self.away and act is Act.SUCCEED:
             act = Act.FAIL
@@ -100,7 +101,7 @@ class Downstream:
         return act
 
     def conclude(self, places: Sequence[Place], act: Act) -> None:
-        """Ends a call, as the scripts say."""
+        """Ends a call by the scripts."""
         account, alone = self.account, len(places) == 1
         if act is Act.SUCCEED or (alone and act is Act.HANG):
             self.world.tally["together"] += not alone
@@ -111,15 +112,15 @@ class Downstream:
         match act:
             case Act.LATER:
                 after_s = self.random.choice([None, 0.05, 0.5])
-                account.ask_for_later(places, after_s)
+                account.retry_later(places, after_s)
                 raise Retry(after=after_s)
             case Act.SKIP if alone:
                 account.skip(places[0])
             case _:
                 account.fail_call(places, act.value)
         if act is Act.FATAL:
-            raise Fatal("a script says so")
-        raise Skip("a script says so") if act is Act.SKIP else Failing(f"{places} fail")
+            raise Fatal("by its script")
+        raise Skip("by its script") if act is Act.SKIP else ScriptedError(f"{places} fail")
 
     def together(self, kind: Any) -> type[Handler]:
         """The same, with what was drawn of folding and batches."""
@@ -133,9 +134,9 @@ class Downstream:
             parts |= {"batch_of": self.batch_of}
         return type("Together", (kind,), parts)
 
-    def handler(self, sleep: Callable[[float], None]) -> Handler:
-        """A handler of the kind that was drawn; ``sleep`` is for its threads."""
-        kind: type[Handler] = _on_threads(self, sleep) if self.on_threads else _on_the_loop(self)
+    def handler(self, pause: Callable[[float], None]) -> Handler:
+        """A handler of the kind that was drawn; ``pause`` is for its threads."""
+        kind: type[Handler] = _on_threads(self, pause) if self.on_threads else _on_the_loop(self)
         kind = self.together(kind)
         if self.backlog.whole:
             return kind()
@@ -164,7 +165,7 @@ def _on_the_loop(downstream: Downstream) -> type[Handler]:
                 downstream.world.now_s += downstream.random.uniform(0, BUSY_S)
             else:
                 try:
-                    await asyncio.sleep(downstream.latency(act))
+                    await work(downstream.latency(act))
                 except asyncio.CancelledError:
                     account.fail_call(places, "cancelled")
                     raise
@@ -173,7 +174,7 @@ def _on_the_loop(downstream: Downstream) -> type[Handler]:
     return OnTheLoop
 
 
-def _on_threads(downstream: Downstream, sleep: Callable[[float], None]) -> type[Handler]:
+def _on_threads(downstream: Downstream, pause: Callable[[float], None]) -> type[Handler]:
     class OnThreads(Handler):
         def handle(self, sub: SubMessage) -> None:
             self.call([sub])
@@ -181,7 +182,7 @@ def _on_threads(downstream: Downstream, sleep: Callable[[float], None]) -> type[
         def call(self, subs: Sequence[SubMessage]) -> None:
             places = downstream.account.begin(subs)
             act = downstream.act_together(places)
-            sleep(downstream.latency(act))
+            pause(downstream.latency(act))
             downstream.conclude(places, act)
 
     return OnThreads

@@ -11,6 +11,10 @@ from simulation.world import World
 CLOSINGS = 3  # a coroutine that swallows the first GeneratorExit stops at its next await
 
 
+async def work(seconds: float) -> None:
+    await asyncio.sleep(seconds)
+
+
 class VirtualLoop(asyncio.BaseEventLoop):
     """Runs what is ready in the order in which it became so; there are no threads and no files."""
 
@@ -23,9 +27,9 @@ class VirtualLoop(asyncio.BaseEventLoop):
         return self._world.now_s
 
     def select(self, timeout: float | None) -> list[Any]:
-        """What asyncio asks of a selector, once in each turn."""
+        """Called by asyncio once in each turn."""
         self._world.turn()
-        self._world.insist(timeout is not None, "nothing will ever happen any more")
+        self._world.ensure(timeout is not None, "nothing will ever happen any more")
         if timeout:
             self._world.wait(timeout)
         return []
@@ -34,7 +38,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
         """There are none."""
 
     def _write_to_self(self) -> None:
-        """Nobody waits in ``select``."""
+        """No thread waits in ``select``."""
 
     def bury(self) -> None:
         """Drops what still runs, as the end of a process does: nothing of it is seen any more."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import filelock
 
-from core.messages import place_of
+from core.messages import sub_place
 from drainer.core.dispatch import Dispatcher
 from drainer.engine import threads
 from drainer.engine.ports import Source
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 class Process:
-    """What of a process can be seen from outside: its loop, its threads, its lock, its drain."""
+    """Process as it is seen from outside: its loop, its threads, its lock, its drain."""
 
     def __init__(self, world: World, cluster: SimCluster) -> None:
         self.world = world
@@ -49,7 +49,7 @@ class Process:
         self._due: list[tuple[float, Callable[[], None]]] = []
         self.lock = SimLock(world)
         self.dispatcher: Dispatcher | None = None
-        self.hear: Callable[[str], None] = lambda name: None
+        self.on_signal: Callable[[str], None] = lambda name: None
         self.gave_up_s: float | None = None  # on threads that are in the handler
         self.began: Callable[[], None] = lambda: None  # called when it does
         self.went_on: Callable[[], None] = lambda: None  # to another pass
@@ -117,8 +117,8 @@ def runtime(it: Simulation, now: Callable[[], Process]) -> Runtime:
     threads = Threading(lambda: now().threads)
 
     @contextmanager
-    def stop_signals(_loop: object, heard: Callable[[str], None], _: object) -> Iterator[None]:
-        now().hear = heard
+    def stop_signals(_loop: object, observe: Callable[[str], None], _: object) -> Iterator[None]:
+        now().on_signal = observe
         yield
 
     def blocking_call(function: Callable[..., Any], /, *args: object) -> Any:
@@ -178,7 +178,7 @@ def engine(it: Simulation) -> InProcess:
 
 @contextmanager
 def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
-    """Puts the disk in place of the real one, and hears of threads that nobody waits for."""
+    """Puts the disk in place of the real one, and notes threads that are abandoned."""
     world, disk = it.world, it.disk
     abandon = threads.ThreadWorkers.abandon
 
@@ -213,16 +213,16 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
 
 
 def watch(dispatcher: Dispatcher, account: Account) -> None:
-    """Lets the account hear what is given up: nobody else sees it."""
+    """Report to the account what is given up: no other part sees it."""
     finish, park_behind = dispatcher.finish, dispatcher.park_behind
 
     def watched_finish(sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
         if outcome is not Outcome.DONE:
-            account.conclude(place_of(sub), outcome)
+            account.conclude(sub_place(sub), outcome)
         finish(sub, outcome)
 
     def watched_park_behind(sub: SubMessage, outcome: Outcome, error: str = "") -> None:
-        account.conclude(place_of(sub), outcome)
+        account.conclude(sub_place(sub), outcome)
         park_behind(sub, outcome, error)
 
     if (sift := dispatcher._sift) is not None:

@@ -22,7 +22,7 @@ class Threads:
     """The threads of one simulated process; they live as long as its event loop, of which there is
     one for each pass.
 
-    ``pause_s`` says how long a call beside the event loop takes to begin.
+    ``pause_s`` gives the time that a call beside the event loop takes to begin.
     """
 
     def __init__(
@@ -79,9 +79,9 @@ class Threads:
         """Stands in for ``drainer.engine.loop.blocking_call``."""
         future: asyncio.Future[T] = self.loop.create_future()
 
-        def tell(tell_it: Callable[[], None]) -> None:
+        def resolve_once(resolve: Callable[[], None]) -> None:
             if not future.done():
-                tell_it()
+                resolve()
 
         def call() -> None:
             self.sleep(self._pause_s())
@@ -91,9 +91,9 @@ class Threads:
                 raise
             except BaseException as error:
                 raised = error
-                self.loop.call_soon(tell, lambda: future.set_exception(raised))
+                self.loop.call_soon(resolve_once, lambda: future.set_exception(raised))
             else:
-                self.loop.call_soon(tell, lambda: future.set_result(result))
+                self.loop.call_soon(resolve_once, lambda: future.set_result(result))
 
         self.start(call)
         return future
@@ -110,77 +110,89 @@ class Threads:
 
 
 class Threading:
-    """Makes what ``threading`` and ``queue`` make, but for locks: nobody ever waits for one."""
+    """Makes what ``threading`` and ``queue`` make, but for locks: no thread ever waits for one."""
 
     def __init__(self, threads: Callable[[], Threads]) -> None:
-        class Event:
-            def __init__(self) -> None:
-                self._set = False
-                self._waiters: Waiters = {}
+        self.event: Any = _event_of(threads)
+        self.thread: Any = _thread_of(threads, self.event)
+        self.queue: Any = _queue_of(threads)
 
-            def is_set(self) -> bool:
-                return self._set
 
-            def set(self) -> None:
-                self._set = True
-                if self._waiters:
-                    threads().wake(self._waiters)
+def _event_of(threads: Callable[[], Threads]) -> Any:
+    class Event:
+        def __init__(self) -> None:
+            self._set = False
+            self._waiters: Waiters = {}
 
-            def clear(self) -> None:
-                self._set = False
+        def is_set(self) -> bool:
+            return self._set
 
-            def wait(self, timeout: float | None = None) -> bool:
-                if not self._set:
-                    threads().wait(self._waiters, timeout)
-                return self._set
+        def set(self) -> None:
+            self._set = True
+            if self._waiters:
+                threads().wake(self._waiters)
 
-        class Thread:
-            def __init__(
-                self,
-                target: Callable[..., object],
-                name: str = "",
-                args: Iterable[object] = (),
-                daemon: bool | None = None,
-            ) -> None:
-                self.name = name
-                self.ident: int | None = None
-                self._target, self._args = target, tuple(args)
-                self._over = Event()
+        def clear(self) -> None:
+            self._set = False
 
-            def start(self) -> None:
-                self.ident = id(self)
-                threads().start(self._run)
+        def wait(self, timeout: float | None = None) -> bool:
+            if not self._set:
+                threads().wait(self._waiters, timeout)
+            return self._set
 
-            def join(self, timeout: float | None = None) -> None:
-                self._over.wait(timeout)
+    return Event
 
-            def is_alive(self) -> bool:
-                return self.ident is not None and not self._over.is_set()
 
-            def _run(self) -> None:
-                self._target(*self._args)
-                self._over.set()
+def _thread_of(threads: Callable[[], Threads], event: Any) -> Any:
+    class Thread:
+        def __init__(
+            self,
+            target: Callable[..., object],
+            name: str = "",
+            args: Iterable[object] = (),
+            daemon: bool | None = None,
+        ) -> None:
+            self.name = name
+            self.ident: int | None = None
+            self._target, self._args = target, tuple(args)
+            self._over = event()
 
-        class SimpleQueue:
-            def __init__(self) -> None:
-                self._items: deque[Any] = deque()
-                self._waiters: Waiters = {}
+        def start(self) -> None:
+            self.ident = id(self)
+            threads().start(self._run)
 
-            def put(self, item: object) -> None:
-                self._items.append(item)
-                if self._waiters:
-                    threads().wake(self._waiters, 1)
+        def join(self, timeout: float | None = None) -> None:
+            self._over.wait(timeout)
 
-            def get(self) -> Any:
-                while not self._items:
-                    threads().wait(self._waiters, None)
-                return self._items.popleft()
+        def is_alive(self) -> bool:
+            return self.ident is not None and not self._over.is_set()
 
-            def get_nowait(self) -> Any:
-                if not self._items:
-                    raise Empty
-                return self._items.popleft()
+        def _run(self) -> None:
+            self._target(*self._args)
+            self._over.set()
 
-        self.event: Any = Event
-        self.thread: Any = Thread
-        self.queue: Any = SimpleQueue
+    return Thread
+
+
+def _queue_of(threads: Callable[[], Threads]) -> Any:
+    class SimpleQueue:
+        def __init__(self) -> None:
+            self._items: deque[Any] = deque()
+            self._waiters: Waiters = {}
+
+        def put(self, item: object) -> None:
+            self._items.append(item)
+            if self._waiters:
+                threads().wake(self._waiters, 1)
+
+        def get(self) -> Any:
+            while not self._items:
+                threads().wait(self._waiters, None)
+            return self._items.popleft()
+
+        def get_nowait(self) -> Any:
+            if not self._items:
+                raise Empty
+            return self._items.popleft()
+
+    return SimpleQueue

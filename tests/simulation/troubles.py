@@ -1,4 +1,4 @@
-"""What goes wrong in a simulation, and when."""
+"""Troubles of a simulation, and their times."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drainer.errors import (
     TopicGone,
 )
 from simulation.cluster import STRANGER
-from simulation.world import Fate
+from simulation.world import Death
 
 if TYPE_CHECKING:
     from simulation.simulation import Simulation
@@ -45,7 +45,7 @@ DEATHS = {  # at which steps, how likely, and at which of them on average
     "disk rename": (1, 2),
     "disk remove": (1, 3),
     "disk sync": (1, 3),
-    "ask": (1, 10),
+    "request": (1, 10),
     "commit": (1, 2),
     "letter": (1, 2),
     "handle": (1, 8),
@@ -75,7 +75,7 @@ class Troubles:
                 [at] = random.choices(list(DEATHS), [weight for weight, _ in DEATHS.values()])
                 self._will_die(at, DEATHS[at][1])
             elif kind in ("stranger", "move", "remade") and random.random() < 0.6:
-                at_question = self._broker.asked + 1 + int(random.expovariate(1 / 12))
+                at_question = self._broker.requested + 1 + int(random.expovariate(1 / 12))
                 self._broker.at_question[at_question] = partial(self._happen, kind)
             else:
                 self._once_it_runs(kind, random.expovariate(1 / random.choice([0.2, 1.5])))
@@ -104,15 +104,15 @@ class Troubles:
         self._world.tally[kind] += 1
         getattr(self, f"_{kind}")()
         if kind in TROUBLES and self._random.random() < 0.15:  # it seldom comes alone
-            self._will_die(self._random.choice(["", "disk", "ask"]), 6)
+            self._will_die(self._random.choice(["", "disk", "request"]), 6)
 
     def _will_die(self, at: str, mean: float) -> None:
-        self._world.fate = Fate(at, 1 + int(self._random.expovariate(1 / mean)))
+        self._world.fate = Death(at, 1 + int(self._random.expovariate(1 / mean)))
         self._it.power_lost = self._random.random() < 0.4
 
     def _signal(self) -> None:
         self._it.may_end.add(Signalled)
-        self._it.process.hear(self._random.choice(["SIGINT", "SIGTERM", "SIGHUP"]))
+        self._it.process.on_signal(self._random.choice(["SIGINT", "SIGTERM", "SIGHUP"]))
         if self._random.random() < 0.4:
             self._after("signal", self._random.choice([0, 0.05, 0.3]))
 
@@ -121,7 +121,7 @@ class Troubles:
         self._broker.arrive()
         self._broker.members = (STRANGER,)
         if self._random.random() < 0.4:
-            at_question = self._broker.asked + self._random.randint(1, 4)
+            at_question = self._broker.requested + self._random.randint(1, 4)
             self._broker.at_question[at_question] = partial(self._happen, "leaving")
 
     def _leaving(self) -> None:

@@ -1,4 +1,4 @@
-"""What all of a simulation shares: virtual time, chance from one seed, and the steps at which the
+"""World of a simulation: virtual time, chance from one seed, and the steps at which the
 simulated process may end."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from hashlib import blake2b
 from random import Random
 from typing import NoReturn
 
-TOLD = 50  # of what happened last, when a law is broken
+LAST_KEPT = 50  # of what happened last, when a law is broken
 STEPS_MOST = 1_000_000  # a drain that takes more goes round in circles: an outage takes ten minutes
 EPOCH_S = 1_767_225_600.0  # 2026-01-01, where the wall clock begins
 
@@ -20,7 +20,7 @@ class Killed(BaseException):
 
 
 @dataclass
-class Fate:
+class Death:
     """When the process dies: at the ``left``-th step from now of those that begin with ``at``."""
 
     at: str
@@ -40,13 +40,13 @@ class World:
         self.now_s = 0.0
         self.alive = True
         self.breach: str | None = None  # the first law that was broken
-        self.fate: Fate | None = None
+        self.fate: Death | None = None
         self.steps = 0
         self.tally: Counter[str] = Counter()
         self.longest_turn_s = 0.0  # of the event loop, in this life
         self.each_turn: Callable[[], None] = lambda: None
         self._turn_began_s = 0.0
-        self._last: deque[str] = deque(maxlen=TOLD)
+        self._last: deque[str] = deque(maxlen=LAST_KEPT)
         self._digest = blake2b(digest_size=12)
 
     def random(self, name: str) -> Random:
@@ -64,7 +64,7 @@ class World:
         if not self.alive:
             raise Killed
         self.steps += 1
-        self.insist(self.steps < STEPS_MOST, "it does not end")
+        self.ensure(self.steps < STEPS_MOST, "it does not end")
         if what != "turn":
             self.note(what)
         fate = self.fate
@@ -98,9 +98,9 @@ class World:
         self.longest_turn_s = 0.0
         self._turn_began_s = self.now_s
 
-    def insist(self, holds: object, law: str) -> None:
+    def ensure(self, kept: object, law: str) -> None:
         """Ends the simulation when a law does not hold, whoever swallows exceptions here."""
-        if not holds:
+        if not kept:
             if self.alive and self.breach is None:
                 self.breach = law
                 self.note(f"BREACH: {law}")

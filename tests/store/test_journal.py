@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from plans import END, PLAN, START, mode_of, progress
 
 from builders import changed
-from core.messages import says_finished
+from core.messages import is_finished
 from drainer.core.merge import Record
 from drainer.errors import PlanNotWritten, PlanRefused
 from drainer.model.account import Event, EventKind
@@ -68,7 +68,7 @@ def finished(plan: OffsetPlan) -> set[tuple[int, int]]:
         for offset in range(
             plan.account.partitions[number].start, plan.account.partitions[number].end
         )
-        if says_finished(found, offset)
+        if is_finished(found, offset)
     }
 
 

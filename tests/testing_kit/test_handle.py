@@ -139,16 +139,11 @@ def test_what_names_the_same_sub_key_is_never_swapped() -> None:
     """Newest breaks the law only if its sub-messages may change places at all."""
     same = testing.messages([["a", "a"], [["a", "b"]], ["b", "b"]])
     barriers = testing.messages([["a", None, "b", None], ["c"]])
+    in_each_partition = [testing.message([None, key], partition=n) for n, key in enumerate("ab")]
 
-    for sample in (same, barriers):
+    for sample in (same, barriers, in_each_partition):
         assert broken(handlers.Newest, sample) == {}
     assert "commutes" in broken(handlers.Newest, testing.messages([["a", None, "b"], ["c"]]))
-
-
-def test_partitions_with_barriers_are_looked_at_one_by_one() -> None:
-    sample = [testing.message([None, key], partition=n) for n, key in enumerate("ab")]
-
-    assert broken(handlers.Newest, sample) == {}
 
 
 def test_messages_that_split_rejects_are_counted_and_the_others_checked() -> None:
@@ -186,13 +181,6 @@ def test_instances_modules_and_functions_that_make_one_will_do() -> None:
 
     for handler in (handlers.Newest(), lambda: handlers.Newest()):  # noqa: PLW0108 - not a class
         assert "commutes" in broken(handler, sample)
-
-
-def test_messages_out_of_order_are_refused() -> None:
-    sample = [testing.message(["a"], offset=3), testing.message(["b"], offset=3)]
-
-    with pytest.raises(ValueError, match="offsets must rise"):
-        testing.check_commutes(handlers.Documents, sample, handlers.state)
 
 
 def test_inside_of_an_event_loop_the_error_names_the_way_out() -> None:

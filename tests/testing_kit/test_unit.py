@@ -83,6 +83,9 @@ def test_a_message_is_made_of_nothing_or_of_what_is_named() -> None:
     assert (empty.key, empty.value, empty.timestamp) == (None, None, None)
     assert (made.offset, made.value, made.headers) == (7, b"[1]", [("trace", b"t")])
     assert testing.message(headers={"trace": "t"}).headers == made.headers
+    values = [testing.message(value).value for value in ("é", b"\xff", {"a": [1]})]
+    assert values == ["é".encode(), b"\xff", b'{"a":[1]}']
+    assert testing.message("a", "key").key == b"key"
 
 
 def test_options_are_text_as_the_command_line_gives_them() -> None:
@@ -257,10 +260,12 @@ def test_a_run_that_is_cancelled_begins_nothing_more() -> None:
 @pytest.mark.parametrize("kind", [drainer.Retry, drainer.Skip, drainer.GiveUp])
 @pytest.mark.parametrize("reason", [5, ValueError("bad"), None])
 def test_a_reason_that_is_not_text_is_a_type_error(kind: Any, reason: object) -> None:
-    with pytest.raises(TypeError, match="the reason must be text"):
+    with pytest.raises(TypeError, match="the reason must be text") as refused:
         kind(reason)
+    assert ("a delay is after=" in str(refused.value)) == (kind is drainer.Retry)
 
 
-def test_a_delay_that_is_given_as_the_reason_names_its_parameter() -> None:
-    with pytest.raises(TypeError, match="a delay is after="):
-        drainer.Retry(5)  # type: ignore[arg-type]
+@pytest.mark.parametrize("after_s", [float("nan"), float("inf")])
+def test_a_time_to_retry_at_is_a_number(after_s: float) -> None:
+    with pytest.raises(ValueError, match="after="):
+        drainer.Retry("later", after=after_s)

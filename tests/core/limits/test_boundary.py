@@ -77,26 +77,21 @@ def test_a_boundary_is_what_was_acknowledged_at_the_safe_end_and_lies_in_its_int
     assert (made.is_open, clients.is_open) == (False, True)
 
 
-def test_readers_of_old_messages_count_as_a_drain_does() -> None:
-    old = tried(1000, Verdict.SAFE, old_bytes_per_s=3e6)
-    settings = replace(EMPTY.settings, old_topic="orders")
+@pytest.mark.parametrize(
+    ("signals", "settings", "read_per_s"),
+    [({"old_bytes_per_s": 3e6}, {"old_topic": "orders"}, 3_000.0), ({"read_per_s": 0.0}, {}, None)],
+    ids=["readers of old messages count as a drain does", "without readers as what was sent"],
+)
+def test_what_may_be_read_is_what_was_read_at_the_safe_end(
+    signals: dict[str, Any], settings: dict[str, Any], read_per_s: float | None
+) -> None:
+    safe = tried(1000, Verdict.SAFE)
+    safe = replace(safe, signals=replace(safe.signals, **signals))
 
-    limits = replace(EMPTY, settings=settings, trials=(old,)).with_boundary(
-        1000, Found(1000, None, 900, None, 1, End.MOST)
-    )
+    limits = replace(EMPTY, settings=replace(EMPTY.settings, **settings), trials=(safe,))
+    (made,) = limits.with_boundary(1000, Found(1000, None, 900, None, 1, End.MOST)).boundaries
 
-    assert limits.boundaries[0].read_per_s == 3_000.0
-
-
-def test_without_readers_as_much_may_be_read_as_was_sent() -> None:
-    unread = tried(1000, Verdict.SAFE)
-    unread = replace(unread, signals=replace(unread.signals, read_per_s=0.0))
-
-    limits = replace(EMPTY, trials=(unread,)).with_boundary(
-        1000, Found(1000, None, 900, None, 1, End.MOST)
-    )
-
-    assert limits.boundaries[0].read_per_s == unread.signals.sent_per_s
+    assert made.read_per_s == (read_per_s or safe.signals.sent_per_s)
 
 
 @given(st.integers(1, 64 * LEVELS), st.integers(1, 1_000), st.floats(0.01, 1e6))
@@ -127,6 +122,7 @@ def test_of_several_measurements_the_least_caps_a_drain() -> None:
     few = measured({100: 40_000.0, 1_000: 9_000.0}, groups=1)
     many = measured({100: 30_000.0, 1_000: 10_000.0}, groups=5)
 
+    assert cap_curve([replace(MEASURED, boundaries=MEASURED.boundaries[::-1])]) == CURVE
     assert cap_curve([few, many]).points == (
         CapPoint(100, 30_000.0, 40_000.0),
         CapPoint(1_000, 9_000.0, 9_000.0),
@@ -156,10 +152,6 @@ def test_larger_messages_never_get_a_higher_rate(one: float, other: float) -> No
     small, large = sorted((one, other))
 
     assert CURVE.cap(large).messages_per_s <= CURVE.cap(small).messages_per_s * (1 + 1e-9)
-
-
-def test_sizes_come_in_any_order() -> None:
-    assert cap_curve([replace(MEASURED, boundaries=MEASURED.boundaries[::-1])]) == CURVE
 
 
 @pytest.mark.parametrize(
