@@ -22,8 +22,9 @@ ACTING = ("plan verify", "resume", "plan undo")
 def interrupted(command: Command) -> Topic:
     """A topic whose drain from offset 10 on was killed when all was done but number 50."""
     topic = command.topic(distinct(COUNT))
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: BEGAN})
     running = command.begin(
-        topic, "--from", str(BEGAN), *FAST, gate=command.gate, gated=str(BLOCKED_AT)
+        topic, "--from", "committed", *FAST, gate=command.gate, gated=str(BLOCKED_AT)
     )
     command.wait_for(running, "done", COUNT - BEGAN - 1)
     eventually(lambda: command.committed(topic) == {0: BLOCKED_AT}, "it has committed", 30)
