@@ -318,6 +318,7 @@ class Rehearsal:
     control: Control = field(init=False)
     runtime: Runtime = THIS_PROCESS
     totals: Callable[[], Totals] = Totals
+    quota: Any = None
     read_committed: Callable[[], dict[int, int | None]] | None = None
     resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     finished_ever: set[Place] = field(default_factory=set)  # by drains before it, too
@@ -380,7 +381,7 @@ class Rehearsal:
     def run(self, context: DrainContext) -> Summary:
         """One pass of it."""
         ports = Ports(self._open_source, lambda _: self.letters, totals=self.totals)
-        drain = LocalDrain(context, ports)
+        drain = LocalDrain(context, replace(ports, quota=self.quota))
         self.prepare(drain)
         return drain.run()
 

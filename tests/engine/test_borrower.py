@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
+from made_up_kafka import Kind, Rehearsal, both_kinds, handler_of, in_lanes
+
 from drainer.engine.control import Settings
+from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.spark.borrower import Borrower
 from drainer.spark.state import QuotaGrant
@@ -55,4 +60,29 @@ def test_a_task_obeys_what_it_is_lent_and_reports_it_once_no_more_is_in_flight()
     assert obey(4) == 50.0
     assert (pipeline.limits, shares, obeyed) == ([4, 2], [0.5, 0.25], [1]), "four are in flight"
     obey(2)
+    assert obeyed == [1, 2]
+
+
+@both_kinds
+def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, tmp_path: Path) -> None:
+    grants, obeyed, most = [QuotaGrant(1, 8, {"task": 2})], list[int](), Counter[int]()
+
+    def count(sub: SubMessage) -> float:
+        number = grants[-1].number
+        most[number] = max(most[number], handler.account.in_flight)
+        if len(handler.account.began) >= 200 and number == 1:
+            grants.append(QuotaGrant(2, 8, {"task": 5}))
+        return 0.002
+
+    borrower = Borrower(
+        "task",
+        FailureSettings(),
+        lent=lambda: grants[-1],
+        failures=lambda: None,
+        obeyed=lambda: obeyed.append(grants[-1].number),
+        use_share=lambda share: None,
+    )
+    handler = handler_of(kind, count)
+    assert Rehearsal(tmp_path, in_lanes(1_000), quota=borrower).drain(handler).exit_code == 0
+    assert most[1] <= 2 < most[2] <= 5
     assert obeyed == [1, 2]
