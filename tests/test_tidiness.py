@@ -70,7 +70,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule, or file, and name: the re
     ("drainer/policy/redrive.py", "asked"): "the same",
     ("private-library", "sys._current_frames"): "documented, for debuggers",
 }
-STALE_DEBT_FAILS = False  # a line of the debt that nothing needs any more
 
 LINES_MAX = 60  # of a function, without its docstring
 PARAMETERS_MAX = 8
@@ -559,8 +558,7 @@ def test_the_code_is_tidy_and_every_exception_needed() -> None:  # one test: it 
     more = "\n".join(added())
     assert not more, f"not in tests/{DEBT.name}:\n{more}"
     assert not EXCEPTIONS.keys() - {each for line in found() for each in (line[::2], line[1:])}
-    if STALE_DEBT_FAILS:
-        assert not read_debt() - offences(), "run this file with --write"
+    assert not read_debt() - offences(), "run this file with --write"
 
 
 def test_rules_see_what_they_are_for() -> None:
