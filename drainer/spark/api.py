@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import asyncio
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
@@ -19,7 +23,6 @@ from drainer.api import (
     handler_of,
     noting_hints,
 )
-from drainer.engine.control import Control, Stop
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.errors import PlanRefused, Refused
 from drainer.kafka.cluster import Cluster
@@ -158,7 +161,7 @@ def _drain(
     running: LocalSettings,
     on_spark: SparkSettings,
 ) -> Summary:
-    terminal, control = Terminal(), Control()
+    terminal, stops = Terminal(), _StopRequests()
 
     def run() -> Summary:
         with Cluster.connect(client) as cluster:
@@ -168,13 +171,11 @@ def _drain(
             prepared = replace(prepared, action=replace(prepared.action, engine=engine))
             terminal.preview(preview_page(prepared.action))
             callbacks = Callbacks(view.update, terminal.print_line)
-            return run_drain(cluster, prepared, running, callbacks, control=control)
-
-    def stop() -> None:
-        control.request(Stop(now=control.stopped is not None), THIS_PROCESS.user())
+            runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
+            return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
 
     with progress_view(terminal) as view:  # this thread may have an event loop
-        summary = interruptible(run, interrupted=stop)
+        summary = interruptible(run, interrupted=stops.press)
     show_summary(terminal, summary)
     return summary
 
@@ -216,3 +217,41 @@ def _prepare(
             *(cluster, file, loaded, running, resumes), load=lambda _: request.handler
         )
     return prepare(cluster, request, running)
+
+
+class _StopRequests:
+    """Interrupts of the thread that waits for a drain, passed on to it as the signals they are.
+
+    They reach it at once, also while it waits for slots: PySpark cancels all jobs with an
+    interrupt, and the drain must not take that for a failure.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pressed = False
+        self._request: Callable[[], object] | None = None
+
+    @contextmanager
+    def listening(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        on_signal: Callable[[str], None],
+        _: Callable[[], None],
+    ) -> Iterator[None]:
+        """Pass interrupts on, as ``Runtime.stop_signals``."""
+        with self._lock:
+            self._request = partial(loop.call_soon_threadsafe, on_signal, "SIGINT")
+            if self._pressed:
+                self._request()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._request = None
+
+    def press(self) -> None:
+        """Note an interrupt."""
+        with self._lock:
+            self._pressed = True
+            if self._request is not None:
+                self._request()

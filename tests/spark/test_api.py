@@ -7,6 +7,8 @@ import os
 import runpy
 import signal
 import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,7 +17,9 @@ from pyspark.sql import SparkSession
 import drainer.spark
 from drainer.errors import PlanRefused, Refused, Signalled, UsageError
 from drainer.model.status import Status
-from drainer.spark import api
+from drainer.spark import api, driver
+from drainer.spark.jobs import Jobs
+from kafka.topic import eventually
 from spark.story import HANDLER, Story
 
 
@@ -72,7 +76,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     before = everything_global(spark)
     with monkeypatch.context() as patched:
         patched.setattr(api, "progress_view", lambda _: Interrupting())
-        with pytest.raises(Signalled, match="stopped by"):
+        with pytest.raises(Signalled, match="SIGINT"):
             drain("20")
     assert 0 < len(story.places("end")) < 200
 
@@ -107,3 +111,47 @@ def test_a_session_that_no_drain_can_have_is_refused(
     monkeypatch.setattr(spark.sparkContext, "getConf", lambda: conf)
     with pytest.raises(UsageError, match="handle everything twice"):
         api.context_of(spark)
+
+
+def test_a_drain_that_waits_for_slots_can_be_interrupted(
+    spark: SparkSession, story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = tmp_path / "gate"
+
+    def occupy(given: Iterable[int]) -> Iterator[int]:
+        numbers = iter(given)
+        (tmp_path / f"slot-{next(numbers)}").touch()
+        while not gate.exists():
+            threading.Event().wait(0.02)
+        yield from numbers
+
+    waits_for = Jobs.waits_for
+
+    def interrupting(jobs: Jobs, name: str) -> str:
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+        return waits_for(jobs, name)
+
+    other = threading.Thread(
+        target=spark.sparkContext.parallelize(range(2), 2).mapPartitions(occupy).collect
+    )
+    other.start()
+    eventually(lambda: len(list(tmp_path.glob("slot-*"))) == 2, "both slots are taken")
+    story.fill([["a"]])
+    monkeypatch.setattr(driver, "ANSWER_S", 0.2)
+    monkeypatch.setattr(Jobs, "waits_for", interrupting)
+
+    with pytest.raises(Signalled, match="SIGINT"):
+        drainer.spark.drain(
+            spark,
+            topic=story.topic,
+            group=story.group,
+            handler=f"{HANDLER}:Recorder",
+            plan=story.plan_path,
+            client={"bootstrap.servers": story.settings.bootstrap_servers},
+            from_="earliest",
+            options={"record": str(story.record), "wait_ms": "0"},
+        )
+
+    gate.touch()
+    other.join()
+    assert story.lines == []
