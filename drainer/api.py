@@ -249,8 +249,7 @@ def _finish(
     summary = run_drain(cluster, prepared, settings, callbacks, control=control)
     if show.failure is not None:
         raise show.failure
-    stop = control.stopped
-    return done(summary, interrupted=stop is not None and stop.signal == "SIGINT")
+    return done(summary, interrupted=control.interrupted)
 
 
 def done(summary: Summary, *, interrupted: bool = False) -> Summary:

@@ -110,11 +110,7 @@ class Interrupted(DrainerError):
 
 
 class Signalled(Interrupted):
-    """Raised when a person (or a supervisor) requested a stop, some of them by a ``signal``."""
-
-    def __init__(self, message: str, *, signal: str | None = None) -> None:
-        super().__init__(message)
-        self.signal = signal
+    """Raised when a person (or a supervisor) requested a stop."""
 
 
 class CommitDelayed(Interrupted):

@@ -151,6 +151,7 @@ class Control:
         running: the settings of this process, as they are by now.
         stopper: who wanted it to stop, and why; None for whoever runs it.
         stopped: the last request to stop.
+        interrupted: whether any of them was Ctrl-C.
         paused: the pause that it is in, which is over at ``unpause_at_s``.
         events: the last few changes, of ``events_total``.
     """
@@ -159,6 +160,7 @@ class Control:
         self.began = self.running = running or LocalSettings()
         self.stopper: tuple[str, str | None] | None = None
         self.stopped: Signalled | None = None
+        self.interrupted = False
         self.paused: Paused | None = None
         self.unpause_at_s = inf
         self.events: deque[Event] = deque(maxlen=EVENTS_SHOWN)

@@ -345,4 +345,5 @@ class Lifecycle:
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self._ending.forced.set()
             self._pressed = True
-        self.shut_down(Signalled(f"interrupted by {name}", signal=name))
+        self._control.interrupted |= name == "SIGINT"
+        self.shut_down(Signalled(f"interrupted by {name}"))

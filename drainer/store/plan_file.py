@@ -420,8 +420,9 @@ class PlanFile(SavedPlan):
             write_to_last(self._path, plan.encode(), take_place)
         except OSError as error:
             raise self._gone_or(not_written("plan", self.path, error), error) from error
-        self._written = plan.account.generation
-        self._journals.remove(below=plan.account.generation)
+        if self._releases == releases:  # else the journals there may be a later drain's
+            self._written = plan.account.generation
+            self._journals.remove(below=plan.account.generation)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         try:

@@ -185,7 +185,10 @@ def test_cancelling_a_task_stops_its_drain_safely(backlog: dict[str, Any]) -> No
     assert len(Slow.handled) == len(set(Slow.handled)) == MESSAGES
 
 
-def test_ctrl_c_stops_a_drain_safely_and_is_raised(backlog: dict[str, Any], bootstrap: str) -> None:
+@pytest.mark.parametrize("later", [[], [signal.SIGTERM]], ids=["alone", "and SIGTERM"])
+def test_ctrl_c_stops_a_drain_safely_and_is_raised(
+    backlog: dict[str, Any], bootstrap: str, later: list[signal.Signals]
+) -> None:
     program = subprocess.Popen(
         [sys.executable, str(SCRIPT), bootstrap, backlog["topic"], str(backlog["plan"])],
         stdout=subprocess.PIPE,
@@ -193,7 +196,8 @@ def test_ctrl_c_stops_a_drain_safely_and_is_raised(backlog: dict[str, Any], boot
     )
     assert program.stdout is not None
     assert program.stdout.readline() == "begun\n"
-    os.kill(program.pid, signal.SIGINT)
+    for number in (signal.SIGINT, *later):
+        os.kill(program.pid, number)
     rest, _ = program.communicate(timeout=60)
     assert rest.splitlines() == ["KeyboardInterrupt Signalled interrupted"]
     done = drainer.resume(backlog["plan"], client=backlog["client"], handler="count").messages.done

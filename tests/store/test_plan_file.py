@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -264,6 +265,34 @@ def test_a_write_that_outlasts_the_release_of_the_plan_overwrites_no_later_one(
     assert file.load().written == LATER
     file.release()
     assert names(file.path.parent) == [file.path.name]
+
+
+def test_a_write_that_outlasts_the_release_of_the_plan_removes_no_later_journal(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The plan is in its place, and its folder is slow to sync."""
+    sync, is_syncing, released = os.fsync, threading.Event(), threading.Event()
+
+    def slow_sync(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode) and not is_syncing.is_set():
+            is_syncing.set()
+            released.wait(10)
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", slow_sync)
+    file.acquire()
+    with ThreadPoolExecutor() as threads:
+        late = threads.submit(file.write, changed(PLAN, generation=50))
+        assert is_syncing.wait(10)
+        file.release()
+        file.acquire()
+        file.write(PLAN)
+        file.start_journal(PLAN.terms.drain_id, PLAN.account.generation)
+        before = names(file.path.parent)
+        released.set()
+        late.result()
+    assert names(file.path.parent) == before
+    file.release()
 
 
 def test_a_journal_that_can_not_be_begun_leaves_no_file_open_and_is_no_bug_of_who_appends(
