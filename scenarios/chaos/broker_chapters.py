@@ -81,7 +81,7 @@ def first_letters(stage: Stage) -> Report:
             letters = f"{backlog.topic}.dead"
             process = backlog.begin(
                 *("--on-failure", "dead-letter", "--dead-letter-topic", letters),
-                *("--retries", "0", "--max-doubt", "0", "--set", "dead=1"),
+                *("--retries", "0", "--no-breaker", "--set", "dead=1"),
             )
             if number % 2 == 0:
                 backlog.at_work(process)
@@ -177,7 +177,9 @@ def stalled(stage: Stage) -> Report:
                     time.sleep(stage.chance.uniform(0, 8))
                     _stall(stage.chance.choice(stage.brokers.each))
                     report.times += 1
-                    if report.ends(process, EXIT_DONE) != EXIT_DONE:
+                    while (code := report.ends(process, EXIT_DONE, EXIT_REFUSED)) == EXIT_REFUSED:
+                        process = backlog.begin()  # it stalled before anything had begun
+                    if code != EXIT_DONE:
                         report.finish(backlog)  # what was lost by that is seen then
                     report.judge(backlog)
     ends = (f"{what} {code} x{times}" for (what, code), times in sorted(beside.items()))
