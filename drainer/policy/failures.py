@@ -62,8 +62,8 @@ class FailureRecord:
             self.is_stale = False
 
     def count(self, failures: int, rule: str) -> None:
-        """Counts so many failures as proven, by this rule."""
-        self.proven, self.rule = failures, rule
+        """Counts so many failures as proven, by this rule; two rules may prove the same failure."""
+        self.proven, self.rule = min(failures, self.tries), rule
 
 
 class Suspicion:

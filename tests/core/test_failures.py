@@ -236,6 +236,18 @@ def test_a_sub_message_shown_to_be_bad_while_it_is_tried_again_gets_no_further_a
     assert (decision.action, decision.rule) == (OnFailure.PARK, OTHERS_SUCCEED)
 
 
+def test_a_failure_that_two_rules_prove_counts_once() -> None:
+    policy = policy_of(retries=3, on_failure=OnFailure.DEAD_LETTER)
+    sub = new_sub()
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
+    assert policy.end_doubts(110.0) == []
+    for _ in range(2):  # each counts at once, for nothing has succeeded since
+        assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
+    assert succeeds(policy) == [], "it speaks against the last of them, which counts already"
+    assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
+    assert succeeds(policy) == [sub]
+
+
 def test_an_outage_makes_all_that_was_in_doubt_begin_anew() -> None:
     policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import orjson
@@ -109,9 +110,15 @@ def failing(place: Place) -> None:
 
 
 def running(place: Place) -> None:
-    """A drain that runs, in another terminal."""
+    """A drain that runs, in another terminal, and another when that one is over."""
+
+    def start(*more: str) -> None:
+        place.commit("orders", "indexer")
+        place.reader.starts(*run("orders", "indexer", place), "-c", "20", *more)
+
     orders(place)
-    place.reader.starts(*run("orders", "indexer", place), "-c", "20")
+    start()
+    place.reader.before["curl --unix-socket"] = partial(start, "--plan", "again.plan.json")
 
 
 def parked(place: Place) -> None:
