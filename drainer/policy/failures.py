@@ -72,7 +72,6 @@ class Suspicion:
     def __init__(self) -> None:
         self.failed_calls = 0
         self.in_doubt: dict[SubMessage, FailureRecord] = {}  # by the failures with which it began
-        self._since = 0, 0.0  # the failed call with which the oldest doubt began, and when
         self._successes = 0
         self._expired_at: int | None = None  # failed calls by then; nothing has succeeded since
         self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)  # failed calls, and when
@@ -89,8 +88,8 @@ class Suspicion:
 
     @property
     def since_s(self) -> float:
-        """When the oldest doubt began."""
-        return self._since[1]
+        """When the oldest doubt began; for as long as there is one."""
+        return next(iter(self.in_doubt.values())).doubted_s
 
     def count_call(self, wall_s: float) -> None:
         """Counts a failed call; ``wall_s`` is the time that other processes have too."""
@@ -107,8 +106,6 @@ class Suspicion:
         if sub not in self.in_doubt:
             record.doubted_at, record.doubted_s = self.failed_calls, now_s
             record.successes_before = self._successes
-            if not self.in_doubt:
-                self._since = self.failed_calls, now_s
             self.in_doubt[sub] = record
 
     def clear(self) -> None:
@@ -130,8 +127,6 @@ class Suspicion:
         while self.in_doubt:
             sub, record = next(iter(self.in_doubt.items()))
             if record.doubted_at > started_at:
-                if started_at >= self._since[0]:
-                    self._since = record.doubted_at, record.doubted_s
                 break
             del self.in_doubt[sub]
             if not record.is_stale:
@@ -153,8 +148,8 @@ class Suspicion:
 
     def leave_out(self, since_s: float, now_s: float) -> None:
         """Leaves out a time in which nothing could be tried."""
-        number, began_s = self._since
-        self._since = number, began_s + now_s - max(since_s, began_s)
+        for record in self.in_doubt.values():
+            record.doubted_s += now_s - max(since_s, record.doubted_s)
 
     @property
     def is_outage(self) -> bool:

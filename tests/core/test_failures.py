@@ -226,6 +226,15 @@ def test_doubt_is_as_old_as_the_oldest_that_no_success_speaks_against() -> None:
     assert policy.doubts_end_s == 130.0
 
 
+def test_a_doubt_that_proves_nothing_any_more_leaves_the_age_of_the_next() -> None:
+    policy = policy_of(retries=3, max_doubt_s=60.0)
+    first, second = new_sub(), new_sub()
+    fails(policy, first, Fault.UNCLEAR, done=1, now_s=50.0)
+    fails(policy, second, Fault.UNCLEAR, done=1, now_s=70.0)
+    policy.excuse(first, 80.0)
+    assert policy.doubts_end_s == 130.0
+
+
 def test_a_sub_message_shown_to_be_bad_while_it_is_tried_again_gets_no_further_attempt() -> None:
     policy = policy_of(retries=0, on_failure=OnFailure.PARK)
     sub = new_sub()
