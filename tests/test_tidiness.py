@@ -152,7 +152,7 @@ def _definitions(node: ast.AST, prefix: str) -> Iterator[tuple[str, Function | a
         if isinstance(child, Function | ast.ClassDef):
             yield prefix + child.name, child
             yield from _definitions(child, f"{prefix}{child.name}.")
-        else:
+        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):  # no expression
             yield from _definitions(child, prefix)
 
 
@@ -176,7 +176,8 @@ def _defined(module: Module) -> Iterator[tuple[str, ast.AST]]:
 
 def _is_private(name: str) -> bool:
     """Whether it has one underscore in front, other than methods of named tuples."""
-    return re.match("_[^_]", name) is not None and name not in {"_replace", "_asdict", "_fields"}
+    one = name[:1] == "_" and name[1:2] not in {"", "_"}
+    return one and name not in {"_replace", "_asdict", "_fields"}
 
 
 def _own_fields(cls: ast.ClassDef) -> set[str]:
@@ -420,7 +421,9 @@ def _foreign_privates(module: Module) -> Iterator[tuple[str, str]]:
             ):
                 if re.search(r"(get|set|del|has)attr$", ast.unparse(func)):
                     yield name, ""
-            case ast.Constant(value=str() as text) if re.fullmatch(r"drainer(\.\w+)*\._\w+", text):
+            case ast.Constant(value=str() as text) if "._" in text and re.fullmatch(
+                r"drainer(\.\w+)*\._\w+", text
+            ):
                 yield text.rpartition(".")[2], "drainer"
 
 
