@@ -7,8 +7,6 @@ import os
 import runpy
 import signal
 import threading
-from collections.abc import Iterable, Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +18,8 @@ from drainer.errors import PlanRefused, Refused, Signalled, UsageError
 from drainer.model.status import Status
 from drainer.spark import api, driver
 from drainer.spark.jobs import Jobs
-from kafka.topic import eventually
 from spark.story import HANDLER, Story
+from spark.trouble import slots_taken
 
 
 class Interrupting:
@@ -117,33 +115,17 @@ def test_a_session_that_no_drain_can_have_is_refused(
 def test_a_drain_that_waits_for_slots_can_be_interrupted(
     spark: SparkSession, story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = tmp_path / "gate"
-
-    def occupy(given: Iterable[int]) -> Iterator[int]:
-        numbers = iter(given)
-        (tmp_path / f"slot-{next(numbers)}").touch()
-        while not gate.exists():
-            threading.Event().wait(0.02)
-        yield from numbers
-
     waits_for = Jobs.waits_for
 
     def interrupting(jobs: Jobs, name: str) -> str:
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
         return waits_for(jobs, name)
 
-    def take_slots() -> None:
-        with suppress(Exception):  # PySpark cancels it with the drain's
-            spark.sparkContext.parallelize(range(2), 2).mapPartitions(occupy).collect()
-
-    other = threading.Thread(target=take_slots)
-    other.start()
-    eventually(lambda: len(list(tmp_path.glob("slot-*"))) == 2, "both slots are taken")
     story.fill([["a"]])
     monkeypatch.setattr(driver, "ANSWER_S", 0.2)
     monkeypatch.setattr(Jobs, "waits_for", interrupting)
 
-    with pytest.raises(Signalled, match="SIGINT"):
+    with slots_taken(spark, tmp_path), pytest.raises(Signalled, match="SIGINT"):
         drainer.spark.drain(
             spark,
             topic=story.topic,
@@ -155,6 +137,4 @@ def test_a_drain_that_waits_for_slots_can_be_interrupted(
             options={"record": str(story.record), "wait_ms": "0"},
         )
 
-    gate.touch()
-    other.join()
     assert story.lines == []

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import socket
 import sys
-import threading
-from collections.abc import Iterable, Iterator
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -18,8 +16,8 @@ from drainer.spark import driver, spark_session
 from drainer.spark.daemon import unzipped
 from drainer.spark.session import context_on
 from drainer.spark.settings import SparkLook
-from kafka.topic import eventually
 from spark.story import Story
+from spark.trouble import slots_taken
 
 
 def test_a_setting_that_would_break_a_law_is_refused() -> None:
@@ -101,30 +99,17 @@ def test_another_user_of_the_machine_can_not_reach_a_local_session_nor_read_what
 def test_slots_that_other_jobs_have_are_waited_for_and_that_is_reported(
     spark: SparkSession, story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    gate = tmp_path / "gate"
-
-    def occupy(given: Iterable[int]) -> Iterator[int]:
-        numbers = iter(given)
-        (tmp_path / f"slot-{next(numbers)}").touch()
-        while not gate.exists():
-            threading.Event().wait(0.02)
-        yield from numbers
-
     class Printed(list[str]):
         def append(self, text: str) -> None:
             super().append(text)
-            gate.touch()
+            leave()
 
-    occupied = spark.sparkContext.parallelize(range(2), 2).mapPartitions(occupy)
-    other = threading.Thread(target=occupied.collect)
-    other.start()
-    eventually(lambda: len(list(tmp_path.glob("slot-*"))) == 2, "both slots are taken")
     story.fill([["a"], ["b"]])
     story.printed = Printed()
     monkeypatch.setattr(driver, "ANSWER_S", 0.2)
 
-    summary = story.run()
+    with slots_taken(spark, tmp_path) as leave:
+        summary = story.run()
 
-    other.join()
     assert summary.exit_code == 0
     assert story.printed == ["no slot of Spark's is free: other jobs have them"]

@@ -6,18 +6,50 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import SparkSession
+
 from drainer.kafka.cluster import Cluster
+from kafka.topic import eventually
 from spark.story import Place, Story
 
 LOOK_S = 0.02
 # What finished may be unwritten for as long as a record rests (50 ms) and its write takes; the
 # rest is for a machine that is shared.
 UNWRITTEN_S = 0.15
+
+
+@contextmanager
+def slots_taken(spark: SparkSession, folder: Path) -> Iterator[Callable[[], object]]:
+    """Have another job in both slots of a session, until the block ends or what it gives is called.
+
+    The job's tasks leave files in the folder.
+    """
+    gate = folder / "gate"
+
+    def occupy(given: Iterable[int]) -> Iterator[int]:
+        numbers = iter(given)
+        (folder / f"slot-{next(numbers)}").touch()
+        while not gate.exists():
+            threading.Event().wait(0.02)
+        yield from numbers
+
+    def take() -> None:
+        with suppress(Exception):  # PySpark cancels it with an interrupted drain
+            spark.sparkContext.parallelize(range(2), 2).mapPartitions(occupy).collect()
+
+    other = threading.Thread(target=take)
+    other.start()
+    try:
+        eventually(lambda: len(list(folder.glob("slot-*"))) == 2, "both slots are taken")
+        yield gate.touch
+    finally:
+        gate.touch()
+        other.join()
 
 
 @contextmanager

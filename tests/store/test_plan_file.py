@@ -239,19 +239,27 @@ def test_the_plan_is_synced_before_it_takes_its_name(
     assert events == ["replace orders.plan.json", f"sync {file.path.parent.name}"]
 
 
-def test_a_write_that_outlasts_the_release_of_the_plan_overwrites_no_later_one(
-    file: PlanFile, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A second Ctrl-C comes while the disk is slow, then a resume in the same process."""
+def first_sync_waits(
+    monkeypatch: pytest.MonkeyPatch, of: Callable[[int], bool]
+) -> tuple[threading.Event, threading.Event]:
+    """Let the first sync ``of`` such a file mode set one event, and wait for the other."""
     sync, is_syncing, released = os.fsync, threading.Event(), threading.Event()
 
     def slow_sync(descriptor: int) -> None:
-        if not is_syncing.is_set():
+        if of(os.fstat(descriptor).st_mode) and not is_syncing.is_set():
             is_syncing.set()
             released.wait(10)
         sync(descriptor)
 
     monkeypatch.setattr(os, "fsync", slow_sync)
+    return is_syncing, released
+
+
+def test_a_write_that_outlasts_the_release_of_the_plan_overwrites_no_later_one(
+    file: PlanFile, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second Ctrl-C comes while the disk is slow, then a resume in the same process."""
+    is_syncing, released = first_sync_waits(monkeypatch, lambda mode: True)
     file.acquire()
     with ThreadPoolExecutor() as threads:
         late = threads.submit(file.write, PLAN)
@@ -271,15 +279,7 @@ def test_a_write_that_outlasts_the_release_of_the_plan_removes_no_later_journal(
     file: PlanFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The plan is in its place, and its folder is slow to sync."""
-    sync, is_syncing, released = os.fsync, threading.Event(), threading.Event()
-
-    def slow_sync(descriptor: int) -> None:
-        if stat.S_ISDIR(os.fstat(descriptor).st_mode) and not is_syncing.is_set():
-            is_syncing.set()
-            released.wait(10)
-        sync(descriptor)
-
-    monkeypatch.setattr(os, "fsync", slow_sync)
+    is_syncing, released = first_sync_waits(monkeypatch, stat.S_ISDIR)
     file.acquire()
     with ThreadPoolExecutor() as threads:
         late = threads.submit(file.write, changed(PLAN, generation=50))
