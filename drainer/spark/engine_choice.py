@@ -13,7 +13,7 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.operations.start import Prepared
 from drainer.spark.chunk import why_whole
-from drainer.spark.settings import EVERY_CORE, SparkEngine, SparkSettings, java_for_spark
+from drainer.spark.settings import SparkEngine, SparkSettings, java_for_spark, master_of
 from drainer.spark.state import state_beside
 from drainer.store.place import PlanPlace
 from drainer.view import figures
@@ -29,8 +29,7 @@ def spark_settings(
     """
     ensure_installed("spark", "Spark")
     state = state or (state_beside(plan) if isinstance(plan, str) else None)
-    master = EVERY_CORE if master is None else master.strip()
-    return SparkSettings(master, state=state, **others)
+    return SparkSettings(master_of(master), state=state, **others)
 
 
 def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: bool) -> Prepared:

@@ -39,6 +39,11 @@ _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+
 _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
 
 
+def master_of(typed: str | None) -> str:
+    """A master as it is typed; without one, this machine."""
+    return EVERY_CORE if typed is None else typed.strip()
+
+
 @dataclass(frozen=True, slots=True)
 class SparkLook:
     """Master and settings of Spark. ``repr`` shows nothing of ``conf``, which may have secrets.
@@ -56,7 +61,7 @@ class SparkLook:
     @classmethod
     def of(cls, master: str | None, conf: Mapping[str, str], tasks: int | None) -> SparkLook:
         """Settings as they are typed: without a master, this machine."""
-        return cls(EVERY_CORE if master is None else master.strip(), conf, tasks)
+        return cls(master_of(master), conf, tasks)
 
     def __post_init__(self) -> None:
         _check_master(self.master)
