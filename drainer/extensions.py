@@ -27,8 +27,8 @@ class Extension(StrEnum):
     LIMITS = "drainer.limits.capping"
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
     SPARK = "drainer.spark.engine_choice"
-    SPARK_STATE = "drainer.spark.state"  # of tasks
-    STORED_PLAN = "drainer.spark.stored_plan"  # a plan at a URI
+    SPARK_STATE = "drainer.spark.state.state"  # of tasks
+    STORED_PLAN = "drainer.spark.state.stored_plan"  # a plan at a URI
 
     def load(self) -> Any:
         """Import the module."""

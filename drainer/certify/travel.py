@@ -42,7 +42,7 @@ def _shipped(
     message: Message, subs: Sequence[SubMessage], *, whole_messages: bool
 ) -> list[SubMessage]:
     # Only now: help is printed without any extra.
-    from drainer.spark.chunk import ChunkWriter, decode_chunk  # noqa: PLC0415
+    from drainer.spark.task.chunk import ChunkWriter, decode_chunk  # noqa: PLC0415
 
     writer = ChunkWriter(message.origin, whole_messages=whole_messages)
     writer.add(message, subs, (), [0] * len(subs))

@@ -20,7 +20,7 @@ from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.model.settings import LocalSettings
 from drainer.spark.api import context_of
-from drainer.spark.settings import WAVE_BYTES
+from drainer.spark.session.settings import WAVE_BYTES
 from drainer.view.terminal import Terminal
 
 

@@ -16,11 +16,11 @@ from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.model.rules import RuleSettings
-from drainer.spark.failure import carrying, spark_failures
-from drainer.spark.options import OffsetRange, backlog_ranges, cut_evenly
-from drainer.spark.session import context_on, interruptible
-from drainer.spark.settings import SparkLook
-from drainer.spark.shipping import Shipped, ship
+from drainer.spark.read.options import OffsetRange, backlog_ranges, cut_evenly
+from drainer.spark.session.failure import carrying, spark_failures
+from drainer.spark.session.settings import SparkLook
+from drainer.spark.session.shipping import Shipped, ship
+from drainer.spark.session.start import context_on, interruptible
 
 OFFSETS = 200_000  # of a task, where that makes enough of them: each connects, and reads too far
 FEWEST_OFFSETS = 1_000

@@ -40,7 +40,7 @@ from drainer.model.option import (
     parse_duration,
     parse_size,
 )
-from drainer.spark.settings import SparkLook, java_for_spark
+from drainer.spark.session.settings import SparkLook, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 

@@ -1,6 +1,6 @@
 """Spark: drains on a session, the topic as a data source, and sessions. Needs Java once it is used.
 
-PySpark is imported with the first of these names: ``drainer.spark.settings`` does without.
+PySpark is imported with the first of these names: ``drainer.spark.session.settings`` does without.
 """
 
 from __future__ import annotations
@@ -10,17 +10,17 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from drainer.spark.api import Drained, drain
-    from drainer.spark.session import spark_session
-    from drainer.spark.source import DrainerSource, register
+    from drainer.spark.read.source import DrainerSource, register
+    from drainer.spark.session.start import spark_session
 
 __all__ = ["Drained", "DrainerSource", "drain", "register", "spark_session"]
 
 _IN = {
     "Drained": "api",
     "drain": "api",
-    "spark_session": "session",
-    "DrainerSource": "source",
-    "register": "source",
+    "spark_session": "session.start",
+    "DrainerSource": "read.source",
+    "register": "read.source",
 }
 
 

@@ -37,8 +37,8 @@ from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.engine_choice import resolve_on_spark, spark_settings
-from drainer.spark.session import interruptible
-from drainer.spark.settings import WAVE_BYTES, SparkSettings, check_conf
+from drainer.spark.session.settings import WAVE_BYTES, SparkSettings, check_conf
+from drainer.spark.session.start import interruptible
 from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import SavedPlan, plan_at
 from drainer.view.live import progress_view

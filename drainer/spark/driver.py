@@ -25,19 +25,19 @@ from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
 from drainer.operations.engine import LocalContext
-from drainer.spark.aggregation import Aggregation
-from drainer.spark.control import ControlChannel, QuotaAllocator
-from drainer.spark.failure import refusing
-from drainer.spark.jobs import Checking, Jobs, ensure_probes
-from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.reading import Reader, WaveSettings, typical_bytes
-from drainer.spark.session import ANSWER_S, drain_context
-from drainer.spark.settings import SparkSettings
-from drainer.spark.shipping import Shipped, ship
-from drainer.spark.slots import Slots
-from drainer.spark.state import State, state_beside
-from drainer.spark.task_monitor import TaskMonitor
-from drainer.spark.work import WaveRunner, of_one_task, shards_for
+from drainer.spark.assign.aggregation import Aggregation
+from drainer.spark.assign.control import ControlChannel, QuotaAllocator
+from drainer.spark.assign.jobs import Checking, Jobs, ensure_probes
+from drainer.spark.assign.task_monitor import TaskMonitor
+from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
+from drainer.spark.read.reading import Reader, WaveSettings, typical_bytes
+from drainer.spark.session.failure import refusing
+from drainer.spark.session.settings import SparkSettings
+from drainer.spark.session.shipping import Shipped, ship
+from drainer.spark.session.slots import Slots
+from drainer.spark.session.start import ANSWER_S, drain_context
+from drainer.spark.state.state import State, state_beside
+from drainer.spark.task.python_worker import HandlerSpec
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to report that they have stopped
 SLOTS_S = 1.0  # between two checks of how many there are

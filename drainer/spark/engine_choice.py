@@ -12,9 +12,9 @@ from drainer.extensions import ensure_installed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.operations.start import Prepared
-from drainer.spark.chunk import why_whole
-from drainer.spark.settings import SparkEngine, SparkSettings, java_for_spark, master_of
-from drainer.spark.state import state_beside
+from drainer.spark.session.settings import SparkEngine, SparkSettings, java_for_spark, master_of
+from drainer.spark.state.state import state_beside
+from drainer.spark.task.chunk import why_whole
 from drainer.store.place import PlanPlace
 from drainer.view import figures
 

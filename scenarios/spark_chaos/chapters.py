@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNRESUMABLE
-from drainer.spark.lease import LOCAL
+from drainer.spark.state.lease import LOCAL
 from scenarios.chaos.drain import Backlog, Pace, Process, until
 from scenarios.chaos.stage import KILLED, Report, Stage, piped
 from scenarios.chaos.trace import Judged

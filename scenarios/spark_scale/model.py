@@ -19,16 +19,16 @@ from drainer.message import Origin
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
-from drainer.spark.aggregation import Aggregation
-from drainer.spark.records import decode_head, encode_record
-from drainer.spark.settings import WAVE_BYTES
-from drainer.spark.waves import SLICE_BYTES_LEAST
+from drainer.spark.assign.aggregation import Aggregation
+from drainer.spark.read.waves import SLICE_BYTES_LEAST
+from drainer.spark.session.settings import WAVE_BYTES
+from drainer.spark.state.records import decode_head, encode_record
 from scenarios.spark_scale import slots, steps
 from scenarios.spark_scale.drains import IN_PROCESS, Bench
 
 CORES = (16, 100, 1_000)
 LINE_BYTES_PER_S = 1.25e9  # of the leader: 10 Gbit/s
-REQUESTS_PER_S = 3  # of a task to an object store, at most: drainer/spark/lease.py
+REQUESTS_PER_S = 3  # of a task to an object store, at most: drainer/spark/state/lease.py
 DEALS = 2  # of a wave: a deal waits for half of the slots
 TASKS, HOLES = 200, 5_000  # of the account that is measured
 COMPUTES_S = 0.001  # of a handler that computes, per sub-message

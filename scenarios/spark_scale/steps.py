@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from drainer.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.claims import key_hash
-from drainer.spark.chunk import ChunkWriter, Row, decode_chunk
+from drainer.spark.task.chunk import ChunkWriter, Row, decode_chunk
 from drainer.splitting import split_up
 from scenarios.spark_scale.drains import HANDLERS
 from scenarios.spark_scale.slots import Load

@@ -15,9 +15,9 @@ from drainer.core.merge import Record
 from drainer.model.account import StateReference
 from drainer.model.progress import Counts, Progress
 from drainer.process import ProcessMark
-from drainer.spark.lease import LOCAL
-from drainer.spark.sharding import Sharding
-from drainer.spark.state import Attempt, State
+from drainer.spark.state.lease import LOCAL
+from drainer.spark.state.sharding import Sharding
+from drainer.spark.state.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import Broken, Stage, case, ensure
 from scenarios.trust.case_plantrust import change_plan, evil_library, untouched_address

@@ -16,7 +16,7 @@ import pytest
 from command.conftest import operations
 from command.process import FAST, Command
 from drainer.kafka.cluster import Cluster
-from drainer.spark.objects import Objects
+from drainer.spark.state.objects import Objects
 from drainer.store.plan_file import plan_at
 from kafka.topic import Topic, eventually
 from s3 import S3

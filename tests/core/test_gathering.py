@@ -43,11 +43,11 @@ from drainer.model.ranges import Range, ranges_of
 from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.model.sub_messages import SubKeys, identify
 from drainer.policy.rules import KeyLimit, RuleFilter
-from drainer.spark.aggregation import Aggregation
-from drainer.spark.objects import Objects
-from drainer.spark.records import Head, TaskRecords, decode_head, decode_record
-from drainer.spark.schedule import Deal, Schedule
-from drainer.spark.sharding import Sharding
+from drainer.spark.assign.aggregation import Aggregation
+from drainer.spark.assign.schedule import Deal, Schedule
+from drainer.spark.state.objects import Objects
+from drainer.spark.state.records import Head, TaskRecords, decode_head, decode_record
+from drainer.spark.state.sharding import Sharding
 
 Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier

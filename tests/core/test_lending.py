@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.spark.lending import Borrowed, Lender, SharedSearch
+from drainer.spark.assign.lending import Lender, SharedSearch
+from drainer.spark.state.records import Borrowed
 
 
 class Modelled:

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from drainer.core.lanes import Lanes
 from drainer.message import SubMessage
 from drainer.model.claims import key_hash
-from drainer.spark.lending import Borrowed, Lender
-from drainer.spark.schedule import DEALS_MOST, WAVES_MOST, Deal, Schedule
-from drainer.spark.sharding import Sharding
-from drainer.spark.slots import HOPE_AGAIN_S, HOPE_S, Slots
+from drainer.spark.assign.lending import Lender
+from drainer.spark.assign.schedule import DEALS_MOST, WAVES_MOST, Deal, Schedule
+from drainer.spark.session.slots import HOPE_AGAIN_S, HOPE_S, Slots
+from drainer.spark.state.records import Borrowed
+from drainer.spark.state.sharding import Sharding
 
 
 @dataclass(eq=False)

@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.model.ranges import Range
-from drainer.spark.waves import Waves, cut_at
+from drainer.spark.read.waves import Waves, cut_at
 
 KIB, MIB = 1024, 1024**2
 LEFTS = st.dictionaries(

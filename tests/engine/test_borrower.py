@@ -13,8 +13,8 @@ from made_up_kafka import Kind, Rehearsal, both_kinds, handler_of, in_lanes
 from drainer.engine.control import Settings
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.spark.borrower import Borrower
-from drainer.spark.state import QuotaGrant
+from drainer.spark.state.state import QuotaGrant
+from drainer.spark.task.borrower import Borrower
 
 
 @dataclass

@@ -16,7 +16,7 @@ from drainer.model.status import (
     FailureStatus,
     RuleStatus,
 )
-from drainer.spark.status import METRICS as SPARKS
+from drainer.spark.assign.status import METRICS as SPARKS
 from view.samples import on_spark
 
 LATENCY = Latency.of(1_000, 0.02, [n / 1_000 for n in range(101)])

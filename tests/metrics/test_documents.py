@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from drainer.cli.metrics import app
 from drainer.metrics.names import METRICS, Metric
-from drainer.spark.status import METRICS as SPARKS
+from drainer.spark.assign.status import METRICS as SPARKS
 
 DOCS = Path(__file__).parents[2] / "docs"
 REFERENCE = (DOCS / "reference/metrics.md").read_text()

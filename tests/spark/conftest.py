@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 from drainer.kafka.settings import ClientSettings
 from drainer.spark import register, spark_session
-from drainer.spark.session import LOCAL_CONF, LOCAL_JAVA
+from drainer.spark.session.start import LOCAL_CONF, LOCAL_JAVA
 from kafka.topic import eventually
 from spark.story import Story
 

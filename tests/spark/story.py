@@ -27,7 +27,7 @@ from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.spark.settings import SparkEngine, SparkSettings
+from drainer.spark.session.settings import SparkEngine, SparkSettings
 from drainer.store.plan_file import PlanFile
 
 HANDLER = Path(__file__).with_name("recording.py")

@@ -17,7 +17,7 @@ import drainer.spark
 from drainer.errors import PlanRefused, Refused, Signalled, UsageError
 from drainer.model.status import Status
 from drainer.spark import api, driver
-from drainer.spark.jobs import Jobs
+from drainer.spark.assign.jobs import Jobs
 from spark.story import HANDLER, Story
 from spark.trouble import slots_taken
 

@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
-from drainer.spark.lease import LOCAL
+from drainer.spark.state.lease import LOCAL
 from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages

@@ -24,8 +24,8 @@ from drainer.model.progress import checksum_keys
 from drainer.model.sub_messages import identify
 from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
-from drainer.spark import chunk
-from drainer.spark.chunk import ChunkWriter, Row, decode_chunk
+from drainer.spark.task import chunk
+from drainer.spark.task.chunk import ChunkWriter, Row, decode_chunk
 
 ORIGIN = Origin("orders", "id", 7)
 

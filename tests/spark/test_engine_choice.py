@@ -22,8 +22,8 @@ from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import LocalSettings
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared
-from drainer.spark import settings
-from drainer.spark.settings import SparkEngine, SparkSettings
+from drainer.spark.session import settings
+from drainer.spark.session.settings import SparkEngine, SparkSettings
 from drainer.store.plan_file import PlanFile
 from view import samples
 

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted, SplitFailed
-from drainer.spark.failure import Carried, TaskFailure, carrying, failure_of, spark_failures
+from drainer.spark.session.failure import Carried, TaskFailure, carrying, failure_of, spark_failures
 
 Batches = Iterator[pa.RecordBatch]
 
@@ -129,8 +129,8 @@ def test_another_drainer_on_an_executor_is_not_taken_for_a_missing_module() -> N
         )
 
     for line in (
-        "ModuleNotFoundError: No module named 'drainer.spark.slices'",
-        "AttributeError: Can't get attribute 'Slice' on <module 'drainer.spark.jobs' from 'x'>",
+        "ModuleNotFoundError: No module named 'drainer.spark.read.slices'",
+        "AttributeError: Can't get attribute 'Slice' on <module 'drainer.spark.api' from 'x'>",
     ):
         assert "lacks drainer, or has another version" in str(error_of(line))
     missing = error_of("ModuleNotFoundError: No module named 'elasticsearch'")

@@ -14,7 +14,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.model.order import Order
 from drainer.model.rules import LIMIT, RuleSettings
 from drainer.model.settings import FailureSettings, Limit, OnFailure
-from drainer.spark import work
+from drainer.spark.assign import work
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
 from spark.trouble import interrupt, states, trouble

@@ -9,7 +9,7 @@ import pytest
 from drainer.errors import UsageError
 from drainer.kafka.backlog import COMMITTED, EARLIEST, Bound
 from drainer.message import Origin
-from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly
+from drainer.spark.read.options import OffsetRange, ReadOptions, cut_evenly
 
 
 def test_without_a_group_the_start_is_the_first_record_else_its_committed_offset() -> None:

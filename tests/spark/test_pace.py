@@ -11,10 +11,10 @@ from builders import a_plan
 from core.limit_samples import measured
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import cap_curve
-from drainer.spark.lease import LOCAL
-from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.shipping import Shipped
-from drainer.spark.slices import SliceTask
+from drainer.spark.read.slices import SliceTask
+from drainer.spark.session.shipping import Shipped
+from drainer.spark.state.lease import LOCAL
+from drainer.spark.task.python_worker import HandlerSpec
 
 
 def test_tasks_read_at_their_share_of_what_groups_read() -> None:

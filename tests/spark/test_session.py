@@ -13,9 +13,9 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
-from drainer.spark.daemon import unzipped
-from drainer.spark.session import context_on
-from drainer.spark.settings import SparkLook
+from drainer.spark.session.daemon import unzipped
+from drainer.spark.session.settings import SparkLook
+from drainer.spark.session.start import context_on
 from spark.story import Story
 from spark.trouble import slots_taken
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drainer.errors import UsageError
-from drainer.spark.settings import SparkLook, SparkSettings
+from drainer.spark.session.settings import SparkLook, SparkSettings
 
 LOCAL = ["local", "local[*]", "local[4]", "local[*, 3]", "local[2,4]", "local-cluster[2,1,1024]"]
 REMOTE = ["spark://a:7077,b:7077", "yarn", "k8s://https://10.0.0.1:6443"]

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import Refused
-from drainer.spark.shipping import Shipped
+from drainer.spark.session.shipping import Shipped
 
 
 def test_an_executor_with_another_version_of_drainer_is_refused() -> None:

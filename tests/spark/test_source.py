@@ -34,9 +34,9 @@ from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.spark import register
-from drainer.spark.filters import narrowed
-from drainer.spark.options import backlog_ranges
-from drainer.spark.source import PUSHDOWN, PushingSource, record_batches
+from drainer.spark.read.filters import narrowed
+from drainer.spark.read.options import backlog_ranges
+from drainer.spark.read.source import PUSHDOWN, PushingSource, record_batches
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker

@@ -10,12 +10,12 @@ import pytest
 
 from builders import a_plan, a_status, changed, counts
 from drainer.model.status import Load, Status
-from drainer.spark.aggregation import Aggregation
-from drainer.spark.records import Head, TaskStatus
-from drainer.spark.slices import Manifest
-from drainer.spark.state import Attempt
-from drainer.spark.status import SparkStatus, straggler
-from drainer.spark.task_monitor import TaskMonitor
+from drainer.spark.assign.aggregation import Aggregation
+from drainer.spark.assign.status import SparkStatus, straggler
+from drainer.spark.assign.task_monitor import TaskMonitor
+from drainer.spark.read.slices import Manifest
+from drainer.spark.state.records import Head, TaskStatus
+from drainer.spark.state.state import Attempt
 from drainer.view.limit import limit
 from drainer.view.live import LineView, frame, status_line
 from drainer.view.log import logging_as_json

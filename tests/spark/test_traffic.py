@@ -35,7 +35,7 @@ from drainer.limits.spark.traffic_coordinator import (
     TrafficOrder,
     connect,
 )
-from drainer.spark.failure import error_as_json
+from drainer.spark.session.failure import error_as_json
 from kafka.topic import Topic, eventually
 from scenarios.broker_limits.cases import limit_clients
 from scenarios.brokers import Broker

@@ -27,13 +27,13 @@ from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings
-from drainer.spark.control import ControlChannel
+from drainer.spark.assign.control import ControlChannel
 from drainer.spark.driver import close_handlers
-from drainer.spark.fence import EXIT_CUT, Fence
-from drainer.spark.lease import LeaseTimes
-from drainer.spark.python_worker import HandlerSpec, PythonWorker
-from drainer.spark.shipping import Shipped
-from drainer.spark.state import Attempt, State
+from drainer.spark.session.shipping import Shipped
+from drainer.spark.state.lease import LeaseTimes
+from drainer.spark.state.state import Attempt, State
+from drainer.spark.task.fence import EXIT_CUT, Fence
+from drainer.spark.task.python_worker import HandlerSpec, PythonWorker
 from kafka.topic import eventually
 
 FIRST, SECOND = Attempt(1, 1, 2, 0), Attempt(1, 1, 2, 1)
@@ -347,10 +347,10 @@ sys.path[:0] = sys.argv[1].split(':')
 import stores
 from drainer.core.merge import Record
 from drainer.model.progress import Progress
-from drainer.spark.fence import Fence
-from drainer.spark.lease import LeaseTimes
+from drainer.spark.task.fence import Fence
+from drainer.spark.state.lease import LeaseTimes
 from drainer.engine.runtime import boottime_s
-from drainer.spark.state import Attempt, State
+from drainer.spark.state.state import Attempt, State
 from kafka.topic import eventually
 path, number = Path(sys.argv[2]), int(sys.argv[3])
 log = path / "begun.log"

@@ -14,7 +14,7 @@ from random import Random
 
 import pytest
 
-from drainer.spark.lease import LOCAL, MOUNTED, REMOTE, Lease, LeaseTimes, may_beat
+from drainer.spark.state.lease import LOCAL, MOUNTED, REMOTE, Lease, LeaseTimes, may_beat
 
 SCHEDULES = 150
 

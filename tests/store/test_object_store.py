@@ -10,14 +10,14 @@ import pytest
 from stores import names_in
 
 from drainer.errors import StateLost
-from drainer.spark.objects import Objects
+from drainer.spark.state.objects import Objects
 from s3 import S3
 
 pytestmark = pytest.mark.long
 
 CREATE = """
 import sys
-from drainer.spark.objects import Objects
+from drainer.spark.state.objects import Objects
 objects = Objects.open(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:

@@ -17,8 +17,8 @@ from plans import mode_of
 from stores import bucket, folder, names_in
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
-from drainer.spark.bucket import Bucket
-from drainer.spark.objects import Objects
+from drainer.spark.state.bucket import Bucket
+from drainer.spark.state.objects import Objects
 from privileges import UNPRIVILEGED, for_root
 
 

@@ -16,7 +16,7 @@ from drainer.model.account import StateReference
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
-from drainer.spark.state import Attempt, State
+from drainer.spark.state.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 
 

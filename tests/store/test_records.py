@@ -18,9 +18,9 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.rules import RuleAccount
-from drainer.spark import records as records_module
-from drainer.spark.records import TaskRecords
-from drainer.spark.state import Attempt, State
+from drainer.spark.state import records as records_module
+from drainer.spark.state.records import TaskRecords
+from drainer.spark.state.state import Attempt, State
 
 ATTEMPT = Attempt(1, 1, 2, 0)
 STARTS = {0: 100}

@@ -30,10 +30,10 @@ from drainer.engine.runtime import boottime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount
-from drainer.spark import state as state_module
-from drainer.spark.lease import is_dead, this_process
-from drainer.spark.records import Head, TaskRecords
-from drainer.spark.state import Attempt, DriverControl, State, state_beside
+from drainer.spark.state import state as state_module
+from drainer.spark.state.lease import is_dead, this_process
+from drainer.spark.state.records import Head, TaskRecords
+from drainer.spark.state.state import Attempt, DriverControl, State, state_beside
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
 

@@ -13,9 +13,9 @@ from plans import PLAN
 
 from builders import changed
 from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateRefused, UsageError
-from drainer.spark import stored_plan
-from drainer.spark.bucket import Bucket
-from drainer.spark.stored_plan import StoredPlan
+from drainer.spark.state import stored_plan
+from drainer.spark.state.bucket import Bucket
+from drainer.spark.state.stored_plan import StoredPlan
 from drainer.store.plan_file import plan_at
 
 URI = "s3://bucket/drains/orders.plan.json?region=eu-1"

@@ -16,7 +16,7 @@ from drainer.model.progress import Partial
 from drainer.model.status import (
     AutoStatus,
 )
-from drainer.spark.status import SparkStatus
+from drainer.spark.assign.status import SparkStatus
 from drainer.view.terminal import Form, Terminal
 
 ENDED = datetime(2026, 3, 14, 19, 4, 40, tzinfo=timezone(timedelta(hours=1), "CET"))

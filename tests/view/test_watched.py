@@ -18,7 +18,7 @@ from drainer.model.status import (
     RuleStatus,
     Status,
 )
-from drainer.spark.status import SparkStatus
+from drainer.spark.assign.status import SparkStatus
 from drainer.view.live import frame, status_line
 
 from . import samples

@@ -43,7 +43,7 @@ from drainer.model.option import Option, number
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.spark.settings import SparkLook
+from drainer.spark.session.settings import SparkLook
 from drainer.store.plan_file import plan_at
 from drainer.view import figures
 from drainer.view.live import progress_view

@@ -22,7 +22,7 @@ from drainer.insight.view.inspect import inspection_page
 from drainer.loader import load_handler
 from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
-from drainer.spark.settings import SparkLook, java_for_spark
+from drainer.spark.session.settings import SparkLook, java_for_spark
 from drainer.view import figures
 from drainer.view.live import RunningLine
 from drainer.view.page import section

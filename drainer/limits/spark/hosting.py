@@ -30,7 +30,7 @@ from drainer.limits.kafka.traffic import (
 from drainer.limits.search.reading import TrafficReport
 from drainer.limits.search.trial import Point
 from drainer.limits.spark.traffic_coordinator import SILENCE_S, TrafficOrder, connect, driver_gone
-from drainer.spark.failure import carrying, error_as_json
+from drainer.spark.session.failure import carrying, error_as_json
 
 POLL_S = 0.05
 

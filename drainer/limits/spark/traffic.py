@@ -31,9 +31,9 @@ from drainer.limits.spark.traffic_coordinator import (
 )
 from drainer.limits.trials import Observe
 from drainer.mask import describe
-from drainer.spark.failure import spark_failures
-from drainer.spark.session import context_on, slots_at_rest, slots_now
-from drainer.spark.settings import SparkLook
+from drainer.spark.session.failure import spark_failures
+from drainer.spark.session.settings import SparkLook
+from drainer.spark.session.start import context_on, slots_at_rest, slots_now
 
 NAME = "drainer limits"
 # Tasks begin all at once or not at all (barrier mode), which Spark does only on a set of executors

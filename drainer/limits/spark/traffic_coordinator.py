@@ -29,7 +29,7 @@ from drainer.limits.search.reading import TrafficReport
 from drainer.limits.search.trial import Point
 from drainer.model.codec import convert
 from drainer.serving import QuietServer
-from drainer.spark.failure import error_of
+from drainer.spark.session.failure import error_of
 
 REPORT_S = 0.25  # between two reports of a task while the order stays the same
 SILENCE_S = 1.0  # without an answer a task stops its traffic

@@ -17,14 +17,14 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
 from drainer.model.claims import Joins
 from drainer.model.ranges import Range
-from drainer.spark.chunk import Row
-from drainer.spark.failure import SparkBroke, carrying, spark_failures
-from drainer.spark.handling import DOES_IT_SHUFFLE, Placing, TaskRunner
-from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.session import has_begun, slots_now, without_slots
-from drainer.spark.sharding import Sharding
-from drainer.spark.slices import Manifest, SliceTask
-from drainer.spark.state import State
+from drainer.spark.read.slices import Manifest, SliceTask
+from drainer.spark.session.failure import SparkBroke, carrying, spark_failures
+from drainer.spark.session.start import has_begun, slots_now, without_slots
+from drainer.spark.state.sharding import Sharding
+from drainer.spark.state.state import State
+from drainer.spark.task.chunk import Row
+from drainer.spark.task.handling import DOES_IT_SHUFFLE, Placing, TaskRunner
+from drainer.spark.task.python_worker import HandlerSpec, python_worker
 
 if TYPE_CHECKING:
     from pyspark import RDD, SparkContext

@@ -39,10 +39,10 @@ from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
-from drainer.spark.lease import LeaseTimes, Process, is_dead, this_process
-from drainer.spark.objects import Objects
-from drainer.spark.records import ENDED, Head, TaskRecords, decode_head, decode_record
-from drainer.spark.sharding import Sharding
+from drainer.spark.state.lease import LeaseTimes, Process, is_dead, this_process
+from drainer.spark.state.objects import Objects
+from drainer.spark.state.records import ENDED, Head, TaskRecords, decode_head, decode_record
+from drainer.spark.state.sharding import Sharding
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace
 

@@ -22,11 +22,11 @@ from drainer.model.status import (
     RuleStatus,
     Status,
 )
-from drainer.spark.aggregation import Aggregation
-from drainer.spark.records import TaskStatus
-from drainer.spark.slices import Manifest
-from drainer.spark.state import Attempt
-from drainer.spark.status import ENDED, HANDLING, READING, WAITING, SparkStatus, straggler
+from drainer.spark.assign.aggregation import Aggregation
+from drainer.spark.assign.status import ENDED, HANDLING, READING, WAITING, SparkStatus, straggler
+from drainer.spark.read.slices import Manifest
+from drainer.spark.state.records import TaskStatus
+from drainer.spark.state.state import Attempt
 
 QUIET_S = 5.0  # a task that reports nothing for so long is reported
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler

@@ -21,7 +21,7 @@ from pyspark.sql.datasource import (
 from drainer.kafka.backlog import may_misplace_times
 from drainer.kafka.cluster import Cluster
 from drainer.message import Origin
-from drainer.spark.options import OffsetRange
+from drainer.spark.read.options import OffsetRange
 
 _PASSES: Mapping[type, Callable[[Any, Any], bool]] = {
     EqualTo: eq,

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost
 from drainer.model.plan import OffsetPlan
-from drainer.spark.bucket import open_bucket
-from drainer.spark.objects import check_uri
+from drainer.spark.state.bucket import open_bucket
+from drainer.spark.state.objects import check_uri
 from drainer.store.place import PlanPlace
 from drainer.store.plan_file import SavedPlan, no_plan
 

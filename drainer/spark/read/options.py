@@ -30,7 +30,7 @@ from drainer.kafka.settings import BOOTSTRAP, ISOLATION, ClientSettings
 from drainer.message import Origin
 from drainer.model.listed import listed
 from drainer.model.ranges import cut
-from drainer.spark.settings import MOST_TASKS
+from drainer.spark.session.settings import MOST_TASKS
 
 READER = "drainer-spark"  # the name of a group without members
 

@@ -30,15 +30,14 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
-from drainer.spark.borrower import Borrower
-from drainer.spark.chunk import Row, decode_chunk
-from drainer.spark.failure import carrying, error_as_json
-from drainer.spark.lending import Borrowed
-from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.records import TaskRecords, TaskStatus
-from drainer.spark.sharding import Sharding
-from drainer.spark.slices import Manifest
-from drainer.spark.state import Attempt, State
+from drainer.spark.read.slices import Manifest
+from drainer.spark.session.failure import carrying, error_as_json
+from drainer.spark.state.records import Borrowed, TaskRecords, TaskStatus
+from drainer.spark.state.sharding import Sharding
+from drainer.spark.state.state import Attempt, State
+from drainer.spark.task.borrower import Borrower
+from drainer.spark.task.chunk import Row, decode_chunk
+from drainer.spark.task.python_worker import HandlerSpec, python_worker
 
 Place = tuple[int, int, int]  # the task's number, partition, offset: what chunks are sorted by
 Chunk = tuple[Place, tuple[int, int, bytes]]  # shard, sub-messages, body

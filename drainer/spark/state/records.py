@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -26,9 +26,8 @@ from drainer.model.progress import Counts, Outcome, OutcomeRanges, Progress, mer
 from drainer.model.ranges import Range, Ranges, join_ranges
 from drainer.model.rules import RuleAccount
 from drainer.model.status import NO_LOAD, FailureStatus, Load
-from drainer.spark.lending import Borrowed
-from drainer.spark.objects import Objects
-from drainer.spark.sharding import Sharding
+from drainer.spark.state.objects import Objects
+from drainer.spark.state.sharding import Sharding
 from drainer.store.journal import decode_line, encode_line
 
 # Between two records that have a status, at most, while ``beat`` is called. To an object store it
@@ -41,6 +40,17 @@ FLUSH_S = 60.0
 FIRST = "00000000"  # record: what an attempt goes on from
 ENDED = "ended"
 _NONE = Counts()
+
+
+class Borrowed(NamedTuple):
+    """Report of a task on what it has borrowed."""
+
+    seen: int = 0  # the number of the grants that it obeys; 0 before the first
+    in_flight: int = 0
+    ready: int = 0  # lanes that only wait for a call
+    done: int = 0  # sub-messages that calls have done, since it began
+    calls: int = 0
+    failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,8 +29,8 @@ if __name__ == "__main__":
 
     from pyspark import daemon, worker  # noqa: F401
 
-    from drainer.spark import jobs  # noqa: F401
-    from drainer.spark.python_worker import forget_zip_files
+    from drainer.spark.assign import jobs  # noqa: F401
+    from drainer.spark.task.python_worker import forget_zip_files
 
     forget_zip_files()
     gc.freeze()  # workers collect garbage after each task

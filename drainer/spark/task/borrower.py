@@ -8,8 +8,8 @@ from dataclasses import KW_ONLY, dataclass, replace
 from drainer.engine.local import LocalDrain
 from drainer.engine.pipeline import Pipeline
 from drainer.model.settings import FailureSettings
-from drainer.spark.lending import Borrowed
-from drainer.spark.state import QuotaGrant
+from drainer.spark.state.records import Borrowed
+from drainer.spark.state.state import QuotaGrant
 
 
 @dataclass(eq=False)

@@ -14,7 +14,7 @@ from heapq import heapreplace
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from drainer.spark.sharding import Sharding
+from drainer.spark.state.sharding import Sharding
 
 WAVES_MOST = 4  # on disk, where a lane is hot
 DEALS_MOST = 8  # under way at once

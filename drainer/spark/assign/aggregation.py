@@ -25,7 +25,7 @@ from drainer.model.ranges import (
     subtract,
 )
 from drainer.model.rules import RuleAccount, greater, offsets_beyond
-from drainer.spark.records import Head
+from drainer.spark.state.records import Head
 from drainer.store.place import kept
 
 ClaimPart = tuple[int, str]  # what one claim has of a wave, by the number of that

@@ -15,8 +15,8 @@ from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
-from drainer.spark.lease import Lease, LeaseTimes
-from drainer.spark.state import Attempt, DriverControl, QuotaGrant, State
+from drainer.spark.state.lease import Lease, LeaseTimes
+from drainer.spark.state.state import Attempt, DriverControl, QuotaGrant, State
 
 CUT_LOOK_S = 0.1
 EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)

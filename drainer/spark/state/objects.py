@@ -86,7 +86,7 @@ class Objects(ABC):
         if is_folder(uri):
             return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
         ensure_installed("spark", f"a state at {parts.scheme}://")
-        from drainer.spark.bucket import open_bucket  # noqa: PLC0415 - not in every installation
+        from drainer.spark.state.bucket import open_bucket  # noqa: PLC0415 - not in every installation
 
         return open_bucket(uri)
 

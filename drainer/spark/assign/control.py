@@ -15,9 +15,10 @@ from drainer.model.option import Concurrency
 from drainer.model.settings import FailureSettings
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
-from drainer.spark.lease import LeaseTimes, may_beat
-from drainer.spark.lending import Borrowed, Lender, SharedSearch
-from drainer.spark.state import DriverControl, QuotaGrant, State
+from drainer.spark.assign.lending import Lender, SharedSearch
+from drainer.spark.state.lease import LeaseTimes, may_beat
+from drainer.spark.state.records import Borrowed
+from drainer.spark.state.state import DriverControl, QuotaGrant, State
 
 
 @dataclass(eq=False)

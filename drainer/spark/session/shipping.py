@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from drainer import __version__, mask
 from drainer.errors import Refused, UsageError
 from drainer.loader import LoadedHandler, load_handler, place_and_name
-from drainer.spark.failure import SEND_ALONG
-from drainer.spark.settings import is_local
+from drainer.spark.session.failure import SEND_ALONG
+from drainer.spark.session.settings import is_local
 
 if TYPE_CHECKING:
     from pyspark import SparkContext

@@ -18,13 +18,13 @@ from drainer.model.claims import JOINS_MOST, Components, Joins
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count_offsets
 from drainer.model.status import CapStatus
-from drainer.spark.jobs import Jobs, PreparedWave
-from drainer.spark.python_worker import HandlerSpec
-from drainer.spark.schedule import HOT
-from drainer.spark.sharding import Sharding
-from drainer.spark.slices import BARRIERS_MOST, JOINED_MOST, Manifest, SliceTask
-from drainer.spark.slots import Slots
-from drainer.spark.waves import Waves, cut_at
+from drainer.spark.assign.jobs import Jobs, PreparedWave
+from drainer.spark.assign.schedule import HOT
+from drainer.spark.read.slices import BARRIERS_MOST, JOINED_MOST, Manifest, SliceTask
+from drainer.spark.read.waves import Waves, cut_at
+from drainer.spark.session.slots import Slots
+from drainer.spark.state.sharding import Sharding
+from drainer.spark.task.python_worker import HandlerSpec
 
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0

@@ -23,11 +23,11 @@ from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.sub_messages import identify, identify_or_reject
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
-from drainer.spark.chunk import ChunkWriter, Row, why_whole
-from drainer.spark.failure import carrying
-from drainer.spark.python_worker import HandlerSpec, python_worker
-from drainer.spark.sharding import Sharding
-from drainer.spark.waves import Slice
+from drainer.spark.read.waves import Slice
+from drainer.spark.session.failure import carrying
+from drainer.spark.state.sharding import Sharding
+from drainer.spark.task.chunk import ChunkWriter, Row, why_whole
+from drainer.spark.task.python_worker import HandlerSpec, python_worker
 from drainer.splitting import PAST, split_failed, split_or_reject
 
 BARRIERS_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all

@@ -26,14 +26,14 @@ from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
-from drainer.spark.control import QuotaAllocator
-from drainer.spark.failure import error_of
-from drainer.spark.handling import Placing, TaskInput, TaskRunner
-from drainer.spark.jobs import PreparedWave
-from drainer.spark.reading import Reader
-from drainer.spark.schedule import Schedule
-from drainer.spark.state import State
-from drainer.spark.task_monitor import TaskMonitor
+from drainer.spark.assign.control import QuotaAllocator
+from drainer.spark.assign.jobs import PreparedWave
+from drainer.spark.assign.schedule import Schedule
+from drainer.spark.assign.task_monitor import TaskMonitor
+from drainer.spark.read.reading import Reader
+from drainer.spark.session.failure import error_of
+from drainer.spark.state.state import State
+from drainer.spark.task.handling import Placing, TaskInput, TaskRunner
 
 if TYPE_CHECKING:
     from pyspark import RDD

@@ -27,10 +27,10 @@ from drainer.loader import LoadedHandler
 from drainer.mask import describe
 from drainer.model.terms import Terms
 from drainer.policy.rate_cap import RateLimiter
-from drainer.spark.fence import Fence
-from drainer.spark.lease import LeaseTimes
-from drainer.spark.shipping import Shipped
-from drainer.spark.state import State
+from drainer.spark.session.shipping import Shipped
+from drainer.spark.state.lease import LeaseTimes
+from drainer.spark.state.state import State
+from drainer.spark.task.fence import Fence
 
 IDLE_S = 20.0  # Spark ends a worker that is idle for a minute
 

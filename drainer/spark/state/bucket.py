@@ -18,7 +18,7 @@ from obstore.exceptions import AlreadyExistsError, BaseError, PreconditionError
 from obstore.store import from_url
 
 from drainer.errors import StateRefused
-from drainer.spark.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out_of_reach
+from drainer.spark.state.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out_of_reach
 from drainer.store.place import STORES
 
 if TYPE_CHECKING:

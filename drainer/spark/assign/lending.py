@@ -9,22 +9,12 @@ max-min fair: none is larger than another one while that one's task wants more.
 from __future__ import annotations
 
 from collections.abc import Hashable
-from typing import Generic, NamedTuple, TypeVar
+from typing import Generic, TypeVar
 
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
+from drainer.spark.state.records import Borrowed
 
 Task = TypeVar("Task", bound=Hashable)
-
-
-class Borrowed(NamedTuple):
-    """Report of a task on what it has borrowed."""
-
-    seen: int = 0  # the number of the grants that it obeys; 0 before the first
-    in_flight: int = 0
-    ready: int = 0  # lanes that only wait for a call
-    done: int = 0  # sub-messages that calls have done, since it began
-    calls: int = 0
-    failed: int = 0
 
 
 class _Borrower:

@@ -27,9 +27,15 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Refused
 from drainer.secret import hides
-from drainer.spark.failure import spark_failures
-from drainer.spark.settings import SparkLook, SparkSettings, check_conf, is_local, java_for_spark
-from drainer.spark.slots import GROW_TO, READERS, Slots
+from drainer.spark.session.failure import spark_failures
+from drainer.spark.session.settings import (
+    SparkLook,
+    SparkSettings,
+    check_conf,
+    is_local,
+    java_for_spark,
+)
+from drainer.spark.session.slots import GROW_TO, READERS, Slots
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -41,7 +47,7 @@ LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
-    "spark.python.daemon.module": "drainer.spark.daemon",
+    "spark.python.daemon.module": "drainer.spark.session.daemon",
 }
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"

@@ -15,9 +15,9 @@ from drainer.kafka.settings import REDACTED
 from drainer.model.status import Summary
 from drainer.operations.engine import LocalContext
 from drainer.secret import hides
-from drainer.spark import lease
-from drainer.spark.lease import LeaseTimes
-from drainer.spark.objects import check_uri
+from drainer.spark.state import lease
+from drainer.spark.state.lease import LeaseTimes
+from drainer.spark.state.objects import check_uri
 from drainer.store.place import is_folder
 
 EVERY_CORE = "local[*]"

@@ -24,7 +24,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.columns import columns
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.spans import read_range
-from drainer.spark.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
+from drainer.spark.read.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -150,7 +150,7 @@ class PushingReader(SourceReader):
     """Reads of the ranges what the filters of a query may let through."""
 
     def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        from drainer.spark.filters import narrowed  # noqa: PLC0415 - PySpark 4.0 has no filters
+        from drainer.spark.read.filters import narrowed  # noqa: PLC0415 - PySpark 4.0 has no filters
 
         with explained(), Cluster.connect(self._options.settings()) as cluster:
             self._ranges = narrowed(cluster, self._ranges, filters)

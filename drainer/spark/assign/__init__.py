@@ -1,0 +1,1 @@
+"""Assigning work to tasks, and the account of what they report."""

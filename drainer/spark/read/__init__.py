@@ -1,0 +1,1 @@
+"""Reading on Spark: waves, slices, and the topic as a data source."""

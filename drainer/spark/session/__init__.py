@@ -1,0 +1,1 @@
+"""Sessions of Spark: how they start, what they have, and what their errors mean."""
