@@ -11,32 +11,16 @@ import pyarrow as pa
 import pytest
 from confluent_kafka import Message, Producer
 from pyspark import TaskContext
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
 from pyspark.sql.functions import spark_partition_id
 from pyspark.sql.types import StructType
 
-from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
-from drainer.spark import register
-from drainer.spark.read.filters import narrowed
-from drainer.spark.read.options import backlog_ranges
-from drainer.spark.read.source import PUSHDOWN, PushingSource, record_batches
+from drainer.spark.read.source import record_batches
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
@@ -223,67 +207,14 @@ def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> Non
         assert "--" not in str(raised.value).split("drainer.errors.")[-1]
 
 
-BEGUN_MS = 1_700_000_000_000
-LATER = datetime.fromtimestamp(BEGUN_MS / 1000 + 90, UTC)
-
-
-@pytest.fixture
-def stamped(topic: Topic) -> Topic:
-    """A hundred records of partition 0, a second apart but for two that came late, 50 of 1."""
-    stamps = [("k", BEGUN_MS + 1000 * n) for n in range(100)]
-    topic.stamp([*stamps[:97], ("k", BEGUN_MS), ("k", BEGUN_MS), stamps[99]])
-    topic.stamp([("k", BEGUN_MS)] * 50, partition=1)
-    return topic
-
-
-def test_filters_decide_which_offsets_need_not_be_read(stamped: Topic) -> None:
-    left_of: dict[tuple[Filter, ...], dict[int, tuple[int, int]]] = {
-        (GreaterThan(("offset",), 90), LessThanOrEqual(("offset",), 95)): {0: (90, 96)},
-        (EqualTo(("partition",), 1),): {1: (0, 50)},
-        (In(("partition",), (1, 7)), LessThan(("offset",), 10)): {1: (0, 11)},
-        (In(("offset",), (60, 40, 45)),): {0: (40, 61), 1: (40, 50)},
-        (GreaterThanOrEqual(("timestamp",), LATER),): {0: (90, 100)},
-        (LessThan(("timestamp",), LATER),): {0: (0, 100), 1: (0, 50)},
-        (Not(EqualTo(("partition",), 1)), IsNull(("key",))): {0: (0, 100), 1: (0, 50)},
-        (EqualNullSafe(("partition",), None),): {0: (0, 100), 1: (0, 50)},
-    }
-    with Cluster.connect(ClientSettings(stamped.bootstrap)) as cluster:
-        whole = backlog_ranges(freeze(cluster, stamped.name, None, from_=EARLIEST))
-        for filters, left in left_of.items():
-            found = narrowed(cluster, whole, filters)
-            assert {each.origin.partition: (each.start, each.end) for each in found} == left
-
-
-def test_what_a_filter_leaves_out_is_not_read(
-    spark: SparkSession, pushdown: None, load: Load, stamped: Topic
+def test_a_stream_is_refused_with_what_to_use_instead(
+    spark: SparkSession, bootstrap: str, topic: Topic
 ) -> None:
-    spark.dataSource.register(PushingSource)
-    whole, by_offset, by_time = load(), load(), load()
-    stamped.delete_before(90)
+    reader = spark.readStream.format("drainer").option("kafka.bootstrap.servers", bootstrap)
+    stream = reader.option("subscribe", topic.name).load().writeStream.format("noop")
 
-    assert places(by_offset.where("partition = 0 and offset >= 98")) == [(0, 98), (0, 99)]
-    assert by_time.where(f"timestamp >= timestamp '{LATER}'").count() == 8
-    with pytest.raises(PySparkException, match="deleted offsets 0 to 89 of"):
-        whole.count()
-
-
-def test_queries_of_one_frame_do_not_take_each_other_s_filters(
-    spark: SparkSession, pushdown: None, load: Load, topic: Topic
-) -> None:
-    topic.produce(numbered(10))
-    register(spark)
-    frame = load()
-
-    assert [frame.where("offset > 5").count(), frame.count()] == [4, 10]
-
-
-@pytest.fixture
-def pushdown(spark: SparkSession) -> Iterator[None]:
-    """Spark hands filters to sources."""
-    spark.conf.set(PUSHDOWN, "true")
-    yield
-    spark.conf.unset(PUSHDOWN)
-    register(spark)
+    with pytest.raises(StreamingQueryException, match=r"UsageError: a stream .*\nhint: Use spark"):
+        stream.start().awaitTermination(60)
 
 
 def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: Topic) -> None:

@@ -7,7 +7,12 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    InputPartition,
+)
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -28,7 +33,6 @@ from drainer.spark.read.options import OffsetRange, ReadOptions, cut_evenly, pla
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-    from pyspark.sql.datasource import Filter
 
 FORMAT = "drainer"
 _HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
@@ -61,9 +65,6 @@ ARROW = {
 WITHOUT_HEADERS = 7
 BATCH_BYTES = 4 * 1024 * 1024
 MILLISECONDS = pa.timestamp("ms", "UTC")
-PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
-# Until then all uses of a DataFrame read what the last one to be planned with filters needs.
-PUSHDOWN_SINCE = 5
 
 # The same advice, for someone who has options and no command line, and no plan to resume.
 _WORDS = (
@@ -109,13 +110,8 @@ class DrainerSource(DataSource):
         with explained():
             return SourceReader(self._read, self._ranges, schema)
 
-
-class PushingSource(DrainerSource):
-    """The source for a session that hands filters to sources: it reads less where they allow it."""
-
-    def reader(self, schema: StructType) -> PushingReader:
-        with explained():
-            return PushingReader(self._read, self._ranges, schema)
+    def streamReader(self, schema: StructType) -> NoStream:  # noqa: N802
+        return NoStream()
 
 
 class SourceReader(DataSourceReader):
@@ -146,22 +142,24 @@ class SourceReader(DataSourceReader):
                 yield from record_batches(batch, self._schema)
 
 
-class PushingReader(SourceReader):
-    """Reads of the ranges what the filters of a query may let through."""
+class NoStream(DataSourceStreamReader):
+    """Refuses to be a stream, in the first call that Spark makes and whose error it shows."""
 
-    def pushFilters(self, filters: list[Filter]) -> list[Filter]:  # noqa: N802
-        from drainer.spark.read.filters import narrowed  # noqa: PLC0415 - PySpark 4.0 has no filters
+    def initialOffset(self) -> dict[str, int]:  # noqa: N802
+        with explained():
+            raise UsageError(
+                "a stream can't read the format drainer, which reads a range of offsets once",
+                hint="Use spark.read, or Spark's own source for a stream:"
+                ' spark.readStream.format("kafka").',
+            )
 
-        with explained(), Cluster.connect(self._options.settings()) as cluster:
-            self._ranges = narrowed(cluster, self._ranges, filters)
-        return filters  # Spark checks each row by itself
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        raise AssertionError("a stream that never begins has nothing to read")
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session, as ``drainer``; with filters, where they are on."""
-    pushes = spark.conf.get(PUSHDOWN, "false") == "true"
-    safe = int(spark.version.split(".")[0]) >= PUSHDOWN_SINCE
-    spark.dataSource.register(PushingSource if pushes and safe else DrainerSource)
+    """Make the source known to a session, as ``drainer``."""
+    spark.dataSource.register(DrainerSource)
 
 
 def _check(schema: StructType) -> None:
