@@ -105,8 +105,8 @@ class PriorityDispatcher(Dispatcher):
             order,
             plan.account.parked,
             selects,
-            RuleFilter(plan.terms.rules, plan.account.ruled, plan.account.joins),
-            OtherClaims(before, ShardMap(order, plan.account.joins)),
+            RuleFilter(plan.terms.rules, plan.account.ruled),
+            OtherClaims(before, ShardMap(order)),
             plan.account.parked_lanes,
         )
         for ledger in self.ledgers.values():

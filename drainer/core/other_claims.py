@@ -94,8 +94,8 @@ class OtherClaims:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._shard_map = shard_map
         self.classes: dict[int, list[_Class]] = {}  # by partition
-        # By partition; then by division (of 2/8@3 the 8 and the 3) and number.
-        self._shards: dict[int, dict[tuple[int, int], dict[int, tuple[Progress, RangeSet]]]] = {}
+        # By partition; then by count of shards and number.
+        self._shards: dict[int, dict[int, dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
         self._fates: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
@@ -106,7 +106,7 @@ class OtherClaims:
                 known = progress, RangeSet(progress.finished)
                 if selection is None:
                     claim = Claim.parse(selector)
-                    divisions.setdefault((claim.of, claim.joins), {})[claim.number] = known
+                    divisions.setdefault(claim.of, {})[claim.number] = known
                 else:
                     found = _Class(selection, *known, (maps or {}).get(selector))
                     self.classes.setdefault(partition, []).append(found)
@@ -131,10 +131,10 @@ class OtherClaims:
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
             known.ensure_same(message, keys)
         done = 0
-        for division, by_number in self._shards.get(partition, {}).items():
+        for of, by_number in self._shards.get(partition, {}).items():
             bits: dict[int, int] = {}
             for index, sub in enumerate(subs):
-                number = self._shard_map.shard_of(sub, *division)
+                number = self._shard_map.shard_of(sub, of)
                 if number is None or number not in by_number:
                     continue
                 if number not in bits:
@@ -152,7 +152,7 @@ class OtherClaims:
         partition, offset = message.origin.partition, message.offset
         known = {
             of == 1
-            for (of, _), by_number in self._shards.get(partition, {}).items()
+            for of, by_number in self._shards.get(partition, {}).items()
             if any(_finished_bits(*each, offset) == -1 for each in by_number.values())
         }
         if True in known:
@@ -196,6 +196,4 @@ def other_claims(
     """Claims of a plan beside "all", with their progress; None when it has none."""
     if not plan.account.others:
         return None
-    return OtherClaims(
-        plan.account.others, ShardMap(Order(plan.terms.order), plan.account.joins), maps
-    )
+    return OtherClaims(plan.account.others, ShardMap(Order(plan.terms.order)), maps)

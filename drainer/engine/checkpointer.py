@@ -23,7 +23,7 @@ from drainer.errors import (
     StateLost,
 )
 from drainer.model.account import Account, Event, ParkedLanes, StateReference
-from drainer.model.claims import Claims, Joins
+from drainer.model.claims import Claims
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
@@ -140,17 +140,11 @@ class Checkpointer:
             parked, ruled = tuple(account.newly_parked()), account.newly_ruled()
             self._file.append(Record(changes, parked, ruled, account.claim))
 
-    async def write_joins(self, number: int, joins: Joins) -> None:
-        """Put joins into the plan, and return once it is on disk: claims name them from here on.
-
-        It has them for as long as one does. The periodic writing must have been started.
-        """
-        joined = {**self.plan.account.joins, number: joins}
-        self._update(replace(self.plan.account, joins=joined))
-        await self.wait_until_written()
-
     async def wait_until_written(self) -> None:
-        """Returns once the plan on disk has what the account has now."""
+        """Returns once the plan on disk has what the account has now.
+
+        The periodic writing must have been started.
+        """
         since = self.plan.account.generation  # one that is being written may be without them
         while self.written.account.generation <= since:
             self._hurry.set()
@@ -186,7 +180,7 @@ class Checkpointer:
             ruled=self.account.ruled(),
             state=self.account.state,
         )
-        self._update(account.without_joins())
+        self._update(account)
         plan = self.plan
         self._file.start_journal(self.plan.terms.drain_id, self.plan.account.generation)
         self._call = self._runtime.blocking_call(self._file.write, plan)

@@ -134,7 +134,7 @@ def dispatcher_for(context: DrainContext) -> Dispatcher:
         Order(plan.terms.order),
         plan.account.parked,
         handler.selects,
-        RuleFilter(plan.terms.rules, plan.account.ruled, plan.account.joins),
+        RuleFilter(plan.terms.rules, plan.account.ruled),
         other_claims(plan, context.class_maps),
         plan.account.parked_lanes,
     )

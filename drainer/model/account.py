@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from drainer.errors import PlanRefused, UsageError
 from drainer.mask import mask_text, masking
-from drainer.model.claims import ALL, Claims, Joins, class_of, class_selector, joins_of
+from drainer.model.claims import ALL, Claim, Claims, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.facts import Predicate
 from drainer.model.latency import Latency
@@ -201,9 +201,9 @@ class StateReference(JsonRecord):
 
     Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
     ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
-    records, by partition, and ``ruled`` what its account of rules counts of them. ``joins`` are
-    those that claims of waves under way name. ``units`` are messages of these waves that ``split``
-    rejected, by partition: most claims go past one without having anything of it.
+    records, by partition, and ``ruled`` what its account of rules counts of them. ``units`` are
+    messages of waves under way that ``split`` rejected, by partition: most claims go past one
+    without having anything of it.
     """
 
     uri: str
@@ -212,7 +212,6 @@ class StateReference(JsonRecord):
     open: tuple[Whole, ...] = ()
     counted: Mapping[Whole, Counts] = field(default_factory=dict)
     ruled: RuleAccount = field(default_factory=RuleAccount)
-    joins: tuple[Whole, ...] = ()
     units: Mapping[Whole, str] = field(default_factory=dict)
 
     def has_taken(self, epoch: int, deal: int) -> bool:
@@ -231,7 +230,6 @@ class Account(JsonRecord):
         generation: counts the writings of the plan; journals are named by it.
         claims: for each selector over sub-keys the progress by partition: "all" what is finished
             and the counts of all messages, others what is finished beyond that.
-        joins: those that claims name, by number: they are in the plan before a task works by them.
         parked: lanes (``repr`` of their keys) that wait behind a dead letter, in later runs too.
         parked_lanes: those and all others that the last run left, by name.
         latency: the handler's, over all runs.
@@ -245,7 +243,6 @@ class Account(JsonRecord):
     generation: Whole
     partitions: Mapping[Whole, PartitionPlan]
     claims: Claims
-    joins: Mapping[Whole, Joins] = field(default_factory=dict)
     parked: tuple[str, ...] = ()
     parked_lanes: ParkedLanes = NONE_PARKED
     latency: Latency | None = None
@@ -424,25 +421,16 @@ class Account(JsonRecord):
             ruled=self.ruled if ruled is None else self.ruled.merge(ruled),
         )
 
-    def without_joins(self) -> Account:
-        """The account without joins that neither a claim nor a wave under way names."""
-        named = self._joins_named()
-        return replace(self, joins={n: each for n, each in self.joins.items() if n in named})
-
-    def _joins_named(self) -> set[int]:
-        under_way = () if self.state is None else self.state.joins
-        return joins_of((*self.others, *self.ruled.asked_by)).union(under_way)
-
     def check(self) -> None:
         """Ensure that the account obeys the laws. Raises PlanRefused."""
         if ALL not in self.claims:
             raise damaged(f"it has no claim {ALL!r}")
         try:
-            missing = self._joins_named() - self.joins.keys()
+            for selector in (*self.others, *self.ruled.asked_by):
+                if class_of(selector) is None:
+                    Claim.parse(selector)
         except ValueError as error:
             raise damaged(str(error)) from None
-        if missing:
-            raise damaged(f"claims name joins {min(missing)}, and it has none of that number")
         self._check_classes()
         for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):

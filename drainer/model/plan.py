@@ -45,7 +45,7 @@ FORMAT = "drainer-plan/5"
 FIELDS = (
     *("drain_id", "created", "updated", "generation", "cluster_id", "bootstrap_servers"),
     *("client_config", "isolation", "topic", "topic_id", "topic_partitions", "group", "handler"),
-    *("order", "partitions", "claims", "joins", "failures", "parked", "parked_lanes", "redrive"),
+    *("order", "partitions", "claims", "failures", "parked", "parked_lanes", "redrive"),
     *("latency", "rules", "ruled", "state", "limits", "handler_code", "history", "classes"),
 )
 

@@ -9,7 +9,7 @@ from hashlib import blake2b
 
 from drainer.errors import BadExpression
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.claims import Claim, Joins, ShardMap
+from drainer.model.claims import Claim, ShardMap
 from drainer.model.facts import Facts, Predicate, Undecided
 from drainer.model.order import Order, keys_of
 from drainer.model.progress import Outcome
@@ -66,19 +66,14 @@ class RuleFilter:
     """The rules of a drain at work.
 
     A rule takes a sub-message out before it enters a lane: it is finished as skipped at once.
-    ``account`` is what the rules did in earlier runs; ``joins`` are those that its claims name.
+    ``account`` is what the rules did in earlier runs.
 
     Raises BadExpression, which names the rule, when one can't be understood.
     """
 
-    def __init__(
-        self,
-        settings: RuleSettings,
-        account: RuleAccount | None = None,
-        joins: Mapping[int, Joins] | None = None,
-    ) -> None:
+    def __init__(self, settings: RuleSettings, account: RuleAccount | None = None) -> None:
         self.settings = settings
-        self._shard_map = ShardMap(Order.SUB_KEY, joins)  # other orders have no claims with a limit
+        self._shard_map = ShardMap(Order.SUB_KEY)  # other orders have no claims with a limit
         self._before = account = account or RuleAccount()
         named = frozenset(key for rule in settings.skip if rule.when is None for key in rule.keys)
         self._tests = [_Test(rule, named) for rule in settings.skip]
@@ -177,7 +172,7 @@ class RuleFilter:
         """Whether the task that had its claim has checked it."""
         return any(
             message.offset < below.get(message.partition, 0)
-            and self._shard_map.shard_of(sub, claim.of, claim.joins) == claim.number
+            and self._shard_map.shard_of(sub, claim.of) == claim.number
             for claim, below in self._checked_by
         )
 

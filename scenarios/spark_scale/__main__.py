@@ -2,9 +2,9 @@
 
 Reading one partition by more and more tasks; one backlog by more and more slots of the same cores,
 with messages of uneven size; in one process and on Spark, where the handler waits, where it
-computes, and where split does; a hot lane that moves; 50 waves and what they leave on disk; memory
-by the size of backlog and wave; the model of a cluster. Figures are kept in a file, so chapters can
-be run one by one, and the chart has all of them.
+computes, and where split does; a hot lane that moves; sub-messages with two sub-keys; 50 waves and
+what they leave on disk; memory by the size of backlog and wave; the model of a cluster. Figures are
+kept in a file, so chapters can be run one by one, and the chart has all of them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 import orjson
 
-from scenarios.spark_scale import against, memory, model, moving, reading, slots, waves
+from scenarios.spark_scale import against, connected, memory, model, moving, reading, slots, waves
 from scenarios.spark_scale.chart import draw
 from scenarios.spark_scale.drains import Bench, bench
 
@@ -46,6 +46,7 @@ CHAPTERS: dict[str, Callable[[Bench, Arguments], dict[str, Any] | None]] = {
     "slots": by_slots,
     "against": lambda made, given: against.compare(made, given.case, given.master, given.times),
     "moving": lambda made, _: moving.compare(made),
+    "connected": lambda made, given: connected.compare(made, given.master, given.times),
     "waves": lambda made, _: waves.compare(made),
     "memory": lambda made, given: memory.compare(made, given.master),
     "model": lambda made, _: model.compare(made),

@@ -36,6 +36,23 @@ class Nothing(Documents):
         pass
 
 
+class Connected(Wait):
+    """Some documents have a list of ids, and so several sub-keys."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for document in orjson.loads(message.value or b"{}")["documents"]:
+            found = document["id"]
+            if isinstance(found, str):
+                yield SubMessage(found, document)
+            else:
+                yield SubMessage(keys=found, payload=document)
+
+    async def handle(self, sub: SubMessage) -> None:
+        compute(self.rounds)
+        if self.latency_s:
+            await super().handle(sub)
+
+
 class Compute(Documents):
     """``rounds`` of pure Python."""
 

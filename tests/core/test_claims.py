@@ -15,7 +15,7 @@ from drainer.core.ledger import Ledger
 from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.claims import ALL, Claim, Components, Joins, ShardMap, key_hash
+from drainer.model.claims import ALL, Claim, ShardMap, key_hash
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
 from drainer.model.ranges import ranges_of
@@ -67,15 +67,15 @@ def test_claims_get_about_as_many_keys_each(keys: Any) -> None:
 # --- claims
 
 
-@given(of=st.integers(1, 10**9 - 1), joins=st.integers(0, 10**9 - 1), data=st.data())
-def test_a_claim_is_read_as_it_is_written(of: int, joins: int, data: st.DataObject) -> None:
-    claim = Claim(data.draw(st.integers(0, of - 1)), of, joins)
+@given(of=st.integers(1, 10**9 - 1), data=st.data())
+def test_a_claim_is_read_as_it_is_written(of: int, data: st.DataObject) -> None:
+    claim = Claim(data.draw(st.integers(0, of - 1)), of)
 
     assert Claim.parse(str(claim)) == claim
 
 
 @pytest.mark.parametrize(
-    "text", ["", "all", "ALL", "8/8", "0/0", "-1/2", "02/8", "2/8 ", "٢/8", "+/2", "2/8@", "2/8@0"]
+    "text", ["", "all", "ALL", "8/8", "0/0", "-1/2", "02/8", "2/8 ", "٢/8", "+/2", "2/8@1"]
 )
 def test_other_texts_are_no_claims(text: str) -> None:
     with pytest.raises(ValueError, match="claim"):
@@ -120,23 +120,22 @@ PROGRESS = st.builds(
 
 @given(
     claims=st.dictionaries(
-        st.sampled_from(["0/2", "1/2", "0/2@1", "1/2@1", "0/3", "1/3", "2/3", "2/3@1", "4/5"]),
+        st.sampled_from(["0/1", "0/2", "1/2", "0/3", "1/3", "2/3", "4/5"]),
         PROGRESS,
         max_size=4,
     ),
     split=st.lists(
         st.lists(st.sampled_from("abcdef"), max_size=2, unique=True), min_size=3, max_size=3
     ),
-    moved=st.dictionaries(st.sampled_from("abcdef"), st.integers(0, 1)),
 )
 def test_a_sub_message_is_finished_if_its_claim_has_finished_it(
-    claims: dict[str, Progress], split: list[list[str]], moved: dict[str, int]
+    claims: dict[str, Progress], split: list[list[str]]
 ) -> None:
-    """Against a naive reading: a claim has a sub-message when it has all of its sub-keys."""
+    """Against a naive reading: a claim has a sub-message when it has all of its sub-keys, and 0/1
+    has barriers too."""
 
     def has(claim: Claim, names: list[str]) -> bool:
-        joined = moved if claim.joins else {}
-        return {joined.get(n, key_hash(n) % claim.of) for n in names} == {claim.number}
+        return claim.of == 1 or {key_hash(n) % claim.of for n in names} == {claim.number}
 
     def subs() -> list[SubMessage]:
         return [SubMessage(keys=keys) if keys else Barrier() for keys in split]
@@ -152,8 +151,7 @@ def test_a_sub_message_is_finished_if_its_claim_has_finished_it(
         )
         for selector, p in claims.items()
     }
-    joins = {1: Joins({key_hash(name): number for name, number in moved.items()})}
-    others = OtherClaims({s: {0: p} for s, p in reported.items()}, ShardMap(Order.SUB_KEY, joins))
+    others = OtherClaims({s: {0: p} for s, p in reported.items()}, ShardMap(Order.SUB_KEY))
 
     for offset in range(11):
         made, message = subs(), message_at(offset)
@@ -267,40 +265,3 @@ def test_whole_messages_are_looked_up_as_long_as_claims_reach() -> None:
     dispatcher.deliver_whole([message_at(2, key=theirs), message_at(3, key=mine)])
 
     assert set(take_all(dispatcher)) == {"1[0]", "2[0]"}  # 3 is behind 1
-
-
-# --- joins: lanes that sub-messages connect are one shard's, and no others
-
-KEYS = st.lists(st.sampled_from("abcdefghijklmnop"), min_size=1, max_size=3, unique=True)
-
-
-@given(st.lists(KEYS, max_size=8), st.integers(2, 64))
-def test_each_sub_message_is_one_shard_s_and_what_nothing_connects_stays_where_it_is(
-    split: list[list[str]], of: int
-) -> None:
-    components = Components()
-    components.add(map(key_hash, keys) for keys in split)
-    shard_map = ShardMap(Order.SUB_KEY, {1: components.joins(of)})
-
-    def shard(*keys: str) -> int | None:
-        return shard_map.shard_of(SubMessage(keys=keys), of, 1)
-
-    groups: list[set[str]] = []  # found naively
-    for keys in split:
-        met = [group for group in groups if group & {*keys}]
-        groups = [group for group in groups if group not in met]
-        groups.append({*keys}.union(*met))
-    for group in groups:
-        assert shard(*group) == min(map(key_hash, group)) % of
-        assert {shard(key) for key in group} == {shard(*group)}
-    for key in {*"abcdefghijklmnop"}.difference(*groups):
-        assert shard(key) == key_hash(key) % of
-    assert sorted(map(len, groups)) == sorted(map(len, components.sets))
-
-
-@given(st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 9_999), max_size=20))
-def test_joins_are_read_as_they_are_written(shards: dict[int, int]) -> None:
-    joins = Joins(shards)
-
-    assert Joins.parse(str(joins)) == joins
-    assert len(str(joins)) == 8 * len(shards)

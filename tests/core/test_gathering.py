@@ -2,7 +2,7 @@
 
 Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
 was finished: waves and deals side by side, attempts that die or wake up late, parked lanes,
-joined lanes, barriers, crashes of the driver, and resumes with other shards, or by one process
+connected lanes, barriers, crashes of the driver, and resumes with other shards, or by one process
 without any.
 """
 
@@ -34,8 +34,7 @@ from drainer.core.other_claims import other_claims
 from drainer.errors import DrainerError
 from drainer.message import KeySums, Message, Origin, ShippedMessage, Stream, SubMessage
 from drainer.model.account import Account, StateReference
-from drainer.model.claims import ALL, Claim, Components, Joins, ShardMap
-from drainer.model.claims import key_hash as key_place
+from drainer.model.claims import ALL, Claim, ShardMap
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
@@ -173,7 +172,8 @@ class Backlog:
     """Messages with holes between them."""
 
     def __init__(self, draw: Random) -> None:
-        self.several = draw.choice((0.03, 0.03, 0.3))
+        self.barriers = draw.choice((0.0, 0.01, 0.03))
+        self.several = draw.choice((0.0, 0.01, 0.3))
         self.ends = {n: draw.randrange(25) for n in range(draw.choice((1, 1, 2)))}
         self.subs: dict[tuple[int, int], list[Op]] = {}
         for number, end in self.ends.items():
@@ -184,9 +184,9 @@ class Backlog:
 
     def _op(self, draw: Random) -> Op:
         kind = draw.random()
-        if kind < 0.03:
-            return None  # a barrier
-        if kind < 0.03 + self.several:
+        if kind < self.barriers:
+            return None
+        if kind < self.barriers + self.several:
             return tuple(draw.sample("abcdefgh", 2))
         return draw.choice("abcdefgh")
 
@@ -336,10 +336,8 @@ class Kept(Objects):
 class Noting(RuleFilter):
     """Notes what the limit has left out."""
 
-    def __init__(
-        self, settings: RuleSettings, account: RuleAccount, joins: Mapping[int, Joins]
-    ) -> None:
-        super().__init__(settings, account, joins)
+    def __init__(self, settings: RuleSettings, account: RuleAccount) -> None:
+        super().__init__(settings, account)
         self.left_out: set[Sub] = set()
 
     def skips(self, sub: SubMessage) -> str | None:
@@ -438,7 +436,7 @@ class Play:
                 self.reported |= since
                 since = set()
         if dispatcher.complete:
-            plan = advanced(changed(plan, claims=dispatcher.claims()), Account.without_joins)
+            plan = changed(plan, claims=dispatcher.claims())
             assert set(plan.account.claims) == {ALL}, "all is finished by one claim"
             self.reported |= since
         self.plan = plan
@@ -452,9 +450,9 @@ class Play:
         self.known = set(self.reported)
         self.left_parked: set[str] = set()
         self.disk: dict[tuple[int, int], list[bytes]] = {}  # of the last attempt
-        self.joins = dict(self.plan.account.joins)
         self._save()
         self.streams = Sharding(self.draw.choice((2, 3, 5)))
+        self.connected = False  # shards of the last wave
         self.at = dict(aggregation.watermarks)
         self.waves: list[Wave] = []
         self.schedule = Schedule()
@@ -505,35 +503,18 @@ class Play:
         if not ranges:
             return
         self.at |= {n: end for n, (_, end) in ranges.items()}
+        connected_before = self.connected
         wave = self._divided(ranges, self.streams)
-        if wave is None:
-            wave = self._divided(ranges, self._joined(ranges))
+        self.connected = wave is None
+        if wave is None or connected_before:
+            wave = self._divided(ranges, ONE)
             assert wave is not None
         self.waves.append(wave)
         claims = {wave.streams.claim(shard): subs for shard, subs in wave.subs.items()}
         delivered = {n: ranges_of(each) for n, each in wave.delivered.items()}
         self.aggregation.begin(wave.number, ranges, delivered, claims, {})
-        if wave.streams.joins and wave.streams.joins not in self.saved.account.joins:
-            self._save()
         counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
         self.schedule.add(wave.number, counts, wave.streams)
-
-    def _joined(self, ranges: dict[int, Range]) -> Sharding:
-        """Sharding of a wave that did not fit."""
-        ops = [
-            op
-            for (number, offset), each in self.backlog.subs.items()
-            if ranges.get(number, (0, 0))[0] <= offset < ranges.get(number, (0, 0))[1]
-            for op in each
-        ]
-        if None in ops:
-            return ONE
-        components = Components()
-        components.add(map(key_place, op) for op in ops if isinstance(op, tuple))
-        number = max(self.joins, default=0) + 1
-        self.joins[number] = components.joins(self.streams.shards)
-        self.streams = Sharding(self.streams.shards, number)
-        return self.streams
 
     def _deal(self, deal: Deal) -> None:
         tasks = [[(part.shard, self.waves[part.wave - 1]) for part in own] for own in deal.tasks]
@@ -616,15 +597,11 @@ class Play:
 
     def _save(self) -> None:
         aggregation = self.aggregation
-        self.saved = advanced(
-            changed(
-                self.plan,
-                claims=aggregation.claims(),
-                ruled=aggregation.ruled(),
-                state=aggregation.state,
-                joins=self.joins,
-            ),
-            Account.without_joins,
+        self.saved = changed(
+            self.plan,
+            claims=aggregation.claims(),
+            ruled=aggregation.ruled(),
+            state=aggregation.state,
         )
         self.saved.account.check()
         for number, watermark in self.saved.account.watermarks.items():
@@ -669,7 +646,7 @@ class Play:
 
     def _divided(self, ranges: dict[int, Range], streams: Sharding) -> Wave | None:
         """Divide a wave as a slice's task does: messages to account for, and rows by shard."""
-        shard_map = ShardMap(Order.SUB_KEY, self.joins)
+        shard_map = ShardMap(Order.SUB_KEY)
         wave = Wave(len(self.waves) + 1, streams, ranges, {n: [] for n in ranges})
         for number, offset in sorted(self.backlog.subs):
             start, end = ranges.get(number, (0, 0))
@@ -682,7 +659,7 @@ class Play:
             own: dict[int, int] = {}
             for index, sub in enumerate(subs):
                 if not done >> index & 1:
-                    shard = shard_map.shard_of(sub, streams.shards, streams.joins)
+                    shard = shard_map.shard_of(sub, streams.shards)
                     if shard is None:
                         return None
                     own[shard] = own.get(shard, 0) | 1 << index
@@ -710,9 +687,7 @@ class Play:
         if self.plan.terms.rules:
             ruled = replace(self.aggregation.ruled(), skipped_by={})
             ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
-            rule_filter = Noting(
-                self.plan.terms.rules, streams.by_stream(ruled, bounds), self.joins
-            )
+            rule_filter = Noting(self.plan.terms.rules, streams.by_stream(ruled, bounds))
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
         task = Task(self, streams, bounds, rows, earlier, behind, parked, rule_filter)
         self.disk[deal, place] = task.objects.news()

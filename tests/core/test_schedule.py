@@ -41,7 +41,7 @@ class Course:
         self.under_way: list[tuple[int, int, int]] = []  # deal, task and shard
 
     def add(self, wave: int, lanes: Sequence[int], streams: Sharding) -> None:
-        shards = [(lane + streams.joins) % streams.shards for lane in lanes]
+        shards = [lane % streams.shards for lane in lanes]
         self.subs += [Placed(lane, wave, at) for lane, at in zip(lanes, shards, strict=True)]
         self.schedule.add(wave, Counter(shards), streams)
 
@@ -74,7 +74,7 @@ def test_each_sub_message_is_dealt_once_and_lanes_keep_their_order(seed: int) ->
     draw = Random(seed)
     slots, course = draw.randint(1, 5), Course()
     schedule, under_way = course.schedule, course.under_way
-    divisions = [Sharding(draw.randint(1, 6), draw.randint(0, 3)) for _ in range(2)]
+    divisions = [Sharding(draw.randint(1, 6)) for _ in range(2)]
     waves = to_come = draw.randint(0, 6)
     while to_come or schedule.waves:
         if to_come and schedule.wants_to_read and draw.random() < 0.5:
@@ -98,8 +98,8 @@ def test_each_sub_message_is_dealt_once_and_lanes_keep_their_order(seed: int) ->
     assert not any(schedule.undealt(number) for number in range(waves + 1))
 
 
-def one_wave(schedule: Schedule, wave: int, *counts: int, joins: int = 0) -> None:
-    schedule.add(wave, dict(enumerate(counts)), Sharding(len(counts), joins))
+def one_wave(schedule: Schedule, wave: int, *counts: int) -> None:
+    schedule.add(wave, dict(enumerate(counts)), Sharding(len(counts)))
 
 
 def dealt(schedule: Schedule, slots: int, *, urgent: bool = False, least: int = 1) -> Deal:
@@ -146,7 +146,7 @@ def test_a_wave_that_is_divided_otherwise_waits_for_all_before_it() -> None:
     schedule = Schedule()
     one_wave(schedule, 1, 10, 10)
     first = dealt(schedule, 2)
-    one_wave(schedule, 2, 10, 10, joins=1)
+    one_wave(schedule, 2, 20)
 
     schedule.done(first.number, 0, first.tasks[0][0].shard)
     assert schedule.deal(1, urgent=True) is None

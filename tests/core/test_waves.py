@@ -1,4 +1,4 @@
-"""Waves: slices of a backlog that leave nothing out, and stretches of them at barriers."""
+"""Waves: slices of a backlog that leave nothing out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.model.ranges import Range
-from drainer.spark.read.waves import Waves, cut_at
+from drainer.spark.read.waves import Waves
 
 KIB, MIB = 1024, 1024**2
 LEFTS = st.dictionaries(
@@ -81,45 +81,3 @@ def test_a_slice_is_large_unless_split_takes_long(processor_s: float, readers: i
     assert len(slices) == readers or slice_bytes > 15 * MIB or 3.9 < slice_s < 4.1
     assert len(slices) == 1 or slice_bytes < 17 * MIB or len(slices) == readers
     assert slice_bytes >= MIB
-
-
-def test_waves_get_smaller_as_long_as_that_makes_them_less_crowded() -> None:
-    def sizes(crowded_from_bytes: int) -> list[int]:
-        waves, found = Waves({0: (0, 10**10)}, 256 * MIB, 1.0), []
-        for _ in range(8):
-            ((start, end),) = waves.next().values()
-            found.append((end - start) // MIB)
-            waves.took(
-                {0: (start, end)}, end - start, 1.0, crowded=end - start > crowded_from_bytes
-            )
-        return found
-
-    assert sizes(10**9) == [8, 32, 128, 256, 256, 256, 256, 256]
-    assert sizes(100 * MIB) == [8, 32, 128, 64, 64, 64, 64, 64]
-    assert sizes(20 * MIB) == [8, 32, 16, 16, 16, 16, 16, 16]
-    assert sizes(0) == [8, 32, 128, 256, 256, 256, 256, 256]
-
-
-@given(
-    st.dictionaries(st.integers(0, 5), st.integers(1, 30), min_size=1),
-    st.sets(st.tuples(st.integers(0, 5), st.integers(0, 29))),
-)
-def test_a_cut_wave_has_every_offset_once_in_order_and_those_with_barriers_apart(
-    ends: dict[int, int], apart: set[tuple[int, int]]
-) -> None:
-    apart = {(n, offset) for n, offset in apart if offset < ends.get(n, 0)}
-    barriers = {n: [o for m, o in sorted(apart) if m == n] for n, _ in apart}
-
-    stretches = cut_at({n: (0, end) for n, end in ends.items()}, barriers)
-
-    met = [
-        (n, offset, alone)
-        for ranges, alone in stretches
-        for n, (start, end) in ranges.items()
-        for offset in range(start, end)
-    ]
-    assert sorted(met) == [(n, o, (n, o) in apart) for n in sorted(ends) for o in range(ends[n])]
-    for n, end in ends.items():
-        assert [o for m, o, _ in met if m == n] == list(range(end))
-    runs = [sum(o - 1 not in own for o in own) for own in map(set, barriers.values())]
-    assert len(stretches) <= 2 * max(runs, default=0) + 1

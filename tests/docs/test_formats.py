@@ -23,7 +23,7 @@ from drainer.model.account import (
     PriorityClasses,
     StateReference,
 )
-from drainer.model.claims import ALL, Joins
+from drainer.model.claims import ALL
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.progress import Counts, Outcome
@@ -50,7 +50,6 @@ PARKED = ParkedLanes(1, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: 
 FULL_PLAN = a_plan(
     partitions={0: a_partition(100, 200, prior=100, committed=120)},
     claims={ALL: {0: progress_at(120, fates={Outcome.DEAD: ((121, 122),)})}},
-    joins={1: Joins({5: 2})},
     parked_lanes=PARKED,
     redrive=RedriveSettings(),
     latency=LATENCY,
@@ -84,7 +83,6 @@ NAMED = {
     "claims.SELECTOR": "N",
     "claims.SELECTOR.N.partial": None,
     "claims.SELECTOR.N.fates": None,
-    "joins": None,
     "ruled.skipped_by": None,
     "ruled.skipped_for": None,
     "ruled.asked_below": None,

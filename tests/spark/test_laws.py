@@ -7,6 +7,7 @@ from collections import Counter, defaultdict
 from itertools import pairwise
 from pathlib import Path
 
+import orjson
 import pytest
 
 from drainer.errors import EXIT_HALTED, EXIT_INTERRUPTED, Refused
@@ -210,32 +211,40 @@ def several_keys(count: int, seed: int, *, lanes: int, several: float) -> list[l
     return [[op() for _ in range(5)] for _ in range(count)]
 
 
-def pids_by_wave(story: Story, every: int) -> list[set[int]]:
-    """The processes that handled something, by so many messages."""
-    found: dict[int, set[int]] = defaultdict(set)
-    for line in story.lines:
-        if line["what"] == "begin":
-            found[line["place"][1] // every].add(line["pid"])
-    return list(found.values())
-
-
-def test_what_a_few_sub_messages_connect_leaves_the_rest_to_all_tasks(
+def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "WORTH_BYTES", 1)  # any is worth a task
-    story.fill(*(several_keys(200, n, lanes=2_000, several=0.01) for n in (1, 2)))
+    drawn = random.Random(1)
 
-    summary = story.run(wave_bytes=9_000)
+    def lanes() -> list[str]:
+        return [f"k{drawn.randrange(10_000):04}" for _ in range(3)]
+
+    # Messages of one size, so that a wave has so many of them.
+    length = 60
+    plain: list[list[Op]] = [[*lanes()] for _ in range(6 * length)]
+    connected: list[list[Op]] = [[lanes()[:2], f"k{n:02}"] for n in range(length)]
+    ops = [*plain[: 3 * length], *connected, *plain[3 * length :]]
+    message_bytes = len(b"one") + len(orjson.dumps({"ops": ops[0]}))
+    story.fill(ops)
+
+    summary = story.run(wave_bytes=length * message_bytes)
 
     story.ensure_done(summary)
-    assert summary.engine_counts["waves"] > 2
-    assert [len(pids) for pids in pids_by_wave(story, 100)] == [2, 2]
-    assert story.plan.account.joins == {}
+    assert summary.engine_counts["waves"] == 7
+    tasks: dict[int, set[int]] = defaultdict(set)
+    for line in story.lines:
+        if line["what"] == "begin":
+            tasks[line["place"][1] // length].add(line["pid"])
+    assert len(tasks[0] | tasks[1] | tasks[2]) == 2
+    assert len(tasks[3]) == 1
+    assert len(tasks[4]) == 1, "it is read undivided, since the wave before was connected"
+    assert len(tasks[5] | tasks[6]) == 2
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("tasks", [None, 3])
-def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_either_engine(
+def test_a_drain_that_stops_amid_connected_lanes_is_resumed_by_either_engine(
     story: Story, tasks: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "WORTH_BYTES", 1)
@@ -243,9 +252,9 @@ def test_a_drain_that_stops_amid_joined_lanes_is_resumed_by_either_engine(
     with trouble(story, interrupt(1)):
         stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="10")
     assert stopped.exit_code == EXIT_INTERRUPTED
-    assert story.plan.account.joins
+    assert set(story.plan.account.claims) == {"all", "0/1"}
 
     resumed = story.resume(tasks=tasks, wave_bytes=9_000)
 
     story.ensure_done(resumed)
-    assert story.plan.account.joins == {}
+    assert set(story.plan.account.claims) == {"all"}

@@ -21,7 +21,7 @@ def test_tasks_read_at_their_share_of_what_groups_read() -> None:
     terms = replace(a_plan(0).terms, limits=cap_curve([measured({100: 1_000.0}, groups=5)]))
     spec = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), terms, 1, "/state", LOCAL, 1)
     rest = cast("Any", None)
-    task = SliceTask(spec, rest, {}, (), {}, rest, share=0.5, message_bytes=100.0)
+    task = SliceTask(spec, 16, rest, (), {}, rest, share=0.5, message_bytes=100.0)
 
     pace = task.pace()
 

@@ -19,7 +19,7 @@ from plans import END, PLAN, START, edited, leaves, progress, put, signed, with_
 from builders import a_partition, changed, counts, progress_at
 from drainer.errors import PlanRefused
 from drainer.model.account import Account
-from drainer.model.claims import ALL, Claim, Joins
+from drainer.model.claims import ALL, Claim
 from drainer.model.plan import FIELDS, OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings
@@ -29,7 +29,6 @@ from drainer.model.terms import Terms
 GOLDEN = (Path(__file__).parent / "full_plan.json").read_bytes()
 ACCOUNT = PLAN.account
 ENCODED = PLAN.encode()
-JOINS = st.dictionaries(st.integers(0, 2**32 - 1), st.integers(0, 99), max_size=3).map(Joins)
 SHARE = FailureSettings(max_failures=Limit(share=0.29))
 
 
@@ -55,10 +54,8 @@ def progresses(draw: st.DrawFn, start: int, end: int) -> Progress:
 @st.composite
 def plans(draw: st.DrawFn) -> OffsetPlan:
     partitions, claim = {}, {}
-    joins = draw(st.dictionaries(st.integers(1, 9), JOINS, max_size=2))
     others: dict[str, dict[int, Progress]] = {
-        str(Claim(of - 1, of, draw(st.sampled_from([0, *joins])))): {}
-        for of in draw(st.sets(st.integers(2, 99), max_size=2))
+        str(Claim(of - 1, of)): {} for of in draw(st.sets(st.integers(1, 99), max_size=2))
     }
     for number in draw(st.sets(st.integers(0, 99), min_size=1, max_size=4)):
         start = draw(st.integers(0, 2**50))
@@ -84,7 +81,6 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         client_config=draw(st.none() | text),
         partitions=partitions,
         claims={ALL: claim, **others},
-        joins=joins,
         failures=draw(st.sampled_from([PLAN.terms.failures, SHARE])),
         parked=tuple(draw(st.lists(text, max_size=4))),
         redrive=draw(st.sampled_from([None, PLAN.terms.redrive])),
@@ -222,11 +218,6 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
             lambda body: body["claims"].update({"0/2": body["claims"]["all"]}),
             "claim 0/2, partition 0: messages are counted in 'all'",
         ),
-        (
-            lambda body: body["claims"].update({"0/2@3": body["claims"]["all"]}),
-            "claims name joins 3, and it has none of that number",
-        ),
-        (lambda body: body["joins"].update({"3": "AAAA"}), "these are not joins: .*6 bytes"),
     ],
 )
 def test_a_plan_that_breaks_a_law_is_refused_by_name(

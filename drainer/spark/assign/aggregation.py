@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from drainer.core.merge import TaskRecord, count_in, undecided
 from drainer.errors import account_wrong
 from drainer.model.account import ParkedLanes, StateReference
-from drainer.model.claims import ALL, Claims, joins_of
+from drainer.model.claims import ALL, Claims
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import (
@@ -154,7 +154,6 @@ class Aggregation:
             tuple(self._deals),
             self._counted(),
             self._own_rules().numbers,
-            tuple(joins_of(claim for wave in self._waves.values() for claim in wave.subs)),
             self._units(),
         )
 

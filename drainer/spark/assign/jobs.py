@@ -15,7 +15,6 @@ from pyspark import StorageLevel
 from drainer.errors import BrokerUnreachable, Halted, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.loss import recreated
-from drainer.model.claims import Joins
 from drainer.model.ranges import Range
 from drainer.spark.read.slices import Manifest, SliceTask
 from drainer.spark.session.failure import SparkBroke, carrying, spark_failures
@@ -96,8 +95,7 @@ class PreparedWave:
     delivered: Mapping[int, Sequence[Range]]  # the offsets of messages to account for, by partition
     # Sub-messages that are to be handled, by shard and partition.
     subs: Mapping[int, Mapping[int, int]]
-    streams: Sharding  # by what the sub-keys are divided; ``joins`` are those that they go by
-    joins: Joins | None = None
+    streams: Sharding  # by what the sub-keys are divided
     manifests: Sequence[Manifest] = ()  # of its slices
     # Messages that ``split`` rejected, by partition.
     units: Mapping[int, Sequence[Range]] = field(default_factory=dict)
@@ -123,8 +121,7 @@ class PreparedWave:
                 stops.setdefault(number, each.stop)
             for shard, count in each.subs.items():
                 subs.setdefault(shard, Counter())[number] += count
-        joins = task.joins.get(task.streams.joins)
-        return cls(rows, ranges, delivered, subs, task.streams, joins, manifests, units, stops)
+        return cls(rows, ranges, delivered, subs, task.streams, manifests, units, stops)
 
     @property
     def log_bytes(self) -> int:
@@ -132,11 +129,9 @@ class PreparedWave:
         return sum(each.log_bytes for each in self.manifests)
 
     @property
-    def undivided(self) -> tuple[int, int] | None:
-        """The partition and the offset of the first message that the chunks lack; None when they
-        have all."""
-        found = ((each.partition, each.undivided) for each in self.manifests)
-        return next(((n, offset) for n, offset in found if offset is not None), None)
+    def connected(self) -> bool:
+        """Whether barriers or sub-messages connect shards; then a divided wave is incomplete."""
+        return any(each.connected for each in self.manifests)
 
     @property
     def stops_at_ends(self) -> bool:

@@ -48,8 +48,8 @@ TASK_BUFFER_LEAST = 16 * 1024 * 1024
 class WaveRunner:
     """Runs the jobs of a drain, and folds what they did into the account of ``monitor``.
 
-    ``checkpointer`` writes down what sub-keys are divided by before tasks work by it. ``end`` is
-    called when nothing is left to do, or with what ends the drain.
+    ``checkpointer`` writes down which messages ``split`` rejected before tasks handle them. ``end``
+    is called when nothing is left to do, or with what ends the drain.
 
     Attributes:
         settings: of tasks that are yet to begin.
@@ -161,7 +161,6 @@ class WaveRunner:
         self._waves[number] = prepared
         subs = {prepared.streams.claim(shard): each for shard, each in prepared.subs.items()}
         self.aggregation.begin(number, prepared.ranges, prepared.delivered, subs, prepared.units)
-        await self._write_joins(prepared)
         if any(prepared.units.values()):
             await self.checkpointer.wait_until_written()
         for each in prepared.manifests:
@@ -172,14 +171,6 @@ class WaveRunner:
         chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
         self._least = int(WORTH_BYTES * sum(counts.values()) / max(1, chunk_bytes))
         await self._release_done()
-
-    async def _write_joins(self, prepared: PreparedWave) -> None:
-        """Write the joins into the plan first: what tasks report by them makes sense with them
-        alone."""
-        number, checkpointer = prepared.streams.joins, self.checkpointer
-        if prepared.joins is not None and number not in checkpointer.plan.account.joins:
-            await checkpointer.write_joins(number, prepared.joins)
-        self.reader.joined = sum(map(len, checkpointer.plan.account.joins.values()))
 
     async def _work(self) -> None:
         """Deals out what is ready, reads on behind it, and waits a moment for news."""
@@ -351,14 +342,13 @@ class WaveRunner:
             known.generation,
             partitions={},
             claims={ALL: {}},
-            joins=self.checkpointer.plan.account.joins,
             # Where the reader stopped, nothing is behind what is parked.
             parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
             ruled=ruled.without_numbers,
             classes=known.classes,
         )
         terms = replace(self.plan.terms, failures=self.settings.failures)
-        return OffsetPlan(terms, account.without_joins())
+        return OffsetPlan(terms, account)
 
     def check_limit(self) -> None:
         """Ends the drain when all tasks together gave too much up."""

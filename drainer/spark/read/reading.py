@@ -3,25 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
 from drainer.engine.loop import blocking_call
 from drainer.engine.meter import capped
-from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, SplitFailed
+from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
-from drainer.model.claims import JOINS_MOST, Components, Joins
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count_offsets
 from drainer.model.status import CapStatus
 from drainer.spark.assign.jobs import Jobs, PreparedWave
-from drainer.spark.assign.schedule import HOT
-from drainer.spark.read.slices import BARRIERS_MOST, JOINED_MOST, Manifest, SliceTask
-from drainer.spark.read.waves import Waves, cut_at
+from drainer.spark.read.slices import SliceTask
+from drainer.spark.read.waves import Waves
 from drainer.spark.session.slots import Slots
 from drainer.spark.state.sharding import Sharding
 from drainer.spark.task.python_worker import HandlerSpec
@@ -29,10 +26,7 @@ from drainer.spark.task.python_worker import HandlerSpec
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
-NO_JOINS = Joins({})
-ONE = Sharding(1), NO_JOINS  # task's
-STRETCHES_MOST = 17  # of a wave: eight times messages with barriers; with more it is one task's
-JOINED_FEW = 16  # places: so few in one shard do no harm
+UNDIVIDED = Sharding(1)
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the first wave; of each
 
 
@@ -53,9 +47,8 @@ class WaveSettings:
 class Reader:
     """Reads what is left of a plan above ``watermarks``, in waves.
 
-    A wave that does not fit into the shards, for sub-messages connect lanes of several, is read
-    again by joins that keep these together; the wave after it is read by the same ones first. One
-    with barriers is read again in stretches: messages with barriers are one task's.
+    If barriers or sub-messages connect shards of a wave, it is read again, undivided: one task has
+    all of it. The waves after it are read undivided at once, up to one without connections.
     """
 
     def __init__(
@@ -67,12 +60,7 @@ class Reader:
         self.jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.account.partitions.items()}
         self._waves = Waves(lefts, settings.wave_bytes, settings.message_bytes)
-        self._components = Components()  # that the next wave is expected to fit
-        self._largest = 0, 0  # of these: its least place, and how many it has
-        self._joins, self._streams = NO_JOINS, Sharding(settings.shards)  # by them
-        self._joins_made = max(plan.account.joins, default=0)
-        self.joined = 0  # places that the plan has joins of
-        self._stretches: deque[tuple[Mapping[int, Range], Sharding, Joins]] = deque()  # to be read
+        self._streams = Sharding(settings.shards)  # of the next wave
         self._next: asyncio.Task[PreparedWave] | None = None  # until what it read was taken
         self._ahead = False  # it is read while something else has its slots first
         self._starved = True  # tasks waited for what was read last
@@ -95,7 +83,7 @@ class Reader:
     @property
     def about(self) -> int:
         """Number of waves to come, as far as is known."""
-        return self._waves.about + len(self._stretches)
+        return self._waves.about
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
         """Return how the reading of all tasks stands to its cap, by the waves that were read."""
@@ -111,7 +99,7 @@ class Reader:
         ``behind`` is a job that is to have its slots first. Without it, what is read would take
         them all, and nothing be handled meanwhile.
         """
-        if self._next is None and (self._stretches or self._waves.left):
+        if self._next is None and self._waves.left:
             self._ahead = behind is not None
             self._next = asyncio.create_task(self._read_next(behind))
             # After a stop nothing waits for what it raises.
@@ -158,113 +146,40 @@ class Reader:
             await blocking_call(
                 self.jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
             )
-        prepared = await (self._read_again() if self._stretches else self._read_wave())
-        self._leave_behind(prepared.stops)
-        return prepared
-
-    def _leave_behind(self, stops: Iterable[int]) -> None:
-        """Reads no further in partitions that stop in what is handed out: a reading that is
-        followed by another of the same messages decides nothing, for split may change its mind."""
-        self.stops.update(stops)
+        prepared = await self._read_wave()
+        # A reading that is followed by another of the same messages stops nothing: split may
+        # change its mind.
+        self.stops.update(prepared.stops)
         self._waves.stop(self.stops)
-        left = [
-            ({n: bounds for n, bounds in ranges.items() if n not in self.stops}, streams, joins)
-            for ranges, streams, joins in self._stretches
-        ]
-        self._stretches = deque(each for each in left if each[0])
+        return prepared
 
     async def _read_wave(self) -> PreparedWave:
-        found = await self._read(self._waves.next(), self._streams, self._joins)
-        prepared, joined = found, True
-        if found.undivided is not None:
-            await blocking_call(found.release)
-            joined = await blocking_call(self._join, found.manifests)
-            self._stretches.extend(self._cut(found) if joined else [(found.ranges, *ONE)])
-            prepared = await self._read_again()
-        crowded = not joined or self._is_crowded(prepared)
-        processor_s = sum(each.processor_s for each in found.manifests)
-        if self._waves.took(found.ranges, found.log_bytes, processor_s, crowded=crowded):
-            self._components, self._joins, self._largest = Components(), NO_JOINS, (0, 0)
-            self._streams = Sharding(self.settings.shards)
-        return prepared
-
-    async def _read_again(self) -> PreparedWave:
-        """Reads what was read before, as it is to be divided."""
-        prepared = await self._read(*self._stretches.popleft())
-        if prepared.undivided is not None:  # it is in no chunk
-            await blocking_call(prepared.release)
-            number, offset = prepared.undivided
-            raise SplitFailed(
-                f"split is not deterministic: offset {offset} of partition {number} has other"
-                " barriers or joined sub-keys than at the first read",
-                hint="Make split depend on the message alone: not on time, chance or state.",
-            )
-        return prepared
-
-    def _cut(self, found: PreparedWave) -> list[tuple[Mapping[int, Range], Sharding, Joins]]:
-        barriers: dict[int, list[int]] = {}
-        for each in found.manifests:
-            barriers.setdefault(each.partition, []).extend(each.barriers)
-        stretches = cut_at(found.ranges, barriers)
-        too_many = any(len(each.barriers) > BARRIERS_MOST for each in found.manifests)
-        if too_many or len(stretches) > STRETCHES_MOST:
-            return [(found.ranges, *ONE)]
-        # Those that are read later go by these, whatever later waves are divided by.
-        divided = self._streams, self._joins
-        return [(ranges, *(ONE if alone else divided)) for ranges, alone in stretches]
-
-    def _join(self, manifests: Sequence[Manifest]) -> bool:
-        """Makes joins of what a wave connects, and of what those before connected if that makes no
-        crowd; False when they are too many."""
-        own, shards = Components(), self.settings.shards
-        for each in manifests:
-            if each.joined is None or len(own) > JOINED_MOST:
-                return False
-            own.add(each.joined)
-        together = Components()
-        together.add((*own.sets, *self._components.sets))
-        few = max(JOINED_FEW, 2 * own.largest[1])
-        for components in (together, own):
-            joins, largest = components.joins(shards), components.largest
-            if largest[1] <= few and len(joins) + self.joined <= JOINS_MOST:
-                break
-        else:
-            return False
-        if joins != self._joins:
-            self._joins_made += 1
-            self._streams = Sharding(shards, self._joins_made if joins else 0)
-        self._components, self._joins, self._largest = components, joins, largest
-        return True
-
-    def _is_crowded(self, prepared: PreparedWave) -> bool:
-        """Whether the shard of the most sub-keys that are joined has much more than its share."""
-        place, places = self._largest
-        shards = prepared.streams.shards
-        own = sum(prepared.subs.get(place % shards, {}).values())
-        total = sum(sum(each.values()) for each in prepared.subs.values())
-        return places > JOINED_FEW and own * shards > HOT * total
-
-    async def _read(
-        self, ranges: Mapping[int, Range], streams: Sharding, joins: Joins
-    ) -> PreparedWave:
-        """Reads until no partition stops before the end of its range; each time it is shorter."""
+        """Reads until a wave can be handled: divided if nothing connects its shards, and without
+        what follows a stop."""
+        ranges: Mapping[int, Range] = self._waves.next()
         while True:
-            found = await self._read_patiently(ranges, streams, joins)
-            if found.stops_at_ends:
-                return found
-            await blocking_call(found.release)
-            stops = found.stops
-            ranges = {n: (start, stops.get(n, end)) for n, (start, end) in found.ranges.items()}
+            prepared = await self._read_patiently(ranges, self._streams)
+            if prepared.connected and self._streams != UNDIVIDED:
+                self._streams = UNDIVIDED
+            elif not prepared.stops_at_ends:
+                stops = prepared.stops
+                ranges = {n: (start, stops.get(n, end)) for n, (start, end) in ranges.items()}
+            else:
+                break
+            await blocking_call(prepared.release)
+        if not prepared.connected:
+            self._streams = Sharding(self.settings.shards)
+        processor_s = sum(each.processor_s for each in prepared.manifests)
+        self._waves.took(ranges, prepared.log_bytes, processor_s)
+        return prepared
 
-    async def _read_patiently(
-        self, ranges: Mapping[int, Range], streams: Sharding, joins: Joins
-    ) -> PreparedWave:
+    async def _read_patiently(self, ranges: Mapping[int, Range], streams: Sharding) -> PreparedWave:
         # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
             self._ensure_running()
             try:
-                prepared = await self._read_once(ranges, streams, joins)
+                prepared = await self._read_once(ranges, streams)
             except BrokerUnreachable as error:
                 if monotonic() - since_s > OUTAGE_S or self.stopped:
                     raise Interrupted(str(error), hint=error.hint) from error
@@ -276,9 +191,7 @@ class Reader:
                 self._bytes += prepared.log_bytes
                 return prepared
 
-    async def _read_once(
-        self, ranges: Mapping[int, Range], streams: Sharding, joins: Joins
-    ) -> PreparedWave:
+    async def _read_once(self, ranges: Mapping[int, Range], streams: Sharding) -> PreparedWave:
         plan, slots = self.plan, max(1, self.settings.slots.count)
         readers = slots
         if plan.terms.limits is not None:  # what waits for a cap leaves room for handling
@@ -288,10 +201,8 @@ class Reader:
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(
             handler=self.settings.handler,
+            shards=self.settings.shards,
             streams=streams,
-            joins={**plan.account.joins, streams.joins: joins}
-            if streams.joins
-            else plan.account.joins,
             slices=slices,
             known=plan.account.claims,
             failures=self.failures,

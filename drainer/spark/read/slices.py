@@ -15,7 +15,7 @@ import msgspec
 from drainer.core.other_claims import OtherClaims
 from drainer.kafka.spans import read_range
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
-from drainer.model.claims import ALL, JOINS_MOST, Claims, Components, Joins, ShardMap, key_hash
+from drainer.model.claims import ALL, Claims, ShardMap
 from drainer.model.order import LANE_OF, Order
 from drainer.model.progress import Partial, Progress
 from drainer.model.ranges import Range, RangeSet, ranges_of
@@ -30,11 +30,8 @@ from drainer.spark.task.chunk import ChunkWriter, Row, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, python_worker
 from drainer.splitting import PAST, split_failed, split_or_reject
 
-BARRIERS_MOST = 100  # offsets that a manifest lists; with more the wave is not divided at all
 MANIFEST = DONE = -1  # in place of a shard
-SEVERAL = -2
 READ_AHEAD_BYTES = 128 * 1024  # of the next slice, in vain; and in fetches of a quarter of it
-JOINED_MOST = 2 * JOINS_MOST  # places; of two that are joined one stays where it is
 
 
 class Manifest(msgspec.Struct, frozen=True):
@@ -47,13 +44,9 @@ class Manifest(msgspec.Struct, frozen=True):
     subs: dict[int, int] = {}  # sub-messages by shard
     finished: int = 0  # other sub-messages, which were finished before
     bytes: dict[int, int] = {}  # of chunks, by shard
-    # The offset of the first message that has a barrier, or a sub-message with lanes in several
-    # shards: the chunks end before it. None when they have all.
-    undivided: int | None = None
-    # The sets of places that sub-messages connect, those of one shard among them; None when they
-    # are too many.
-    joined: tuple[Sequence[int], ...] | None = ()
-    barriers: tuple[int, ...] = ()  # offsets of messages with one
+    # Whether a barrier or a sub-message connects several of the shards of a divided wave. Then a
+    # divided wave is read no further, and has to be read again for one task.
+    connected: bool = False
     units: tuple[Range, ...] = ()  # messages that ``split`` rejected, which are one unit each
     # The offset behind the first message that ``split`` rejected, if its partition stops there; the
     # slice has nothing from there on.
@@ -68,16 +61,15 @@ class SliceTask:
     """Reader of the slices of a wave; sent to the tasks, each of which is given numbers of them.
 
     It gives the rows of chunks, and behind those of a slice its manifest in a row of the shard -1.
-    ``known`` is what was finished when the wave was begun, as the plan's claims have it; ``joins``
-    are those that it names, and ``streams``. ``failures`` decide whether it halts, or reads no
-    more of
-    a partition, at a message that ``split`` rejects. Each slice is read at ``share`` of what the
-    handler's ``limits`` allow for.
+    ``shards`` is how many a divided wave has; ``streams`` have so many, or one. ``known`` is what
+    was finished when the wave was begun, as the plan's claims have it. ``failures`` decide whether
+    it halts, or reads no more of a partition, at a message that ``split`` rejects. Each slice is
+    read at ``share`` of what the handler's ``limits`` allow for.
     """
 
     handler: HandlerSpec
+    shards: int
     streams: Sharding
-    joins: Mapping[int, Joins]
     slices: tuple[Slice, ...]
     known: Claims
     failures: FailureSettings
@@ -108,18 +100,15 @@ class _SliceReader:
         self._finished = RangeSet(before.finished)
         self._partial: Mapping[int, Partial] = before.partial
         others = {name: claim for name, claim in task.known.items() if name != ALL}
-        self._shard_map = ShardMap(order, task.joins)
-        self._shards, self._joins = task.streams.shards, task.streams.joins
-        self._moved = task.joins[self._joins].shards if self._joins else {}
+        self._shard_map = ShardMap(order)
+        self._divided = task.streams.shards > 1
         self._by_sub_key = order not in LANE_OF
         self._other_claims = OtherClaims(others, self._shard_map) if others else None
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
         self._subs_before = 0
         self._ignored: Counter[str] = Counter()
-        self._undivided: int | None = None
-        self._components = Components()
-        self._barriers: list[int] = []
+        self._connected = False
         self._units: list[int] = []
         self._stop: int | None = None
 
@@ -151,12 +140,12 @@ class _SliceReader:
                 prefetch_bytes=READ_AHEAD_BYTES,
                 pace=self._task.pace(),
             ):
-                if self._stop is not None:
+                if self._ended:
                     break
                 for message in batch.messages:
                     log_bytes += message.size
                     if (
-                        self._stop is None
+                        not self._ended
                         and message.offset >= self._watermark
                         and message.offset not in self._finished
                     ):
@@ -173,9 +162,7 @@ class _SliceReader:
                 dict(self._subs),
                 self._subs_before,
                 dict(chunk_bytes),
-                undivided=self._undivided,
-                joined=None if self._too_many else self._components.sets,
-                barriers=tuple(self._barriers),
+                connected=self._connected,
                 units=ranges_of(self._units),
                 stop=self._stop,
                 log_bytes=log_bytes,
@@ -183,6 +170,11 @@ class _SliceReader:
                 ignored=dict(self._ignored),
             ),
         )
+
+    @property
+    def _ended(self) -> bool:
+        """Whether nothing more of the slice is of use."""
+        return self._stop is not None or (self._connected and self._divided)
 
     def _add(
         self,
@@ -196,11 +188,9 @@ class _SliceReader:
         if subs and isinstance(unit := subs[0], Unsplit):
             shards = [DONE if done else self._shard_of(message, unit)]
         else:
-            shards = self._shards_of(message, subs, keys, done)
-        if SEVERAL in shards and self._undivided is None:
-            self._undivided = message.offset
-        if self._undivided is not None:
-            return  # it is all to be read again
+            shards = self._shards_of(subs, keys, done)
+        if self._connected and self._divided:
+            return  # all of it is read again
         if subs and not selects(subs[0]):  # all of a letter are, or none
             self._ignored[subs[0].payload] += sum(shard != DONE for shard in shards)
         writer.add(message, subs, keys, shards)
@@ -216,55 +206,33 @@ class _SliceReader:
         if unit.skip is None and self._task.failures.stops_unsplit:
             self._stop = message.offset + 1
         self._units.append(message.offset)
-        shard = self._shard_map.shard_of(unit, self._shards, self._joins)
-        assert shard is not None, "a unit has one shard"
-        return shard
+        return self._shard(unit)
 
     def _add_whole(self, writer: ChunkWriter, message: Message) -> None:
         subs = [SubMessage(message.key, message.value)]
         keys = identify(message, subs)
         self._delivered.append(message.offset)
-        (shard,) = self._shards_of(message, subs, keys, self._done(message, subs, keys))
+        (shard,) = self._shards_of(subs, keys, self._done(message, subs, keys))
         if shard >= 0:
             writer.add_whole(shard, message)
 
     def _shards_of(
-        self,
-        message: Message,
-        subs: Sequence[SubMessage],
-        keys: Sequence[Hashable] | KeySums,
-        done: int,
+        self, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums, done: int
     ) -> list[int]:
-        """The shard of each sub-message, or the reason why it has none."""
-        shards, moved = self._shards, self._moved
+        """The shard of each sub-message; ``DONE`` if it was finished before."""
         # The most common kind without a call for each: a backlog has millions of them.
         texts = cast("Sequence[str]", keys)
         if not done and self._by_sub_key and set(map(type, texts)) == {str} and _no_barrier(subs):
-            places = [crc32(text.encode("utf-8", "surrogatepass")) for text in texts]
-            if moved:
-                return [moved[at] if at in moved else at % shards for at in places]
-            return [at % shards for at in places]
-        found = []
-        for index, sub in enumerate(subs):
-            if done >> index & 1:
-                found.append(DONE)
-            else:
-                self._note(message, sub)
-                shard = self._shard_map.shard_of(sub, shards, self._joins)
-                found.append(SEVERAL if shard is None else shard)
-        return found
+            shards = self._task.streams.shards
+            return [crc32(text.encode("utf-8", "surrogatepass")) % shards for text in texts]
+        return [DONE if done >> index & 1 else self._shard(sub) for index, sub in enumerate(subs)]
 
-    def _note(self, message: Message, sub: SubMessage) -> None:
-        """Notes what a sub-message keeps together."""
-        if isinstance(sub, Barrier):
-            if len(self._barriers) <= BARRIERS_MOST:
-                self._barriers.append(message.offset)
-        elif sub.keys is not None and self._by_sub_key and not self._too_many:
-            self._components.join(map(key_hash, sub.keys))
-
-    @property
-    def _too_many(self) -> bool:
-        return len(self._components) > JOINED_MOST
+    def _shard(self, sub: SubMessage) -> int:
+        """The shard of a sub-message, or what stands for it in a wave that is read again."""
+        shard = self._shard_map.shard_of(sub, self._task.shards)
+        if shard is None:
+            self._connected = True
+        return shard if self._divided and shard is not None else 0
 
     def _done(
         self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain, pairwise
 
-from drainer.model.ranges import Range, cut, ranges_of
+from drainer.model.ranges import Range, cut
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # of a wave over the one before it
@@ -39,8 +38,8 @@ class Waves:
         self, lefts: Mapping[int, Range], wave_bytes: int, bytes_per_offset: float
     ) -> None:
         self._lefts = {n: left for n, left in sorted(lefts.items()) if left[0] < left[1]}
-        self._most_bytes = self._given_bytes = wave_bytes
-        self._wave_bytes = self._least_bytes = min(FIRST_BYTES, wave_bytes)
+        self._most_bytes = wave_bytes
+        self._wave_bytes = min(FIRST_BYTES, wave_bytes)
         self._bytes_per_offset = max(bytes_per_offset, 1.0)
         self._slice_bytes = float(FIRST_SLICE_BYTES)
         self._guessed = True
@@ -67,21 +66,9 @@ class Waves:
             for n, (start, end) in self._lefts.items()
         }
 
-    def took(
-        self,
-        ranges: Mapping[int, Range],
-        read_bytes: int,
-        processor_s: float,
-        *,
-        crowded: bool = False,
-    ) -> bool:
+    def took(self, ranges: Mapping[int, Range], read_bytes: int, processor_s: float) -> None:
         """Notes that a wave was read, and what all its slices took. Sizes that drift are followed
-        by half of the way.
-
-        When it was ``crowded`` with sub-keys that are joined, later ones are at most half as large:
-        the longer a wave, the more are connected. But when the least wave is crowded, they all are.
-        Gives whether they are smaller.
-        """
+        by half of the way."""
         offsets = sum(end - start for start, end in ranges.values())
         if read_bytes and offsets:
             found = max(1.0, read_bytes / offsets)
@@ -90,16 +77,10 @@ class Waves:
         if read_bytes and processor_s:
             worth = SLICE_S * read_bytes / processor_s
             self._slice_bytes = min(max(worth, SLICE_BYTES_LEAST), SLICE_BYTES_MOST)
-        smaller = crowded and self._wave_bytes > self._least_bytes
-        if smaller:
-            self._most_bytes = max(self._least_bytes, self._wave_bytes // 2)
-        elif crowded:
-            self._most_bytes = self._least_bytes = self._given_bytes
         self._wave_bytes = min(self._most_bytes, self._wave_bytes * GROWTH)
         for number, (_, end) in ranges.items():
             self._lefts[number] = (end, self._lefts[number][1])
         self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
-        return smaller
 
     def stop(self, partitions: Iterable[int]) -> None:
         """Leaves what these have left."""
@@ -116,22 +97,3 @@ class Waves:
             for number, (start, end) in ranges.items()
             for bounds in cut((start, end), max(1, round(tasks * (end - start) / offsets)))
         ]
-
-
-def cut_at(
-    ranges: Mapping[int, Range], barriers: Mapping[int, Sequence[int]]
-) -> list[tuple[dict[int, Range], bool]]:
-    """A wave in stretches, over its partitions side by side, and of each whether it is one of
-    messages with barriers.
-
-    ``barriers`` has the offsets of these by partition; runs of them are one stretch.
-    """
-    stretches: list[tuple[dict[int, Range], bool]] = []
-    for number, (start, end) in ranges.items():
-        edges = (start, *chain.from_iterable(ranges_of(barriers.get(number, ()))), end)
-        for place, bounds in enumerate(pairwise(edges)):
-            if place == len(stretches):
-                stretches.append(({}, place % 2 == 1))
-            if bounds[0] < bounds[1]:
-                stretches[place][0][number] = bounds
-    return [stretch for stretch in stretches if stretch[0]]

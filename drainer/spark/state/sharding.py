@@ -17,17 +17,13 @@ from drainer.model.rules import RuleAccount
 
 @dataclass(frozen=True, slots=True)
 class Sharding:
-    """Goes from streams to claims of so many ``shards``, and back.
-
-    ``joins`` is the number of the plan's joins by which they are divided; 0 for none.
-    """
+    """Goes from streams to claims of so many ``shards``, and back."""
 
     shards: int
-    joins: int = 0
 
     def claim(self, shard: int) -> str:
         """Name of the claim of a shard."""
-        return str(Claim(shard, self.shards, self.joins))
+        return str(Claim(shard, self.shards))
 
     def claims(self, changes: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]:
         """Changes of streams, by claim and partition."""
