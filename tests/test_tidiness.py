@@ -57,7 +57,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule, or file, and name: the re
     ("private-product", "_changed_partial"): "a baseline drains without what it clears",
     ("sleep-in-test", "work"): "handlers take time",
     ("sleep-in-test", "work_on_a_thread"): "handlers take time",
-    ("dead-code", "PushingReader.pushFilters"): "PySpark calls it",
     ("drainer/limits/spark/jmx.py", "_jvm"): "no public way leads to the JVM of a session",
     ("drainer/limits/spark/jmx.py", "_gateway"): "the same",
     ("drainer/cli/steering.py", "told"): "a property of JSON that programs read",
