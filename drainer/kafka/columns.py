@@ -7,7 +7,7 @@ from typing import Any
 
 import confluent_kafka
 
-from drainer.kafka.reader import timestamp_of
+from drainer.kafka.reader import KafkaMessage, timestamp_of
 from drainer.message import Origin
 
 _Record = confluent_kafka.Message
@@ -21,7 +21,7 @@ def columns(
 
     ``timestamp`` is in milliseconds since 1970 (UTC) or None, ``timestampType`` the number that
     Kafka has for it (-1 for none, 0 for CreateTime, 1 for LogAppendTime), ``headers`` are lists of
-    (name, bytes or None) pairs, or None.
+    (name, bytes or None) pairs, or None. Raises HeadersUnreadable when a name is not UTF-8.
     """
     return {name: _COLUMNS[name](origin, records) for name in names}
 
@@ -38,6 +38,8 @@ _COLUMNS: Mapping[str, _Column] = {
     ],
     "key": lambda _, records: list(map(_Record.key, records)),
     "value": lambda _, records: list(map(_Record.value, records)),
-    "headers": lambda _, records: [headers or None for headers in map(_Record.headers, records)],
+    "headers": lambda origin, records: [
+        KafkaMessage(origin, record, 0).headers or None for record in records
+    ],
     "leader_epoch": lambda _, records: list(map(_Record.leader_epoch, records)),
 }

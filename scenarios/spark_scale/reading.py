@@ -10,14 +10,13 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 
 from pyspark.sql import SparkSession
-from pyspark.sql.types import StructType
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
 from drainer.message import Origin
 from drainer.spark import register, spark_session
-from drainer.spark.read.source import SCHEMA
+from drainer.spark.read.source import COLUMNS, ddl
 from scenarios.spark_scale.drains import Bench
 
 TOPIC = "spark-scale"
@@ -50,10 +49,9 @@ def without_spark(settings: ClientSettings, count: int) -> int:
 
 def by_tasks(spark: SparkSession, servers: str, tasks: int, columns: tuple[str, ...]) -> int:
     """Reads everything into the JVM, and counts it there."""
-    schema = StructType([SCHEMA[name] for name in columns])
-    reader = spark.read.format("drainer").schema(schema).option("topic", TOPIC)
-    frame = reader.option("bootstrap.servers", servers).option("tasks", str(tasks)).load()
-    return frame.count()  # there is no way to read without the columns of the schema
+    reader = spark.read.format("drainer").schema(ddl(columns)).option("subscribe", TOPIC)
+    reader = reader.option("kafka.bootstrap.servers", servers).option("minPartitions", str(tasks))
+    return reader.load().count()  # there is no way to read without the columns of the schema
 
 
 def compare(made: Bench, master: str, tasks_tried: Sequence[int], times: int) -> None:
@@ -72,7 +70,7 @@ def compare(made: Bench, master: str, tasks_tried: Sequence[int], times: int) ->
 
     try:
         row("one process, without Spark", "as records", lambda: without_spark(settings, RECORDS))
-        for columns in (tuple(SCHEMA.fieldNames()), TWO_COLUMNS):
+        for columns in (tuple(COLUMNS), TWO_COLUMNS):
             label = "all" if columns != TWO_COLUMNS else ", ".join(columns)
             for tasks in tasks_tried:
 

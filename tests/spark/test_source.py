@@ -21,10 +21,12 @@ from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Origin
 from drainer.spark.read.source import record_batches
+from kafka.raw import produce_with_header
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
 
+SERVERS, GROUP = "kafka.bootstrap.servers", "kafka.group.id"
 Load = Callable[..., DataFrame]
 
 
@@ -35,15 +37,21 @@ def topic(bootstrap: str, topic_name: str) -> Topic:
 
 @pytest.fixture
 def load(spark: SparkSession, bootstrap: str, topic_name: str) -> Load:
-    """Reads the test's topic; ``from_`` is the option from."""
+    """Reads the test's topic."""
 
     def with_options(**options: str) -> DataFrame:
-        reader = spark.read.format("drainer").option("bootstrap.servers", bootstrap)
-        for name, value in {"topic": topic_name, **options}.items():
-            reader = reader.option(name.rstrip("_"), value)
-        return reader.load()
+        named = {} if "assign" in options else {"subscribe": topic_name}
+        reader = spark.read.format("drainer").option(SERVERS, bootstrap)
+        return reader.options(**(named | options)).load()
 
     return with_options
+
+
+COMMITTED = {"kafka.isolation.level": "read_committed"}
+
+
+def only(topic: Topic, partition: int) -> str:
+    return json.dumps({topic.name: [partition]})
 
 
 def places(frame: DataFrame) -> list[tuple[int, int]]:
@@ -81,31 +89,46 @@ def test_the_columns_are_those_of_spark_s_kafka_source(load: Load, topic: Topic)
 
 
 def test_a_query_of_spark_s_kafka_source_runs_unchanged(
-    spark: SparkSession, bootstrap: str, topic: Topic, topic_name: str
+    load: Load, bootstrap: str, topic: Topic
 ) -> None:
-    other = Topic(bootstrap, f"{topic_name}-other")
+    other = Topic(bootstrap, f"{topic.name}-other")
     topic.produce(numbered(50))
     topic.produce(numbered(50), partition=1)
     topic.transact(["aborted"] * 5, commit=False)  # it shows these by default
     other.produce("abc")
 
-    def query(**options: str) -> DataFrame:
-        reader = spark.read.format("drainer").option("kafka.bootstrap.servers", bootstrap)
-        return reader.options(**options).load()
-
-    exact = query(
-        assign=json.dumps({topic_name: [0, 1], other.name: [0]}),
-        startingOffsets=json.dumps({topic_name: {0: 3, 1: 48}, other.name: {0: -2}}),
-        endingOffsets=json.dumps({topic_name: {0: 6, 1: -1}, other.name: {0: 1}}),
+    exact = load(
+        assign=json.dumps({topic.name: [0, 1], other.name: [0]}),
+        startingOffsets=json.dumps({topic.name: {0: 3, 1: 48}, other.name: {0: -2}}),
+        endingOffsets=json.dumps({topic.name: {0: 6, 1: -1}, other.name: {0: 1}}),
         minPartitions="4",
         failOnDataLoss="true",
     )
 
-    assert query(subscribe=f"{topic_name}, {other.name}").count() == 108
-    assert places(exact.where(f"topic = '{topic_name}'")) == [
+    assert load(subscribe=f"{topic.name}, {other.name}").count() == 108
+    assert load(**COMMITTED).count() == 100
+    assert places(exact.where(f"topic = '{topic.name}'")) == [
         (0, 3), (0, 4), (0, 5), (1, 48), (1, 49),
     ]  # fmt: skip
     assert places(exact.where(f"topic = '{other.name}'")) == [(0, 0)]
+
+
+def test_a_time_is_the_first_record_of_it_or_later(load: Load, topic: Topic) -> None:
+    begun_ms = 1_700_000_000_000
+    for partition in (0, 1):
+        topic.stamp([("k", begun_ms + 1000 * n) for n in range(10)], partition=partition)
+    end = datetime.fromtimestamp(begun_ms / 1000 + 4, UTC).isoformat()
+    starts = {"0": begun_ms + 2500, "1": end}
+
+    by_partition = load(startingOffsetsByTimestamp=json.dumps({topic.name: starts}))
+
+    assert places(load(startingTimestamp=str(begun_ms + 1500), endingTimestamp=end)) == [
+        (0, 2), (0, 3), (1, 2), (1, 3),
+    ]  # fmt: skip
+    assert places(by_partition) == [
+        *((0, n) for n in range(3, 10)),
+        *((1, n) for n in range(4, 10)),
+    ]
 
 
 def test_several_tasks_read_one_partition_and_together_all_of_it(load: Load, topic: Topic) -> None:
@@ -115,7 +138,8 @@ def test_several_tasks_read_one_partition_and_together_all_of_it(load: Load, top
     topic.produce(numbered(10), partition=1)
     kept = [(m.offset(), m.value()) for m in topic.read_all(2300)]
 
-    frame = load(partitions="0", tasks="7").withColumn("task", spark_partition_id())
+    frame = load(assign=only(topic, 0), minPartitions="7", **COMMITTED)
+    frame = frame.withColumn("task", spark_partition_id())
     rows = frame.select("task", "offset", "value").collect()
 
     assert sorted((row.offset, bytes(row.value)) for row in rows) == kept
@@ -134,8 +158,9 @@ def test_a_group_begins_at_its_committed_offset_and_is_left_alone(
     with Cluster.connect(ClientSettings.load(bootstrap), 60) as cluster:
         cluster.alter_committed(group, topic.name, {0: 3}, 60)
 
-        assert places(load(group=group)) == [(0, 3), (0, 4)]
-        assert places(load(group=group, partitions="0", from_="1")) == [(0, n) for n in range(1, 5)]
+        committed = load(**{GROUP: group}, startingOffsets="committed-or-earliest")
+        assert places(committed) == [(0, 3), (0, 4)]
+        assert places(load(**{GROUP: group})) == [(0, n) for n in range(5)]
         assert cluster.committed(group, topic.name, [0]) == {0: 3}
 
 
@@ -159,30 +184,31 @@ def test_a_task_that_spark_runs_again_reads_the_same(load: Load, topic: Topic) -
         if context.attemptNumber() == 0:
             raise RuntimeError("once")
 
-    frame = load(tasks="2", partitions="0").select("offset")
+    frame = load(minPartitions="2", assign=only(topic, 0)).select("offset")
 
     rows = frame.mapInArrow(fail_once, "offset bigint").collect()
 
     assert sorted(row.offset for row in rows) == list(range(100))
 
 
-def test_large_records_come_in_several_batches_of_bounded_bytes_and_the_columns_of_the_schema() -> (
-    None
-):
+@pytest.mark.parametrize(("size", "rows"), [(400, [2, 2, 1]), (5000, [1] * 5), (1, [5])])
+def test_records_come_in_batches_of_bounded_bytes_and_the_columns_of_the_schema(
+    size: int, rows: list[int]
+) -> None:
     schema = pa.schema([("value", pa.binary()), ("offset", pa.int64()), ("topic", pa.string())])
-    sizes = [400, 400, 400, 5000, 1, 1, 999]
+    value = b"x" * size
     records = [
-        Message(topic="orders", partition=3, offset=10 + n, key=b"k", value=b"x" * size)
-        for n, size in enumerate(sizes)
+        Message(topic="orders", partition=3, offset=n, key=b"k", value=value) for n in range(5)
     ]
-    batch = FetchedBatch(Origin("orders", "id", 3), records, {}, sum(sizes), 1)
+    batch = FetchedBatch(Origin("orders", "id", 3), records, {}, 5 * size, 1)
 
     made = list(record_batches(batch, schema, batch_bytes=1000))
 
-    assert [len(piece) for piece in made] == [2, 1, 1, 2, 1]
+    assert [len(piece) for piece in made] == rows
     assert all(piece.schema == schema for piece in made)
-    assert [row["offset"] for piece in made for row in piece.to_pylist()] == list(range(10, 17))
-    assert made[3].to_pylist()[0] == {"value": b"x", "offset": 14, "topic": "orders"}
+    assert [row for piece in made for row in piece.to_pylist()] == [
+        {"value": value, "offset": n, "topic": "orders"} for n in range(5)
+    ]
 
 
 def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> None:
@@ -190,15 +216,18 @@ def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> Non
     topic.delete_before(1)
     ends, starts = ({topic.name: each} for each in ({"0": 9, "1": 0}, {"1": 0, "2": 0}))
     for options, reported in (
-        ({"topic": "no-such-topic"}, "drainer.errors.TopicMissing: topic no-such-topic does not"),
-        ({"tsks": "4"}, "the option tsks is unknown\nhint: Did you mean tasks?"),
-        ({"until": "5", "partitions": "0"}, "hint: Remove until to read to the end."),
+        ({"subscribe": "no-such-topic"}, "drainer.errors.TopicMissing: topic no-such-topic does"),
+        ({"minPartition": "4"}, "the option minpartition is unknown\nhint: Did you mean minPartit"),
         ({"endingOffsets": json.dumps(ends)}, "which holds [1, 3)\nhint: Choose"),
         (
             {"startingOffsets": json.dumps(starts)},
             f"these differ: {topic.name}/0, {topic.name}/2\nhint",
         ),
-        ({"bootstrap.servers": ""}, "Name them with the option bootstrap.servers, or"),
+        (
+            {"startingOffsets": "committed", GROUP: "new"},
+            "choose a start: startingOffsets=committed-or-earliest, committed-or-end, earliest, or",
+        ),
+        ({SERVERS: ""}, f"Name them with the option {SERVERS}, or"),
     ):
         with pytest.raises(PySparkException) as raised:
             load(**options)
@@ -210,11 +239,19 @@ def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> Non
 def test_a_stream_is_refused_with_what_to_use_instead(
     spark: SparkSession, bootstrap: str, topic: Topic
 ) -> None:
-    reader = spark.readStream.format("drainer").option("kafka.bootstrap.servers", bootstrap)
+    reader = spark.readStream.format("drainer").option(SERVERS, bootstrap)
     stream = reader.option("subscribe", topic.name).load().writeStream.format("noop")
 
     with pytest.raises(StreamingQueryException, match=r"UsageError: a stream .*\nhint: Use spark"):
         stream.start().awaitTermination(60)
+
+
+def test_a_header_s_name_that_is_not_text_fails_the_job(load: Load, topic: Topic) -> None:
+    produce_with_header(topic.bootstrap, topic.name, b"v", b"\xff")
+
+    assert load().count() == 1
+    with pytest.raises(PySparkException, match="can't read the headers"):
+        load(includeHeaders="true").collect()
 
 
 def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: Topic) -> None:
@@ -245,8 +282,8 @@ def test_secrets_are_in_the_file_only(
             "security.protocol=SASL_PLAINTEXT\nsasl.mechanism=PLAIN\n"
             f"sasl.username={USER}\nsasl.password={password}\n"
         )
-        reader = spark.read.format("drainer").option("topic", topic_name)
-        return reader.option("client.config", str(file)).load()
+        reader = spark.read.format("drainer").option("subscribe", topic_name)
+        return reader.option("clientConfig", str(file)).load()
 
     frame = read(PASSWORD)
     assert frame.count() == 3
@@ -269,10 +306,10 @@ def test_a_client_s_file_is_found_where_spark_sends_it(
     topic.produce("ab")
     file = tmp_path / f"{topic.name}.properties"
     file.write_text(f"bootstrap.servers={bootstrap}\n")
-    reader = spark.read.format("drainer").option("topic", topic.name)
+    reader = spark.read.format("drainer").option("subscribe", topic.name)
     with pytest.raises(PySparkException, match=r"does not exist on .*\nhint: .*--files"):
-        reader.option("client.config", file.name).load()
+        reader.option("clientConfig", file.name).load()
 
     spark.sparkContext.addFile(str(file))
 
-    assert reader.option("client.config", file.name).load().count() == 2
+    assert reader.option("clientConfig", file.name).load().count() == 2

@@ -1,32 +1,24 @@
-"""Options of a reader of the source, by drainer's names and those of Spark's Kafka source."""
+"""Options of the data source: those of Spark's own Kafka source, and what drainer has beyond."""
 
 from __future__ import annotations
 
 import re
 import socket
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from difflib import get_close_matches
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from pyspark import SparkFiles
 
 from drainer.errors import Refused, UsageError
-from drainer.kafka.backlog import (
-    COMMITTED,
-    EARLIEST,
-    END,
-    OF_GROUPS,
-    Backlog,
-    Bound,
-    freeze,
-    parse_from,
-    parse_until,
-)
+from drainer.kafka.backlog import EARLIEST, END, OF_GROUPS, Backlog, Bound, freeze
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.settings import BOOTSTRAP, ISOLATION, ClientSettings
+from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.message import Origin
 from drainer.model.listed import listed
 from drainer.model.ranges import cut
@@ -34,7 +26,7 @@ from drainer.spark.session.settings import MOST_TASKS
 
 READER = "drainer-spark"  # the name of a group without members
 
-Offsets = Mapping[str, Mapping[int, int]]  # by topic and partition
+Places = Mapping[str, Mapping[int, Bound]]  # by topic and partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,60 +34,54 @@ class ReadOptions:
     """Topics to read, and how. ``repr`` shows no property: it may be a secret."""
 
     topics: Mapping[str, tuple[int, ...]]  # by name which partitions, none for all
-    # Where to start; of offsets, a negative one is the first record that is there.
-    start: Bound | Offsets = EARLIEST
-    end: Bound | Offsets = END  # where to end; of offsets, a negative one is the end of the log
+    start: Bound | Places = EARLIEST
+    end: Bound | Places = END
     # The client's, over those of the file.
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     # A properties file as ``drainer run`` takes it, by a path that holds on the driver and on every
-    # executor, or the name of one that was given to Spark's ``--files``.
+    # executor, or the name of one that was sent to them.
     client_config: str | None = None
-    # Whose committed offsets are the start; None when another start is named.
-    group: str | None = None
-    reader: str = READER  # the name of a group that the broker sees
+    # The name of a group that the broker sees, and whose committed offsets may be the start.
+    group: str = READER
     # Number of readers, about, each some offsets of one partition; at least one a partition.
     tasks: int = 1
     headers: bool = False  # whether rows have them when no schema decides it
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Parse the options; one without a text counts as missing.
+        """Parse the options, whose names ignore case; one without a text counts as missing.
 
         Raises UsageError when one is unknown, makes no sense or contradicts another. Of unknown
         ones it shows no value: that may be a secret.
         """
         found, named_by, properties = dict[str, Any](), dict[str, str](), dict[str, str]()
-        for name, text in options.items():
-            if name.lower() not in _OPTIONS and not name.lower().startswith(KAFKA):
-                raise _unknown(name)
-            if not text.strip():
+        for given, value in options.items():
+            name, text = _NAMES.get(given.lower()), value.strip()
+            if name is None and not given.lower().startswith(KAFKA):
+                raise _unknown(given)
+            if not text:
                 continue
-            of_client = (name.lower().removeprefix(KAFKA), None, "")
-            about, parse, example = _OPTIONS.get(name.lower(), of_client)
+            if name is None:
+                properties[given.lower().removeprefix(KAFKA)] = text
+                continue
+            about, parse, example = _OPTIONS[name]
             if (other := named_by.setdefault(about, name)) != name:
                 raise UsageError(
                     f"{other} and {name} set the same thing", hint="Remove one of them."
                 )
-            if parse is None:
-                properties[about] = text.strip()
-                continue
             try:
-                found[about] = parse(text.strip())
-            except ValueError as error:  # also msgspec's
+                found[about] = parse(text)
+            except (ValueError, OverflowError) as error:  # also msgspec's
                 raise UsageError(
                     f"{name}={text!r}: {error}", hint=f"Give a value such as {example}."
                 ) from None
         if not found.get("topics"):
-            raise UsageError("no topic is named", hint='Add .option("topic", ...).')
-        if partitions := found.pop("partitions", ()):
-            if any(found["topics"].values()):
-                raise UsageError("assign and partitions are both given", hint="Remove one of them.")
-            found["topics"] = dict.fromkeys(found["topics"], partitions)
-        if "group" in found:
-            found = {"start": COMMITTED, "reader": found["group"], **found}
-        # As Spark's source does, so that a query has the same rows from both.
-        if named_by["topics"].lower() != "topic" and "client_config" not in found:
-            properties.setdefault(ISOLATION, "read_uncommitted")
+            raise UsageError("no topic is named", hint='Add .option("subscribe", ...).')
+        if found.get("start") in OF_GROUPS and "group" not in found:
+            raise UsageError(
+                f"startingOffsets={found['start']} needs a group",
+                hint=f'Add .option("{GROUP}", ...).',
+            )
         found.pop("loss", None)
         return cls(**found, properties=properties)
 
@@ -106,7 +92,9 @@ class ReadOptions:
         """
         overrides = [f"{name}={value}" for name, value in self.properties.items()]
         file = None if self.client_config is None else placed(self.client_config)
-        return ClientSettings.load(None, file, overrides)
+        settings = ClientSettings.load(None, file, overrides)
+        # As Spark's source does, so that a query has the same rows from both.
+        return replace(settings, properties={ISOLATION: "read_uncommitted", **settings.properties})
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,49 +127,62 @@ def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
 
 
 def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    """Return the ranges to read, by partition, from now on the same whatever happens to the topics.
+    """Return the ranges to read, from now on the same whatever happens to the topics.
 
     Raises TopicMissing when a topic or a partition does not exist; OffsetMissing when it shall
     start at a committed offset that there is not; Refused when the range lies outside of the log,
     or can't be read; UsageError when offsets are named for other partitions than those that are
     read.
     """
-    start = options.start if isinstance(options.start, Bound) else EARLIEST
-    end = options.end if isinstance(options.end, Bound) else END
-    # A group with another start would be kept from going back; to read is to go anywhere.
-    group = options.group if start in OF_GROUPS else None
-    backlogs = [
-        freeze(cluster, topic, group, numbers or None, start, end)
+    read = [
+        (topic, number)
         for topic, numbers in sorted(options.topics.items())
+        for number in cluster.topic(topic).chosen(numbers or None)
     ]
-    read = {(backlog.topic, number) for backlog in backlogs for number in backlog.partitions}
-    for name, places in (("startingOffsets", options.start), ("endingOffsets", options.end)):
-        if isinstance(places, Bound):
-            continue
-        named = {(topic, number) for topic, found in places.items() for number in found}
-        if odd := [f"{topic}/{number}" for topic, number in sorted(named ^ read)]:
-            raise UsageError(
-                f"{name} must name exactly the partitions to read; these differ: {listed(odd)}",
-                hint="Choose partitions with assign. Offset -2 is the start of a log, -1 its end.",
-            )
-    return [
-        _named(each, backlog, options) for backlog in backlogs for each in backlog_ranges(backlog)
-    ]
+    alike = defaultdict[tuple[str, Bound, Bound], dict[int, tuple[Bound, Bound]]](dict)
+    starts, ends = _by_partition(options.start, read), _by_partition(options.end, read)
+    for (topic, number), start, end in zip(read, starts, ends, strict=True):
+        # Offsets themselves are looked at in the log as a whole.
+        key = topic, _unless_offset(start, EARLIEST), _unless_offset(end, END)
+        alike[key][number] = start, end
+    ranges = []
+    for (topic, start, end), bounds in alike.items():
+        # A group with another start would be kept from going back; to read is to go anywhere.
+        group = options.group if start in OF_GROUPS else None
+        backlog = freeze(cluster, topic, group, bounds, start, end)
+        ranges += [
+            _at_offsets(each, backlog, *bounds[each.origin.partition])
+            for each in backlog_ranges(backlog)
+        ]
+    return ranges
 
 
-def _named(whole: OffsetRange, backlog: Backlog, options: ReadOptions) -> OffsetRange:
-    topic, number = whole.origin.topic, whole.origin.partition
-    start, end = whole.start, whole.end
-    if not isinstance(options.start, Bound) and (at := options.start[topic][number]) >= 0:
-        start = at
-    if not isinstance(options.end, Bound) and (at := options.end[topic][number]) >= 0:
-        end = at
+def _by_partition(places: Bound | Places, read: Sequence[tuple[str, int]]) -> list[Bound]:
+    if isinstance(places, Bound):
+        return [places] * len(read)
+    named = {(topic, number) for topic, found in places.items() for number in found}
+    if odd := [f"{topic}/{number}" for topic, number in sorted(named.symmetric_difference(read))]:
+        raise UsageError(
+            f"starting and ending offsets must name exactly the partitions to read; these differ:"
+            f" {listed(odd)}",
+            hint="Choose partitions with assign. Offset -2 is the start of a log, -1 its end.",
+        )
+    return [places[topic][number] for topic, number in read]
+
+
+def _unless_offset(bound: Bound, whole: Bound) -> Bound:
+    return bound if bound.offset is None else whole
+
+
+def _at_offsets(whole: OffsetRange, backlog: Backlog, first: Bound, last: Bound) -> OffsetRange:
+    start = whole.start if first.offset is None else first.offset
+    end = whole.end if last.offset is None else last.offset
     if (start, end) == (whole.start, whole.end):
         return whole
-    log = backlog.partitions[number]
+    log = backlog.partitions[whole.origin.partition]
     if not log.log_start <= start <= end <= log.log_end:
         raise Refused(
-            f"offsets [{start}, {end}) are outside {topic}/{number}, which holds"
+            f"offsets [{start}, {end}) are outside {backlog.topic}/{log.partition}, which holds"
             f" [{log.log_start}, {log.log_end})",
             hint="Choose offsets that exist now.",
         )
@@ -189,17 +190,20 @@ def _named(whole: OffsetRange, backlog: Backlog, options: ReadOptions) -> Offset
 
 
 def _unknown(name: str) -> UsageError:
-    near = get_close_matches(name.lower(), _OPTIONS, n=1)
-    hint = f"Did you mean {near[0]}?" if near else f"Use one of {', '.join(_OPTIONS)}."
+    known = {each.lower(): each for each in (*_OPTIONS, f"{KAFKA}bootstrap.servers")}
+    near = get_close_matches(name.lower(), known, n=1)
+    hint = f"Did you mean {known[near[0]]}?" if near else f"Use one of {', '.join(known.values())}."
     if name.lower() == "path":
-        hint = 'Call .load() without a path, and add .option("topic", ...).'
+        hint = 'Call .load() without a path, and add .option("subscribe", ...).'
     elif not near and "." in name:
-        hint = "Prefix a client property with kafka., or put it into the file of client.config."
+        hint = f"Prefix a client property with {KAFKA}, or put it into the file of clientConfig."
     return UsageError(f"the option {name} is unknown", hint=hint)
 
 
 def placed(path: str) -> Path:
     """Find a file by its path, on the driver or on an executor. Raises UsageError."""
+    from pyspark import SparkFiles  # noqa: PLC0415 - clients of Spark Connect may do without
+
     given = Path(path)
     if given.is_file():
         return given
@@ -208,9 +212,9 @@ def placed(path: str) -> Path:
         if sent.is_file():
             return sent
     raise UsageError(
-        f"client.config={path} does not exist on {socket.gethostname()}",
-        hint="Put it on the driver and every executor with --files or addFile, and name it without"
-        " its folder.",
+        f"clientConfig={path} does not exist on {socket.gethostname()}",
+        hint="Put it on the driver and every executor with --files, addFile or addArtifact, and"
+        " name it without its folder.",
     )
 
 
@@ -218,79 +222,61 @@ def _topics(text: str) -> dict[str, tuple[int, ...]]:
     return {name.strip(): () for name in text.split(",") if name.strip()}
 
 
-def _assigned(text: str) -> dict[str, tuple[int, ...]]:
-    found = msgspec.json.decode(text, type=dict[str, tuple[int, ...]])
-    if not all(found.values()):
-        raise ValueError("a topic has no partition")
-    return found
+def _places(words: Mapping[str, Bound], numbers: Mapping[int, Bound]) -> Parse:
+    def place(offset: int) -> Bound:
+        if offset in numbers or 0 <= offset < 2**63:
+            return numbers.get(offset, Bound(offset=offset))
+        raise ValueError(f"{offset} is not an offset, nor {', '.join(map(str, numbers))}")
 
-
-def _partitions(text: str) -> tuple[int, ...]:
-    return tuple(sorted({_number(word) for word in text.split(",")}))
-
-
-def _number(text: str) -> int:
-    if not re.fullmatch("[0-9]{1,18}", text.strip()):
-        raise ValueError(f"{text.strip()!r} is not a number")
-    return int(text)
-
-
-def _time(text: str) -> Bound:
-    return Bound(time_ms=_number(text))
-
-
-def _tasks(text: str) -> int:
-    if not 1 <= (tasks := _number(text)) <= MOST_TASKS:
-        raise ValueError(f"it must be from 1 to {MOST_TASKS}")
-    return tasks
-
-
-def _places(word: str, bound: Bound, stands_for_it: int) -> Callable[[str], Bound | Offsets]:
-    def parse(text: str) -> Bound | Offsets:
-        if text.lower() == word:
-            return bound
+    def parse(text: str) -> Bound | Places:
+        if text.lower() in words:
+            return words[text.lower()]
         found = msgspec.json.decode(text, type=dict[str, dict[int, int]])
-        for offset in (offset for each in found.values() for offset in each.values()):
-            if not 0 <= offset < 2**63 and offset != stands_for_it:
-                raise ValueError(f"{offset} is not an offset, or {stands_for_it} for {word}")
-        return found
+        return {topic: {n: place(at) for n, at in each.items()} for topic, each in found.items()}
 
     return parse
 
 
-def _flag(text: str) -> bool:
-    if text.lower() not in ("true", "false"):
-        raise ValueError("it must be true or false")
-    return text.lower() == "true"
+def _time(text: str) -> Bound:
+    if re.fullmatch("[0-9]{1,18}", text):
+        return Bound(time_ms=int(text))
+    return Bound(time_ms=max(0, round(datetime.fromisoformat(text).timestamp() * 1000)))
+
+
+def _times(text: str) -> Places:
+    found = msgspec.json.decode(text, type=dict[str, dict[int, int | str]])
+    return {topic: {n: _time(str(at)) for n, at in each.items()} for topic, each in found.items()}
 
 
 def _true(text: str) -> bool:
-    if not _flag(text):
+    if text.lower() != "true":
         raise ValueError("drainer never skips lost records silently")
     return True
 
 
+Parse = Callable[[str], Any]
 KAFKA = "kafka."
-# Drainer's names, then those of Spark's Kafka source: which attribute an option is about, how it is
-# read, and an example; or which property of the client it is, which is taken as it is.
-_OPTIONS: dict[str, tuple[str, Callable[[str], Any] | None, str]] = {
-    "topic": ("topics", _topics, "orders"),
-    "partitions": ("partitions", _partitions, "0,2,5"),
-    "from": ("start", parse_from, "earliest"),
-    "until": ("end", parse_until, "end"),
-    "group": ("group", str, "indexer"),
-    "tasks": ("tasks", _tasks, "8"),
-    "client.config": ("client_config", str, "client.properties"),
-    "bootstrap.servers": (BOOTSTRAP, None, ""),
-    "isolation": (ISOLATION, None, ""),
+GROUP = f"{KAFKA}group.id"
+_STARTS = _places({bound.word: bound for bound in (EARLIEST, *OF_GROUPS)}, {-2: EARLIEST})
+_ENDS = _places({"latest": END}, {-1: END})
+_SOME = Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
+_ASSIGNED = partial(msgspec.json.decode, type=dict[str, _SOME])
+_COUNT = Annotated[int, msgspec.Meta(ge=1, le=MOST_TASKS)]
+_TIME = "2026-11-20T18:00Z, or milliseconds since 1970"
+# Which attribute an option is about, how it is read, and an example.
+_OPTIONS: dict[str, tuple[str, Parse, str]] = {
     "subscribe": ("topics", _topics, "orders,refunds"),
-    "assign": ("topics", _assigned, '{"orders": [0, 2]}'),
-    "startingoffsets": ("start", _places("earliest", EARLIEST, -2), '{"orders": {"0": 100}}'),
-    "endingoffsets": ("end", _places("latest", END, -1), '{"orders": {"0": 250}}'),
-    "startingtimestamp": ("start", _time, "1795197600000, milliseconds since 1970"),
-    "endingtimestamp": ("end", _time, "1795197600000, milliseconds since 1970"),
-    "minpartitions": ("tasks", _tasks, "8"),
-    "kafka.group.id": ("reader", str, "spark"),
-    "includeheaders": ("headers", _flag, "true"),
-    "failondataloss": ("loss", _true, "true"),
+    "assign": ("topics", _ASSIGNED, '{"orders": [0, 2]}'),
+    "startingOffsets": ("start", _STARTS, 'earliest, committed or {"orders": {"0": 100}}'),
+    "startingTimestamp": ("start", _time, _TIME),
+    "startingOffsetsByTimestamp": ("start", _times, '{"orders": {"0": 1795197600000}}'),
+    "endingOffsets": ("end", _ENDS, 'latest or {"orders": {"0": 250}}'),
+    "endingTimestamp": ("end", _time, _TIME),
+    "endingOffsetsByTimestamp": ("end", _times, '{"orders": {"0": 1795197600000}}'),
+    "minPartitions": ("tasks", partial(msgspec.convert, type=_COUNT, strict=False), "8"),
+    "includeHeaders": ("headers", partial(msgspec.convert, type=bool, strict=False), "true"),
+    "failOnDataLoss": ("loss", _true, "true"),
+    GROUP: ("group", str, "indexer"),
+    "clientConfig": ("client_config", str, "client.properties"),
 }
+_NAMES = {name.lower(): name for name in _OPTIONS}

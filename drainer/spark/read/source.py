@@ -13,16 +13,6 @@ from pyspark.sql.datasource import (
     DataSourceStreamReader,
     InputPartition,
 )
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    IntegerType,
-    LongType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
 
 from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
@@ -33,56 +23,36 @@ from drainer.spark.read.options import OffsetRange, ReadOptions, cut_evenly, pla
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 FORMAT = "drainer"
-_HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
-# The columns of Spark's Kafka source, which has headers only on request, and one.
-SCHEMA = StructType(
-    [
-        StructField("key", BinaryType()),
-        StructField("value", BinaryType()),
-        StructField("topic", StringType()),
-        StructField("partition", IntegerType()),
-        StructField("offset", LongType()),
-        StructField("timestamp", TimestampType()),
-        StructField("timestampType", IntegerType()),
-        StructField("headers", ArrayType(_HEADER)),
-        StructField("leader_epoch", IntegerType()),
-    ]
-)
-_ARROW_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-ARROW = {
-    "key": pa.binary(),
-    "value": pa.binary(),
-    "topic": pa.string(),
-    "partition": pa.int32(),
-    "offset": pa.int64(),
-    "timestamp": pa.timestamp("us", "UTC"),
-    "timestampType": pa.int32(),
-    "headers": pa.list_(pa.field("element", _ARROW_HEADER)),
-    "leader_epoch": pa.int32(),
-}
-WITHOUT_HEADERS = 7
 BATCH_BYTES = 4 * 1024 * 1024
-MILLISECONDS = pa.timestamp("ms", "UTC")
+_HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
+COLUMNS = {  # their types in Spark and in Arrow
+    "key": ("binary", pa.binary()),
+    "value": ("binary", pa.binary()),
+    "topic": ("string", pa.string()),
+    "partition": ("int", pa.int32()),
+    "offset": ("bigint", pa.int64()),
+    "timestamp": ("timestamp", pa.timestamp("us", "UTC")),
+    "timestampType": ("int", pa.int32()),
+    "headers": ("array<struct<key:string,value:binary>>", pa.list_(pa.field("element", _HEADER))),
+    "leader_epoch": ("int", pa.int32()),
+}
+# As Spark's Kafka source has them, which has headers on request only.
+DEFAULT = tuple(COLUMNS)[:7]
+_MILLISECONDS = pa.timestamp("ms", "UTC")  # as Kafka has times
 
-# The same advice, for someone who has options and no command line, and no plan to resume.
+# The advice of the command, for someone who has options, and no plan to resume.
 _WORDS = (
-    ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option bootstrap.servers,"),
-    ("Remove --until", "Remove until"),
-    ("--from ", "from="),
-    ("--until ", "until="),
-    ("with --partition", "with partitions="),
+    ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option kafka.bootstrap.servers,"),
+    ("earliest, OFFSET or @TIME", "earliest, or a startingTimestamp"),
+    ("drain the rest, use --from ", "read the rest, use startingOffsets="),
+    ("--from ", "startingOffsets="),
+    ("--until end", "endingOffsets=latest"),
+    ("with --partition", "with assign"),
     (" Start a new drain with another --plan.", ""),
 )
-
-
-class SourceSlice(InputPartition):
-    """Range that one task reads; the same at every attempt."""
-
-    def __init__(self, range_: OffsetRange) -> None:
-        super().__init__(range_)
-        self.range = range_
 
 
 class DrainerSource(DataSource):
@@ -103,8 +73,8 @@ class DrainerSource(DataSource):
     def name(cls) -> str:
         return FORMAT
 
-    def schema(self) -> StructType:
-        return StructType(SCHEMA.fields[: WITHOUT_HEADERS + self._read.headers])
+    def schema(self) -> str:
+        return ddl((*DEFAULT, "headers") if self._read.headers else DEFAULT)
 
     def reader(self, schema: StructType) -> SourceReader:
         with explained():
@@ -126,18 +96,18 @@ class SourceReader(DataSourceReader):
         _check(schema)
         self._options = options
         self._ranges = ranges
-        self._schema = pa.schema([(field.name, ARROW[field.name]) for field in schema])
+        self._schema = pa.schema([(name, COLUMNS[name][1]) for name in schema.names])
 
-    def partitions(self) -> list[SourceSlice]:
-        return [SourceSlice(range_) for range_ in cut_evenly(self._ranges, self._options.tasks)]
+    def partitions(self) -> list[InputPartition]:
+        return [InputPartition(each) for each in cut_evenly(self._ranges, self._options.tasks)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        if not isinstance(partition, SourceSlice):
+        range_: OffsetRange | None = partition.value
+        if range_ is None:
             return  # Spark makes one up where there are none
-        range_, reader = partition.range, self._options.reader
         with explained():
-            settings = self._options.settings()
-            stream = read_range(settings, range_.origin, range_.start, range_.end, reader=reader)
+            settings, group = self._options.settings(), self._options.group
+            stream = read_range(settings, range_.origin, range_.start, range_.end, reader=group)
             for batch in stream:
                 yield from record_batches(batch, self._schema)
 
@@ -158,31 +128,27 @@ class NoStream(DataSourceStreamReader):
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session, as ``drainer``."""
+    """Make the source known to a session, classic or of Spark Connect, as ``drainer``."""
     spark.dataSource.register(DrainerSource)
 
 
+def ddl(names: Sequence[str]) -> str:
+    """The schema of these columns, in the order given, as Spark's SQL writes it."""
+    return ", ".join(f"{name} {COLUMNS[name][0]}" for name in names)
+
+
 def _check(schema: StructType) -> None:
-    known = {field.name: field for field in SCHEMA}
     for field in schema:
-        if field.name not in known:
+        if field.name not in COLUMNS:
             raise UsageError(
                 f"the schema has a column {field.name}, which no topic has",
-                hint=f"Use {', '.join(known)}.",
+                hint=f"Use {', '.join(COLUMNS)}.",
             )
-        wanted = known[field.name].dataType
-        if field.dataType != wanted:
+        if (type_ := field.dataType.simpleString()) != (wanted := COLUMNS[field.name][0]):
             raise UsageError(
-                f"the schema has {field.name} as {field.dataType.simpleString()}, but it is"
-                f" {wanted.simpleString()}",
+                f"the schema has {field.name} as {type_}, but it is {wanted}",
                 hint="Remove columns that you don't need, and cast the others after reading.",
             )
-
-
-def _reworded(text: str) -> str:
-    for command, option in _WORDS:
-        text = text.replace(command, option)
-    return text
 
 
 @contextmanager
@@ -193,36 +159,29 @@ def explained() -> Iterator[None]:
     except DrainerError as error:
         hint = error.hint
         if isinstance(error, RecordsDeleted) and "--accept-gap" in (hint or ""):
-            hint = "Raise the topic's retention. To read what is left, use from=earliest."
-        text = _reworded(str(error) if hint is None else f"{error}\nhint: {hint}")
+            hint = (
+                "Raise the topic's retention. To read what is left, use startingOffsets=earliest."
+            )
+        text = str(error) if hint is None else f"{error}\nhint: {hint}"
+        for command, option in _WORDS:
+            text = text.replace(command, option)
         raise type(error)(text, hint=hint) from None
 
 
 def record_batches(
     batch: FetchedBatch, schema: pa.Schema, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The columns that the schema names, in pieces of up to ``batch_bytes``, or one record."""
-    for records in _pieces(batch, batch_bytes):
+    """The columns that the schema names, in pieces of ``batch_bytes`` on average, or one record."""
+    count = len(batch.records)
+    step = max(1, count * batch_bytes // max(batch.bytes, batch_bytes))
+    for begin in range(0, count, step):
+        records = batch.records[begin : begin + step]
         made = columns(batch.origin, records, schema.names)
-        arrays = [_array(made[field.name], field) for field in schema]
+        arrays = [_array(made[field.name], field.type) for field in schema]
         yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _array(values: list[Any], field: pa.Field) -> pa.Array:
-    if pa.types.is_timestamp(field.type):
-        return pa.array(values, MILLISECONDS).cast(field.type)
-    return pa.array(values, field.type)
-
-
-def _pieces(batch: FetchedBatch, batch_bytes: int) -> Iterator[Sequence[Any]]:
-    if batch.bytes <= batch_bytes:
-        yield batch.records
-        return
-    begin = filled = 0
-    for place, record in enumerate(batch.records):
-        size = len(record) + batch.beside
-        if filled + size > batch_bytes and place > begin:
-            yield batch.records[begin:place]
-            begin, filled = place, 0
-        filled += size
-    yield batch.records[begin:]
+def _array(values: Sequence[Any], type_: pa.DataType) -> pa.Array:
+    if pa.types.is_timestamp(type_):
+        return pa.array(values, _MILLISECONDS).cast(type_)
+    return pa.array(values, type_)
