@@ -75,7 +75,8 @@ def inspect(
 ) -> Inspected:
     """Inspect a backlog as ``drainer.inspect`` does, and show the page; ``full`` reads all of it,
     in tasks."""
-    survey_all = partial(survey_on_spark, context_of(spark), client_settings(client), tasks)
+    context_of(spark)  # which refuses what tasks can't run on
+    survey_all = partial(survey_on_spark, spark, client_settings(client), tasks)
     found = api.inspect(
         topic=topic,
         group=group,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pickle
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
+from math import isqrt
 
-from pyspark import SparkContext
+import pyarrow as pa
+from pyspark.sql import SparkSession
 
 from drainer.insight.inspection import InspectRequest
 from drainer.insight.retention import READER
@@ -25,6 +28,7 @@ from drainer.spark.session.start import context_on, interruptible
 OFFSETS = 200_000  # of a task, where that makes enough of them: each connects, and reads too far
 FEWEST_OFFSETS = 1_000
 TASKS_PER_CORE = 16  # at most
+_COLUMN = "survey"
 
 
 def survey_in_session(
@@ -35,7 +39,7 @@ def survey_in_session(
     backlog: Backlog,
     request: InspectRequest,
 ) -> Survey:
-    """Surveys a whole backlog in a context that lasts as long as that does.
+    """Surveys a whole backlog in a session that lasts as long as that does.
 
     ``print_line`` gets a line when Spark is started, which takes seconds. ``verbose`` lets Spark
     print errors in its own words, too. Raises what a task raised, and DrainerError for what else
@@ -45,13 +49,14 @@ def survey_in_session(
     # What fails is printed by drainer, and would be a second time with Java's stack.
     log = "error" if verbose else "off"
     name = f"drainer inspect {backlog.topic}"
-    with context_on(place, name, print_line=print_line, log=log) as context:
+    with context_on(place, name, print_line=print_line, log=log):
         print_line(f"reading {backlog.offsets:,} offsets on Spark")
-        return survey_on_spark(context, settings, place.tasks, backlog, request)
+        spark = SparkSession.builder.getOrCreate()
+        return survey_on_spark(spark, settings, place.tasks, backlog, request)
 
 
 def survey_on_spark(
-    context: SparkContext,
+    spark: SparkSession,
     settings: ClientSettings,
     tasks: int | None,
     backlog: Backlog,
@@ -62,21 +67,26 @@ def survey_on_spark(
     Raises what a task raised, and DrainerError for what else goes wrong on Spark.
     """
     begun_s = time.monotonic()
+    context = spark.sparkContext
     ranges = cut_evenly(
         backlog_ranges(backlog), tasks or _tasks(backlog.offsets, context.defaultParallelism)
     )
     whole = Survey(request.handler)
 
-    def survey() -> Survey:  # in a thread of its own, as the description is
+    def survey() -> list[Survey]:  # in a thread of its own, as the description is
         context.setJobDescription(f"drainer inspect {backlog.topic}")
         shipped = None if request.handler is None else ship(context, request.handler)
-        task = partial(_survey_range, settings, shipped, request.rules)
-        found: Survey = context.parallelize(ranges, len(ranges)).map(task).treeReduce(_merged)
-        return found
+        task = partial(_survey_ranges, settings, shipped, request.rules, ranges)
+        count = len(ranges)
+        found = spark.range(0, count, 1, count).mapInArrow(task, f"{_COLUMN} binary")
+        # The driver would have to hold them all: a survey has up to about 1 MB.
+        merged = found.repartition(isqrt(count)).mapInArrow(_merged, found.schema)
+        return [pickle.loads(row[0]) for row in merged.collect()]
 
     if ranges:
         with spark_failures():
-            whole.merge(interruptible(survey))
+            for found in interruptible(survey):
+                whole.merge(found)
     whole.tasks, whole.read_s = len(ranges), time.monotonic() - begun_s
     return whole
 
@@ -86,23 +96,33 @@ def _tasks(offsets: int, cores: int) -> int:
     return max(1, min(pay, offsets // FEWEST_OFFSETS))
 
 
-def _survey_range(
-    settings: ClientSettings, shipped: Shipped | None, rules: RuleSettings, range_: OffsetRange
-) -> Survey:
-    """Reads and surveys the range of a task. Raises ``Carried``."""
+def _survey_ranges(
+    settings: ClientSettings,
+    shipped: Shipped | None,
+    rules: RuleSettings,
+    ranges: Sequence[OffsetRange],
+    numbers: Iterable[pa.RecordBatch],
+) -> Iterator[pa.RecordBatch]:
+    """Reads and surveys the ranges of a task, by their numbers. Raises ``Carried``."""
     with carrying():
         survey = Survey(None if shipped is None else shipped.load(), rules)
-        number = range_.origin.partition
-        for batch in read_range(settings, range_.origin, range_.start, range_.end, reader=READER):
-            # A batch knows the sizes of its records by some of them, and here each counts.
-            messages = [KafkaMessage(batch.origin, r, len(r.key() or b"")) for r in batch.records]
-            survey.take(number, messages, 0)
-        survey.take(number, (), range_.end - range_.start)
-        survey.end_window()
-        return survey
+        for range_ in (ranges[number.as_py()] for batch in numbers for number in batch[0]):
+            origin, start, end = range_.origin, range_.start, range_.end
+            for batch in read_range(settings, origin, start, end, reader=READER):
+                # A batch knows the sizes of its records by some of them, and here each counts.
+                messages = [KafkaMessage(origin, r, len(r.key() or b"")) for r in batch.records]
+                survey.take(origin.partition, messages, 0)
+            survey.take(origin.partition, (), end - start)
+            survey.end_window()
+        yield _batch(survey)
 
 
-def _merged(one: Survey, other: Survey) -> Survey:
-    with carrying():
-        one.merge(other)
-        return one
+def _merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    whole = Survey(None)
+    for survey in (value for batch in batches for value in batch[0]):
+        whole.merge(pickle.loads(survey.as_py()))
+    yield _batch(whole)
+
+
+def _batch(survey: Survey) -> pa.RecordBatch:
+    return pa.RecordBatch.from_pydict({_COLUMN: [pickle.dumps(survey)]})

@@ -80,7 +80,7 @@ class Looks:
         rules: RuleSettings = NO_RULES,
     ) -> Inspection:
         settings = self._cluster.settings
-        survey = partial(survey_on_spark, self._spark.sparkContext, settings, tasks)
+        survey = partial(survey_on_spark, self._spark, settings, tasks)
         return inspect_backlog(self._cluster, self._request(reference, rules), survey_all=survey)
 
     def in_process(self, reference: str | None, rules: RuleSettings = NO_RULES) -> Inspection:
@@ -171,7 +171,7 @@ def test_what_a_task_raises_comes_out_as_it_is(
     file.write_text("raise OSError('not on this machine')\n")
 
     looked = InspectRequest(topic_name, "no-one", handler, from_="earliest", messages=None)
-    survey = partial(survey_on_spark, spark.sparkContext, cluster.settings, None)
+    survey = partial(survey_on_spark, spark, cluster.settings, None)
     with pytest.raises(Refused, match=r"can't import the handler .*: OSError: not on this machine"):
         inspect_backlog(cluster, looked, survey_all=survey)
 
