@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterable
 
 import orjson
@@ -37,7 +38,12 @@ class Nothing(Documents):
 
 
 class Connected(Wait):
-    """Some documents have a list of ids, and so several sub-keys."""
+    """Some documents have a list of ids, and so several sub-keys. A call occupies its process for
+    ``busy_ms``, as one that computes does, but leaves the cores to others."""
+
+    def open(self, context: Context) -> None:
+        super().open(context)
+        self.busy_s = float(context.options.get("busy_ms", "0")) / 1000
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for document in orjson.loads(message.value or b"{}")["documents"]:
@@ -48,7 +54,8 @@ class Connected(Wait):
                 yield SubMessage(keys=found, payload=document)
 
     async def handle(self, sub: SubMessage) -> None:
-        compute(self.rounds)
+        if self.busy_s:
+            time.sleep(self.busy_s)  # noqa: ASYNC251 - it is to block
         if self.latency_s:
             await super().handle(sub)
 

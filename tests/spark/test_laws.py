@@ -223,12 +223,15 @@ def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
     # Messages of one size, so that a wave has so many of them.
     length = 60
     plain: list[list[Op]] = [[*lanes()] for _ in range(6 * length)]
-    connected: list[list[Op]] = [[lanes()[:2], f"k{n:02}"] for n in range(length)]
+    few = [f"k{n}" for n in range(8)]
+    connected: list[list[Op]] = [
+        [drawn.sample(few, 2), drawn.choice(few), f"k{n:03}"] for n in range(length)
+    ]
     ops = [*plain[: 3 * length], *connected, *plain[3 * length :]]
-    message_bytes = len(b"one") + len(orjson.dumps({"ops": ops[0]}))
+    (message_bytes,) = {len(b"one") + len(orjson.dumps({"ops": each})) for each in ops}
     story.fill(ops)
 
-    summary = story.run(wave_bytes=length * message_bytes)
+    summary = story.run(wave_bytes=length * message_bytes, wait_ms="2")
 
     story.ensure_done(summary)
     assert summary.engine_counts["waves"] == 7
