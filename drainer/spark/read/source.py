@@ -123,6 +123,9 @@ class NoStream(DataSourceStreamReader):
                 ' spark.readStream.format("kafka").',
             )
 
+    def latestOffset(self, *_: Any, **__: Any) -> dict[str, int]:  # noqa: N802
+        return self.initialOffset()  # PySpark 4.0 calls this first
+
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise AssertionError("a stream that never begins has nothing to read")
 
