@@ -26,7 +26,7 @@ from drainer.spark.session.settings import MOST_TASKS
 
 READER = "drainer-spark"  # the name of a group without members
 
-Places = Mapping[str, Mapping[int, Bound]]  # by topic and partition
+Bounds = Mapping[str, Mapping[int, Bound]]  # by topic and partition
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ReadOptions:
     """Topics to read, and how. ``repr`` shows no property: it may be a secret."""
 
     topics: Mapping[str, tuple[int, ...]]  # by name which partitions, none for all
-    start: Bound | Places = EARLIEST
-    end: Bound | Places = END
+    start: Bound | Bounds = EARLIEST
+    end: Bound | Bounds = END
     # The client's, over those of the file.
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
     # A properties file as ``drainer run`` takes it, by a path that holds on the driver and on every
@@ -157,17 +157,17 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     return ranges
 
 
-def _by_partition(places: Bound | Places, read: Sequence[tuple[str, int]]) -> list[Bound]:
-    if isinstance(places, Bound):
-        return [places] * len(read)
-    named = {(topic, number) for topic, found in places.items() for number in found}
+def _by_partition(bounds: Bound | Bounds, read: Sequence[tuple[str, int]]) -> list[Bound]:
+    if isinstance(bounds, Bound):
+        return [bounds] * len(read)
+    named = {(topic, number) for topic, found in bounds.items() for number in found}
     if odd := [f"{topic}/{number}" for topic, number in sorted(named.symmetric_difference(read))]:
         raise UsageError(
             f"starting and ending offsets must name exactly the partitions to read; these differ:"
             f" {listed(odd)}",
             hint="Choose partitions with assign. Offset -2 is the start of a log, -1 its end.",
         )
-    return [places[topic][number] for topic, number in read]
+    return [bounds[topic][number] for topic, number in read]
 
 
 def _unless_offset(bound: Bound, whole: Bound) -> Bound:
@@ -222,13 +222,13 @@ def _topics(text: str) -> dict[str, tuple[int, ...]]:
     return {name.strip(): () for name in text.split(",") if name.strip()}
 
 
-def _places(words: Mapping[str, Bound], numbers: Mapping[int, Bound]) -> Parse:
+def _bounds(words: Mapping[str, Bound], numbers: Mapping[int, Bound]) -> Parse:
     def place(offset: int) -> Bound:
         if offset in numbers or 0 <= offset < 2**63:
             return numbers.get(offset, Bound(offset=offset))
         raise ValueError(f"{offset} is not an offset, nor {', '.join(map(str, numbers))}")
 
-    def parse(text: str) -> Bound | Places:
+    def parse(text: str) -> Bound | Bounds:
         if text.lower() in words:
             return words[text.lower()]
         found = msgspec.json.decode(text, type=dict[str, dict[int, int]])
@@ -243,7 +243,7 @@ def _time(text: str) -> Bound:
     return Bound(time_ms=max(0, round(datetime.fromisoformat(text).timestamp() * 1000)))
 
 
-def _times(text: str) -> Places:
+def _times(text: str) -> Bounds:
     found = msgspec.json.decode(text, type=dict[str, dict[int, int | str]])
     return {topic: {n: _time(str(at)) for n, at in each.items()} for topic, each in found.items()}
 
@@ -257,8 +257,8 @@ def _true(text: str) -> bool:
 Parse = Callable[[str], Any]
 KAFKA = "kafka."
 GROUP = f"{KAFKA}group.id"
-_STARTS = _places({bound.word: bound for bound in (EARLIEST, *OF_GROUPS)}, {-2: EARLIEST})
-_ENDS = _places({"latest": END}, {-1: END})
+_STARTS = _bounds({bound.word: bound for bound in (EARLIEST, *OF_GROUPS)}, {-2: EARLIEST})
+_ENDS = _bounds({"latest": END}, {-1: END})
 _SOME = Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
 _ASSIGNED = partial(msgspec.json.decode, type=dict[str, _SOME])
 _COUNT = Annotated[int, msgspec.Meta(ge=1, le=MOST_TASKS)]
