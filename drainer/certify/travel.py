@@ -50,7 +50,7 @@ def _shipped(
         sub.message = message  # which those of derived classes lose
     return [
         sub
-        for *_, body in writer.flush()
-        for there in decode_chunk(body, message.origin)
+        for chunk in writer.flush()
+        for there in decode_chunk(chunk.body, message.origin)
         for sub in there.subs
     ]

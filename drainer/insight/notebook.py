@@ -19,7 +19,7 @@ from drainer.insight.on_spark import survey_on_spark
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.model.settings import LocalSettings
-from drainer.spark.api import context_of
+from drainer.spark.session.session import Session
 from drainer.spark.session.settings import WAVE_BYTES
 from drainer.view.terminal import Terminal
 
@@ -75,8 +75,7 @@ def inspect(
 ) -> Inspected:
     """Inspect a backlog as ``drainer.inspect`` does, and show the page; ``full`` reads all of it,
     in tasks."""
-    context_of(spark)  # which refuses what tasks can't run on
-    survey_all = partial(survey_on_spark, spark, client_settings(client), tasks)
+    survey_all = partial(survey_on_spark, Session.of(spark), client_settings(client), tasks)
     found = api.inspect(
         topic=topic,
         group=group,
@@ -111,7 +110,7 @@ def estimate(
         f"latency={latency!r}",
         running=LocalSettings(concurrency=concurrency),
         engine=EngineName.SPARK,
-        cores=Cores(context_of(spark).defaultParallelism, WAVE_BYTES, session=True),
+        cores=Cores(Session.of(spark).slots(), WAVE_BYTES, session=True),
     )
     terminal = Terminal()
     found = api.estimate(

@@ -9,7 +9,6 @@ from functools import partial
 from math import isqrt
 
 import pyarrow as pa
-from pyspark.sql import SparkSession
 
 from drainer.insight.inspection import InspectRequest
 from drainer.insight.retention import READER
@@ -21,9 +20,10 @@ from drainer.kafka.spans import read_range
 from drainer.model.rules import RuleSettings
 from drainer.spark.read.options import OffsetRange, backlog_ranges, cut_evenly
 from drainer.spark.session.failure import carrying, spark_failures
+from drainer.spark.session.session import Session
 from drainer.spark.session.settings import SparkLook
 from drainer.spark.session.shipping import Shipped, ship
-from drainer.spark.session.start import context_on, interruptible
+from drainer.spark.session.start import interruptible, session_on
 
 OFFSETS = 200_000  # of a task, where that makes enough of them: each connects, and reads too far
 FEWEST_OFFSETS = 1_000
@@ -49,14 +49,13 @@ def survey_in_session(
     # What fails is printed by drainer, and would be a second time with Java's stack.
     log = "error" if verbose else "off"
     name = f"drainer inspect {backlog.topic}"
-    with context_on(place, name, print_line=print_line, log=log):
+    with session_on(place, name, print_line=print_line, log=log) as session:
         print_line(f"reading {backlog.offsets:,} offsets on Spark")
-        spark = SparkSession.builder.getOrCreate()
-        return survey_on_spark(spark, settings, place.tasks, backlog, request)
+        return survey_on_spark(session, settings, place.tasks, backlog, request)
 
 
 def survey_on_spark(
-    spark: SparkSession,
+    session: Session,
     settings: ClientSettings,
     tasks: int | None,
     backlog: Backlog,
@@ -67,18 +66,17 @@ def survey_on_spark(
     Raises what a task raised, and DrainerError for what else goes wrong on Spark.
     """
     begun_s = time.monotonic()
-    context = spark.sparkContext
     ranges = cut_evenly(
-        backlog_ranges(backlog), tasks or _tasks(backlog.offsets, context.defaultParallelism)
+        backlog_ranges(backlog), tasks or _tasks(backlog.offsets, session.slots())
     )
     whole = Survey(request.handler)
 
-    def survey() -> list[Survey]:  # in a thread of its own, as the description is
-        context.setJobDescription(f"drainer inspect {backlog.topic}")
-        shipped = None if request.handler is None else ship(context, request.handler)
+    def survey() -> list[Survey]:  # in a thread of its own, as the name of its jobs is
+        session.name_jobs(f"drainer inspect {backlog.topic}")
+        shipped = None if request.handler is None else ship(session, request.handler)
         task = partial(_survey_ranges, settings, shipped, request.rules, ranges)
         count = len(ranges)
-        found = spark.range(0, count, 1, count).mapInArrow(task, f"{_COLUMN} binary")
+        found = session.spark.range(0, count, 1, count).mapInArrow(task, f"{_COLUMN} binary")
         # The driver would have to hold them all: a survey has up to about 1 MB.
         merged = found.repartition(isqrt(count)).mapInArrow(_merged, found.schema)
         return [pickle.loads(row[0]) for row in merged.collect()]

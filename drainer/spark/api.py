@@ -11,7 +11,6 @@ from functools import partial
 from operator import attrgetter
 from pathlib import Path
 
-from pyspark import SparkContext
 from pyspark.sql import DataFrame, SparkSession
 
 from drainer.api import (
@@ -24,7 +23,7 @@ from drainer.api import (
     noting_hints,
 )
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import PlanRefused, Refused
+from drainer.errors import PlanRefused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.model.option import Concurrency
@@ -37,7 +36,8 @@ from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.spark.engine_choice import resolve_on_spark, spark_settings
-from drainer.spark.session.settings import WAVE_BYTES, SparkSettings, check_conf
+from drainer.spark.session.session import Session
+from drainer.spark.session.settings import WAVE_BYTES, SparkSettings
 from drainer.spark.session.start import interruptible
 from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import SavedPlan, plan_at
@@ -142,14 +142,14 @@ def drain(
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     on_spark = spark_settings(
         place,
-        master=str(context_of(spark).master),
+        master=Session.of(spark).conf("spark.master"),
         wave_bytes=wave_bytes,
         state=state,
         tasks=tasks,
         archives=tuple(archives),
     )
     file = plan_at(absolute(place), state)
-    summary = _drain(client_settings(client), file, request, resumes, running, on_spark)
+    summary = _drain(client_settings(client), file, request, resumes, running, on_spark, spark)
     return Drained(done(summary) if check else summary, spark)
 
 
@@ -160,15 +160,14 @@ def _drain(
     resumes: ResumeRequest,
     running: LocalSettings,
     on_spark: SparkSettings,
+    spark: SparkSession,
 ) -> Summary:
     terminal, stops = Terminal(), _StopRequests()
 
     def run() -> Summary:
         with Cluster.connect(client) as cluster:
             prepared = _prepare(cluster, file, request, resumes, running)
-            prepared = resolve_on_spark(prepared, on_spark, by_master=False)
-            engine = replace(prepared.action.engine, why="as in the session")
-            prepared = replace(prepared, action=replace(prepared.action, engine=engine))
+            prepared = resolve_on_spark(prepared, on_spark, session=spark)
             terminal.preview(preview_page(prepared.action))
             callbacks = Callbacks(view.update, terminal.print_line)
             runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
@@ -178,24 +177,6 @@ def _drain(
         summary = interruptible(run, interrupted=stops.press)
     show_summary(terminal, summary)
     return summary
-
-
-def context_of(spark: SparkSession) -> SparkContext:
-    """The context of a session that a drain can run on.
-
-    Raises Refused for a session that has stopped, or that is one of Spark Connect; UsageError when
-    a setting of it breaks a law.
-    """
-    if not isinstance(spark, SparkSession):
-        raise Refused(
-            "a drain can't run on Spark Connect: such a session has no SparkContext",
-            hint="Start a session on the cluster's own master.",
-        )
-    context = spark.sparkContext
-    if context._jsc is None:
-        raise Refused("this Spark session has stopped", hint="Start another one.")
-    check_conf(dict(context.getConf().getAll()))
-    return context
 
 
 def _prepare(

@@ -19,14 +19,17 @@ def main() -> None:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         sys.stdout.write(f"{Path(__file__).resolve()}\n")
         return
-    from pyspark import SparkConf, SparkContext  # noqa: PLC0415 - not to print a path
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - not to print a path
 
     from drainer.cli import main as command  # noqa: PLC0415
 
-    SparkContext._ensure_initialized()
+    spark = SparkSession.builder.getOrCreate()
     os.environ["DRAINER_ENGINE"] = "spark"
-    os.environ["DRAINER_SPARK_MASTER"] = SparkConf().get("spark.master", "local[*]")
-    command()
+    os.environ["DRAINER_SPARK_MASTER"] = str(spark.conf.get("spark.master"))
+    try:
+        command()
+    finally:
+        spark.stop()
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from asyncio import FIRST_COMPLETED
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from time import monotonic
+from typing import TYPE_CHECKING
 
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
@@ -35,31 +36,43 @@ from drainer.spark.session.failure import refusing
 from drainer.spark.session.settings import SparkSettings
 from drainer.spark.session.shipping import Shipped, ship
 from drainer.spark.session.slots import Slots
-from drainer.spark.session.start import ANSWER_S, drain_context
+from drainer.spark.session.start import ANSWER_S, drain_session
 from drainer.spark.state.state import State, state_beside
 from drainer.spark.task.python_worker import HandlerSpec
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to report that they have stopped
 SLOTS_S = 1.0  # between two checks of how many there are
 LOOK_S = 0.1
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
+OPENING = "the handler is being opened in Spark's tasks"
+NOT_BEGUN = (
+    "Spark has begun no task yet: other jobs have its slots, or it has no executor, for which check"
+    " that the master has the memory and cores free"
+)
 
 
-def run_on_spark(context: LocalContext, settings: SparkSettings) -> Summary:
-    """Drain on Spark until it ends, one way or another.
+def run_on_spark(
+    context: LocalContext, settings: SparkSettings, spark: SparkSession | None
+) -> Summary:
+    """Drain on Spark until it ends, one way or another; on a session that is there, or its own.
 
     Raises Refused when Spark can't be started; else as ``Lifecycle.run``.
     """
-    starting = drain_context(settings, context.plan.terms.drain_id, context.print_line)
+    drain_id = context.plan.terms.drain_id
+    starting = drain_session(settings, spark, drain_id, context.print_line)
     with ExitStack() as opened:
         try:
             with refusing():
-                spark, slots = opened.enter_context(starting)
+                session, slots = opened.enter_context(starting)
         except KeyboardInterrupt:
             raise Signalled("interrupted while Spark was starting; nothing was handled") from None
         with event_loop() as loop:
-            shipped = ship(spark, context.handler, settings.archives)
-            run = SparkRun(context, settings, Jobs(spark), slots, shipped)
+            shipped = ship(session, context.handler, settings.archives)
+            jobs = Jobs(session, f"drainer {drain_id}")
+            run = SparkRun(context, settings, jobs, slots, shipped)
             life = Lifecycle(context, run, run.checkpointer, run.ending)
             return loop.run_until_complete(life.run())
 
@@ -133,18 +146,19 @@ class SparkRun:
     async def _look_at_tasks(self) -> None:
         """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
         handled then. The first wave is read meanwhile."""
-        name = f"drainer {self._plan.terms.drain_id}: looking at the tasks"
+        name = "check of the tasks"
         checking = Checking(self._handler)
         await blocking_call(self._channel.begin)
         try:
             # Whatever ends this process: tasks may still be at work then.
             self._context.lock.stays = True
             look = blocking_call(self._jobs.check, checking, max(1, self._slots.count), name)
-            self._reader.begin(behind=name)
+            self._reader.begin(behind=self._is_opening)
             first = (look, asyncio.ensure_future(self.ending.wait()))
             found, _ = await asyncio.wait(first, timeout=ANSWER_S, return_when=FIRST_COMPLETED)
             if not found:
-                self._context.print_line(await blocking_call(self._jobs.waits_for, name))
+                opening = await self._is_opening()
+                self._context.print_line(OPENING if opening else NOT_BEGUN)
                 await asyncio.wait(first, return_when=FIRST_COMPLETED)
             if not look.done():
                 await blocking_call(self._jobs.cancel, name)
@@ -154,6 +168,10 @@ class SparkRun:
         except BaseException:
             await self._leave_tasks()
             raise
+
+    async def _is_opening(self) -> bool:
+        """Whether a task has begun to open the handler."""
+        return any(await blocking_call(self._state.handlers, self._handler.epoch))
 
     async def _leave_tasks(self) -> None:
         """Ends those that were looked at, and removes what they wrote when they write no more."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice
 from drainer.errors import Refused
@@ -17,6 +17,9 @@ from drainer.spark.state.state import state_beside
 from drainer.spark.task.chunk import why_whole
 from drainer.store.place import PlanPlace
 from drainer.view import figures
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def spark_settings(
@@ -32,13 +35,21 @@ def spark_settings(
     return SparkSettings(master_of(master), state=state, **others)
 
 
-def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: bool) -> Prepared:
+def resolve_on_spark(
+    prepared: Prepared,
+    spark: SparkSettings,
+    *,
+    by_master: bool = False,
+    session: SparkSession | None = None,
+) -> Prepared:
     """Return what was prepared, to run on Spark.
 
-    With ``by_master`` only a master was named: what Spark can't do then runs in this process.
+    With ``by_master`` only a master was named: what Spark can't do then runs in this process. A
+    drain on a ``session`` that is there starts none.
     Raises Refused when Spark itself is requested and this drain can't run there, or without Java.
     """
     why = "a master is named" if by_master else "set by --engine"
+    why = "as in the session" if session is not None else why
     barred = unsuited(prepared.plan)
     if barred is not None:
         if not by_master or isinstance(prepared.action.plan_path, str):
@@ -50,7 +61,7 @@ def resolve_on_spark(prepared: Prepared, spark: SparkSettings, *, by_master: boo
     whole = why_whole(prepared.handler, prepared.plan.terms.rules)
     engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark, whole))
     action = replace(prepared.action, engine=engine)
-    return replace(prepared, action=action, engine=SparkEngine(spark))
+    return replace(prepared, action=action, engine=SparkEngine(spark, session))
 
 
 def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:

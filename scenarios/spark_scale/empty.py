@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import orjson
+import pyarrow as pa
 
 from drainer.spark import spark_session
 from scenarios.spark_scale.drains import Stat, family
@@ -21,11 +22,15 @@ def spent_s(pids: Iterable[int]) -> float:
     return sum(Stat.of(pid).all_s for pid in pids)
 
 
+def same(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    return batches
+
+
 def main() -> None:
     master, tasks = sys.argv[1], int(sys.argv[2])
     session = spark_session(master, "empty")
-    context, here = session.sparkContext, os.getpid()
-    pairs = context.parallelize([(number, number) for number in range(tasks)], tasks)
+    here = os.getpid()
+    numbers = session.range(0, tasks, 1, tasks)
     # The JVM is a child, since spark-submit execs it.
     stats = ((pid, Stat.of(pid)) for pid in family(here))
     jvms = [pid for pid, stat in stats if stat.name == "java" and stat.parent == here]
@@ -37,7 +42,7 @@ def main() -> None:
         """Processor time of all processes, and of the driver's."""
         before = spent_s(family(here)), spent_s(driver)
         for _ in range(jobs):
-            pairs.partitionBy(tasks, int).mapPartitions(list).count()
+            numbers.repartition(tasks, "id").mapInArrow(same, "id long").count()
         return spent_s(family(here)) - before[0], spent_s(driver) - before[1]
 
     run()  # until Java has compiled most of it

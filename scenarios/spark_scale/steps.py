@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from drainer.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.claims import key_hash
-from drainer.spark.task.chunk import ChunkWriter, Row, decode_chunk
+from drainer.spark.task.chunk import ChunkWriter, decode_chunk
+from drainer.spark.task.rows import Row
 from drainer.splitting import split_up
 from scenarios.spark_scale.drains import HANDLERS
 from scenarios.spark_scale.slots import Load
@@ -48,7 +49,7 @@ def once() -> dict[str, float]:
     count = 0
     with step("decode"):
         for row in rows:
-            count += sum(len(message.subs) for message in decode_chunk(row[-1], ORIGIN))
+            count += sum(len(message.subs) for message in decode_chunk(row.body, ORIGIN))
     return {name: each / count for name, each in spent_s.items()}
 
 

@@ -17,7 +17,8 @@ import drainer.spark
 from drainer.errors import PlanRefused, Refused, Signalled, UsageError
 from drainer.model.status import Status
 from drainer.spark import api, driver
-from drainer.spark.assign.jobs import Jobs
+from drainer.spark.session.session import Session
+from drainer.view.terminal import Terminal
 from spark.story import HANDLER, Story
 from spark.trouble import slots_taken
 
@@ -104,26 +105,28 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
 def test_a_session_that_no_drain_can_have_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with pytest.raises(Refused, match="Spark Connect"):
-        api.context_of(object())  # type: ignore[arg-type]
-    conf = spark.sparkContext.getConf().set("spark.speculation", "true")
-    monkeypatch.setattr(spark.sparkContext, "getConf", lambda: conf)
+    monkeypatch.setattr(spark.conf, "get", lambda *_: "true")
     with pytest.raises(UsageError, match="handle everything twice"):
-        api.context_of(spark)
+        Session.of(spark)
+
+    def stopped(*_: str) -> str:
+        raise ConnectionRefusedError
+
+    monkeypatch.setattr(spark.conf, "get", stopped)
+    with pytest.raises(Refused, match="has stopped"):
+        Session.of(spark)
 
 
 def test_a_drain_that_waits_for_slots_can_be_interrupted(
     spark: SparkSession, story: Story, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    waits_for = Jobs.waits_for
-
-    def interrupting(jobs: Jobs, name: str) -> str:
-        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
-        return waits_for(jobs, name)
+    def interrupt(_: Terminal, line: str) -> None:
+        if line == driver.NOT_BEGUN:
+            signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
 
     story.fill([["a"]])
     monkeypatch.setattr(driver, "ANSWER_S", 0.2)
-    monkeypatch.setattr(Jobs, "waits_for", interrupting)
+    monkeypatch.setattr(Terminal, "print_line", interrupt)
 
     with slots_taken(spark, tmp_path), pytest.raises(Signalled, match="SIGINT"):
         drainer.spark.drain(

@@ -25,7 +25,8 @@ from drainer.model.sub_messages import identify
 from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
 from drainer.spark.task import chunk
-from drainer.spark.task.chunk import ChunkWriter, Row, decode_chunk
+from drainer.spark.task.chunk import ChunkWriter, decode_chunk
+from drainer.spark.task.rows import Row
 
 ORIGIN = Origin("orders", "id", 7)
 
@@ -68,8 +69,8 @@ def shipped(
     each: Message, *subs: SubMessage, origin: Origin = ORIGIN, **settings: Any
 ) -> ShippedMessage:
     """A message on the other side."""
-    [(_, _, _, _, body)] = rows_of([(each, subs)], **settings)
-    [found] = decode_chunk(body, origin)
+    [row] = rows_of([(each, subs)], **settings)
+    [found] = decode_chunk(row.body, origin)
     return found
 
 
@@ -150,7 +151,7 @@ def test_what_goes_into_a_chunk_comes_out(
 
     came: dict[int, list[Any]] = defaultdict(list)
     reached: dict[int, int] = defaultdict(int)
-    for shard, partition, first, count, body in rows:
+    for shard, partition, first, count, _, body in rows:
         assert partition == ORIGIN.partition
         messages = list(decode_chunk(body, ORIGIN))
         assert first == messages[0].offset > reached[shard] - 1
@@ -173,7 +174,7 @@ def test_a_dead_letter_comes_out_as_what_it_was(record: Message) -> None:
     row = rows_of([(record, [sub])])[0]
     [found] = split_letter(RedriveSettings(), record)
 
-    [came] = next(decode_chunk(row[4], record.origin)).subs
+    [came] = next(decode_chunk(row.body, record.origin)).subs
 
     assert (type(came), came.key, came.keys) == (type(found), found.key, found.keys)
     assert came.payload == found.payload
@@ -193,7 +194,7 @@ def test_the_default_split_needs_no_more_than_the_messages() -> None:
     for offset, value in [(3, b"a"), (5, None)]:
         writer.add_whole(0, message(offset, value))
 
-    [(shard, partition, first, count, body)] = writer.flush()
+    [(shard, partition, first, count, _, body)] = writer.flush()
 
     assert (shard, partition, first, count) == (0, 7, 3, 2)
     assert [(m.offset, m.key, m.value) for m in decode_chunk(body, ORIGIN)] == [
@@ -215,7 +216,7 @@ def test_open_chunks_are_bounded_however_much_split_makes_of_a_message(
         each = message(offset)
         subs = [SubMessage(number, bytes([number % 256]) * by) for number in range(made)]
         writer.add(each, subs, identify(each, subs), range(made))
-        sent += sum(count for _, _, _, count, _ in writer.full())
+        sent += sum(row.subs for row in writer.full())
 
     assert (offset + 1) * made - sent <= 100_000 // by + made
 

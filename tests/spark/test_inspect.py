@@ -20,6 +20,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.model.rules import RuleSettings, SkipRule
+from drainer.spark.session.session import Session
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
@@ -80,7 +81,7 @@ class Looks:
         rules: RuleSettings = NO_RULES,
     ) -> Inspection:
         settings = self._cluster.settings
-        survey = partial(survey_on_spark, self._spark, settings, tasks)
+        survey = partial(survey_on_spark, Session(self._spark), settings, tasks)
         return inspect_backlog(self._cluster, self._request(reference, rules), survey_all=survey)
 
     def in_process(self, reference: str | None, rules: RuleSettings = NO_RULES) -> Inspection:
@@ -171,7 +172,7 @@ def test_what_a_task_raises_comes_out_as_it_is(
     file.write_text("raise OSError('not on this machine')\n")
 
     looked = InspectRequest(topic_name, "no-one", handler, from_="earliest", messages=None)
-    survey = partial(survey_on_spark, spark, cluster.settings, None)
+    survey = partial(survey_on_spark, Session(spark), cluster.settings, None)
     with pytest.raises(Refused, match=r"can't import the handler .*: OSError: not on this machine"):
         inspect_backlog(cluster, looked, survey_all=survey)
 

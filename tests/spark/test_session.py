@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import socket
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from zipfile import ZipFile
 
+import pyarrow as pa
 import pytest
-from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
-from drainer.spark.session.daemon import unzipped
 from drainer.spark.session.settings import SparkLook
-from drainer.spark.session.start import context_on
+from drainer.spark.session.start import session_on
 from spark.story import Story
 from spark.trouble import slots_taken
 
@@ -37,50 +36,26 @@ def test_without_java_the_hint_is_what_to_install(monkeypatch: pytest.MonkeyPatc
 def test_a_master_that_is_not_there_is_refused_before_anything_starts(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(SparkContext, "_active_spark_context", None)
+    monkeypatch.setattr(SparkSession, "getActiveSession", lambda: None)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     master = f"spark://127.0.0.1:{port}"
 
     with (
         pytest.raises(Refused, match=f"Spark's master does not answer at {master}"),
-        context_on(SparkLook(master), "tests"),
+        session_on(SparkLook(master), "tests"),
     ):
         pass
 
 
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
-    def environment(_: object) -> str:  # its python may have another name there
-        return sys.prefix
+    def environment(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:  # its python may have another name there
+            yield pa.RecordBatch.from_pydict({"prefix": [sys.prefix]})
 
-    assert spark.sparkContext.parallelize([0], 1).map(environment).collect() == [sys.prefix]
-
-
-def test_workers_of_a_local_session_have_nothing_of_pyspark_from_a_zip_file(
-    spark: SparkSession,
-) -> None:
-    def zipped(_: object) -> list[str]:
-        modules = [module for module in sys.modules if module.startswith("pyspark.")]
-        files = [getattr(sys.modules[module], "__file__", None) for module in modules]
-        return [text for text in (*map(str, files), *sys.path) if "pyspark.zip" in text]
-
-    assert spark.sparkContext.parallelize([0], 1).flatMap(zipped).collect() == []
-
-
-@pytest.mark.parametrize("installed", ["4.3.0", "4.2.0", None])
-def test_pyspark_is_taken_from_a_folder_if_that_has_what_the_zip_file_has(
-    installed: str | None, tmp_path: Path
-) -> None:
-    zipped, folder = tmp_path / "pyspark.zip", tmp_path / "site-packages"
-    with ZipFile(zipped, "w") as kit:
-        kit.writestr("pyspark/version.py", "4.3.0")
-    (folder / "pyspark").mkdir(parents=True)
-    if installed is not None:
-        (folder / "pyspark" / "__init__.py").write_text("")
-        (folder / "pyspark" / "version.py").write_text(installed)
-    path = [str(zipped), str(folder)]
-
-    assert unzipped(path) == (path[1:] if installed == "4.3.0" else path)
+    assert spark.range(0, 1, 1, 1).mapInArrow(environment, "prefix string").collect() == [
+        (sys.prefix,)
+    ]
 
 
 def test_another_user_of_the_machine_can_not_reach_a_local_session_nor_read_what_it_keeps(
@@ -112,4 +87,4 @@ def test_slots_that_other_jobs_have_are_waited_for_and_that_is_reported(
         summary = story.run()
 
     assert summary.exit_code == 0
-    assert story.printed == ["no slot of Spark's is free: other jobs have them"]
+    assert story.printed == [driver.NOT_BEGUN]

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from drainer.kafka.cluster import Cluster
@@ -31,16 +32,16 @@ def slots_taken(spark: SparkSession, folder: Path) -> Iterator[Callable[[], obje
     """
     gate = folder / "gate"
 
-    def occupy(given: Iterable[int]) -> Iterator[int]:
-        numbers = iter(given)
-        (folder / f"slot-{next(numbers)}").touch()
-        while not gate.exists():
-            threading.Event().wait(0.02)
-        yield from numbers
+    def occupy(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            (folder / f"slot-{batch.column(0)[0]}").touch()
+            while not gate.exists():
+                threading.Event().wait(0.02)
+            yield batch
 
     def take() -> None:
         with suppress(Exception):  # PySpark cancels it with an interrupted drain
-            spark.sparkContext.parallelize(range(2), 2).mapPartitions(occupy).collect()
+            spark.range(0, 2, 1, 2).mapInArrow(occupy, "id long").collect()
 
     other = threading.Thread(target=take)
     other.start()

@@ -32,8 +32,9 @@ from drainer.limits.spark.traffic_coordinator import (
 from drainer.limits.trials import Observe
 from drainer.mask import describe
 from drainer.spark.session.failure import spark_failures
+from drainer.spark.session.session import Session
 from drainer.spark.session.settings import SparkLook
-from drainer.spark.session.start import context_on, slots_at_rest, slots_now
+from drainer.spark.session.start import session_on
 
 NAME = "drainer limits"
 # Tasks begin all at once or not at all (barrier mode), which Spark does only on a set of executors
@@ -55,6 +56,7 @@ PROBE_BYTES = 100
 PROBE_S = 1.0
 LAG_AT_REST = 2 * PROBE_PACE
 ATTEMPTS = 3  # of a window that was disturbed
+EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
 
 
 @contextmanager
@@ -68,13 +70,14 @@ def traffic_host(
 
     A session that runs already in this process is used, and left running.
 
-    Raises UsageError and Refused as ``context_on`` does.
+    Raises UsageError and Refused as ``session_on`` does.
     """
-    with context_on(place, NAME, _GANG) as context:
+    with session_on(place, NAME, _GANG) as session:
+        context = session.spark.sparkContext
 
         def traffic(places: TrafficTargets) -> AbstractContextManager[SparkTraffic]:
-            slots = slots_now(context) if place.is_local else 0
-            tasks = place.tasks or slots or slots_at_rest(context)
+            slots = session.slots() if place.is_local else 0
+            tasks = place.tasks or slots or _slots_at_rest(session)
             if 0 < slots < tasks:  # elsewhere executors may come yet
                 raise Refused(
                     f"{place.master} runs {slots} tasks at once, but --tasks is {tasks}",
@@ -83,6 +86,18 @@ def traffic_host(
             return spark_traffic(context, client, places, tasks, jmx, jmx_login)
 
         yield traffic
+
+
+def _slots_at_rest(session: Session) -> int:
+    """Number of slots when no more executors come, it seems: they do one after the other."""
+    session.spark.range(1).count()  # the first has come
+    known, changed_s = session.slots(), time.monotonic()
+    until_s = changed_s + EXECUTORS_S
+    while changed_s + QUIET_S > time.monotonic() < until_s:
+        time.sleep(LOOK_S)
+        if (found := session.slots()) != known:
+            known, changed_s = found, time.monotonic()
+    return known
 
 
 @contextmanager

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-import time
+import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import TYPE_CHECKING, Any
+from functools import reduce
+from typing import Any
 
+import msgspec
+import pyarrow as pa
 from pyspark import StorageLevel
+from pyspark.sql import DataFrame
 
 from drainer.errors import BrokerUnreachable, Halted, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
@@ -18,17 +21,12 @@ from drainer.kafka.loss import recreated
 from drainer.model.ranges import Range
 from drainer.spark.read.slices import Manifest, SliceTask
 from drainer.spark.session.failure import SparkBroke, carrying, spark_failures
-from drainer.spark.session.start import has_begun, slots_now, without_slots
+from drainer.spark.session.session import Session
 from drainer.spark.state.sharding import Sharding
 from drainer.spark.state.state import State
-from drainer.spark.task.chunk import Row
-from drainer.spark.task.handling import DOES_IT_SHUFFLE, Placing, TaskRunner
+from drainer.spark.task.handling import DOES_IT_SHUFFLE, TaskInput, TaskRunner
 from drainer.spark.task.python_worker import HandlerSpec, python_worker
-
-if TYPE_CHECKING:
-    from pyspark import RDD, SparkContext
-
-BEGUN_LOOK_S = 0.02
+from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,10 @@ class Checking:
 
     handler: HandlerSpec
 
-    def __call__(self, _: Iterable[int]) -> Iterator[str]:
+    def check(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Check a task; for ``mapInArrow``."""
+        for _ in batches:
+            pass  # a worker with input that nothing read would be ended
         with carrying():
             spec = self.handler
             state = State.open(spec.state, spec.terms.drain_id)
@@ -53,7 +54,7 @@ class Checking:
                 if cluster.topic(spec.terms.topic).topic_id != spec.terms.topic_id:
                     raise recreated(spec.terms.topic)
             name = state.probe(spec.epoch)
-        yield name
+        yield pa.RecordBatch.from_arrays([pa.array([name])], names=["probe"])
 
 
 def ensure_probes(state: State, names: list[str]) -> None:
@@ -90,7 +91,7 @@ def _stopping() -> Iterator[None]:
 class PreparedWave:
     """A wave that was read and lies ready, in chunks."""
 
-    rows: RDD[Any]  # the chunks, which Spark keeps on disk, and the manifests
+    rows: DataFrame  # of chunks, which Spark keeps on disk
     ranges: Mapping[int, Range]  # the offsets ``[start, end)`` that it has, by partition
     delivered: Mapping[int, Sequence[Range]]  # the offsets of messages to account for, by partition
     # Sub-messages that are to be handled, by shard and partition.
@@ -103,7 +104,7 @@ class PreparedWave:
     stops: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, rows: RDD[Any], manifests: Sequence[Manifest], task: SliceTask) -> PreparedWave:
+    def of(cls, rows: DataFrame, manifests: Sequence[Manifest], task: SliceTask) -> PreparedWave:
         read = sorted((each.partition, each.start, each.end) for each in manifests)
         if read != sorted((each.partition, each.start, each.end) for each in task.slices):
             raise Interrupted("Spark gave other slices than were to be read", hint=DOES_IT_SHUFFLE)
@@ -146,6 +147,21 @@ class PreparedWave:
                 hint="Resume. This is a bug in drainer: report it, and keep the plan.",
             )
 
+    def given(self, shard: int) -> dict[int, TaskInput]:
+        """Return what a task is given of a shard, by partition."""
+        return {
+            n: TaskInput(
+                *self.ranges[n],
+                subs,
+                {
+                    each.start: (each.subs[shard], each.checksums[shard])
+                    for each in self.manifests
+                    if each.partition == n and shard in each.subs
+                },
+            )
+            for n, subs in self.subs[shard].items()
+        }
+
     def release(self) -> None:
         """Lets go of the rows."""
         with _stopping():
@@ -153,93 +169,88 @@ class PreparedWave:
 
 
 class Jobs:
-    """Runs them; every method blocks, and is called in a thread of its own.
+    """Runs them on a session; every method blocks, and is called in a thread of its own.
 
-    What Spark raises becomes one of drainer's errors.
+    What Spark raises becomes one of drainer's errors. All jobs have the tag ``tag``, and each one
+    that can be cancelled has a tag of its own.
     """
 
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
+    def __init__(self, session: Session, tag: str) -> None:
+        self._session = session
+        self._tag = tag
 
-    def check(self, checking: Checking, slots: int, name: str) -> list[str]:
-        """Runs it in as many tasks as there are slots; gives what each wrote to the state."""
+    def check(self, checking: Checking, tasks: int, name: str) -> list[str]:
+        """Runs it in so many tasks; gives what each wrote to the state."""
         with spark_failures():
-            self._context.setJobGroup(name, name, interruptOnCancel=True)
-            return self._run(checking, slots).collect()
+            self._name(name)
+            found = self._numbers(tasks).mapInArrow(checking.check, "probe string").collect()
+        return [probe for (probe,) in found]
 
     def read(self, task: SliceTask, name: str) -> PreparedWave:
         """Reads a wave, which is the slices of ``task``, and keeps its chunks on disk."""
         with _stopping():
-            self._context.setJobGroup(name, name, interruptOnCancel=True)
-            rows = self._run(task, len(task.slices)).persist(StorageLevel.DISK_ONLY)
+            self._name(name)
+            rows = self._numbers(len(task.slices)).mapInArrow(task.split, CHUNKS)
+            rows = rows.persist(StorageLevel.DISK_ONLY)
             try:
-                manifests = rows.mapPartitions(_manifests).collect()
+                found = rows.where(f"shard = {MANIFEST}").select("body").collect()
             except BaseException:
                 with suppress(Exception):  # Spark itself may be what is gone
                     rows.unpersist()
                 raise
+        manifests = [msgspec.json.decode(body, type=Manifest) for (body,) in found]
         return PreparedWave.of(rows, manifests, task)
 
     def handle(
-        self, rows: Sequence[RDD[Any]], placings: Sequence[Placing], handling: TaskRunner, name: str
+        self, parts: Sequence[tuple[DataFrame, Mapping[int, int]]], runner: TaskRunner, name: str
     ) -> list[tuple[int, Mapping[str, Any]]]:
-        """Handles parts of waves, each with its rows; gives the number of each task with its
-        outcome.
-
-        The shuffle's files are removed then, and not when the JVM happens to collect garbage.
-        """
-        tasks = len(handling.given)
+        """Handles parts of waves, each with its rows and its tasks by shard; gives the number of
+        each task with its outcome."""
+        tasks = len(runner.given)
         try:
             with _stopping():
-                self._context.setJobGroup(name, name, interruptOnCancel=True)
-                placed = [
-                    each.mapPartitions(placing)
-                    for each, placing in zip(rows, placings, strict=True)
-                ]
-                chunks = placed[0] if len(placed) == 1 else self._context.union(placed)
-                outcomes = chunks.repartitionAndSortWithinPartitions(
-                    tasks, itemgetter(0)
-                ).mapPartitions(handling)
-                try:
-                    found = outcomes.collect()
-                finally:
-                    outcomes.cleanShuffleDependencies()
+                self._name(name)
+                rows = reduce(_union, [_assigned(*part) for part in parts])
+                placed = self._session.placed(rows, tasks, "task")
+                chunks = placed.sortWithinPartitions("is_chunk", "partition", "offset")
+                outcomes = chunks.drop("task", "is_chunk").mapInArrow(runner.handle, OUTCOMES)
+                found = outcomes.collect()
         except BrokerUnreachable as error:  # Spark reads again what it has lost
             raise Interrupted(str(error), hint=error.hint) from error
         if sorted(task for task, _ in found) != list(range(tasks)):
             raise Interrupted(
                 f"Spark ran {len(found)} tasks for the {tasks} of a deal", hint=DOES_IT_SHUFFLE
             )
-        return found
-
-    def wait_until_begun(self, name: str, give_up: Callable[[], bool]) -> None:
-        """Returns when Spark knows of a job: it gets its slots before those that come later."""
-        with _stopping():
-            tracker = self._context.statusTracker()
-            while not give_up() and not tracker.getJobIdsForGroup(name):
-                time.sleep(BEGUN_LOOK_S)
-
-    def waits_for(self, name: str) -> str:
-        """Return what a job waits for that has not ended."""
-        with _stopping():
-            if has_begun(self._context, name):
-                return "the handler is being opened in Spark's tasks"
-            return without_slots(self._context)
+        return [(task, pickle.loads(outcome)) for task, outcome in found]
 
     def slots(self) -> int:
         """Number of tasks that can run at once."""
         with _stopping():
-            return slots_now(self._context)
+            return self._session.slots()
 
     def cancel(self, name: str) -> None:
         """Ends a job; its tasks are killed."""
         with _stopping():
-            self._context.cancelJobGroup(name)
+            self._session.cancel(self._tag_of(name))
 
-    def _run(self, task: Callable[[Iterable[int]], Iterable[Any]], tasks: int) -> RDD[Any]:
-        """Return the results of so many tasks, each of which gets its number."""
-        return self._context.parallelize(range(tasks), tasks).mapPartitions(task)
+    def _name(self, name: str) -> None:
+        self._session.name_jobs(f"{self._tag}: {name}", self._tag, self._tag_of(name))
+
+    def _tag_of(self, name: str) -> str:
+        return f"{self._tag}: {name}".replace(",", "")
+
+    def _numbers(self, tasks: int) -> DataFrame:
+        """A row for each of so many tasks, with its number."""
+        return self._session.spark.range(0, tasks, 1, tasks)
 
 
-def _manifests(rows: Iterable[Row | tuple[int, Manifest]]) -> Iterator[Manifest]:
-    return (row[1] for row in rows if isinstance(row[1], Manifest))
+def _assigned(rows: DataFrame, tasks: Mapping[int, int]) -> DataFrame:
+    """The rows of these shards with the task of each; what slices have comes before the chunks."""
+    shards = ", ".join(map(str, tasks))
+    by_shard = ", ".join(str(tasks.get(shard, -1)) for shard in range(max(tasks) + 1))
+    task = f"element_at(array({by_shard}), shard + 1) AS task"
+    return rows.where(f"shard IN ({shards})").selectExpr("*", task, "body IS NOT NULL AS is_chunk")
+
+
+def _union(one: DataFrame, other: DataFrame) -> DataFrame:
+    return one.union(other)

@@ -93,6 +93,10 @@ class TaskMonitor(MetricsSampler):
         self._tasks |= {(deal, task): _Task() for task in range(tasks)}
         self.tasks_most = max(self.tasks_most, len(self._tasks))
 
+    def has_begun(self, deal: int) -> bool:
+        """Whether a task of it has."""
+        return any(each.attempt for name, each in self._tasks.items() if name[0] == deal)
+
     def take(self, attempt: Attempt, status: TaskStatus | None) -> None:
         """A record of a task, with its status when it reported one."""
         task = self._tasks.get((attempt.deal, attempt.task))

@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from time import monotonic
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from drainer.core.dispatch import all_of
 from drainer.engine.checkpointer import Checkpointer
@@ -33,10 +33,10 @@ from drainer.spark.assign.task_monitor import TaskMonitor
 from drainer.spark.read.reading import Reader
 from drainer.spark.session.failure import error_of
 from drainer.spark.state.state import State
-from drainer.spark.task.handling import Placing, TaskInput, TaskRunner
+from drainer.spark.task.handling import TaskInput, TaskRunner
 
 if TYPE_CHECKING:
-    from pyspark import RDD
+    from pyspark.sql import DataFrame
 
 LOOK_S = 0.1
 WORTH_BYTES = 64 * 1024  # of chunks, that are worth a task, if they are handled in no time
@@ -180,8 +180,7 @@ class WaveRunner:
         self._deal_out()
         if self._schedule.wants_to_read:
             newest = max(self._under_way, default=None)
-            job = None if newest is None else self._under_way[newest].job
-            self.reader.begin(behind=job)
+            self.reader.begin(behind=None if newest is None else partial(self._has_begun, newest))
         if self._handling:
             ended, self._handling = await asyncio.wait(
                 self._handling, timeout=LOOK_S, return_when=asyncio.FIRST_COMPLETED
@@ -189,6 +188,10 @@ class WaveRunner:
             for each in ended:
                 each.result()
         await self._release_done()
+
+    async def _has_begun(self, deal: int) -> bool:
+        """Whether a task of a deal has, or all have ended."""
+        return deal not in self._under_way or self.monitor.has_begun(deal)
 
     def _deal_out(self) -> None:
         free = min(self.terms.slots.room(self.busy), self.quota.room)
@@ -206,25 +209,25 @@ class WaveRunner:
             behind = {n for e in waves.values() for n, (s, _) in e.ranges.items() if at[n] < s}
         given: tuple[Mapping[int, TaskInput], ...] = tuple(
             {
-                Stream(n, part.shard): TaskInput(*waves[part.wave].ranges[n], subs)
+                Stream(n, part.shard): each
                 for part in parts
-                for n, subs in waves[part.wave].subs[part.shard].items()
+                for n, each in waves[part.wave].given(part.shard).items()
             }
             for parts in deal.tasks
         )
-        placings: dict[int, dict[int, int]] = {}
+        tasks: dict[int, dict[int, int]] = {}  # by wave and shard
         for task, dealt in enumerate(deal.tasks):
             for part in dealt:
-                placings.setdefault(part.wave, {})[part.shard] = task
+                tasks.setdefault(part.wave, {})[part.shard] = task
         parts = [[(part.wave, streams.claim(part.shard)) for part in own] for own in deal.tasks]
         self.aggregation.deal(deal.number, parts)
         self.monitor.begin(deal.number, len(parts))
-        numbers = ", ".join(map(str, sorted(placings)))
-        job = f"drainer {self.plan.terms.drain_id}: deal {deal.number} of wave {numbers}"
-        for number in placings.keys() - self._stopping.keys():
+        numbers = ", ".join(map(str, sorted(tasks)))
+        job = f"deal {deal.number} of wave {numbers}"
+        for number in tasks.keys() - self._stopping.keys():
             # What is parked by now is parked by something before this wave, and stays so.
             self._stopping[number] = set(map(all_of, self._waves[number].stops)) - self.parked
-        self._under_way[deal.number] = _UnderWay(job, set(placings), len(parts))
+        self._under_way[deal.number] = _UnderWay(job, set(tasks), len(parts))
         self._follow()
         handling = TaskRunner(
             plan=self._plan_of_tasks(),
@@ -236,17 +239,15 @@ class WaveRunner:
             behind=frozenset(behind),
             totals=self.totals(),
         )
-        rows = [waves[wave].rows for wave in placings]
-        places = [Placing(tasks) for tasks in placings.values()]
+        rows = [(waves[wave].rows, by_shard) for wave, by_shard in tasks.items()]
         self._handling.add(
-            asyncio.create_task(self._handle(deal.number, rows, places, handling, job), name=job)
+            asyncio.create_task(self._handle(deal.number, rows, handling, job), name=job)
         )
 
     async def _handle(
         self,
         deal: int,
-        rows: Sequence[RDD[Any]],
-        placings: Sequence[Placing],
+        rows: Sequence[tuple[DataFrame, Mapping[int, int]]],
         handling: TaskRunner,
         job: str,
     ) -> None:
@@ -257,7 +258,7 @@ class WaveRunner:
         try:
             slots = self.terms.slots.count - self.busy + len(borrowers)
             await self.quota.begin(borrowers, slots)
-            outcomes = await blocking_call(self.jobs.handle, rows, placings, handling, job)
+            outcomes = await blocking_call(self.jobs.handle, rows, handling, job)
         except BaseException as error:
             del self._under_way[deal]
             self._broken.add(deal)

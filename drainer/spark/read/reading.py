@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
@@ -23,6 +23,9 @@ from drainer.spark.session.slots import Slots
 from drainer.spark.state.sharding import Sharding
 from drainer.spark.task.python_worker import HandlerSpec
 
+Begun = Callable[[], Awaitable[bool]]
+
+BEGUN_LOOK_S = 0.02
 OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
@@ -93,11 +96,11 @@ class Reader:
         cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
         return capped(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
 
-    def begin(self, behind: str | None = None) -> None:
+    def begin(self, behind: Begun | None = None) -> None:
         """Begins to read the next wave, unless nothing is left.
 
-        ``behind`` is a job that is to have its slots first. Without it, what is read would take
-        them all, and nothing be handled meanwhile.
+        ``behind`` is whether a job has begun that is to have its slots first. Without it, what is
+        read would take them all, and nothing be handled meanwhile.
         """
         if self._next is None and self._waves.left:
             self._ahead = behind is not None
@@ -141,11 +144,11 @@ class Reader:
         if self.stopped:
             raise Interrupted("something requested a stop")
 
-    async def _read_next(self, behind: str | None) -> PreparedWave:
-        if behind is not None:
-            await blocking_call(
-                self.jobs.wait_until_begun, behind, lambda: self.stopped or not self._ahead
-            )
+    async def _read_next(self, behind: Begun | None) -> PreparedWave:
+        while behind is not None and self._ahead and not self.stopped:
+            if await behind():
+                break
+            await asyncio.sleep(BEGUN_LOOK_S)
         prepared = await self._read_wave()
         # A reading that is followed by another of the same messages stops nothing: split may
         # change its mind.
@@ -209,7 +212,7 @@ class Reader:
             share=1 / max(1, min(len(slices), slots)),
             message_bytes=self.settings.message_bytes,
         )
-        self._job = name = f"drainer {plan.terms.drain_id}: reading {_shown(ranges)}"
+        self._job = name = f"read {_shown(ranges)}"
         try:
             return await blocking_call(self.jobs.read, task, name)
         finally:

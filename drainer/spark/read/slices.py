@@ -11,6 +11,7 @@ from typing import cast
 from zlib import crc32
 
 import msgspec
+import pyarrow as pa
 
 from drainer.core.other_claims import OtherClaims
 from drainer.kafka.spans import read_range
@@ -26,11 +27,12 @@ from drainer.policy.redrive import selects
 from drainer.spark.read.waves import Slice
 from drainer.spark.session.failure import carrying
 from drainer.spark.state.sharding import Sharding
-from drainer.spark.task.chunk import ChunkWriter, Row, why_whole
+from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, python_worker
+from drainer.spark.task.rows import MANIFEST, Row, batches_of
 from drainer.splitting import PAST, split_failed, split_or_reject
 
-MANIFEST = DONE = -1  # in place of a shard
+DONE = -1  # in place of a shard
 READ_AHEAD_BYTES = 128 * 1024  # of the next slice, in vain; and in fetches of a quarter of it
 
 
@@ -42,6 +44,7 @@ class Manifest(msgspec.Struct, frozen=True):
     end: int
     delivered: tuple[Range, ...] = ()  # those of messages that were not finished before
     subs: dict[int, int] = {}  # sub-messages by shard
+    checksums: dict[int, int] = {}  # of these, by shard
     finished: int = 0  # other sub-messages, which were finished before
     bytes: dict[int, int] = {}  # of chunks, by shard
     # Whether a barrier or a sub-message connects several of the shards of a divided wave. Then a
@@ -60,11 +63,11 @@ class Manifest(msgspec.Struct, frozen=True):
 class SliceTask:
     """Reader of the slices of a wave; sent to the tasks, each of which is given numbers of them.
 
-    It gives the rows of chunks, and behind those of a slice its manifest in a row of the shard -1.
-    ``shards`` is how many a divided wave has; ``streams`` have so many, or one. ``known`` is what
-    was finished when the wave was begun, as the plan's claims have it. ``failures`` decide whether
-    it halts, or reads no more of a partition, at a message that ``split`` rejects. Each slice is
-    read at ``share`` of what the handler's ``limits`` allow for.
+    ``split`` gives the rows of chunks, and behind those of a slice what it has of each shard, and
+    its manifest. ``shards`` is how many a divided wave has; ``streams`` have so many, or one.
+    ``known`` is what was finished when the wave was begun, as the plan's claims have it.
+    ``failures`` decide whether it halts, or reads no more of a partition, at a message that
+    ``split`` rejects. Each slice is read at ``share`` of what the handler's ``limits`` allow for.
     """
 
     handler: HandlerSpec
@@ -80,10 +83,12 @@ class SliceTask:
         curve = self.handler.terms.limits
         return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
-    def __call__(self, numbers: Iterable[int]) -> Iterator[Row | tuple[int, Manifest]]:
+    def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Read the slices whose numbers are given; for ``mapInArrow``."""
         with carrying():
-            for number in numbers:
-                yield from _SliceReader(self, self.slices[number]).rows()
+            for batch in batches:
+                for number in batch.column(0).to_pylist():
+                    yield from batches_of(_SliceReader(self, self.slices[number]).rows())
 
 
 class _SliceReader:
@@ -112,15 +117,16 @@ class _SliceReader:
         self._units: list[int] = []
         self._stop: int | None = None
 
-    def rows(self) -> Iterator[Row | tuple[int, Manifest]]:
-        part, log_bytes, chunk_bytes = self._slice, 0, Counter[int]()
+    def rows(self) -> Iterator[Row]:
+        part, log_bytes = self._slice, 0
+        chunk_bytes, checksums = Counter[int](), Counter[int]()
         begun_s = thread_time()
 
         def counted(rows: Iterable[Row]) -> Iterator[Row]:
             for row in rows:
-                shard, _, _, subs, body = row
-                self._subs[shard] += subs
-                chunk_bytes[shard] += len(body)
+                self._subs[row.shard] += row.subs
+                checksums[row.shard] = (checksums[row.shard] + row.checksum) & CHECKSUM_MASK
+                chunk_bytes[row.shard] += len(row.body or b"")
                 yield row
 
         with python_worker().at_work(self._task.handler) as handler:
@@ -152,24 +158,25 @@ class _SliceReader:
                         add(message)
                         yield from counted(writer.full())
             yield from counted(writer.flush())
-        yield (
-            MANIFEST,
-            Manifest(
-                part.partition,
-                part.start,
-                part.end,
-                ranges_of(self._delivered),
-                dict(self._subs),
-                self._subs_before,
-                dict(chunk_bytes),
-                connected=self._connected,
-                units=ranges_of(self._units),
-                stop=self._stop,
-                log_bytes=log_bytes,
-                processor_s=thread_time() - begun_s,
-                ignored=dict(self._ignored),
-            ),
+        for shard, subs in self._subs.items():
+            yield Row(shard, part.partition, part.start, subs, checksums[shard])
+        manifest = Manifest(
+            part.partition,
+            part.start,
+            part.end,
+            ranges_of(self._delivered),
+            dict(self._subs),
+            dict(checksums),
+            self._subs_before,
+            dict(chunk_bytes),
+            connected=self._connected,
+            units=ranges_of(self._units),
+            stop=self._stop,
+            log_bytes=log_bytes,
+            processor_s=thread_time() - begun_s,
+            ignored=dict(self._ignored),
         )
+        yield Row(MANIFEST, part.partition, part.start, body=msgspec.json.encode(manifest))
 
     @property
     def _ended(self) -> bool:

@@ -18,6 +18,7 @@ from drainer.escape import encodable
 
 _MARK = "drainer-error "  # before the JSON that an error is made from again
 _TRACE_MOST = 6000  # characters of what led to it; its end is the best part
+_JVM_STACK = "\n\nJVM stacktrace:\n"  # what PySpark adds to what it caught
 _LINE_MOST = 300  # characters of a text that is not drainer's
 SEND_ALONG = "Ship it with --archive (spark-submit: --py-files), or install it there."
 
@@ -211,9 +212,7 @@ def _text_of(raised: BaseException) -> str:
             return str(raised.java_exception.toString())
         except (Py4JError, OSError):
             return type(raised).__name__
-    # str() of what PySpark caught calls the JVM, and adds its stack.
-    text = getattr(raised, "_desc", None)
-    return text if isinstance(text, str) and text else str(raised) or type(raised).__name__
+    return str(raised).partition(_JVM_STACK)[0] or type(raised).__name__
 
 
 def _carried(text: str) -> DrainerError | None:

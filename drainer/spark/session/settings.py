@@ -7,6 +7,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from drainer.errors import Refused, SandboxRefused, UsageError
 from drainer.extensions import ensure_installed
@@ -20,9 +21,14 @@ from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.objects import check_uri
 from drainer.store.place import is_folder
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3
 START_S = 10.0  # of a session, workers and the first wave, measured on local[2]; clusters vary
+BATCH_BYTES = 4 * 1024 * 1024  # of Arrow, between Spark and a task
+BATCH_ROWS = 64  # that a task is given at once: a chunk has values of 64 KiB
 MOST_TASKS = MOST_SHARDS = 10_000  # more is a slip of the finger
 ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
 
@@ -146,9 +152,13 @@ class SparkSettings(SparkLook):
 
 @dataclass(frozen=True, slots=True)
 class SparkEngine:
-    """Spark as the engine of a drain: reads and handles in its tasks."""
+    """Spark as the engine of a drain: reads and handles in its tasks.
+
+    ``spark`` is a session that is there; without it, the drain starts its own.
+    """
 
     settings: SparkSettings
+    spark: SparkSession | None = None
     start_s = START_S
 
     @property
@@ -159,7 +169,7 @@ class SparkEngine:
         # PySpark takes half a second to import, and a preview does without.
         from drainer.spark.driver import run_on_spark  # noqa: PLC0415
 
-        return run_on_spark(context, self.settings)
+        return run_on_spark(context, self.settings, self.spark)
 
 
 def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:

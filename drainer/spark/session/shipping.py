@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import shutil
 import socket
+import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,10 +15,9 @@ from drainer import __version__, mask
 from drainer.errors import Refused, UsageError
 from drainer.loader import LoadedHandler, load_handler, place_and_name
 from drainer.spark.session.failure import SEND_ALONG
-from drainer.spark.session.settings import is_local
 
 if TYPE_CHECKING:
-    from pyspark import SparkContext
+    from drainer.spark.session.session import Session
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class Shipped:
             raise Refused(f"{_here()}: {error}", hint=SEND_ALONG) from error.__cause__
 
 
-def ship(context: SparkContext, handler: LoadedHandler, archives: Sequence[str] = ()) -> Shipped:
+def ship(session: Session, handler: LoadedHandler, archives: Sequence[str] = ()) -> Shipped:
     """Sends along what the executors need to load the handler.
 
     On this machine that is nothing: they see the same files. A handler's file is sent as it is, a
@@ -71,24 +72,26 @@ def ship(context: SparkContext, handler: LoadedHandler, archives: Sequence[str] 
     archives.
     """
     for archive in archives:
-        context.addPyFile(archive)
+        session.add_module(archive)
     reference = handler.absolute_reference
     place, name = place_and_name(reference)
     if place == "__main__":
         return Shipped(reference, source=handler.source)
-    if is_local(str(context.master)):
+    if session.is_local:
         return Shipped(reference)
     path = Path(place)
     if path.suffix == ".py" and path.is_file():
-        context.addFile(str(path))
+        session.add_file(str(path))
         return Shipped(reference, path.name, name)
     if "/" in place:  # package.module in a folder
         source = path.parent / path.name.partition(".")[0]
         if source.is_dir():
-            zipped = str(Path(context._temp_dir) / source.name)
-            context.addPyFile(shutil.make_archive(zipped, "zip", source.parent, source.name))
+            folder = tempfile.mkdtemp(prefix="drainer-handler-")
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            zipped = str(Path(folder) / source.name)
+            session.add_module(shutil.make_archive(zipped, "zip", source.parent, source.name))
         else:
-            context.addPyFile(f"{source}.py")
+            session.add_module(f"{source}.py")
         return Shipped(f"{path.name}:{name}" if name else path.name)
     return Shipped(reference)
 

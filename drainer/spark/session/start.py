@@ -11,10 +11,9 @@ import socket
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
@@ -28,11 +27,11 @@ from pyspark.sql import SparkSession
 from drainer.errors import DrainerError, Refused
 from drainer.secret import hides
 from drainer.spark.session.failure import spark_failures
+from drainer.spark.session.session import Session
 from drainer.spark.session.settings import (
     SparkLook,
     SparkSettings,
     check_conf,
-    is_local,
     java_for_spark,
 )
 from drainer.spark.session.slots import GROW_TO, READERS, Slots
@@ -41,20 +40,17 @@ LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
 # On one machine the JVM competes with the workers for its cores. All it does is to move rows, and
-# making code for that takes more than it gains; nor is there a network to save bytes for. And here
-# the workers have this drainer: on a cluster that is looked at first.
+# making code for that takes more than it gains; nor is there a network to save bytes for.
 LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
-    "spark.python.daemon.module": "drainer.spark.session.daemon",
 }
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
-EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
 FAILURES_MOST = 4  # of one task, as on a cluster
 ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is printed
 REACH_S = 3.0  # for a master to take a connection
@@ -64,118 +60,85 @@ PrintLine = Callable[[str], None]
 
 
 @contextmanager
-def context_on(
+def session_on(
     look: SparkLook,
     name: str,
     conf: Mapping[str, str] | None = None,
     *,
     print_line: PrintLine = lambda text: None,
     log: str = "off",
-) -> Iterator[SparkContext]:
-    """The context that runs in this process, as it is, or a new one that ends with the block and
-    has an executor.
+) -> Iterator[Session]:
+    """The session that runs in this process, as it is, or a new one that ends with the block.
 
-    There is no session with it, which takes as long to make as the context itself. ``conf`` is what
-    a new one is begun with, unless the look has others. ``print_line`` gets a line when Spark
-    has not answered for some seconds. Raises UsageError and Refused as ``spark_session`` does, and
-    Refused when no master answers.
+    ``conf`` is what a new one is begun with, unless the look has others. ``print_line`` gets a line
+    when Spark has not answered for some seconds. Raises UsageError and Refused as ``spark_session``
+    does, and Refused when no master answers.
     """
-    context = SparkContext._active_spark_context
-    if context is not None:
-        check_conf(dict(context.getConf().getAll()))
-        yield context
+    running = SparkSession.getActiveSession()
+    if running is not None:
+        session = Session.of(running)
+        session.ensure(look.conf)
+        yield session
         return
     conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
     _ensure_master(look.master)
+    gateways: list[JavaGateway] = []
 
-    def start() -> SparkContext:
-        return _started(look.master, name, conf, log, LOCAL_JAVA if look.is_local else "")
+    def start() -> SparkSession:
+        java = LOCAL_JAVA if look.is_local else ""
+        return _started(look.master, name, conf, log, java, gateways.append)
 
     with spark_failures():
         try:
             why = f"Spark on {look.master} is still starting"
-            context = interruptible(start, lambda: why, print_line)
+            spark = interruptible(start, lambda: why, print_line)
         except KeyboardInterrupt:
-            _kill_jvm()
+            for gateway in gateways:  # what is requested meanwhile is answered by an error
+                gateway.proc.kill()
             raise
     try:
-        if not look.is_local:
-            first = context.parallelize([0], 1)
-            with spark_failures():
-                interruptible(first.count, lambda: _first_waits_for(context), print_line)
-        yield context
+        yield Session(spark)
     finally:
         with suppress(DrainerError), spark_failures():
-            context.stop()
+            spark.stop()
 
 
 @contextmanager
-def drain_context(
-    settings: SparkSettings, drain_id: str, print_line: PrintLine
-) -> Iterator[tuple[SparkContext, Slots]]:
-    """A context as ``context_on``, and its slots.
+def drain_session(
+    settings: SparkSettings, spark: SparkSession | None, drain_id: str, print_line: PrintLine
+) -> Iterator[tuple[Session, Slots]]:
+    """The session that a drain is given, or one as ``session_on``; and its slots.
 
     A local master gets more slots than its cores, for reading the next wave meanwhile: that takes
-    a core
-    for a small part of the time only.
+    a core for a small part of the time only.
     """
-    local = _LOCAL.fullmatch(settings.master)
-    if local is not None:
-        cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-        slots = cores + max(1, cores // (READERS - 1))
-        settings = replace(settings, master=f"local[{slots},{local[2] or FAILURES_MOST}]")
-    with context_on(settings, f"drainer {drain_id}", print_line=print_line) as context:
-        grows = context.getConf().get("spark.dynamicAllocation.enabled", "false") == "true"
+    with ExitStack() as opened:
+        if spark is None:
+            started = session_on(
+                replace(settings, master=with_reading_slot(settings.master)),
+                f"drainer {drain_id}",
+                print_line=print_line,
+            )
+            session = opened.enter_context(started)
+        else:
+            session = Session.of(spark)
         with spark_failures():
-            count = slots_now(context)
+            opened.enter_context(session.draining())
+            grows = session.conf("spark.dynamicAllocation.enabled") == "true"
+            count = session.slots()
         to_come = 0 if settings.is_local else settings.cores or GROW_TO
-        yield context, Slots(count, settings.tasks, grows, to_come)
+        yield session, Slots(count, settings.tasks, grows, to_come)
 
 
-def slots_now(context: SparkContext) -> int:
-    """Number of tasks that the present executors can run at once."""
-    spark = context._jsc.sc()
-    profile = spark.resourceProfileManager().defaultResourceProfile()
-    return int(spark.maxNumConcurrentTasks(profile))
-
-
-def slots_at_rest(context: SparkContext) -> int:
-    """The same when no more executors come, it seems: they do one after the other."""
-    known, changed_s = slots_now(context), time.monotonic()
-    until_s = changed_s + EXECUTORS_S
-    while changed_s + QUIET_S > time.monotonic() < until_s:
-        time.sleep(LOOK_S)
-        if (found := slots_now(context)) != known:
-            known, changed_s = found, time.monotonic()
-    return known
-
-
-def has_begun(context: SparkContext, group: str | None = None) -> bool:
-    """Whether a task of these jobs runs: of a group, or of those that are in none."""
-    tracker = context.statusTracker()
-    jobs = map(tracker.getJobInfo, tracker.getJobIdsForGroup(group))
-    stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-    return any(stage.numActiveTasks for stage in stages if stage)
-
-
-def without_slots(context: SparkContext) -> str:
-    """Return why no task has begun, as far as Spark shows it."""
-    executors = len(context._jsc.sc().statusTracker().getExecutorInfos()) - 1  # one is the driver
-    if executors or is_local(str(context.master)):
-        return "no slot of Spark's is free: other jobs have them"
-    conf = context.getConf()
-    needed = f"{conf.get('spark.executor.memory', '1g')} of memory"
-    if cores := conf.get("spark.executor.cores", None):
-        needed = f"{cores} cores and {needed}"
-    return (
-        f"Spark has no executor yet: each needs {needed}; check that {context.master} has it free"
-    )
-
-
-def _first_waits_for(context: SparkContext) -> str:
-    if has_begun(context):
-        return "Spark has begun the first task, whose Python is still starting"
-    return without_slots(context)
+def with_reading_slot(master: str) -> str:
+    """A master of this machine with a slot more than it names, to read ahead, and retries of tasks;
+    any other as it is."""
+    local = _LOCAL.fullmatch(master)
+    if local is None:
+        return master
+    cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
+    slots = cores + max(1, cores // (READERS - 1))
+    return f"local[{slots},{local[2] or FAILURES_MOST}]"
 
 
 def interruptible(
@@ -235,14 +198,6 @@ def _ensure_master(master: str) -> None:
         )
 
 
-def _kill_jvm() -> None:
-    """The one that is starting. What is requested meanwhile is answered by an error."""
-    gateway = SparkContext._gateway
-    if gateway is not None and gateway.proc is not None:  # spark-submit started its own
-        gateway.proc.kill()
-        SparkContext._gateway = SparkContext._jvm = None
-
-
 def spark_session(
     master: str = LOCAL,
     name: str = "drainer",
@@ -264,17 +219,22 @@ def spark_session(
         Refused: when there is no Java for it.
     """
     chosen = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(conf or {})}
-    builder = SparkSession.builder
-    for key, value in chosen.items():  # of one that is there, too
-        builder = builder.config(key, value)
-    _started(master, name, chosen, log, java)
-    return builder.getOrCreate()
+    spark = _started(master, name, chosen, log, java)
+    for key, value in chosen.items():  # of one that was there, too
+        if spark.conf.isModifiable(key):
+            spark.conf.set(key, value)
+    return spark
 
 
 def _started(
-    master: str, name: str, chosen: Mapping[str, str], log: str, java: str
-) -> SparkContext:
-    """The context of this process, which is begun when there is none."""
+    master: str,
+    name: str,
+    chosen: Mapping[str, str],
+    log: str,
+    java: str,
+    launched: Callable[[JavaGateway], object] = lambda gateway: None,
+) -> SparkSession:
+    """The session of this process, which is begun when there is none."""
     check_conf(chosen)
     java_for_spark()
     settings = {
@@ -291,16 +251,14 @@ def _started(
         settings["spark.authenticate"] = "true"
     settings |= chosen
     settings.pop("spark.log.level", None)  # Spark would print it, after what comes before it
-    context = SparkContext._active_spark_context
-    if context is None:
+    spark = SparkSession.getActiveSession()
+    if spark is None:
         with _environment(master, settings):
-            context = _begin_context(master, name, settings)
+            spark = _begin(master, name, settings, launched)
     # One that was there before keeps what it was begun with.
-    check_conf(dict(context.getConf().getAll()))
-    # When the JVM dies these two print tracebacks, and our error has it all.
-    context._accumulatorServer.handle_error = lambda *_: None  # type: ignore[method-assign]
+    check_conf(dict(spark.sparkContext.getConf().getAll()))
     logging.getLogger().addFilter(_is_not_of_py4j)
-    return context
+    return spark
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
@@ -308,17 +266,24 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
     return not is_its
 
 
-def _begin_context(master: str, name: str, settings: Mapping[str, str]) -> SparkContext:
-    # Whoever lists processes sees their arguments, so no secret is among these.
-    conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
-    if SparkContext._gateway is None:
+def _begin(
+    master: str,
+    name: str,
+    settings: Mapping[str, str],
+    launched: Callable[[JavaGateway], object],
+) -> SparkSession:
+    conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
+    conf.setAll(list(settings.items()))
+    gateway = None
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started the JVM
+        # Whoever lists processes sees their arguments, so no secret is among these.
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
-        launched = SparkConf(loadDefaults=False).setAll(shown)
-        SparkContext._ensure_initialized(gateway=_launch(launched), conf=conf)
+        gateway = _launch(SparkConf(loadDefaults=False).setAll(shown))
+        launched(gateway)
     if _LOCAL.fullmatch(master) and _DIRS not in os.environ:
-        named = settings.get(_DIR) or SparkConf().get(_DIR) or tempfile.gettempdir()
-        conf.set(_DIR, _private(named))
-    return SparkContext(conf=conf)
+        conf.set(_DIR, _private(settings.get(_DIR) or tempfile.gettempdir()))
+    SparkContext(conf=conf, gateway=gateway)
+    return SparkSession.builder.getOrCreate()
 
 
 def _private(folders: str) -> str:

@@ -20,6 +20,7 @@ from drainer.message import HeadersUnreadable, KeySums, Message, Origin, Shipped
 from drainer.model.progress import checksum_keys
 from drainer.model.rules import RuleSettings
 from drainer.model.sub_messages import Payloads, SubKeys
+from drainer.spark.task.rows import Row
 
 # A chunk is full when it has one of these. A message's value counts by the sub-messages that are
 # in the chunk; payloads as they are in memory, for split may make much of a small value.
@@ -30,9 +31,9 @@ OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # of payloads in all chunks that are not f
 KNOWN_MOST = 10_000  # keys and headers of messages, kept so that a chunk has equal ones once
 
 PICKLE_PROTOCOL = 5
+CHECKSUM_MASK = 2**63 - 1  # they are added up
 _MISSING = "Install it on the executors, or ship it with --archive."
 
-Row = tuple[int, int, int, int, bytes]  # shard, partition, first offset, sub-messages, body
 _Headers = tuple[tuple[str, bytes | None], ...]
 # Of a message: offset, timestamp, key, headers (None when they can't be read), and of all its
 # sub-keys the count and the checksum.
@@ -167,7 +168,8 @@ class ChunkWriter:
         self._memory -= chunk.memory
         count = len(chunk.indexes) or len(chunk.facts)
         body = _encode(chunk, self._origin)
-        return shard, self._origin.partition, chunk.facts[0][0], count, body
+        first = chunk.facts[0][0]
+        return Row(shard, self._origin.partition, first, count, _checksum(chunk), body)
 
     def _facts_of(self, message: Message, count: int, checksum: int) -> _Facts:
         known = self._known
@@ -187,6 +189,15 @@ class ChunkWriter:
 def _fill_of(value_bytes: float, memory_bytes: float) -> float:
     """Share of a chunk that one sub-message is."""
     return max(1 / CHUNK_SUBS, value_bytes / CHUNK_BYTES, memory_bytes / CHUNK_MEMORY_BYTES)
+
+
+def _checksum(chunk: _Chunk) -> int:
+    # Of the sub-messages and not of bytes, wherever one chunk ends and the next begins: pickle
+    # writes equal payloads otherwise, if one is the very object that came before.
+    counts = chunk.counts or [1] * len(chunk.facts)
+    messages = zip(chunk.facts, counts, strict=True)
+    sums = (hash((facts[0], count, facts[5])) for facts, count in messages)
+    return (sum(sums) + sum(chunk.indexes)) & CHECKSUM_MASK
 
 
 def _encode(chunk: _Chunk, origin: Origin) -> bytes:
@@ -219,7 +230,7 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
     )
 
 
-def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
+def decode_chunk(body: bytes | None, origin: Origin) -> Iterator[ShippedMessage]:
     """The messages of a chunk, in their order, as those of an account.
 
     Of the default split they come without sub-messages, for ``Dispatcher.deliver_whole``; all
@@ -228,7 +239,7 @@ def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     Raises Refused when a payload is of a class that this process has not, or can't make again.
     """
     try:
-        facts, counts, values, *columns = pickle.loads(lz4.decompress(body))
+        facts, counts, values, *columns = pickle.loads(lz4.decompress(body or b""))
     except Exception as error:  # of the payloads' own code, too
         missing = isinstance(error, ImportError | AttributeError)
         raise Refused(

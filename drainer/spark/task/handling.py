@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import socket
 import threading
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple
 
+import pyarrow as pa
 from pyspark import TaskContext
 
 from drainer.core.dispatch import Dispatcher
@@ -30,17 +32,15 @@ from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.policy import letter_writers
 from drainer.policy.failures import Totals
-from drainer.spark.read.slices import Manifest
 from drainer.spark.session.failure import carrying, error_as_json
 from drainer.spark.state.records import Borrowed, TaskRecords, TaskStatus
 from drainer.spark.state.sharding import Sharding
 from drainer.spark.state.state import Attempt, State
 from drainer.spark.task.borrower import Borrower
-from drainer.spark.task.chunk import Row, decode_chunk
+from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
 from drainer.spark.task.python_worker import HandlerSpec, python_worker
+from drainer.spark.task.rows import Row, outcome_batch, rows_of
 
-Place = tuple[int, int, int]  # the task's number, partition, offset: what chunks are sorted by
-Chunk = tuple[Place, tuple[int, int, bytes]]  # shard, sub-messages, body
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
 NEVER_S = 1e7  # between two plans of a task: its records are all that is read
@@ -49,12 +49,13 @@ DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change ho
 
 
 class TaskInput(NamedTuple):
-    """Share of a stream that a task is given: offsets ``[start, end)``, and how many
-    sub-messages."""
+    """Share of a stream that a task is given: offsets ``[start, end)``, how many sub-messages, and
+    of each slice, by its first offset, how many with which checksum."""
 
     start: int
     end: int
     subs: int
+    slices: Mapping[int, tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,14 +75,16 @@ class TaskRunner:
     totals: Totals  # of the drain as the deal began: the fence has them with its next look
     behind: frozenset[int] = frozenset()
 
-    def __call__(self, rows: Iterable[Chunk]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+    def handle(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Handle the chunks of a task, and give its outcome; for ``mapInArrow``."""
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
         with carrying():
-            yield number, self._handle(number, context.taskAttemptId(), rows)
+            outcome = self._handle(number, context.taskAttemptId(), rows_of(batches))
+        yield outcome_batch(number, pickle.dumps(outcome))
 
-    def _handle(self, number: int, attempt_number: int, rows: Iterable[Chunk]) -> Mapping[str, Any]:
+    def _handle(self, number: int, attempt_number: int, rows: Iterable[Row]) -> Mapping[str, Any]:
         given = self.given[number]
         state = State.open(self.handler.state, self.handler.terms.drain_id)
         attempt = Attempt(self.handler.epoch, self.deal, number, attempt_number)
@@ -153,12 +156,12 @@ class TaskRunner:
     def _plan_of(self, given: Mapping[int, TaskInput], earlier: TaskRecord) -> OffsetPlan:
         """The plan of a task, with what earlier attempts finished; its partitions are streams."""
         found, claim = self.streams.changes(earlier.claims), {}
-        for stream, (start, _, _) in given.items():
-            begun = Progress(start)
+        for stream, each in given.items():
+            begun = Progress(each.start)
             claim[stream] = begun.merge(found[stream]) if stream in found else begun
         account = replace(
             self.plan.account,
-            partitions={n: PartitionPlan(s, end, None, None) for n, (s, end, _) in given.items()},
+            partitions={n: PartitionPlan(e.start, e.end, None, None) for n, e in given.items()},
             claims={ALL: claim},
             ruled=self.streams.by_stream(self.plan.account.ruled, given),
         )
@@ -166,40 +169,27 @@ class TaskRunner:
         return OffsetPlan(self.plan.terms, account)
 
 
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """Gives the chunks of a wave the place that sends each to its task, by shard."""
-
-    tasks: Mapping[int, int]
-
-    def __call__(self, rows: Iterable[Row | tuple[int, Manifest]]) -> Iterator[Chunk]:
-        for row in rows:
-            if isinstance(row[1], Manifest) or row[0] not in self.tasks:
-                continue
-            shard, partition, offset, count, body = row
-            place = self.tasks[shard], partition, offset
-            yield place, (shard, count, body)
-
-
 class _ChunkSource:
     """Chunks as a source of messages: read in a thread, as Spark delivers them at its own pace.
 
-    There are to be as many sub-messages as were ``given``, by the manifests. Spark computes lost
-    rows again, and the log may have others by then.
+    There are to be the sub-messages that were ``given``, by the manifests: Spark computes lost rows
+    again, and the log may have others by then. What each slice has comes before the chunks, so a
+    difference is found before the first call.
     """
 
     trouble: str | None = None
 
     def __init__(
         self,
-        chunks: Iterable[Chunk],
+        rows: Iterable[Row],
         plan: OffsetPlan,
         given: Mapping[int, TaskInput],
         notify: Callable[[], None],
     ) -> None:
-        self._chunks = chunks
+        self._rows = rows
         self._notify = notify
-        self._left = {stream: each.subs for stream, each in given.items()}
+        self._given = given
+        self._read = dict.fromkeys(given, (0, 0))  # sub-messages, and their checksum
         self._origins: dict[int, Origin] = {}
         self._together: dict[int, list[int]] = {}  # streams by partition
         for stream in map(Stream, given):
@@ -233,23 +223,16 @@ class _ChunkSource:
 
     def _run(self) -> None:
         try:
-            for (_, partition, offset), (shard, count, body) in self._chunks:
-                stream = Stream(partition, shard)
+            for row in self._checked():
                 while self._waiting > AHEAD_BYTES and not self._stopping:
                     self._room.clear()
                     self._room.wait(WAIT_S)
                 if self._stopping:
                     return
-                if stream not in self._left:
-                    raise Interrupted(
-                        f"Spark gave a task rows of shard {shard}, of another task",
-                        hint=DOES_IT_SHUFFLE,
-                    )
-                self._left[stream] -= count
                 # What begins before it came before, of all streams.
-                reached = dict.fromkeys(self._together[partition], offset)
-                self._put(_ChunkBatch(body, self._origins[stream], reached))
-            self._ensure_complete()  # or what is missing would be a hole
+                reached = dict.fromkeys(self._together[row.partition], row.offset)
+                origin = self._origins[Stream(row.partition, row.shard)]
+                self._put(_ChunkBatch(row.body, origin, reached))
             self._put(_ChunkBatch(None, None, self._ends))
         except DrainerError as error:
             self.failure = error
@@ -262,16 +245,46 @@ class _ChunkSource:
             )
             self._notify()
 
-    def _ensure_complete(self) -> None:
-        """Raises Interrupted when there were fewer, or more: nothing may count as read."""
-        for stream, left in self._left.items():
-            if left:
-                what = f"{left:,} fewer" if left > 0 else f"{-left:,} more"
+    def _checked(self) -> Iterator[Row]:
+        """The chunks; raises Interrupted when they are not those that were read first."""
+        slices: dict[int, dict[int, tuple[int, int]]] = {stream: {} for stream in self._given}
+        compared = False
+        for row in self._rows:
+            stream = Stream(row.partition, row.shard)
+            if stream not in self._given:
                 raise Interrupted(
-                    f"shard {Stream(stream).shard} has {what} sub-messages than at the first read:"
-                    " Spark read lost rows again, but the log had changed",
-                    hint="Resume with the plan: that reads again what is not done.",
+                    f"Spark gave a task rows of shard {row.shard}, of another task",
+                    hint=DOES_IT_SHUFFLE,
                 )
+            if row.body is None:
+                slices[stream][row.offset] = row.subs, row.checksum
+                continue
+            if not compared:
+                self._ensure_same(slices)
+                compared = True
+            subs, checksum = self._read[stream]
+            self._read[stream] = subs + row.subs, (checksum + row.checksum) & CHECKSUM_MASK
+            yield row
+        if not compared:
+            self._ensure_same(slices)
+        for number, each in self._given.items():  # or what is missing would be a hole
+            checksum = sum(checksum for _, checksum in each.slices.values()) & CHECKSUM_MASK
+            if self._read[number] != (each.subs, checksum):
+                raise self._changed(number, self._read[number][0])
+
+    def _ensure_same(self, slices: Mapping[int, Mapping[int, tuple[int, int]]]) -> None:
+        for stream, each in self._given.items():
+            if slices[stream] != each.slices:
+                raise self._changed(stream, sum(subs for subs, _ in slices[stream].values()))
+
+    def _changed(self, stream: int, found: int) -> Interrupted:
+        left = self._given[stream].subs - found
+        what = f"{left:,} fewer" if left > 0 else f"{-left:,} more" if left else "other"
+        return Interrupted(
+            f"shard {Stream(stream).shard} has {what} sub-messages than at the first read: Spark"
+            " read lost rows again, but the log, or what split makes of it, had changed",
+            hint="Resume with the plan: that reads again what is not done.",
+        )
 
     def _put(self, batch: _ChunkBatch) -> None:
         self._waiting += batch.bytes

@@ -1,0 +1,136 @@
+"""A session of Spark, classic or of Spark Connect, as a drain uses it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+
+from pyspark.errors import PySparkException
+from pyspark.sql import DataFrame, SparkSession
+
+from drainer.errors import Refused, UsageError
+from drainer.spark.session.failure import spark_failures
+from drainer.spark.session.settings import BATCH_BYTES, BATCH_ROWS, check_conf, is_local
+
+# Of a session while a drain runs on it. With adaptive execution each stage would be a job of its
+# own, and what is begun behind a job come before its last stage.
+WHILE_DRAINING = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
+    "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
+    "spark.sql.connect.shuffleDependency.fileCleanup.enabled": "true",
+}
+_SPLITS = re.compile(r"splits=(\d+)")
+
+
+class Session:
+    """A session that a drain runs on. ``spark`` is Spark's own."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self.spark = spark
+        self.is_remote = not isinstance(spark, SparkSession)
+        self._version = tuple(map(int, re.findall(r"\d+", spark.version)[:2]))
+
+    @classmethod
+    def of(cls, spark: SparkSession) -> Session:
+        """The session of whoever calls a drain.
+
+        Raises Refused when it has stopped; UsageError when a setting of it breaks a law.
+        """
+        session = cls(spark)
+        try:
+            with spark_failures():
+                speculates = session.conf("spark.speculation")
+        except Exception as error:
+            raise Refused("this Spark session has stopped", hint="Start another one.") from error
+        check_conf({"spark.speculation": speculates})
+        return session
+
+    @property
+    def ui(self) -> str | None:
+        """Address of its web page; None when it has none, or it can't be known."""
+        return None if self.is_remote else self.spark.sparkContext.uiWebUrl
+
+    @property
+    def is_local(self) -> bool:
+        """Whether its tasks see the files of this process."""
+        return not self.is_remote and is_local(self.conf("spark.master"))
+
+    def add_file(self, path: str) -> None:
+        """Send a file along, for ``SparkFiles.get`` in a task."""
+        if self.is_remote:
+            self.spark.addArtifacts(path, file=True)
+        else:
+            self.spark.sparkContext.addFile(path)
+
+    def add_module(self, path: str) -> None:
+        """Send code along: a module, or an archive of them."""
+        if self.is_remote:
+            self.spark.addArtifacts(path, pyfile=True)
+        else:
+            self.spark.sparkContext.addPyFile(path)
+
+    def slots(self) -> int:
+        """Number of tasks that can run at once on the present executors."""
+        if not self.is_remote:
+            cores = self.spark.sparkContext.defaultParallelism
+        else:
+            (row,) = self.spark.sql("EXPLAIN SELECT id FROM range(1)").collect()
+            found = _SPLITS.search(row[0])
+            cores = int(found[1]) if found else 1
+        return max(1, cores // int(self.conf("spark.task.cpus", "1")))
+
+    def ensure(self, conf: Mapping[str, str]) -> None:
+        """Raises UsageError when a setting is not as it should be: a session keeps what it has."""
+        for name, value in conf.items():
+            if self.conf(name) != value:
+                raise UsageError(
+                    f"--spark-conf {name} can't change the session that runs",
+                    hint=f"Give it to spark-submit, as --conf {name}=….",
+                )
+
+    def conf(self, name: str, default: str = "") -> str:
+        """Return a setting of Spark's."""
+        return str(self.spark.conf.get(name, default))
+
+    @contextmanager
+    def draining(self) -> Iterator[None]:
+        """The settings that a drain needs, for as long as the block lasts."""
+        before: dict[str, str | None] = {}
+        for name, value in WHILE_DRAINING.items():
+            with suppress(PySparkException):  # one that this version has not
+                before[name] = self.spark.conf.get(name)
+                self.spark.conf.set(name, value)
+        try:
+            yield
+        finally:
+            for name, known in before.items():
+                with suppress(Exception):  # Spark may be gone
+                    self.spark.conf.unset(name)
+                    if known is not None and self.spark.conf.get(name) != known:
+                        self.spark.conf.set(name, known)
+
+    def name_jobs(self, name: str, *tags: str) -> None:
+        """Give what this thread runs from now on this name, and these tags."""
+        if self.is_remote:
+            add = self.spark.addTag
+        else:
+            context = self.spark.sparkContext
+            context.setJobDescription(name)
+            context.setInterruptOnCancel(True)
+            add = context.addJobTag  # those of a session are known to their thread alone
+        for tag in tags:
+            add(tag)
+
+    def cancel(self, tag: str) -> None:
+        """End the jobs that have this tag; their tasks are killed."""
+        if self.is_remote:
+            self.spark.interruptTag(tag)
+        else:
+            self.spark.sparkContext.cancelJobsWithTag(tag)
+
+    def placed(self, rows: DataFrame, tasks: int, column: str) -> DataFrame:
+        """The rows in so many partitions, each row in the one whose number is in the column."""
+        return rows.repartitionById(tasks, column)
