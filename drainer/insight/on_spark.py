@@ -66,9 +66,7 @@ def survey_on_spark(
     Raises what a task raised, and DrainerError for what else goes wrong on Spark.
     """
     begun_s = time.monotonic()
-    ranges = cut_evenly(
-        backlog_ranges(backlog), tasks or _tasks(backlog.offsets, session.slots())
-    )
+    ranges = cut_evenly(backlog_ranges(backlog), tasks or _tasks(backlog.offsets, session.slots()))
     whole = Survey(request.handler)
 
     def survey() -> list[Survey]:  # in a thread of its own, as the name of its jobs is
