@@ -39,7 +39,6 @@ EXCEPTIONS: dict[tuple[str, str], str] = {  # by rule, or file, and name: the re
     ("duplicate-function", "estimate"): "for programs, on Spark, and the operation itself",
     ("duplicate-function", "inspect"): "for programs, on Spark, and the operation itself",
     ("duplicate-function", "split"): "for tests of handlers, by the name of their method",
-    ("private-library", "_active_spark_context"): "no public way forgets a session for a while",
     ("sleep-in-test", "_wait_for"): "a server that starts is polled",
     ("sleep-in-test", "Slow.handle"): "handlers take time",
     ("sleep-in-test", "Slow.open"): "handlers take time",
