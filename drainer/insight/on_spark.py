@@ -24,11 +24,12 @@ from drainer.spark.session.session import Session
 from drainer.spark.session.settings import SparkLook
 from drainer.spark.session.shipping import Shipped, ship
 from drainer.spark.session.start import interruptible, session_on
+from drainer.spark.task.rows import batch_of
 
 OFFSETS = 200_000  # of a task, where that makes enough of them: each connects, and reads too far
 FEWEST_OFFSETS = 1_000
 TASKS_PER_CORE = 16  # at most
-_COLUMN = "survey"
+SURVEYS = "survey binary"
 
 
 def survey_in_session(
@@ -74,9 +75,9 @@ def survey_on_spark(
         shipped = None if request.handler is None else ship(session, request.handler)
         task = partial(_survey_ranges, settings, shipped, request.rules, ranges)
         count = len(ranges)
-        found = session.spark.range(0, count, 1, count).mapInArrow(task, f"{_COLUMN} binary")
+        found = session.spark.range(0, count, 1, count).mapInArrow(task, SURVEYS)
         # The driver would have to hold them all: a survey has up to about 1 MB.
-        merged = found.repartition(isqrt(count)).mapInArrow(_merged, found.schema)
+        merged = found.repartition(isqrt(count)).mapInArrow(_merged, SURVEYS)
         return [pickle.loads(row[0]) for row in merged.collect()]
 
     if ranges:
@@ -121,4 +122,4 @@ def _merged(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def _batch(survey: Survey) -> pa.RecordBatch:
-    return pa.RecordBatch.from_pydict({_COLUMN: [pickle.dumps(survey)]})
+    return batch_of([(pickle.dumps(survey),)], SURVEYS)

@@ -26,7 +26,7 @@ from drainer.spark.state.sharding import Sharding
 from drainer.spark.state.state import State
 from drainer.spark.task.handling import DOES_IT_SHUFFLE, TaskInput, TaskRunner
 from drainer.spark.task.python_worker import HandlerSpec, python_worker
-from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES
+from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES, PROBES, batch_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Checking:
                 if cluster.topic(spec.terms.topic).topic_id != spec.terms.topic_id:
                     raise recreated(spec.terms.topic)
             name = state.probe(spec.epoch)
-        yield pa.RecordBatch.from_arrays([pa.array([name])], names=["probe"])
+        yield batch_of([(name.encode(),)], PROBES)
 
 
 def ensure_probes(state: State, names: list[str]) -> None:
@@ -183,8 +183,8 @@ class Jobs:
         """Runs it in so many tasks; gives what each wrote to the state."""
         with spark_failures():
             self._name(name)
-            found = self._numbers(tasks).mapInArrow(checking.check, "probe string").collect()
-        return [probe for (probe,) in found]
+            found = self._numbers(tasks).mapInArrow(checking.check, PROBES).collect()
+        return [bytes(probe).decode() for (probe,) in found]
 
     def read(self, task: SliceTask, name: str) -> PreparedWave:
         """Reads a wave, which is the slices of ``task``, and keeps its chunks on disk."""
@@ -249,7 +249,7 @@ def _assigned(rows: DataFrame, tasks: Mapping[int, int]) -> DataFrame:
     shards = ", ".join(map(str, tasks))
     by_shard = ", ".join(str(tasks.get(shard, -1)) for shard in range(max(tasks) + 1))
     task = f"element_at(array({by_shard}), shard + 1) AS task"
-    return rows.where(f"shard IN ({shards})").selectExpr("*", task, "body IS NOT NULL AS is_chunk")
+    return rows.where(f"shard IN ({shards})").selectExpr("*", task, "length(body) > 0 AS is_chunk")
 
 
 def _union(one: DataFrame, other: DataFrame) -> DataFrame:

@@ -126,7 +126,7 @@ class _SliceReader:
             for row in rows:
                 self._subs[row.shard] += row.subs
                 checksums[row.shard] = (checksums[row.shard] + row.checksum) & CHECKSUM_MASK
-                chunk_bytes[row.shard] += len(row.body or b"")
+                chunk_bytes[row.shard] += len(row.body)
                 yield row
 
         with python_worker().at_work(self._task.handler) as handler:

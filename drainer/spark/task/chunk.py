@@ -230,7 +230,7 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
     )
 
 
-def decode_chunk(body: bytes | None, origin: Origin) -> Iterator[ShippedMessage]:
+def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     """The messages of a chunk, in their order, as those of an account.
 
     Of the default split they come without sub-messages, for ``Dispatcher.deliver_whole``; all
@@ -239,7 +239,7 @@ def decode_chunk(body: bytes | None, origin: Origin) -> Iterator[ShippedMessage]
     Raises Refused when a payload is of a class that this process has not, or can't make again.
     """
     try:
-        facts, counts, values, *columns = pickle.loads(lz4.decompress(body or b""))
+        facts, counts, values, *columns = pickle.loads(lz4.decompress(body))
     except Exception as error:  # of the payloads' own code, too
         missing = isinstance(error, ImportError | AttributeError)
         raise Refused(

@@ -39,7 +39,7 @@ from drainer.spark.state.state import Attempt, State
 from drainer.spark.task.borrower import Borrower
 from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
 from drainer.spark.task.python_worker import HandlerSpec, python_worker
-from drainer.spark.task.rows import Row, outcome_batch, rows_of
+from drainer.spark.task.rows import OUTCOMES, Row, batch_of, rows_of
 
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
 WAIT_S = 0.1
@@ -82,7 +82,7 @@ class TaskRunner:
         number = context.partitionId()
         with carrying():
             outcome = self._handle(number, context.taskAttemptId(), rows_of(batches))
-        yield outcome_batch(number, pickle.dumps(outcome))
+        yield batch_of([(number, pickle.dumps(outcome))], OUTCOMES)
 
     def _handle(self, number: int, attempt_number: int, rows: Iterable[Row]) -> Mapping[str, Any]:
         given = self.given[number]
@@ -256,7 +256,7 @@ class _ChunkSource:
                     f"Spark gave a task rows of shard {row.shard}, of another task",
                     hint=DOES_IT_SHUFFLE,
                 )
-            if row.body is None:
+            if not row.body:
                 slices[stream][row.offset] = row.subs, row.checksum
                 continue
             if not compared:
