@@ -22,6 +22,7 @@ from drainer.engine.meter import auto_status
 from drainer.engine.outcome import given_up_before, not_closed
 from drainer.errors import DrainerError, Interrupted, Refused, Signalled, chain_errors
 from drainer.kafka.lock import GroupLock
+from drainer.model.account import clock
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
@@ -29,7 +30,8 @@ from drainer.operations.engine import LocalContext
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.control import ControlChannel, QuotaAllocator
 from drainer.spark.assign.jobs import Checking, Jobs, ensure_probes
-from drainer.spark.assign.task_monitor import TaskMonitor
+from drainer.spark.assign.status import repeat_words
+from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
 from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
 from drainer.spark.read.reading import Reader, WaveSettings, typical_bytes
 from drainer.spark.session.failure import refusing
@@ -116,6 +118,8 @@ class SparkRun:
             buffer_bytes=of_one_task(running, tasks).buffer_bytes * tasks,
             plan_path=str(context.file.path),
             folds=context.handler.folds,
+            # A healthy one's report is as late as that.
+            quiet_s=QUIET_S + 2 * self._state.journal_interval_s,
         )
         self.checkpointer = Checkpointer(
             context, self._aggregation, self._monitor.overall, self.ending.end
@@ -206,6 +210,7 @@ class SparkRun:
         if monotonic() >= self._news_due_s:
             self._news_due_s = monotonic() + self._state.journal_interval_s
             await self._work.take_news(sparing=True)
+            await self._print_repeats()
         await self._quota.look()
         self._monitor.concurrency = self._quota.total
         self._channel.totals = self._work.totals()
@@ -216,6 +221,13 @@ class SparkRun:
                 count = await blocking_call(self._jobs.slots)
                 self._slots.look(count, self._work.busy, monotonic())
         await self._forget_deals()
+
+    async def _print_repeats(self) -> None:
+        while self._monitor.repeats:
+            lost, host, shards = self._monitor.repeats.popleft()
+            failed = await blocking_call(self._state.has_ended, lost)
+            at = clock(self._context.runtime.now())
+            self._context.print_line(f"{at}  {repeat_words(host, shards, failed=failed)}")
 
     async def change(self, settings: Settings) -> None:
         before, self._work.settings = self._work.settings, settings

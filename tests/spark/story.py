@@ -21,7 +21,7 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
-from drainer.model.status import Summary
+from drainer.model.status import Status, Summary
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS
@@ -45,6 +45,7 @@ class Story:
     handler: str = f"{HANDLER}:Recorder"
     messages: dict[int, list[Sequence[Op]]] = field(default_factory=dict)  # by partition
     printed: list[str] = field(default_factory=list)
+    statuses: list[Status] = field(default_factory=list)
 
     @property
     def group(self) -> str:
@@ -133,7 +134,7 @@ class Story:
         engine = SparkEngine(SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes))
         with Cluster.connect(self.settings) as cluster:
             prepared = replace(make(cluster, local), engine=IN_PROCESS if tasks is None else engine)
-            callbacks = Callbacks(lambda status: None, self.printed.append)
+            callbacks = Callbacks(self.statuses.append, self.printed.append)
             return drain(cluster, prepared, local, callbacks)
 
     @property

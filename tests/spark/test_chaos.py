@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -12,6 +13,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
+from drainer.model.status import Status
+from drainer.spark.assign.status import SparkStatus
 from drainer.spark.state.lease import LOCAL
 from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
@@ -34,6 +37,8 @@ def test_a_worker_that_is_killed_costs_what_it_had_in_flight(story: Story) -> No
 
     story.ensure_done(summary, repeated=None)
     ensure_few_repeats(story, victims[0], CONCURRENCY)  # all may be lent to it
+    (event,) = (line for line in story.printed if "Spark repeats it" in line)
+    assert re.match(r"\d\d:\d\d:\d\d  a task( on \S+)? fell silent \(shards? \d+", event)
     assert states(story.folder) == []
 
 
@@ -46,6 +51,13 @@ def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_no_other_took_ove
         summary = story.run(concurrency=CONCURRENCY, wait_ms="3")
 
     story.ensure_done(summary)
+    silent = [each.limits.running for each in story.statuses if silent_tasks(each)]
+    assert silent
+    assert min(silent) == 0
+
+
+def silent_tasks(status: Status) -> tuple[str, ...]:
+    return status.engine.silent if isinstance(status.engine, SparkStatus) else ()
 
 
 @pytest.mark.long

@@ -11,10 +11,10 @@ import pytest
 from builders import a_plan, a_status, changed, counts
 from drainer.model.status import Load, Status
 from drainer.spark.assign.aggregation import Aggregation
-from drainer.spark.assign.status import SparkStatus, straggler
-from drainer.spark.assign.task_monitor import TaskMonitor
+from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
+from drainer.spark.assign.task_monitor import Repeat, TaskMonitor
 from drainer.spark.read.slices import Manifest
-from drainer.spark.state.records import Head, TaskStatus
+from drainer.spark.state.records import Borrowed, Head, TaskStatus
 from drainer.spark.state.state import Attempt
 from drainer.view.limit import limit
 from drainer.view.live import LineView, frame, status_line
@@ -28,13 +28,26 @@ def on_spark(count: int) -> Status:
 
 
 def test_an_address_stays_whole() -> None:
-    assert straggler("7.1", "10.0.0.7") == "7.1 on 10.0.0.7"
-    assert straggler("7.1", "worker-1.prod.example.com") == "7.1 on worker-1"
-    assert straggler("7.1", "") == "7.1"
+    assert task_name("7.1", "10.0.0.7") == "7.1 on 10.0.0.7"
+    assert task_name("7.1", "worker-1.prod.example.com") == "7.1 on worker-1"
+    assert task_name("7.1", "", (3,)) == "7.1 (shard 3)"
+    assert task_name("7.1", "", range(3, 8)) == "7.1 (shards 3, 4, 5, 2 more)"
+
+
+def test_a_task_that_spark_repeats_has_died_or_failed() -> None:
+    assert repeat_words("worker-1.example.com", (3, 7), failed=False) == (
+        "a task on worker-1 fell silent (shards 3, 7): its Python worker or executor is gone; Spark"
+        " repeats it"
+    )
+    assert repeat_words("", (), failed=True) == "a task failed; Spark repeats it"
 
 
 def test_what_binds_has_spark_s_words() -> None:
     late = changed(on_spark(8), running=100)
+    quiet = replace(samples.on_spark(8), silent=("7.1 on worker-2 (shard 3)",))
+    assert limit(changed(late, engine=quiet)) == (
+        "tasks that report nothing: the wave waits for 7.1 on worker-2 (shard 3)"
+    )
     assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
     calm = a_status(engine=replace(samples.on_spark(8), stragglers=()))
     assert limit(calm) == "the handler: every worker is busy"
@@ -71,6 +84,44 @@ def test_every_view_has_wave_tasks_and_stragglers() -> None:
     assert (shown["wave"], shown["waves"], shown["wave_s"]) == (3, 12, 42.0)
     assert shown["tasks"] == {"handling": 129, "waiting": 21, "ended": 50}
     assert shown["stragglers"] == ["7.0 on worker-1"]
+
+
+def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> None:
+    now_s, plan = 0.0, a_plan(100)
+    aggregation = Aggregation(plan, "/state", 1)
+    monitor = TaskMonitor(
+        aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
+    )
+    claims = {"3/8": {0: 1_000}, "7/8": {0: 1_000}}
+    aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {**claims, "2/8": {0: 1_000}}, {})
+    aggregation.deal(1, [[(1, "3/8"), (1, "7/8")], [(1, "2/8")]])
+    monitor.begin_wave(1, [Manifest(0, 0, 40, subs={2: 1_000, 3: 1_000, 7: 1_000})])
+    monitor.begin(1, 2)
+    at_work = TaskStatus("worker-1", running=10, busy=10, borrowed=Borrowed())
+
+    def shown() -> tuple[int | None, SparkStatus]:
+        status = monitor.status(plan, ahead=False)
+        assert isinstance(status.engine, SparkStatus)
+        return status.limits.busy, status.engine
+
+    monitor.take(Attempt(1, 1, 0, 1), at_work)
+    monitor.take(Attempt(1, 1, 1, 2), at_work)
+    now_s = 2.9
+    monitor.take(Attempt(1, 1, 1, 2), at_work)
+    assert (shown()[0], shown()[1].silent) == (20, ())
+    now_s = 3.1
+    busy, engine = shown()
+    assert (busy, engine.silent) == (10, ("1.0 on worker-1 (shards 3, 7)",))
+    assert engine.tasks == {"handling": 1, "silent": 1}
+    assert ("silent", "1.0 on worker-1 (shards 3, 7)") in engine.facts
+
+    monitor.take(Attempt(1, 1, 0, 3), None)
+    monitor.take(Attempt(1, 1, 1, 2), replace(at_work, busy=0, borrowed=None))
+    assert list(monitor.repeats) == [Repeat(Attempt(1, 1, 0, 1), "worker-1", (3, 7))]
+    now_s = 6.0
+    busy, engine = shown()
+    assert (busy, engine.silent, engine.repeated) == (0, (), 1)
+    assert engine.tasks == {"reading": 1, "ended": 1}
 
 
 def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_read() -> None:

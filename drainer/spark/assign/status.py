@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,11 @@ from drainer.model.codec import builtins
 from drainer.model.status import Status
 from drainer.view import figures
 
-STATES = HANDLING, READING, WAITING, ENDED = "handling", "reading", "waiting", "ended"  # of a task
-NAMED = 3  # stragglers in a sentence
+# Of a task.
+STATES = HANDLING, READING, SILENT, WAITING, ENDED = (
+    *("handling", "reading", "silent", "waiting", "ended"),
+)
+NAMED = 3  # tasks or shards in a sentence
 LOGGED = 8  # and in a line of the log
 
 
@@ -28,11 +31,15 @@ class SparkStatus:
     # Those that the others wait for, as "12.0 on worker-1": number of the deal, their own there,
     # and host.
     stragglers: tuple[str, ...] = ()
+    silent: tuple[str, ...] = ()  # those that report nothing, as "12.0 on worker-1 (shards 3, 7)"
+    repeated: int = 0  # attempts that were lost or failed, and that Spark repeated
     quiet_s: float = 0.0  # the longest that a task which has not ended was silent
 
     def limit(self, status: Status) -> str | None:
+        if self.silent:
+            return f"tasks that report nothing: the wave waits for {_named(self.silent)}"
         if self.stragglers:
-            return f"the slowest tasks: the wave waits for {self._named}"
+            return f"the slowest tasks: the wave waits for {_named(self.stragglers)}"
         if status.limits.lanes_ready > status.limits.concurrency:
             return None
         if status.limits.running or status.limits.lanes:
@@ -42,7 +49,8 @@ class SparkStatus:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """``3 of ~12, for 42s, reading the next one meanwhile``, tasks by state, and stragglers."""
+        """``3 of ~12, for 42s, reading the next one meanwhile``, tasks by state, and those that are
+        silent or late."""
         for_s = f"for {figures.duration(self.wave_s)}"
         of = "" if self.waves is None else f" of ~{figures.count(self.waves)}"
         ahead = ", reading the next one meanwhile" if self.ahead else ""
@@ -54,12 +62,12 @@ class SparkStatus:
                 f"{figures.count(number)} {state}" for state, number in found if number
             )
             facts.append(("tasks", f"{figures.count(sum(self.tasks.values()))} ({states})"))
-        if self.stragglers:
-            facts.append(("stragglers", self._named))
-        return facts
+        late = (("silent", self.silent), ("stragglers", self.stragglers))
+        return [*facts, *((name, _named(tasks)) for name, tasks in late if tasks)]
 
     def as_json(self) -> dict[str, Any]:
-        return builtins(self) | {"stragglers": self.stragglers[:LOGGED]}
+        shown = {"stragglers": self.stragglers[:LOGGED], "silent": self.silent[:LOGGED]}
+        return builtins(self) | shown
 
     @property
     def metrics(self) -> tuple[Metric[Any], ...]:
@@ -69,18 +77,34 @@ class SparkStatus:
     def straggling(self) -> int:
         return len(self.stragglers)
 
-    @property
-    def _named(self) -> str:
-        more = self.straggling - NAMED
-        beyond = (f"{figures.count(more)} more",) if more > 0 else ()
-        return ", ".join((*self.stragglers[:NAMED], *beyond))
 
-
-def straggler(name: str, host: str) -> str:
-    """Return an executor's name for the status: an address stays whole, of a host's name its first
+def task_name(name: str, host: str, shards: Sequence[int] = ()) -> str:
+    """Return ``7.0 on worker-1 (shards 3, 7)``: an address stays whole, of a host's name its first
     part will do."""
+    return f"{name}{_on(host)}{_of(shards)}"
+
+
+def repeat_words(host: str, shards: Sequence[int], *, failed: bool) -> str:
+    """Return what happened to a task that Spark repeats. One that ``failed`` reported its end."""
+    if failed:
+        return f"a task{_on(host)} failed{_of(shards)}; Spark repeats it"
+    gone = "its Python worker or executor is gone"
+    return f"a task{_on(host)} fell silent{_of(shards)}: {gone}; Spark repeats it"
+
+
+def _on(host: str) -> str:
     short = host.partition(".")[0]
-    return f"{name} on {host if short.isdecimal() else short}" if host else name
+    return f" on {host if short.isdecimal() else short}" if host else ""
+
+
+def _of(shards: Sequence[int]) -> str:
+    return f" ({'shard' if len(shards) == 1 else 'shards'} {_named(shards)})" if shards else ""
+
+
+def _named(each: Sequence[object]) -> str:
+    more = len(each) - NAMED
+    beyond = (f"{figures.count(more)} more",) if more > 0 else ()
+    return ", ".join((*map(str, each[:NAMED]), *beyond))
 
 
 def _tasks(found: SparkStatus) -> Iterable[MetricRow]:

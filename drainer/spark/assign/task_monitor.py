@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from drainer.core.remainder import ReadSample, Remainder
 from drainer.engine.meter import HOTTEST, MetricsSampler
-from drainer.model.claims import ALL
+from drainer.model.claims import ALL, Claim
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
@@ -23,12 +23,20 @@ from drainer.model.status import (
     Status,
 )
 from drainer.spark.assign.aggregation import Aggregation
-from drainer.spark.assign.status import ENDED, HANDLING, READING, WAITING, SparkStatus, straggler
+from drainer.spark.assign.status import (
+    ENDED,
+    HANDLING,
+    READING,
+    SILENT,
+    WAITING,
+    SparkStatus,
+    task_name,
+)
 from drainer.spark.read.slices import Manifest
 from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 
-QUIET_S = 5.0  # a task that reports nothing for so long is reported
+QUIET_S = 3.0  # a task that reports nothing for so long is reported as silent
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
 
 
@@ -42,18 +50,33 @@ class _Task:
     ended: bool = False
 
     @property
-    def state(self) -> str:
-        if self.ended:
-            return ENDED
-        return HANDLING if self.last else READING if self.attempt else WAITING
+    def is_over(self) -> bool:
+        """Whether it has no more to do, as it reported, or as Spark did."""
+        return self.ended or (self.last is not None and self.last.borrowed is None)
+
+
+class Repeat(NamedTuple):
+    """Attempt of a task that Spark has repeated, with its host and shards that were left."""
+
+    lost: Attempt
+    host: str
+    shards: tuple[int, ...]
 
 
 class TaskMonitor(MetricsSampler):
     """Owned by the driver's event loop; ``take`` is given each record's status."""
 
-    def __init__(self, aggregation: Aggregation, given_up_before: int = 0, **named: Any) -> None:
-        """``given_up_before`` sub-messages were so by former runs."""
+    def __init__(
+        self,
+        aggregation: Aggregation,
+        given_up_before: int = 0,
+        quiet_s: float = QUIET_S,
+        **named: Any,
+    ) -> None:
+        """``given_up_before`` sub-messages were so by former runs; ``quiet_s`` without a report
+        make a task silent."""
         self.aggregation = aggregation
+        self._quiet_s = quiet_s
         super().__init__(**named)
         self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
         # Of deals and attempts that are over.
@@ -65,6 +88,8 @@ class TaskMonitor(MetricsSampler):
         # finished before.
         self._positions = aggregation.watermarks
         self._subs, self._finished = Counter[int](), Counter[int]()
+        self.repeats = deque[Repeat]()  # of which nothing was printed yet
+        self._repeated = 0
         self.waves = 0
         self._about: int | None = None
         self._wave_began_s = self._dealt_s = self._clock()
@@ -103,6 +128,11 @@ class TaskMonitor(MetricsSampler):
         if task is None:
             return
         if task.attempt != attempt:
+            if task.attempt is not None:
+                host = task.last.host if task.last else ""
+                left = self._shards_left(attempt.deal, attempt.task)
+                self.repeats.append(Repeat(task.attempt, host, left))
+                self._repeated += 1
             self._leave(task)
             task.attempt, task.at_s = attempt, self._clock()
         if status is not None:
@@ -142,14 +172,14 @@ class TaskMonitor(MetricsSampler):
     def trouble(self) -> str | None:
         """Trouble that a task waits out, by its last report, or that all of them do."""
         waited_s = self._clock() - self._dealt_s
-        if waited_s > QUIET_S and {each.state for each in self._tasks.values()} == {WAITING}:
+        if waited_s > QUIET_S and set(map(self._state, self._tasks.values())) == {WAITING}:
             return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
         return next((each.trouble for each in self._now if each.trouble), None)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """``ahead`` is whether the next wave is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
-        loads = [e.last.processor for e in self._tasks.values() if e.last and not e.ended]
+        loads = [each.processor for each in now if each.borrowed is not None]
         subs, left = self.aggregation.sub_messages, self._remainder(plan)
         hottest = sorted(
             ((Repr(text), waiting) for each in now for text, waiting in each.hottest),
@@ -219,9 +249,10 @@ class TaskMonitor(MetricsSampler):
     def _spark(self, *, ahead: bool) -> SparkStatus:
         now_s = self._clock()
         at_work = {
-            name: each for name, each in self._tasks.items() if each.attempt and not each.ended
+            name: each for name, each in self._tasks.items() if each.attempt and not each.is_over
         }
-        last_s = max((each.at_s for each in at_work.values()), default=now_s)
+        hosts = {name: each.last.host if each.last else "" for name, each in at_work.items()}
+        silent = [name for name, each in at_work.items() if self._state(each) == SILENT]
         done = {name: self.aggregation.share_done(*name) for name in self._tasks}
         behind = BEHIND * sum(done.values()) / max(1, len(done))
         return SparkStatus(
@@ -229,22 +260,40 @@ class TaskMonitor(MetricsSampler):
             self._about,
             ahead,
             now_s - self._wave_began_s,
-            Counter(each.state for each in self._tasks.values()),
+            Counter(map(self._state, self._tasks.values())),
             tuple(
-                straggler(f"{name[0]}.{name[1]}", each.last.host if each.last else "")
-                for name, each in at_work.items()
-                if last_s - each.at_s > QUIET_S or done[name] < behind
+                task_name(f"{name[0]}.{name[1]}", hosts[name])
+                for name in at_work
+                if name not in silent and done[name] < behind
             ),
+            tuple(
+                task_name(f"{name[0]}.{name[1]}", hosts[name], self._shards_left(*name))
+                for name in silent
+            ),
+            self._repeated,
             max((now_s - each.at_s for each in at_work.values()), default=0.0),
         )
 
+    def _state(self, task: _Task) -> str:
+        if task.is_over:
+            return ENDED
+        if task.attempt is not None and self._clock() - task.at_s > self._quiet_s:
+            return SILENT
+        return HANDLING if task.last else READING if task.attempt else WAITING
+
+    def _shards_left(self, deal: int, task: int) -> tuple[int, ...]:
+        claims = self.aggregation.unfinished(deal).get(task, ())
+        return tuple(sorted(Claim.parse(claim).number for claim in claims))
+
     @property
     def _now(self) -> list[TaskStatus]:
-        return [each.last for each in self._tasks.values() if each.last]
+        """Last statuses of the tasks, but for the silent ones: theirs may be true no more."""
+        tasks = self._tasks.values()
+        return [each.last for each in tasks if each.last and self._state(each) != SILENT]
 
     @property
     def _ever(self) -> list[TaskStatus]:
-        return [self._before, *self._now]
+        return [self._before, *(each.last for each in self._tasks.values() if each.last)]
 
     def _leave(self, task: _Task) -> None:
         """Add up what an attempt reported that is over: nothing waits in it any more."""

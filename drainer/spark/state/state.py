@@ -416,9 +416,12 @@ class State:
                 return
             time.sleep(min(times.look_s, left_s))
 
+    def has_ended(self, attempt: Attempt) -> bool:
+        """Whether an attempt reported its end, as one that fails does; one that is killed can't."""
+        return self.has(f"{attempt.name}/{ENDED}")
+
     def _is_over(self, attempt: Attempt) -> bool:
-        ended = self.objects.get(self._name(f"{attempt.name}/{ENDED}"))
-        return ended is not None or self._is_dead(attempt.name)
+        return self.has_ended(attempt) or self._is_dead(attempt.name)
 
     def _is_dead(self, name: str) -> bool:
         begun = self._body(f"{name}/{BEGUN}", Process)
