@@ -327,7 +327,7 @@ a-file-that-others-wrote-is-trusted (trusted files) in ownership._not_own: test_
 a-plan-chooses-the-endpoint (trusted files) in _with_options: store/test_remote.py
 -if name in _REGION_NAMES and _REGION.fullmatch(value)
 +if name not in _REGION_NAMES or _REGION.fullmatch(value)
-a-state-in-a-sticky-folder-is-of-any-owner (trusted files) in _open_folder: store/test_objects.py
+a-state-in-a-sticky-folder-is-of-any-owner (trusted files) in Folder._own: store/test_objects.py
 -if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
 +if not status.st_mode & stat.S_ISVTX:
 a-neighbour-is-not-code (trusted files) in _add_source: loader/test_loader.py

@@ -14,13 +14,13 @@ from zlib import crc32
 NEW = ".new"  # ends the name of what is not whole yet
 
 
-def open_new(path: Path | str, dir_fd: int | None = None) -> int:
+def open_new(path: Path) -> int:
     """Makes a file of this user's alone: no link is followed, and nothing taken that was there.
 
     Raises OSError.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(path, flags | os.O_APPEND, 0o600, dir_fd=dir_fd)
+    return os.open(path, flags | os.O_APPEND, 0o600)
 
 
 def prefix_of_new(path: Path) -> str:
@@ -46,16 +46,11 @@ def write_whole(
 
 
 def write_new(
-    new: Path | str,
-    data: bytes,
-    place: Callable[[], object],
-    dir_fd: int | None = None,
-    *,
-    synced: bool = False,
+    new: Path, data: bytes, place: Callable[[], object], *, synced: bool = False
 ) -> None:
     """Writes a new file, and puts it where it belongs. Raises OSError, without the new one."""
     try:
-        descriptor = open_new(new, dir_fd)
+        descriptor = open_new(new)
         try:
             while data:
                 written = os.write(descriptor, data)
@@ -69,7 +64,7 @@ def write_new(
         place()
     except OSError:
         with suppress(OSError):
-            os.unlink(new, dir_fd=dir_fd)
+            os.unlink(new)
         raise
 
 

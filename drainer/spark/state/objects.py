@@ -137,9 +137,9 @@ class Objects(ABC):
 class Folder(Objects):
     """Objects in a folder; what drainer makes belongs to its user alone.
 
-    They record what is done. So each folder and each file is looked at once it is open: what
-    somebody
-    else could have put there is refused. Below ``path`` no link is followed.
+    They record what is done. So a folder where somebody else could have put something is refused,
+    and so is such a file. That is checked down to a drain's own folder, in which others can do
+    nothing; it must not be a link either.
     """
 
     is_local = True
@@ -147,19 +147,16 @@ class Folder(Objects):
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.uri = str(self.path)
-        with self._reading(), self._opened(""):
-            pass
+        with self._reading():
+            self._own("")
 
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
-        def replace(new: str, last: str, folder: int) -> None:
-            os.replace(new, last, src_dir_fd=folder, dst_dir_fd=folder)
-
-        self._place(name, data, replace, beside=beside)
+        self._place(name, data, Path.replace, beside=beside)
 
     def create(self, name: str, data: bytes) -> bool:
-        def link(new: str, last: str, folder: int) -> None:
-            os.link(new, last, src_dir_fd=folder, dst_dir_fd=folder)  # which replaces nothing
-            os.unlink(new, dir_fd=folder)
+        def link(new: Path, last: Path) -> None:
+            last.hardlink_to(new)  # which replaces nothing
+            new.unlink()
 
         try:
             self._place(name, data, link)
@@ -168,20 +165,17 @@ class Folder(Objects):
         return True
 
     def _place(
-        self,
-        name: str,
-        data: bytes,
-        place: Callable[[str, str, int], object],
-        *,
-        beside: bool = False,
+        self, name: str, data: bytes, place: Callable[[Path, Path], object], *, beside: bool = False
     ) -> None:
         """Writes a file by another name, and puts it where it belongs. Raises as ``put``, and
         FileExistsError."""
-        above, _, last = name.rpartition("/")
-        new = new_beside(Path(last)).name
+        above = name.rpartition("/")[0]
         try:
-            with self._opened(above, make=not beside) as folder:
-                write_new(new, data, lambda: place(new, last, folder), folder)
+            if not beside:
+                self._make(above)
+            last = self._own(above) / name.rpartition("/")[2]
+            new = new_beside(last)
+            write_new(new, data, lambda: place(new, last))
         except FileExistsError:
             raise
         except OSError as error:
@@ -195,95 +189,76 @@ class Folder(Objects):
 
     def get(self, name: str) -> bytes | None:
         above, _, last = name.rpartition("/")
-        with self._reading(), self._opened(above) as folder:
-            return read_own(last, dir_fd=folder)
+        with self._reading():
+            return read_own(self._own(above) / last)
         return None
 
     def children(self, prefix: str) -> list[str]:
-        with self._reading(), self._opened(prefix) as folder:
-            found = [each.name for each in os.scandir(folder)]
+        with self._reading():
+            found = os.listdir(self._own(prefix))
             return sorted(name for name in found if not name.endswith(NEW))
         return []
 
     def remove(self, prefix: str) -> None:
         above, _, last = prefix.rpartition("/")
         for left in reversed(range(REMOVE_TRIES)):
-            try:
-                with self._opened(above) as folder:
-                    if last not in {each.name for each in os.scandir(folder)}:
-                        return
-                    try:
-                        shutil.rmtree(last, dir_fd=folder)
-                    except NotADirectoryError:
-                        os.unlink(last, dir_fd=folder)
-            except OSError as error:
-                if left and error.errno in (errno.ENOENT, errno.ENOTEMPTY):
+            with self._reading("it can't be removed: "):
+                path = self._own(above) / last
+                try:
+                    shutil.rmtree(path)
+                except NotADirectoryError:
+                    path.unlink()
+                except OSError as error:  # somebody writes there, or removes it too
+                    if not left or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
+                        raise
                     continue
-                raise out_of_reach(
-                    f"it can't be removed: {error.strerror or error}", self.uri
-                ) from error
             return
 
-    @contextmanager
-    def _opened(self, folder: str, *, make: bool = False) -> Iterator[int]:
-        """A descriptor of a folder below, of which each one above was looked at, too.
+    def _make(self, folder: str) -> None:
+        path = self.path
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for part in ("", *folder.split("/")):
+            path /= part
+            with suppress(FileExistsError):
+                path.mkdir(0o700)
 
-        Raises StateRefused, and OSError.
+    def _own(self, folder: str) -> Path:
+        """Path of a folder. Raises StateRefused when it may be somebody else's; OSError.
+
+        In a sticky folder others can't touch what this user makes; but its owner can, who must be
+        this user or root.
         """
-        try:
-            opened = _open_folder(self.uri, None, make=make)
+        drain = folder.partition("/")[0]
+        for path, flags in ((self.path, 0), (self.path / drain, os.O_NOFOLLOW if drain else 0)):
+            opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
             try:
-                for part in filter(None, folder.split("/")):
-                    above, opened = opened, _open_folder(part, opened, make=make)
-                    os.close(above)
-                yield opened
+                status = os.fstat(opened)
+                if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
+                    ensure_own(path, opened)
+            except NotOwn as error:
+                raise self._refused(error) from None
             finally:
                 os.close(opened)
-        except NotOwn as error:
-            raise StateRefused(
-                f"the state at {self.uri} records what is done, but {error}",
-                hint="Name a folder of your own with --state. To resume from this one, check it and"
-                f" make it yours: chmod -R go-w {shlex.quote(self.uri)}",
-            ) from None
+        return self.path / folder
 
     @contextmanager
-    def _reading(self) -> Iterator[None]:
-        """Goes past what is not there. Raises StateLost."""
+    def _reading(self, what: str = "") -> Iterator[None]:
+        """Goes past what is not there. Raises StateRefused and StateLost."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):
             pass
+        except NotOwn as error:
+            raise self._refused(error) from None
         except OSError as error:
-            raise out_of_reach(error.strerror or str(error), self.uri) from error
+            raise out_of_reach(f"{what}{error.strerror or error}", self.uri) from error
 
-
-def _open_folder(path: str, above: int | None, *, make: bool) -> int:
-    """Raises NotOwn when what is in it may have been put there by somebody else; OSError.
-
-    In a sticky folder others can't touch what this user makes; but its owner can, who must be this
-    user or root.
-    """
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-    if above is not None:
-        flags |= os.O_NOFOLLOW
-    try:
-        opened = os.open(path, flags, dir_fd=above)
-    except FileNotFoundError:
-        if not make:
-            raise
-        if above is None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-        with suppress(FileExistsError):
-            os.mkdir(path, 0o700, dir_fd=above)
-        opened = os.open(path, flags, dir_fd=above)
-    try:
-        status = os.fstat(opened)
-        if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
-            ensure_own(path, opened)
-    except BaseException:
-        os.close(opened)
-        raise
-    return opened
+    def _refused(self, error: NotOwn) -> StateRefused:
+        return StateRefused(
+            f"the state at {self.uri} records what is done, but {error}",
+            hint="Name a folder of your own with --state. To resume from this one, check it and"
+            f" make it yours: chmod -R go-w {shlex.quote(self.uri)}",
+        )
 
 
 def out_of_reach(reason: str, uri: str) -> StateLost:
