@@ -11,6 +11,7 @@ import asyncio
 from asyncio import FIRST_COMPLETED
 from contextlib import ExitStack, suppress
 from dataclasses import replace
+from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -180,7 +181,7 @@ class SparkRun:
     async def _leave_tasks(self) -> None:
         """Ends those that were looked at, and removes what they wrote when they write no more."""
         with suppress(DrainerError):
-            await blocking_call(self._channel.stop, "nothing is drained")
+            await blocking_call(partial(self._channel.send, stop="nothing is drained"))
         await self._reader.cancel()
         with suppress(DrainerError):
             await self._close_handlers(None)
@@ -237,7 +238,7 @@ class SparkRun:
         if settings.failures != before.failures:
             self._reader.failures = settings.failures
             with suppress(DrainerError):  # the next beat repeats it
-                await blocking_call(self._channel.change, settings.failures)
+                await blocking_call(partial(self._channel.send, failures=settings.failures))
 
     async def _forget_deals(self) -> None:
         """Removes what tasks reported of deals that the plan has: it would grow for hours."""
@@ -291,7 +292,7 @@ class SparkRun:
         """Stop all tasks; return whether all have ended, else they may still be at work."""
         reported = True
         try:
-            await blocking_call(self._channel.stop, reason)
+            await blocking_call(partial(self._channel.send, stop=reason))
         except DrainerError:
             await self._work.cancel()  # Spark ends them
             reported = await self._are_cut()

@@ -45,9 +45,7 @@ def write_whole(
     write_new(new, data, partial(replace, new, path), synced=True)
 
 
-def write_new(
-    new: Path, data: bytes, place: Callable[[], object], *, synced: bool = False
-) -> None:
+def write_new(new: Path, data: bytes, place: Callable[[], object], *, synced: bool = False) -> None:
     """Writes a new file, and puts it where it belongs. Raises OSError, without the new one."""
     try:
         descriptor = open_new(new)
@@ -64,7 +62,7 @@ def write_new(
         place()
     except OSError:
         with suppress(OSError):
-            os.unlink(new)
+            new.unlink()
         raise
 
 

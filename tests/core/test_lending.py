@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.spark.assign.lending import Lender, SharedSearch
+from drainer.spark.assign.lending import Lender
 from drainer.spark.state.records import Borrowed
 
 
@@ -44,9 +44,9 @@ class Modelled:
 def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_report(seed: int) -> None:
     draw = Random(seed)
     total = draw.randint(1, 40)
-    lender = Lender[int](total)
-    tasks: dict[int, Modelled] = {}
-    for number in range(200):
+    lender = Lender(total)
+    tasks: dict[str, Modelled] = {}
+    for number in map(str, range(200)):
         if lender.room and draw.random() < 0.1:
             tasks[number] = Modelled()
             lender.begin(number)
@@ -64,7 +64,7 @@ def test_no_more_is_lent_than_there_is_however_late_tasks_obey_and_report(seed: 
         assert sum(max(each.running, each.allowed) for each in tasks.values()) <= total
 
 
-def obeyed(lender: Lender[str], running: dict[str, int], ready: dict[str, int]) -> dict[str, int]:
+def obeyed(lender: Lender, running: dict[str, int], ready: dict[str, int]) -> dict[str, int]:
     """Grants once all tasks have obeyed and reported as often as it changes something."""
     for _ in range(3):
         lender.grants()
@@ -74,7 +74,7 @@ def obeyed(lender: Lender[str], running: dict[str, int], ready: dict[str, int]) 
 
 
 def test_tasks_that_have_not_reported_yet_share_alike() -> None:
-    lender = Lender[str](10)
+    lender = Lender(10)
     for task in "abc":
         lender.begin(task)
 
@@ -82,7 +82,7 @@ def test_tasks_that_have_not_reported_yet_share_alike() -> None:
 
 
 def test_a_task_that_begins_holds_no_call_that_others_can_make() -> None:
-    lender = Lender[str](20)
+    lender = Lender(20)
     lender.begin("busy")
     obeyed(lender, {"busy": 20}, {"busy": 90})
 
@@ -92,7 +92,7 @@ def test_a_task_that_begins_holds_no_call_that_others_can_make() -> None:
 
 
 def test_a_task_with_few_lanes_gives_its_share_to_those_with_many() -> None:
-    lender = Lender[str](32)
+    lender = Lender(32)
     for task in ("hot", "wide", "wider"):
         lender.begin(task)
 
@@ -102,7 +102,7 @@ def test_a_task_with_few_lanes_gives_its_share_to_those_with_many() -> None:
 
 
 def test_what_is_over_is_lent_too() -> None:
-    lender = Lender[str](20)
+    lender = Lender(20)
     lender.begin("a")
     lender.begin("b")
 
@@ -111,7 +111,7 @@ def test_what_is_over_is_lent_too() -> None:
 
 def test_of_more_tasks_than_calls_a_hot_lane_does_not_stand_still() -> None:
     """A search may find that a downstream can do with fewer calls than there are tasks."""
-    lender = Lender[str](8)
+    lender = Lender(8)
     for task in ("wide", "wider", "widest", "hot"):
         lender.begin(task)
 
@@ -123,7 +123,7 @@ def test_of_more_tasks_than_calls_a_hot_lane_does_not_stand_still() -> None:
 
 
 def test_a_task_that_had_ended_and_is_tried_again_is_lent_to_again() -> None:
-    lender = Lender[str](10)
+    lender = Lender(10)
     lender.begin("tried again")
     lender.begin("other")
     lender.end("tried again")
@@ -138,7 +138,7 @@ def test_a_task_that_had_ended_and_is_tried_again_is_lent_to_again() -> None:
 
 
 def test_a_lower_total_is_obeyed() -> None:
-    lender = Lender[str](20)
+    lender = Lender(20)
     lender.begin("a")
     lender.begin("b")
     obeyed(lender, {"a": 10, "b": 10}, {"a": 90, "b": 90})
@@ -154,9 +154,9 @@ class Downstream:
 
     def __init__(self, slots: int, latency_s: float, seed: int) -> None:
         self._slots, self._latency_s, self._draw = slots, latency_s, Random(seed)
-        self.tasks: dict[int, Borrowed] = {}
+        self.tasks: dict[str, Borrowed] = {}
 
-    def step(self, seconds: float, grants: Mapping[int, int], number: int) -> None:
+    def step(self, seconds: float, grants: Mapping[str, int], number: int) -> None:
         calls = sum(grants.values())
         rate = min(calls, self._slots) / self._latency_s
         for task, granted in grants.items():
@@ -168,24 +168,24 @@ class Downstream:
 
 @pytest.mark.parametrize("slots", [8, 200])
 def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: int) -> None:
-    lender = Lender[int](20)
     search = ConcurrencyLimit(20, 2_000)
-    shared = SharedSearch(lender, search, 0.0)
+    lender = Lender(20, search)
+    lender.measure(0.0)
     downstream = Downstream(slots, 0.02, seed=1)
-    for task in range(4):
+    for task in "0123":
         lender.begin(task)
     grants, number = lender.grants(), lender.number
     for step in range(600):
         if step % 100 == 50:
-            lender.end(step // 100)
-            lender.begin(4 + step // 100)
-            downstream.tasks.pop(step // 100, None)
+            lender.end(str(step // 100))
+            lender.begin(str(4 + step // 100))
+            downstream.tasks.pop(str(step // 100), None)
         seen = {task: granted for task, granted in grants.items() if task in lender.grants()}
         downstream.step(0.1, seen, number)
         if step % 3 == 0:  # what tasks report and are granted takes a while
             for task, now in downstream.tasks.items():
                 lender.reported(task, now)
-            shared.look(step / 10)
+            lender.measure(step / 10)
             grants, number = lender.grants(), lender.number
 
     assert search.found is not None
@@ -193,14 +193,14 @@ def test_the_search_over_all_tasks_finds_what_the_downstream_can_do_with(slots: 
 
 
 def test_a_task_that_waits_for_a_slot_is_lent_one_call_until_it_reports_more() -> None:
-    lender = Lender[str](100)
+    lender = Lender(100)
     for number, task in enumerate("abcd"):
         lender.begin(task, waits=number >= 2)
     assert lender.grants() == {"a": 49, "b": 49, "c": 1, "d": 1}
 
 
 def test_what_a_task_is_expected_to_want_counts_until_it_has_work_to_report() -> None:
-    lender = Lender[str](20)
+    lender = Lender(20)
     lender.begin("busy")
     obeyed(lender, {"busy": 20}, {"busy": 90})
 
@@ -213,7 +213,7 @@ def test_what_a_task_is_expected_to_want_counts_until_it_has_work_to_report() ->
 
 
 def test_a_task_whose_first_calls_all_fail_keeps_nothing_by_what_was_expected() -> None:
-    lender = Lender[str](20)
+    lender = Lender(20)
     lender.begin("sick", 5_000)
     lender.begin("busy", 5_000)
     lender.grants()
@@ -228,21 +228,21 @@ def test_a_task_whose_first_calls_all_fail_keeps_nothing_by_what_was_expected() 
 
 def test_of_fewer_calls_than_tasks_those_at_work_have_theirs_before_those_that_wait() -> None:
     """Otherwise none of them would ever end, and give its slot away."""
-    lender = Lender[int](20)
-    for task in range(16):
-        lender.begin(task, 100, waits=task >= 4)
+    lender = Lender(20)
+    for number in range(16):
+        lender.begin(str(number), 100, waits=number >= 4)
     lender.grants()
     lender.total = 10
     for _ in range(3):
-        for task in range(4):
+        for task in "0123":
             lender.reported(task, Borrowed(lender.number, in_flight=1, ready=90))
         lent = lender.grants()
 
-    assert [lent[task] > 0 for task in range(4)] == [True] * 4
+    assert [lent[task] > 0 for task in "0123"] == [True] * 4
 
 
 def test_who_is_tried_again_does_not_find_what_was_lent_to_the_first_try() -> None:
-    lender = Lender[str](100)
+    lender = Lender(100)
     lender.begin("a")
     lender.grants()
     before = lender.number

@@ -242,9 +242,9 @@ def test_a_hot_lane_that_moves_is_drained_within_a_tenth_of_the_bound(seed: int)
 
 
 def drained_in(waves: list[list[str]]) -> int:
-    schedule, lender = Schedule(), Lender[tuple[int, int]](CALLS)
+    schedule, lender = Schedule(), Lender(CALLS)
     rows: dict[tuple[int, int], list[str]] = defaultdict(list)
-    tasks: dict[tuple[int, int], Task] = {}
+    tasks: dict[str, Task] = {}
     step = read = idle_since = reading = 0
     while read < len(waves) or tasks or schedule.waves:
         if read < len(waves) and schedule.wants_to_read:
@@ -265,7 +265,7 @@ def drained_in(waves: list[list[str]]) -> int:
                 subs_of_task = [
                     SubMessage(key) for p in parts for key in rows.pop((p.wave, p.shard))
                 ]
-                name = deal.number, number
+                name = f"{deal.number}/{number}"
                 tasks[name] = Task(step + START, subs_of_task, {p.shard: p.subs for p in parts})
                 lender.begin(name, len(subs_of_task))
         if step % LENDING == 0 or deal is not None:
@@ -277,8 +277,9 @@ def drained_in(waves: list[list[str]]) -> int:
                 tasks[name].allowed, tasks[name].seen = granted, lender.number
         for name, task in list(tasks.items()):
             if task.begins <= step:
+                dealt, own = map(int, name.split("/"))
                 for shard in task.step():
-                    schedule.done(*name, shard)
+                    schedule.done(dealt, own, shard)
                 if not task.left:
                     del tasks[name]
                     lender.end(name)

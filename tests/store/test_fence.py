@@ -134,9 +134,9 @@ def test_between_two_looks_a_task_learns_what_the_driver_requests_and_no_more(
     found, _ = make_fence(replace(QUICK, look_s=60, listen_s=0.01))
     found.guard(FIRST)
     until_s = found.sure_until_s
-    channel.change(FailureSettings(retries=9))
+    channel.send(failures=FailureSettings(retries=9))
     eventually(lambda: found.failures == FailureSettings(retries=9))
-    channel.stop("a person requests it")
+    channel.send(stop="a person requests it")
     eventually(lambda: isinstance(found.lost, Interrupted))
     assert found.sure_until_s == until_s, "its lease is as it was"
 
@@ -259,7 +259,7 @@ def test_a_stop_of_the_driver_is_noticed_and_a_takeover_after_that_too(
     driver: tuple[State, ControlChannel, Lock], fence: Fence
 ) -> None:
     state, channel, _ = driver
-    channel.stop("interrupted by Ctrl-C")
+    channel.send(stop="interrupted by Ctrl-C")
     eventually(lambda: fence.lost)
     assert str(fence.lost) == "interrupted by Ctrl-C"
     assert isinstance(fence.lost, Interrupted)

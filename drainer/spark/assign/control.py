@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
+from typing import Any
 
 from drainer.engine.loop import blocking_call
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, PlanRefused
 from drainer.model.option import Concurrency
-from drainer.model.settings import FailureSettings
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals
-from drainer.spark.assign.lending import Lender, SharedSearch
+from drainer.spark.assign.lending import Lender
 from drainer.spark.state.lease import LeaseTimes, may_beat
-from drainer.spark.state.records import Borrowed
 from drainer.spark.state.state import DriverControl, QuotaGrant, State
 
 
@@ -37,7 +36,8 @@ class ControlChannel:
 
     def __post_init__(self) -> None:
         self._control = DriverControl()
-        self.totals = Totals()  # what all tasks did; the next beat has it
+        self.lent = QuotaGrant()  # to tasks; the next message has it
+        self.totals = Totals()  # what all tasks did; the next message has it
         self._writing = threading.Lock()  # one after the other: beat n + 1 proves that n is there
         self._ended = threading.Event()
 
@@ -49,27 +49,17 @@ class ControlChannel:
                 f" {self.state.uri})",
                 hint="Let it end. Look for a copy of the plan on another machine.",
             )
-        self.state.set_control(self.epoch, self._control)
+        self.send()
         threading.Thread(target=self._beat_on, name="beat", daemon=True).start()
 
-    def stop(self, reason: str) -> None:
-        """Stop the tasks. Raises PlanNotWritten or StateLost."""
+    def send(self, **changes: Any) -> None:
+        """Send a message whose fields of ``DriverControl`` differ by these from now on.
+
+        A beat repeats them, if this raises PlanNotWritten or StateLost.
+        """
         with self._writing:
-            self._control = replace(self._control, stop=reason)
+            self._control = replace(self._control, **changes)
             self._write(self._control)
-
-    def lend(self, lent: QuotaGrant) -> None:
-        """Lend calls to tasks; a beat repeats it, if this raises PlanNotWritten or StateLost."""
-        with self._writing:
-            if lent.number < self._control.lent.number:  # of two threads the later one was first
-                return
-            self._update(replace(self._control, lent=lent))
-
-    def change(self, failures: FailureSettings) -> None:
-        """Change the settings of tasks; a beat repeats it, if this raises PlanNotWritten or
-        StateLost."""
-        with self._writing:
-            self._update(replace(self._control, failures=failures))
 
     def end(self) -> None:
         """Nothing is written any more: what is removed now stays so."""
@@ -80,19 +70,14 @@ class ControlChannel:
     def beat(self) -> None:
         """Writes one, if the lock is confirmed. Raises PlanNotWritten or StateLost."""
         with self._writing:
-            sure = may_beat(self.times, self.confirmed_s(), self.clock())
-            if sure and not self._ended.is_set():
-                beat = self._control.beat + 1
-                self._write(replace(self._control, beat=beat, totals=self.totals))
-
-    def _update(self, control: DriverControl) -> None:
-        self._control = control
-        if not self._ended.is_set():
-            self._write(control)
+            if may_beat(self.times, self.confirmed_s(), self.clock()):
+                self._write(replace(self._control, beat=self._control.beat + 1))
 
     def _write(self, control: DriverControl) -> None:
-        self.state.set_control(self.epoch, control)
-        self._control = control  # one that may not have arrived is written again
+        control = replace(control, lent=self.lent, totals=self.totals)
+        if not self._ended.is_set():
+            self.state.set_control(self.epoch, control)
+            self._control = control  # a beat that may not have arrived is written again
 
     def _beat_on(self) -> None:
         while not self._ended.wait(self.times.beat_s):
@@ -100,7 +85,7 @@ class ControlChannel:
                 self.beat()
 
 
-class QuotaAllocator:
+class QuotaAllocator(Lender):
     """Lends a drain's concurrency to its tasks, as often as these look."""
 
     def __init__(
@@ -111,86 +96,53 @@ class QuotaAllocator:
         threads: bool,
         clock: Callable[[], float] = monotonic,
     ) -> None:
+        super().__init__(0)
         self._threads = threads
-        self._lender = Lender[str](0)
         self._channel = channel
-        self._period_s = channel.times.look_s
         self._clock = clock
         self._due_s = 0.0
-        self._dealt = set[str]()
-        self._paused = False
-        # What finds the concurrency, when it is ``auto``.
-        self.search: ConcurrencyLimit | None = None
-        self._shared: SharedSearch[str] | None = None
-        self.total = self.most = (
-            0  # how many calls are made at once by all tasks, unless it is paused
-        )
+        self.most = 0  # calls that are made at once by all tasks, whatever a search finds
         self.use(concurrency)
 
     def use(self, concurrency: Concurrency) -> None:
         """Lends that many from now on; a search goes on from what is lent."""
         self.most = most = concurrency.most_for(threads=self._threads)
-        first = min(self.total or concurrency.first, most) if concurrency.is_auto else most
-        self.search = ConcurrencyLimit(first, most) if concurrency.is_auto else None
-        self.total = first
-        self._restart()
+        self.search = None
+        if concurrency.is_auto:
+            first = min(self.total or concurrency.first, most)
+            self.search = ConcurrencyLimit(first, most)
+        self.total = most if self.search is None else self.search.limit
+        self.restart()
 
     def pause(self, paused: bool) -> None:
         """Lends nothing while paused."""
-        if paused != self._paused:
-            self._paused = paused
-            self._restart()
+        if paused != self.paused:
+            self.paused = paused
+            self.restart()
 
-    def _restart(self) -> None:
-        # A search measures from here on: what was measured before proves nothing.
-        self._shared = None
-        if self.search is not None:
-            self._shared = SharedSearch(self._lender, self.search, self._clock())
-        self._lender.total = 0 if self._paused else self.total
+    def restart(self) -> None:
+        super().restart()
         self._due_s = 0.0  # now
 
-    @property
-    def room(self) -> int:
-        """Number of tasks that may begin."""
-        return self._lender.room
-
-    async def begin(self, tasks: Mapping[str, int], slots: int) -> None:
+    async def lend_to(self, tasks: Mapping[str, int], slots: int) -> None:
         """Lend to tasks that are about to begin, with so many sub-messages each; the first ones
-        have the slots
-        that are free."""
+        have the slots that are free."""
         for number, (task, subs) in enumerate(tasks.items()):
-            self._dealt.add(task)
-            self._lender.begin(task, subs, waits=number >= slots)
+            self.begin(task, subs, waits=number >= slots)
         await self._lend()
-
-    def end(self, tasks: Iterable[str]) -> None:
-        """Take back what was lent to tasks that have no call in flight and are not tried again."""
-        for task in tasks:
-            self._dealt.discard(task)
-            self._lender.end(task)
-
-    def reported(self, task: str, borrowed: Borrowed | None) -> None:
-        """Take a task's report; None when this try at it is over."""
-        if borrowed is None:
-            self._lender.end(task)
-        elif task in self._dealt:
-            self._lender.reported(task, borrowed)
 
     async def look(self) -> None:
         """Lend again, when it is time for it."""
         now_s = self._clock()
         if now_s >= self._due_s:
-            self._due_s = now_s + self._period_s
-            if self._shared is not None and not self._paused:
-                self._shared.look(now_s)
-                self.total = self._lender.total
+            self._due_s = now_s + self._channel.times.look_s
+            if not self.paused:
+                self.measure(now_s)
             await self._lend()
 
     async def _lend(self) -> None:
-        lender, before = self._lender, self._lender.number
-        calls = lender.grants()
-        if lender.number != before:
+        before, calls = self.number, self.grants()
+        if self.number != before:
+            self._channel.lent = QuotaGrant(self.number, self.total, calls)
             with suppress(DrainerError):  # the next beat repeats it
-                await blocking_call(
-                    self._channel.lend, QuotaGrant(lender.number, lender.total, calls)
-                )
+                await blocking_call(self._channel.send)

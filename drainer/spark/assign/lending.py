@@ -8,13 +8,8 @@ max-min fair: none is larger than another one while that one's task wants more.
 
 from __future__ import annotations
 
-from collections.abc import Hashable
-from typing import Generic, TypeVar
-
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 from drainer.spark.state.records import Borrowed
-
-Task = TypeVar("Task", bound=Hashable)
 
 
 class _Borrower:
@@ -36,41 +31,54 @@ class _Borrower:
         return max([self.reported.in_flight, self.granted, *(grant for _, grant in self.since)])
 
 
-class Lender(Generic[Task]):
-    """Lends ``total`` calls at once to tasks; it may change at any time."""
+class Lender:
+    """Lends ``total`` calls at once to tasks, and none while ``paused``.
 
-    def __init__(self, total: int) -> None:
+    Both may change at any time. A ``search`` finds the total that a downstream can do with, by what
+    all tasks do together.
+    """
+
+    def __init__(self, total: int, search: ConcurrencyLimit | None = None) -> None:
         self.total = total
+        self.search = search
+        self.paused = False
         # Of the grants; rises when one changes. Tasks report which they obey.
         self.number = 0
-        self._tasks: dict[Task, _Borrower] = {}
+        self._tasks: dict[str, _Borrower] = {}
         self._over = Borrowed()  # what tasks and attempts did that have ended
         self._gone = False  # whether one was lent something that has no part of it any more
+        self._tried = 0  # the number of the first grants under the limit of the moment
+        # When it was measured last, what tasks had done, and calls that they did not make.
+        self._last: tuple[float, Borrowed, int] | None = None
 
     @property
     def room(self) -> int:
         """Number of tasks that can still have a call each."""
-        return max(0, self.total - len(self._tasks))
+        return max(0, self._left - len(self._tasks))
 
-    def begin(self, task: Task, expected: int = 1, *, waits: bool = False) -> None:
+    @property
+    def _left(self) -> int:
+        return 0 if self.paused else self.total
+
+    def begin(self, task: str, expected: int = 1, *, waits: bool = False) -> None:
         """Lend to a task: one call until it reports, then what is ``expected`` until it has work
         to report. A task that ``waits`` for a slot gets one call: others can use the rest."""
         self._tasks[task] = _Borrower(expected, waits=waits)
 
-    def end(self, task: Task) -> None:
+    def end(self, task: str) -> None:
         """Take back a task's grants: it has no call in flight, and begins none."""
         borrower = self._tasks.pop(task, None)
         if borrower is not None:
-            self._over = _added(self._over, borrower.reported)
+            self._over = _done(self._over, borrower.reported)
             self._gone = True
 
-    def reported(self, task: Task, now: Borrowed) -> None:
+    def reported(self, task: str, now: Borrowed) -> None:
         """Takes what a task reports; one that had ended is being tried again."""
         if task not in self._tasks:
             self.begin(task)
         borrower = self._tasks[task]
         if now.calls < borrower.reported.calls or now.failed < borrower.reported.failed:
-            self._over = _added(self._over, borrower.reported)  # it has begun again
+            self._over = _done(self._over, borrower.reported)  # it has begun again
         borrower.reported, borrower.waits = now, False
         wants = now.in_flight + now.ready
         begun = wants or now.calls or now.failed  # else its first lanes are still to come
@@ -78,14 +86,14 @@ class Lender(Generic[Task]):
         older = [each for each in borrower.since if each[0] <= now.seen]
         borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > now.seen)]
 
-    def grants(self) -> dict[Task, int]:
+    def grants(self) -> dict[str, int]:
         """Return the calls that each task may have in flight from now on; 0 while no other has
         given enough back."""
         shares = self._shares()
         before = {task: borrower.granted for task, borrower in self._tasks.items()}
         for task, borrower in self._tasks.items():
             borrower.granted = min(borrower.granted, shares[task])
-        free = self.total - sum(borrower.reserved for borrower in self._tasks.values())
+        free = self._left - sum(borrower.reserved for borrower in self._tasks.values())
         for task, borrower in self._tasks.items():
             reserved = borrower.reserved
             borrower.granted = max(borrower.granted, min(shares[task], reserved + max(0, free)))
@@ -100,36 +108,41 @@ class Lender(Generic[Task]):
                 borrower.since.append((self.number, borrower.granted))
         return grants
 
-    def obey(self, number: int) -> bool:
-        """Whether the tasks that are at work obey the grants with this number, or later ones."""
-        return all(not 0 < each.reported.seen < number for each in self._tasks.values())
-
-    @property
-    def idle(self) -> int:
-        """Calls that tasks which have a slot may make, and do not."""
-        return sum(
-            max(0, each.granted - each.reported.in_flight)
-            for each in self._tasks.values()
-            if not each.waits
+    def measure(self, now_s: float) -> None:
+        """Search on by what tasks did since the last time, once all obey; ``grants`` follow."""
+        reports = [each.reported for each in self._tasks.values()]
+        did = _done(self._over, *reports)
+        at_work = [each for each in self._tasks.values() if not each.waits]
+        idle = sum(max(0, each.granted - each.reported.in_flight) for each in at_work)
+        last, self._last = self._last, (now_s, did, idle)
+        if last is None or self.search is None:
+            return
+        if any(0 < each.seen < self._tried for each in reports):
+            return
+        then_s, before, idle_before = last
+        limit = self.search.observe(
+            LoadSample(
+                now_s - then_s,
+                did.done - before.done,
+                did.failed - before.failed,
+                self.search.limit - (idle_before + idle) / 2,
+                calls=did.calls - before.calls,
+            )
         )
+        if limit != self.total:
+            self.total = limit
+            self._tried = self.number + 1
 
-    @property
-    def did(self) -> Borrowed:
-        """Work of all tasks, of those that have ended too."""
-        did = self._over
-        for borrower in self._tasks.values():
-            did = _added(did, borrower.reported)
-        return did
+    def restart(self) -> None:
+        """Measure from here on: what was measured before proves nothing."""
+        self._last, self._tried = None, 0
 
-    def _wish(self, task: Task) -> tuple[bool, int]:
-        borrower = self._tasks[task]
-        return borrower.waits, borrower.wanted
-
-    def _shares(self) -> dict[Task, int]:
-        left = self.total
-        shares: dict[Task, int] = {}
+    def _shares(self) -> dict[str, int]:
+        left = self._left
+        shares: dict[str, int] = {}
         # Those that wait for a slot come last: they get one when those at work have ended.
-        by_wish = sorted(self._tasks, key=self._wish)
+        wish = {task: (each.waits, each.wanted) for task, each in self._tasks.items()}
+        by_wish = sorted(wish, key=wish.__getitem__)
         for number, task in enumerate(by_wish):
             # Of more tasks than calls those have one that want least: a hot lane is among them.
             fair = max(min(1, left), left // (len(by_wish) - number))
@@ -143,37 +156,9 @@ class Lender(Generic[Task]):
         return shares
 
 
-class SharedSearch(Generic[Task]):
-    """Finds the total that a downstream can do with, by what all tasks do together."""
-
-    def __init__(self, lender: Lender[Task], search: ConcurrencyLimit, now_s: float) -> None:
-        self._lender = lender
-        self._search = search
-        self._tried = 0  # the number of the first grants under the limit of the moment
-        self._last = now_s, lender.did, 0
-        lender.total = search.limit
-
-    def look(self, now_s: float) -> None:
-        """Measure the time since the last look, once all tasks obey; call ``grants`` after it."""
-        lender, search = self._lender, self._search
-        then_s, before, idle_before = self._last
-        self._last = now_s, lender.did, lender.idle
-        if not lender.obey(self._tried):
-            return
-        did = _added(lender.did, before, -1)
-        idle = (idle_before + lender.idle) / 2
-        interval = LoadSample(
-            now_s - then_s, did.done, did.failed, search.limit - idle, calls=did.calls
-        )
-        if search.observe(interval) != lender.total:
-            lender.total = search.limit
-            self._tried = lender.number + 1
-
-
-def _added(one: Borrowed, other: Borrowed, times: int = 1) -> Borrowed:
-    """Sum of two reports."""
-    return Borrowed(
-        done=one.done + times * other.done,
-        calls=one.calls + times * other.calls,
-        failed=one.failed + times * other.failed,
-    )
+def _done(one: Borrowed, *others: Borrowed) -> Borrowed:
+    """Sum of what was done by several reports."""
+    for other in others:
+        done, calls, failed = one.done + other.done, one.calls + other.calls, one.failed
+        one = Borrowed(done=done, calls=calls, failed=failed + other.failed)
+    return one

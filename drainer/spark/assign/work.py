@@ -140,8 +140,11 @@ class WaveRunner:
                     if deal in self._under_way:
                         self._schedule.done(deal, task, Claim.parse(claim).number)
                 self.monitor.take(attempt, head.status)
-                if head.status is not None:
-                    self.quota.reported(attempt.borrower, head.status.borrowed)
+                if deal in self._under_way and head.status is not None:
+                    if head.status.borrowed is None:  # this try at it is over
+                        self.quota.end(attempt.borrower)
+                    else:
+                        self.quota.reported(attempt.borrower, head.status.borrowed)
 
     def totals(self) -> Totals:
         """Totals of all tasks in this run."""
@@ -257,7 +260,7 @@ class WaveRunner:
         }
         try:
             slots = self.terms.slots.count - self.busy + len(borrowers)
-            await self.quota.begin(borrowers, slots)
+            await self.quota.lend_to(borrowers, slots)
             outcomes = await blocking_call(self.jobs.handle, rows, handling, job)
         except BaseException as error:
             del self._under_way[deal]
@@ -266,7 +269,6 @@ class WaveRunner:
                 raise
             meant = await self._meant(error)
             raise meant from (error.__cause__ if meant is error else error)
-        self.quota.end(borrowers)  # after an error they may still be at work
         whole = True
         try:
             await self.take_news()
@@ -286,6 +288,8 @@ class WaveRunner:
             left = await self._end_deal(deal, whole=whole)
         finally:
             del self._under_way[deal]
+        for borrower in borrowers:  # after an error they may still be at work
+            self.quota.end(borrower)
         self._follow()
         for task, claims in left.items():
             for claim in claims:  # what is parked stays so in this run

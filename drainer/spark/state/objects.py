@@ -195,7 +195,7 @@ class Folder(Objects):
 
     def children(self, prefix: str) -> list[str]:
         with self._reading():
-            found = os.listdir(self._own(prefix))
+            found = (each.name for each in self._own(prefix).iterdir())
             return sorted(name for name in found if not name.endswith(NEW))
         return []
 
