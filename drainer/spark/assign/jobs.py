@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -14,6 +14,8 @@ import msgspec
 import pyarrow as pa
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame
+from pyspark.sql import functions as columns
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from drainer.errors import BrokerUnreachable, Halted, Interrupted, Refused, StateRefused
 from drainer.kafka.cluster import Cluster
@@ -27,6 +29,8 @@ from drainer.spark.state.state import State
 from drainer.spark.task.handling import DOES_IT_SHUFFLE, TaskInput, TaskRunner
 from drainer.spark.task.python_worker import HandlerSpec, python_worker
 from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES, PROBES, batch_of
+
+_TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,17 +187,17 @@ class Jobs:
         """Runs it in so many tasks; gives what each wrote to the state."""
         with spark_failures():
             self._name(name)
-            found = self._numbers(tasks).mapInArrow(checking.check, PROBES).collect()
+            found = _mapped(self._numbers(tasks), checking.check, PROBES).collect()
         return [bytes(probe).decode() for (probe,) in found]
 
     def read(self, task: SliceTask, name: str) -> PreparedWave:
         """Reads a wave, which is the slices of ``task``, and keeps its chunks on disk."""
         with _stopping():
             self._name(name)
-            rows = self._numbers(len(task.slices)).mapInArrow(task.split, CHUNKS)
+            rows = _mapped(self._numbers(len(task.slices)), task.split, CHUNKS)
             rows = rows.persist(StorageLevel.DISK_ONLY)
             try:
-                found = rows.where(f"shard = {MANIFEST}").select("body").collect()
+                found = rows.where(columns.col("shard") == MANIFEST).select("body").collect()
             except BaseException:
                 with suppress(Exception):  # Spark itself may be what is gone
                     rows.unpersist()
@@ -213,8 +217,8 @@ class Jobs:
                 rows = reduce(_union, [_assigned(*part) for part in parts])
                 placed = self._session.placed(rows, tasks, "task")
                 chunks = placed.sortWithinPartitions("is_chunk", "partition", "offset")
-                outcomes = chunks.drop("task", "is_chunk").mapInArrow(runner.handle, OUTCOMES)
-                found = outcomes.collect()
+                chunks = chunks.drop("task", "is_chunk")
+                found = _mapped(chunks, runner.handle, OUTCOMES).collect()
         except BrokerUnreachable as error:  # Spark reads again what it has lost
             raise Interrupted(str(error), hint=error.hint) from error
         if sorted(task for task, _ in found) != list(range(tasks)):
@@ -244,12 +248,28 @@ class Jobs:
         return self._session.spark.range(0, tasks, 1, tasks)
 
 
+# No SQL as text: to load the parser of it takes Spark half a second.
+
+
+def _mapped(
+    rows: DataFrame,
+    function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
+    schema: str,
+) -> DataFrame:
+    """The rows that a function makes of these; ``schema`` is such as ``CHUNKS``."""
+    names_and_types = (column.split() for column in schema.split(", "))
+    fields = [StructField(name, _TYPES[kind]) for name, kind in names_and_types]
+    return rows.mapInArrow(function, StructType(fields))
+
+
 def _assigned(rows: DataFrame, tasks: Mapping[int, int]) -> DataFrame:
     """The rows of these shards with the task of each; what slices have comes before the chunks."""
-    shards = ", ".join(map(str, tasks))
-    by_shard = ", ".join(str(tasks.get(shard, -1)) for shard in range(max(tasks) + 1))
-    task = f"element_at(array({by_shard}), shard + 1) AS task"
-    return rows.where(f"shard IN ({shards})").selectExpr("*", task, "length(body) > 0 AS is_chunk")
+    # One text: each column that is made takes a call to the JVM, and there may be many shards.
+    by_shard = columns.lit(",".join(str(tasks.get(shard, -1)) for shard in range(max(tasks) + 1)))
+    task = columns.get(columns.split(by_shard, ","), columns.col("shard")).cast(IntegerType())
+    is_chunk = columns.length("body") > 0
+    assigned = rows.select("*", task.alias("task"), is_chunk.alias("is_chunk"))
+    return assigned.where(columns.col("task") >= 0)
 
 
 def _union(one: DataFrame, other: DataFrame) -> DataFrame:
