@@ -5,7 +5,8 @@ The exit codes below are part of the interface, as are the classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 EXIT_DONE = 0  # everything in the backlog is finished
@@ -111,6 +112,15 @@ class Interrupted(DrainerError):
 
 class Signalled(Interrupted):
     """Raised when a person (or a supervisor) requested a stop."""
+
+
+@contextmanager
+def handling_nothing(meanwhile: str) -> Iterator[None]:
+    """Raise Signalled for Ctrl-C while no call can begin: ``meanwhile`` is what was going on."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        raise Signalled(f"interrupted while {meanwhile}; nothing was handled") from None
 
 
 class CommitDelayed(Interrupted):

@@ -11,7 +11,14 @@ from typing import TYPE_CHECKING
 from drainer.control.wire import About
 from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, DrainerError, PlanNotWritten, PlanRefused
+from drainer.errors import (
+    EXIT_DEAD_LETTERS,
+    EXIT_DONE,
+    DrainerError,
+    PlanNotWritten,
+    PlanRefused,
+    handling_nothing,
+)
 from drainer.escape import printable
 from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
@@ -248,7 +255,8 @@ def _taken_over(
         return prepared, lambda: None
     take_over: TakeOver = Extension.SPARK_STATE.load().take_over
     file = prepared.file
-    forget = take_over(file.reaching(prepared.seen.written), file.path, print_line)
+    with handling_nothing("the tasks of the former driver were ending"):
+        forget = take_over(file.reaching(prepared.seen.written), file.path, print_line)
     loaded = file.load()
     if prepared.action.resumes:
         return resumed(prepared, loaded), forget

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from drainer.errors import handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
@@ -55,7 +56,8 @@ def locked(
             report=print_line,
         )
         with server or nullcontext():
-            lock.acquire()
+            with handling_nothing("drainer waited for the lock on the group"):
+                lock.acquire()
             try:
                 yield lock
             finally:

@@ -21,7 +21,14 @@ from drainer.engine.lifecycle import Ending, Lifecycle
 from drainer.engine.loop import blocking_call, event_loop, spawn
 from drainer.engine.meter import auto_status
 from drainer.engine.outcome import given_up_before, not_closed
-from drainer.errors import DrainerError, Interrupted, Refused, Signalled, chain_errors
+from drainer.errors import (
+    DrainerError,
+    Interrupted,
+    Refused,
+    Signalled,
+    chain_errors,
+    handling_nothing,
+)
 from drainer.kafka.lock import GroupLock
 from drainer.model.account import clock
 from drainer.model.option import Concurrency
@@ -36,10 +43,10 @@ from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
 from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
 from drainer.spark.read.reading import Reader, WaveSettings, typical_bytes
 from drainer.spark.session.failure import refusing
-from drainer.spark.session.settings import SparkSettings
+from drainer.spark.session.settings import STARTING, SparkSettings
 from drainer.spark.session.shipping import Shipped, ship
 from drainer.spark.session.slots import Slots
-from drainer.spark.session.start import ANSWER_S, drain_session
+from drainer.spark.session.start import ANSWER_S, drain_session, interruptible
 from drainer.spark.state.state import State, state_beside
 from drainer.spark.task.python_worker import HandlerSpec
 
@@ -67,17 +74,15 @@ def run_on_spark(
     drain_id = context.plan.terms.drain_id
     starting = drain_session(settings, spark, drain_id, context.print_line)
     with ExitStack() as opened:
-        try:
+        with handling_nothing(STARTING):
             with refusing():
                 session, slots = opened.enter_context(starting)
-        except KeyboardInterrupt:
-            raise Signalled("interrupted while Spark was starting; nothing was handled") from None
-        with event_loop() as loop:
-            shipped = ship(session, context.handler, settings.archives)
+                shipped = interruptible(partial(ship, session, context.handler, settings.archives))
+            loop = opened.enter_context(event_loop())
             jobs = Jobs(session, f"drainer {drain_id}")
             run = SparkRun(context, settings, jobs, slots, shipped)
             life = Lifecycle(context, run, run.checkpointer, run.ending)
-            return loop.run_until_complete(life.run())
+        return loop.run_until_complete(life.run())
 
 
 class SparkRun:
@@ -167,12 +172,18 @@ class SparkRun:
                 await asyncio.wait(first, return_when=FIRST_COMPLETED)
             if not look.done():
                 await blocking_call(self._jobs.cancel, name)
-                raise self.ending.cause or Interrupted("it was stopped")
+                raise self._cause_of_no_start()
             with refusing():
                 await blocking_call(ensure_probes, self._state, look.result())
         except BaseException:
             await self._leave_tasks()
             raise
+
+    def _cause_of_no_start(self) -> BaseException:
+        cause = self.ending.cause or Interrupted("it was stopped")
+        if isinstance(cause, Signalled):
+            return Signalled(f"{cause} while Spark's tasks were checked; nothing was handled")
+        return cause
 
     async def _is_opening(self) -> bool:
         """Whether a task has begun to open the handler."""

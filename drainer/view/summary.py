@@ -298,8 +298,9 @@ def _headline(summary: Summary) -> Line:
         case "interrupted":
             how = "Stopped on request" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.last.progress.eta_s)
-            lost = "" if summary.lost else "; no data lost"
-            return Line(how, Tone.WARN, STOPPED, f"{lost}{left}")
+            began = summary.sub_messages.read or summary.engine_counts.get("waves")
+            fate = "no data lost" if began else "nothing was handled"
+            return Line(how, Tone.WARN, STOPPED, f"{'' if summary.lost else f'; {fate}'}{left}")
         case other:
             return Line(f"{other.capitalize()}{_to_go(summary)}", Tone.BAD, BAD)
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drainer.errors import Refused, SandboxRefused, UsageError
+from drainer.errors import Refused, SandboxRefused, UsageError, handling_nothing
 from drainer.extensions import ensure_installed
 from drainer.java import find_java
 from drainer.kafka.settings import REDACTED
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 EVERY_CORE = "local[*]"
 WAVE_BYTES = 2 * 1024**3
+STARTING = "Spark was starting"
 START_S = 10.0  # of a session, workers and the first wave, measured on local[2]; clusters vary
 BATCH_BYTES = 4 * 1024 * 1024  # of Arrow, between Spark and a task
 BATCH_ROWS = 64  # that a task is given at once: a chunk has values of 64 KiB
@@ -166,8 +167,9 @@ class SparkEngine:
         return self.settings.lease.session_s
 
     def __call__(self, context: LocalContext) -> Summary:
-        # PySpark takes half a second to import, and a preview does without.
-        from drainer.spark.driver import run_on_spark  # noqa: PLC0415
+        with handling_nothing(STARTING):
+            # PySpark takes half a second to import, and a preview does without.
+            from drainer.spark.driver import run_on_spark  # noqa: PLC0415
 
         return run_on_spark(context, self.settings, self.spark)
 

@@ -99,8 +99,9 @@ def session_on(
     try:
         yield Session(spark)
     finally:
+        # A call that Ctrl-C tears would get the answer to another one.
         with suppress(DrainerError), spark_failures():
-            spark.stop()
+            interruptible(spark.stop, interrupted=lambda: None)
 
 
 @contextmanager
@@ -122,12 +123,16 @@ def drain_session(
             session = opened.enter_context(started)
         else:
             session = Session.of(spark)
-        with spark_failures():
+
+        def slots() -> Slots:
             opened.enter_context(session.draining())
             grows = session.conf("spark.dynamicAllocation.enabled") == "true"
-            count = session.slots()
-        to_come = 0 if settings.is_local else settings.cores or GROW_TO
-        yield session, Slots(count, settings.tasks, grows, to_come)
+            to_come = 0 if settings.is_local else settings.cores or GROW_TO
+            return Slots(session.slots(), settings.tasks, grows, to_come)
+
+        with spark_failures():
+            found = interruptible(slots)
+        yield session, found
 
 
 def with_reading_slot(master: str) -> str:
