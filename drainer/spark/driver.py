@@ -221,7 +221,7 @@ class SparkRun:
     async def check(self) -> None:
         if monotonic() >= self._news_due_s:
             self._news_due_s = monotonic() + self._state.journal_interval_s
-            await self._work.take_news(sparing=True)
+            await self._work.take_news()
             await self._print_repeats()
         await self._quota.look()
         self._monitor.concurrency = self._quota.total

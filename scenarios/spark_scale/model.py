@@ -22,7 +22,8 @@ from drainer.model.progress import Counts, Progress
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.read.waves import SLICE_BYTES_LEAST
 from drainer.spark.session.settings import WAVE_BYTES
-from drainer.spark.state.records import decode_head, encode_record
+from drainer.spark.state.records import Head, encode_record
+from drainer.store.journal import decode_line
 from scenarios.spark_scale import slots, steps
 from scenarios.spark_scale.drains import IN_PROCESS, Bench
 
@@ -159,6 +160,6 @@ def _fold_s(made: Bench) -> float:
     ]
     begun_s = time.process_time()
     for task, record in enumerate(records):
-        account.take(1, task, decode_head(record))
+        account.take(1, task, decode_line(record, Head))
     account.claims()
     return time.process_time() - begun_s

@@ -45,8 +45,9 @@ from drainer.policy.rules import KeyLimit, RuleFilter
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.schedule import Deal, Schedule
 from drainer.spark.state.objects import Objects
-from drainer.spark.state.records import Head, TaskRecords, decode_head, decode_record
+from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.sharding import Sharding
+from drainer.store.journal import decode_line
 
 Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier
@@ -575,13 +576,13 @@ class Play:
 
     def _take(self, deal: int, task: int, records: list[bytes]) -> list[str]:
         """The driver reads the heads of records, and nothing else of them."""
-        heads = [decode_head(record.partition(b"\n")[0] + b"\n") for record in records]
+        heads = [decode_line(record, Head) for record in records]
         return [claim for head in heads for claim in self.aggregation.take(deal, task, head)]
 
     def _reported(self, deal: int, task: int) -> TaskRecord:
         records = self.disk[deal, task]
-        whole = [place for place, record in enumerate(records) if decode_head(record).whole]
-        return merged(map(decode_record, records[whole[-1] if whole else 0 :]))
+        whole = [place for place, record in enumerate(records) if decode_line(record, Head).whole]
+        return merged(decode_line(e, Head).decoded() for e in records[whole[-1] if whole else 0 :])
 
     def _fold(self) -> None:
         reference = self.saved.account.state

@@ -13,7 +13,7 @@ from made_up_kafka import Kind, Rehearsal, both_kinds, handler_of, in_lanes
 from drainer.engine.control import Settings
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.spark.state.state import QuotaGrant
+from drainer.spark.state.state import DriverControl, QuotaGrant
 from drainer.spark.task.borrower import Borrower
 
 
@@ -40,8 +40,7 @@ def test_a_task_obeys_what_it_is_lent_and_reports_it_once_no_more_is_in_flight()
     borrower = Borrower(
         "task",
         limited,
-        lent=lambda: grants[-1],
-        failures=lambda: None,
+        control=lambda: DriverControl(lent=grants[-1]),
         obeyed=lambda: obeyed.append(grants[-1].number),
         use_share=shares.append,
     )
@@ -77,8 +76,7 @@ def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, tmp_path: Path) 
     borrower = Borrower(
         "task",
         FailureSettings(),
-        lent=lambda: grants[-1],
-        failures=lambda: None,
+        control=lambda: DriverControl(lent=grants[-1]),
         obeyed=lambda: obeyed.append(grants[-1].number),
         use_share=lambda share: None,
     )

@@ -135,7 +135,7 @@ def test_between_two_looks_a_task_learns_what_the_driver_requests_and_no_more(
     found.guard(FIRST)
     until_s = found.sure_until_s
     channel.send(failures=FailureSettings(retries=9))
-    eventually(lambda: found.failures == FailureSettings(retries=9))
+    eventually(lambda: found.control.failures == FailureSettings(retries=9))
     channel.send(stop="a person requests it")
     eventually(lambda: isinstance(found.lost, Interrupted))
     assert found.sure_until_s == until_s, "its lease is as it was"
@@ -148,7 +148,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     lock.confirmed = False
     looks = threading.Semaphore(0)
     fence, _ = make_fence()
-    fence.looked = looks.release
+    fence.looked = lambda _: looks.release()
     for _ in range(5):
         channel.beat()
         assert looks.acquire(timeout=10)
@@ -213,14 +213,14 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
             calls_left.pop()
         return len(calls_left)
 
-    with worker.at_work(spec):
-        worker.fence.calls = calls
-        assert not worker.fence.leave()
+    with worker.at_work(spec) as opened:
+        opened.fence.calls = calls
+        assert not opened.fence.leave()
     if epoch > 1:
         drive(FailingObjects(folder(tmp_path)), epoch)
-    with worker.at_work(replace(spec, epoch=epoch)):
+    with worker.at_work(replace(spec, epoch=epoch)) as opened:
         assert not calls_left
-        worker.fence.stop()
+        opened.fence.stop()
 
 
 @pytest.mark.parametrize("closed", [True, False])

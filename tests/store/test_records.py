@@ -19,7 +19,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.rules import RuleAccount
 from drainer.spark.state import records as records_module
-from drainer.spark.state.records import TaskRecords
+from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.state import Attempt, State
 
 ATTEMPT = Attempt(1, 1, 2, 0)
@@ -36,12 +36,15 @@ def objects(request: pytest.FixtureRequest, tmp_path: Path) -> FailingObjects:
 def state(objects: FailingObjects, monkeypatch: pytest.MonkeyPatch) -> State:
     monkeypatch.setattr(records_module, "TRY_AGAIN_S", 0.01)
     monkeypatch.setattr(records_module, "TRY_FOR_S", 0.05)
-    return followed(State(objects, DRAIN))
+    return driven(State(objects, DRAIN))
 
 
-def followed(state: State) -> State:
-    state.follow(1, {1: 3})
-    return driven(state)
+def heads(state: State) -> list[Head]:
+    """The task's next records that have a watermark."""
+    found: list[Head] = []
+    while news := state.news(1, {1: 3}):
+        found += (head for _, head in news if head.marks)
+    return found
 
 
 @pytest.fixture
@@ -54,12 +57,12 @@ def records(state: State) -> TaskRecords:
 
 def marks(state: State) -> list[int]:
     """Watermarks of the task, by each of its records that has one."""
-    return [head.marks["0/8"][0][1] for _, head in state.news() if head.marks]
+    return [head.marks["0/8"][0][1] for head in heads(state)]
 
 
 def in_bucket(path: Path) -> tuple[FailingObjects, State, TaskRecords]:
     objects = FailingObjects(bucket(path))
-    state = followed(State(objects, DRAIN))
+    state = driven(State(objects, DRAIN))
     records = state.begin(ATTEMPT, STREAMS, STARTS)
     records.go_on_from(TaskRecord())
     return objects, state, records
@@ -120,7 +123,7 @@ def test_what_a_full_disk_did_not_take_goes_first_the_next_time(
     with suppress(PlanNotWritten):
         records.write(PLAN)
     records.end()
-    parked = [head.parked for _, head in state.news() if head.marks]
+    parked = [head.parked for head in heads(state)]
     assert parked[:2] == [("'a'",), ("'b'",)]
     assert not state.report((1, 1, 2)).torn
 

@@ -56,6 +56,13 @@ class _WavePartition:
             join_ranges((*below, *self.beyond[claim].finished)) if claim in self.beyond else below
         )
 
+    def leave(self, claim: str, progress: Progress) -> None:
+        """Take all that a claim has finished, which finishes no more."""
+        self.beyond[claim] = progress
+        self.marks[claim] = Progress(self.marks[claim]).merge(progress).watermark
+        self.moved = True
+        self.add_fates(claim, progress.fates)
+
     def add_fates(self, claim: str, fates: OutcomeRanges) -> None:
         """Merge outcomes of a claim's messages, some of which may be known already."""
         self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
@@ -231,9 +238,9 @@ class Aggregation:
         return done
 
     @property
-    def deals(self) -> list[int]:
-        """Deals that are under way."""
-        return list(self._deals)
+    def deals(self) -> dict[int, int]:
+        """Deals that are under way, with how many tasks each has."""
+        return {deal: len(tasks) for deal, tasks in self._deals.items()}
 
     def share_done(self, deal: int, task: int) -> float:
         """Share of the sub-messages of a running task that is finished."""
@@ -249,8 +256,7 @@ class Aggregation:
             for claim, changes in record.claims.items():
                 stretches = self._waves[task.parts[claim]].stretches
                 for n, progress in changes.items():
-                    stretches[n].beyond[claim] = progress
-                    stretches[n].add_fates(claim, progress.fates)
+                    stretches[n].leave(claim, progress)
 
     def ensure_conserved(self, deal: int) -> None:
         """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""

@@ -35,8 +35,8 @@ _TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
 
 @dataclass(frozen=True, slots=True)
 class Checking:
-    """A look at the executors before anything is handled: opens the handler in a task, looks up
-    the topic, and writes to the state; it gives the name of what it wrote.
+    """A look at the executors before anything is handled: opens the handler in a task, which
+    writes its name to the state and gives it, and looks up the topic.
 
     Raises Refused or UsageError, through Spark, when the task can't do one of these.
     """
@@ -52,12 +52,11 @@ class Checking:
             state = State.open(spec.state, spec.terms.drain_id)
             if state.epoch() is None:
                 raise state_error(state, "the driver writes to {}, but a task can't see it")
-            with python_worker().at_work(spec):
-                pass
+            with python_worker().at_work(spec) as opened:
+                name = opened.name
             with Cluster.connect(spec.client) as cluster:
                 if cluster.topic(spec.terms.topic).topic_id != spec.terms.topic_id:
                     raise recreated(spec.terms.topic)
-            name = state.probe(spec.epoch)
         yield batch_of([(name.encode(),)], PROBES)
 
 
@@ -68,7 +67,7 @@ def ensure_probes(state: State, names: list[str]) -> None:
             "Spark ran no task", hint="Check that the cluster has an executor for this drain."
         )
     for name in names:
-        if not state.has(name):
+        if not state.has_opened(name):
             raise state_error(state, "the tasks write to {}, but this process can't see it")
 
 

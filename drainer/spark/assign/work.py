@@ -131,10 +131,11 @@ class WaveRunner:
                 return
             await self._add(prepared)
 
-    async def take_news(self, *, sparing: bool = False) -> None:
-        """Take in all that tasks have reported; with ``sparing`` as ``State.news``."""
+    async def take_news(self) -> None:
+        """Take in what tasks have reported, as ``State.news`` gives it."""
         async with self._taking:
-            for attempt, head in await blocking_call(partial(self.state.news, sparing=sparing)):
+            epoch, deals = self.terms.handler.epoch, self.aggregation.deals
+            for attempt, head in await blocking_call(self.state.news, epoch, deals):
                 deal, task = attempt.deal, attempt.task
                 for claim in self.aggregation.take(deal, task, head):
                     if deal in self._under_way:
@@ -230,8 +231,7 @@ class WaveRunner:
         for number in tasks.keys() - self._stopping.keys():
             # What is parked by now is parked by something before this wave, and stays so.
             self._stopping[number] = set(map(all_of, self._waves[number].stops)) - self.parked
-        self._under_way[deal.number] = _UnderWay(job, set(tasks), len(parts))
-        self._follow()
+        self._under_way[deal.number] = _UnderWay(job, set(tasks))
         handling = TaskRunner(
             plan=self._plan_of_tasks(),
             settings=of_one_task(self.settings.running, self.terms.slots.handling),
@@ -290,7 +290,6 @@ class WaveRunner:
             del self._under_way[deal]
         for borrower in borrowers:  # after an error they may still be at work
             self.quota.end(borrower)
-        self._follow()
         for task, claims in left.items():
             for claim in claims:  # what is parked stays so in this run
                 self._schedule.done(deal, task, Claim.parse(claim).number)
@@ -313,10 +312,6 @@ class WaveRunner:
         self.aggregation.end_deal(deal)
         self.monitor.end(deal)
         return left
-
-    def _follow(self) -> None:
-        deals = {deal: each.tasks for deal, each in self._under_way.items()}
-        self.state.follow(self.terms.handler.epoch, deals)
 
     async def _release_done(self) -> None:
         """Lets go of waves whose parts are all dealt, and handled."""
@@ -420,7 +415,6 @@ class _UnderWay:
 
     job: str
     waves: set[int]
-    tasks: int
 
 
 def shards_for(slots: int) -> int:

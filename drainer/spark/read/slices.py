@@ -129,7 +129,8 @@ class _SliceReader:
                 chunk_bytes[row.shard] += len(row.body)
                 yield row
 
-        with python_worker().at_work(self._task.handler) as handler:
+        with python_worker().at_work(self._task.handler) as opened:
+            handler = opened.handler
             whole = why_whole(handler, self._task.handler.terms.rules) is not None
             writer = ChunkWriter(self._origin, whole_messages=whole)
             add = (

@@ -1,7 +1,7 @@
 """A task's records: the journal and the plan of an engine that runs in a task, kept as objects.
 
-Each is two lines. The head is all that a driver reads while the drain runs: how far the task is,
-and how it is. The detail is what finished beyond that; it is read once the task is over.
+A driver reads while the drain runs how far the task is, and how it is. What finished beyond that
+is read once the task is over.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -18,6 +19,7 @@ import msgspec
 from drainer.core.merge import Record, TaskRecord
 from drainer.errors import DrainerError, StateLost
 from drainer.message import Stream
+from drainer.model import codec
 from drainer.model.claims import ALL, Claims
 from drainer.model.codec import Whole
 from drainer.model.latency import Latency
@@ -28,7 +30,7 @@ from drainer.model.rules import RuleAccount
 from drainer.model.status import NO_LOAD, FailureStatus, Load
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.sharding import Sharding
-from drainer.store.journal import decode_line, encode_line
+from drainer.store.journal import encode_line
 
 # Between two records that have a status, at most, while ``beat`` is called. To an object store it
 # goes with what finished, which comes more often: each record is a request.
@@ -56,8 +58,7 @@ class Borrowed(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
     """Status of a task; the fields are those of ``Status``, and what it has ``borrowed``, None
-    once it
-    is over. It means nothing to a resume."""
+    once it is over. It means nothing to a resume."""
 
     host: str = ""
     running: int = 0
@@ -78,11 +79,12 @@ class TaskStatus:
 
 
 class Head(msgspec.Struct, omit_defaults=True, frozen=True):
-    """Part of a record that the driver reads.
+    """A record as the driver reads it.
 
     ``marks`` are by claim and partition: where the task's share begins, and up to which offset it
-    has finished all of it. ``fates`` are those of ``Progress``, the other fields those of
-    ``TaskRecord``. A ``whole`` record has all that those before it have.
+    has finished all of it; ``beyond`` is what it finished beyond that, not decoded. ``fates`` are
+    those of ``Progress``, the other fields those of ``TaskRecord``. A ``whole`` record has all that
+    those before it have.
     """
 
     marks: dict[str, dict[Whole, Range]] = {}
@@ -92,32 +94,23 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     ruled: RuleAccount | None = None
     status: TaskStatus | None = None
     whole: bool = False
+    beyond: msgspec.Raw = msgspec.Raw()
 
-
-def decode_head(data: bytes) -> Head:
-    """Raises ValueError when it is cut or spoilt, whatever becomes of the detail."""
-    return decode_line(data[: data.find(b"\n") + 1], Head)
-
-
-def decode_record(data: bytes) -> TaskRecord:
-    """Raises ValueError when any of it is cut or spoilt."""
-    head = decode_head(data)
-    rest = data[data.find(b"\n") + 1 :]
-    detail = decode_line(rest, dict[str, dict[Whole, Progress]]) if rest else {}
-    claims: dict[str, dict[int, Progress]] = {}
-    for selector, marks in head.marks.items():
-        above, fates = detail.get(selector, {}), head.fates.get(selector, {})
-        claims[selector] = {}
-        for number, (start, mark) in marks.items():
-            found = above.get(number, Progress(0))
-            below = [(start, mark)] if start < mark else []
-            claims[selector][number] = Progress(
-                0,
-                join_ranges([*below, *found.finished]),
-                found.partial,
-                fates=fates.get(number, {}),
-            )
-    return TaskRecord(claims, head.counts, head.parked, head.ruled)
+    def decoded(self) -> TaskRecord:
+        """The record with all of its progress. Raises ValueError when that makes no sense."""
+        raw = self.beyond
+        beyond = codec.decode(bytes(raw), dict[str, dict[Whole, Progress]]) if raw else {}
+        claims: dict[str, dict[int, Progress]] = {}
+        for selector, marks in self.marks.items():
+            above, fates = beyond.get(selector, {}), self.fates.get(selector, {})
+            claims[selector] = {}
+            for number, (start, mark) in marks.items():
+                found = above.get(number, Progress(0))
+                below = [(start, mark)] if start < mark else []
+                finished = join_ranges([*below, *found.finished])
+                own = Progress(0, finished, found.partial, fates=fates.get(number, {}))
+                claims[selector][number] = own
+        return TaskRecord(claims, self.counts, self.parked, self.ruled)
 
 
 def encode_record(
@@ -134,7 +127,7 @@ def encode_record(
     something there may be pending for a lane that is parked."""
     marks: dict[str, dict[int, Range]] = {}
     fates: dict[str, dict[int, dict[str, str]]] = {}
-    detail: dict[str, dict[int, dict[str, Any]]] = {}
+    beyond: dict[str, dict[int, dict[str, Any]]] = {}
     for selector, changes in claims.items():
         marks[selector] = {}
         for number, found in changes.items():
@@ -145,7 +138,7 @@ def encode_record(
                 fates.setdefault(selector, {})[number] = body["fates"]
             if body["finished"] or body["partial"]:
                 above = {"watermark": 0, "finished": body["finished"], "partial": body["partial"]}
-                detail.setdefault(selector, {})[number] = above
+                beyond.setdefault(selector, {})[number] = above
     head = {
         "marks": marks,
         "counts": counts,
@@ -154,15 +147,14 @@ def encode_record(
         "ruled": ruled,
         "status": status,
         "whole": whole,
+        "beyond": beyond,
     }
-    line = encode_line({name: body for name, body in head.items() if body})
-    return line + encode_line(detail) if detail else line
+    return encode_line({name: body for name, body in head.items() if body})
 
 
 class TaskRecords:
     """Reports of one attempt: in place of a plan's file (``PlanStore``). It has to report first
-    what
-    it goes on from.
+    what it goes on from.
 
     Each ``append`` is an object. In a folder it is there on return; to an object store it goes from
     a thread, in order, and ``write`` waits for it.
@@ -182,12 +174,12 @@ class TaskRecords:
         self._counted: dict[int, Counts] = {}  # by stream, of this one
         self._fates: dict[int, OutcomeRanges] = {}  # by stream, all that were reported
         self._status_due_s = 0.0
-        self._changed = threading.Condition()
+        self._changing = threading.RLock()
         self._appended = 0  # records, whether they are there or on the way
         self._untaken: deque[tuple[str, bytes]] = deque()  # name and content
-        self._over = False
-        self._failure: DrainerError | None = None
-        self._sender: threading.Thread | None = None
+        self._failing_since_s: float | None = None
+        self._sender = ThreadPoolExecutor(1, thread_name_prefix="records")
+        self._sending: Future[None] | None = None
         self._begun_at: dict[int, int] = {}  # by generation, how many were appended before it
         self._last: Mapping[int, Progress] = {}  # whole progress that was reported
 
@@ -205,12 +197,12 @@ class TaskRecords:
         self._fates = {stream: found.fates for stream, found in streams.items()}
         parked, ruled = earlier.parked, earlier.ruled
         line = encode_record(claims, self._starts, self._counts, parked, ruled, whole=True)
-        with self._changed:
+        with self._changing:
             self._give(FIRST, line)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Note that the engine has taken a snapshot; the journal of a task is one to its end."""
-        with self._changed:
+        with self._changing:
             self._begun_at = {generation: self._appended}
 
     def append(self, record: Record) -> None:
@@ -234,7 +226,7 @@ class TaskRecords:
 
         Raises PlanNotWritten or StateLost.
         """
-        with self._changed:
+        with self._changing:
             claim = plan.account.claims[ALL]
             newest = self._begun_at.get(plan.account.generation) == self._appended
             # What was appended since the plan's snapshot was taken knows more than it.
@@ -251,10 +243,12 @@ class TaskRecords:
 
         Raises PlanNotWritten or StateLost.
         """
-        with self._changed:
-            self._over = True
-            self._give(ENDED, encode_line({}))
-        self._flush()
+        try:
+            with self._changing:
+                self._give(ENDED, encode_line({}))
+            self._flush()
+        finally:
+            self._sender.shutdown(wait=False)
 
     def _status_if_due(self) -> TaskStatus | None:
         now_s = time.monotonic()
@@ -272,7 +266,7 @@ class TaskRecords:
         *,
         whole: bool = False,
     ) -> None:
-        with self._changed:
+        with self._changing:
             for stream, found in changes.items():
                 number, before = Stream(stream).partition, self._counted.get(stream, _NONE)
                 news = found.sub_messages - before
@@ -303,61 +297,34 @@ class TaskRecords:
         if self._objects.is_local:
             self._put_all()
             return
-        if self._sender is None:
-            self._sender = threading.Thread(target=self._send, name="records", daemon=True)
-            self._sender.start()
-        self._changed.notify_all()
-        self._raise_failure()
+        before, self._sending = self._sending, self._sender.submit(self._put_all)
+        if before is not None and before.done():
+            before.result()  # or what it failed by
 
     def _put_all(self) -> None:
         # In order, and each as it was: a later one must not be there without an earlier one.
         while self._untaken:
-            self._objects.put(*self._untaken[0], beside=True)
-            self._untaken.popleft()
-
-    def _send(self) -> None:
-        failing_since_s: float | None = None
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._untaken or self._over)
-                if not self._untaken:
-                    return
-                name, line = self._untaken[0]
             try:
-                self._objects.put(name, line, beside=True)
-            except DrainerError as error:
+                self._objects.put(*self._untaken[0], beside=True)
+            except DrainerError:
                 now_s = time.monotonic()
-                failing_since_s = now_s if failing_since_s is None else failing_since_s
-                if now_s - failing_since_s >= TRY_FOR_S:
-                    with self._changed:
-                        self._failure = error
-                        self._changed.notify_all()
+                self._failing_since_s = self._failing_since_s or now_s
+                if self._objects.is_local or now_s - self._failing_since_s >= TRY_FOR_S:
+                    raise
                 time.sleep(TRY_AGAIN_S)
-                continue
-            failing_since_s = None
-            with self._changed:
+            else:
+                self._failing_since_s = None
                 self._untaken.popleft()
-                self._failure = None
-                self._changed.notify_all()
-
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
 
     def _flush(self) -> None:
-        with self._changed:
-            if self._objects.is_local:
+        if self._objects.is_local:
+            with self._changing:
                 self._put_all()
-                return
-            until_s = time.monotonic() + FLUSH_S
-            while self._untaken:
-                self._raise_failure()
-                left_s = until_s - time.monotonic()
-                if left_s <= 0:
-                    raise StateLost(
-                        f"can't write to the state at {self._objects.uri}: no answer for"
-                        f" {FLUSH_S:.0f} s",
-                        hint="Resume once it is reachable. The plan and the state are valid.",
-                    )
-                self._changed.wait(left_s)
+            return
+        try:
+            self._sender.submit(self._put_all).result(FLUSH_S)
+        except TimeoutError:
+            raise StateLost(
+                f"can't write to the state at {self._objects.uri}: no answer for {FLUSH_S:.0f} s",
+                hint="Resume once it is reachable. The plan and the state are valid.",
+            ) from None

@@ -41,7 +41,7 @@ from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.state.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.state.objects import Objects
-from drainer.spark.state.records import ENDED, Head, TaskRecords, decode_head, decode_record
+from drainer.spark.state.records import ENDED, Head, TaskRecords
 from drainer.spark.state.sharding import Sharding
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace
@@ -153,10 +153,8 @@ class State:
         self.drain_id = drain_id
         self.uri = objects.uri
         self.journal_interval_s = JOURNAL_LOCAL_S if objects.is_local else JOURNAL_REMOTE_S
-        self._begun_s: dict[Attempt, float] = {}  # when others could see that
         self._followed: dict[Share, _Followed] = {}
         self._list_due_s = 0.0
-        self._threads: ThreadPoolExecutor | None = None
 
     @classmethod
     def open(cls, uri: str, drain_id: str) -> State:
@@ -217,7 +215,6 @@ class State:
             raise StateRefused(
                 f"{attempt} has begun before", hint="This is a bug in drainer: report it."
             )
-        self._begun_s[attempt] = boottime_s()
         return TaskRecords(self.objects, self._name(attempt.name), streams, starts)
 
     def attempts(self, share: Share | None = None) -> list[Attempt]:
@@ -231,14 +228,13 @@ class State:
         """Waits until all earlier attempts at the same share are over; gives what they finished.
 
         They are when they have ended, their process is dead, or so much time has passed since this
-        one began that no call of theirs goes on (``Lease``). What they might still write after that
-        counts no more: this one repeats what it goes on from.
+        call that no call of theirs goes on (``Lease``). What they might still write after that
+        counts no more: this one, which has begun, repeats what it goes on from.
 
         Raises LockLost when a later attempt or driver has taken over.
         """
         earlier = [a for a in self.attempts(attempt.share) if a.number < attempt.number]
-        since_s = self._begun_s.get(attempt, boottime_s())
-        self._wait(earlier, since_s, times, lambda: self.ensure_newest(attempt))
+        self._wait(earlier, boottime_s(), times, lambda: self.ensure_newest(attempt))
         return self.report(attempt.share).record
 
     def revoke_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
@@ -260,7 +256,7 @@ class State:
         """
         self.ensure_epoch(attempt.epoch)
         newest = max(self.attempts(attempt.share), default=None)
-        if newest != attempt or not self.has(f"{attempt.name}/{BEGUN}"):
+        if newest != attempt or not self._has(f"{attempt.name}/{BEGUN}"):
             raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
 
     def report(self, share: Share) -> TaskReport:
@@ -273,9 +269,9 @@ class State:
             # Backwards, to the last one that has all: a task that has come to rest ends with it.
             for number in range(max(map(int, filter(str.isdecimal, names)), default=-1), -1, -1):
                 try:
-                    data = self._record(attempt, number) or b""
-                    records.append(decode_record(data))
-                    if decode_head(data).whole:
+                    head = decode_line(self._record(attempt, number) or b"", Head)
+                    records.append(head.decoded())
+                    if head.whole:
                         return TaskReport(merged(reversed(records)), len(records), torn)
                 except ValueError:  # nor does anything behind it count
                     records, torn = [], True
@@ -296,60 +292,43 @@ class State:
 
     # --- what a driver follows ---
 
-    def follow(self, epoch: int, deals: Mapping[int, int]) -> None:
-        """Have ``news`` read these deals alone from now on, of so many tasks each."""
-        shares = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
-        # A new dict: another thread may be reading the other.
-        self._followed = {share: self._followed.get(share) or _Followed() for share in shares}
-
-    def news(self, *, sparing: bool = False) -> list[tuple[Attempt, Head]]:
+    def news(self, epoch: int, deals: Mapping[int, int]) -> list[tuple[Attempt, Head]]:
         """Return the records since the last call, of the last attempts that have begun, in order.
 
-        With ``sparing`` an object store is read for the next record of each attempt alone, and
-        seldom for second attempts; the rest comes with a later call.
+        They are of the deals of these numbers, of so many tasks each. An object store is read for
+        the next record of each attempt alone, and seldom for second attempts; the rest comes with a
+        later call.
         """
-        sparing = sparing and not self.objects.is_local
-        followed = self._followed
-        unsure = list(followed)
-        if sparing and boottime_s() < self._list_due_s:
-            unsure = [share for share, each in followed.items() if each.attempt is None]
+        shares = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
+        followed = {share: self._followed.get(share) or _Followed() for share in shares}
+        self._followed = followed
+        unsure, local = shares, self.objects.is_local
+        if not local and boottime_s() < self._list_due_s:
+            unsure = [share for share in shares if followed[share].attempt is None]
         else:
             self._list_due_s = boottime_s() + LIST_S
         for share, attempts in zip(unsure, self._map(self.attempts, unsure), strict=True):
             if attempts and attempts[-1] != followed[share].attempt:
                 followed[share].attempt, followed[share].read = attempts[-1], 0
-        news: list[tuple[Attempt, Head]] = []
 
-        def read_new(each: _Followed) -> list[bytes]:
+        def read_new(of: tuple[Attempt, int]) -> list[bytes]:
+            attempt, number = of
             found: list[bytes] = []
-            assert each.attempt is not None
-            while data := self._record(each.attempt, each.read + len(found)):
+            while (local or not found) and (data := self._record(attempt, number + len(found))):
                 found.append(data)
-                if sparing:
-                    break
             return found
 
-        begun = [each for each in followed.values() if each.attempt is not None]
-        for each, records in zip(begun, self._map(read_new, begun), strict=True):
-            assert each.attempt is not None
+        begun = [(each.attempt, each) for each in followed.values() if each.attempt is not None]
+        places = [(attempt, each.read) for attempt, each in begun]
+        news: list[tuple[Attempt, Head]] = []
+        for (attempt, each), records in zip(begun, self._map(read_new, places), strict=True):
             for record in records:
                 try:
-                    news.append((each.attempt, decode_head(record)))
+                    news.append((attempt, decode_line(record, Head)))
                 except ValueError:
-                    raise self._spoilt(f"{each.attempt.name}/{each.read:08d}") from None
+                    raise self._spoilt(f"{attempt.name}/{each.read:08d}") from None
                 each.read += 1
         return news
-
-    # --- whether all see the same ---
-
-    def probe(self, epoch: int) -> str:
-        """Writes something, and gives its name."""
-        name = f"{epoch}/probes/{uuid4().hex}"
-        self._create(name, this_process())
-        return name
-
-    def has(self, name: str) -> bool:
-        return self.objects.get(self._name(name)) is not None
 
     # --- where handlers are open ---
 
@@ -365,6 +344,10 @@ class State:
         name = f"{epoch}/handlers/{uuid4().hex}"
         self._create(f"{name}/{BEGUN}", this_process())
         return name
+
+    def has_opened(self, name: str) -> bool:
+        """Whether a handler of that name was opened, as seen from here."""
+        return self._has(f"{name}/{BEGUN}")
 
     def closed(self, name: str, failure: str | None) -> None:
         """The handler of that name is closed; ``failure`` is why that failed, if it did."""
@@ -418,7 +401,7 @@ class State:
 
     def has_ended(self, attempt: Attempt) -> bool:
         """Whether an attempt reported its end, as one that fails does; one that is killed can't."""
-        return self.has(f"{attempt.name}/{ENDED}")
+        return self._has(f"{attempt.name}/{ENDED}")
 
     def _is_over(self, attempt: Attempt) -> bool:
         return self.has_ended(attempt) or self._is_dead(attempt.name)
@@ -430,12 +413,14 @@ class State:
     def _record(self, attempt: Attempt, number: int) -> bytes | None:
         return self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
 
+    def _has(self, name: str) -> bool:
+        return self.objects.get(self._name(name)) is not None
+
     def _map(self, question: Callable[[Any], Any], about: Sequence[Any]) -> list[Any]:
         if self.objects.is_local or len(about) < 2:
             return [question(each) for each in about]
-        if self._threads is None:
-            self._threads = ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="state")
-        return list(self._threads.map(question, about))
+        with ThreadPoolExecutor(REQUESTS_AT_ONCE, thread_name_prefix="state") as threads:
+            return list(threads.map(question, about))
 
     def _numbers(self, prefix: str) -> list[int]:
         names = self.objects.children(self._name(prefix) if prefix else self.drain_id)

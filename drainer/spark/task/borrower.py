@@ -9,14 +9,14 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.pipeline import Pipeline
 from drainer.model.settings import FailureSettings
 from drainer.spark.state.records import Borrowed
-from drainer.spark.state.state import QuotaGrant
+from drainer.spark.state.state import DriverControl
 
 
 @dataclass(eq=False)
 class Borrower:
-    """Limits a drain to the newest of what ``lent`` gives; until something is lent to ``name``, it
-    starts nothing. ``failures`` gives the settings that it is to decide by, when they are others
-    than its plan's, ``base``: of these it has its share of the rate.
+    """Limits a drain to what the driver's newest message lends; until something is lent to
+    ``name``, it starts nothing. It decides by the settings of that message, else by its plan's,
+    ``base``: of these it has its share of the rate.
 
     ``obeyed`` is called when it does so: no more calls are in flight than were lent. ``use_share``
     is given the task's share of all that is lent, for what is shared out by it.
@@ -25,8 +25,7 @@ class Borrower:
     name: str
     base: FailureSettings
     _: KW_ONLY
-    lent: Callable[[], QuotaGrant]
-    failures: Callable[[], FailureSettings | None]
+    control: Callable[[], DriverControl]
     obeyed: Callable[[], None]
     use_share: Callable[[float], None]
 
@@ -35,7 +34,7 @@ class Borrower:
         self._seen = self._reported = self.calls = 0
 
     async def obey(self, pipeline: Pipeline) -> None:
-        lent = self.lent()
+        lent = self.control().lent
         if lent.number != self._seen:
             self._seen, self.calls = lent.number, lent.calls.get(self.name, 0)
             self._share = self.calls / max(1, lent.total)
@@ -48,7 +47,7 @@ class Borrower:
             self.obeyed()
 
     async def _obey_settings(self, pipeline: Pipeline) -> None:
-        self.base = self.failures() or self.base
+        self.base = self.control().failures or self.base
         rate = self.base.rate
         if rate is not None and self._share:  # else it begins nothing, at whatever rate
             rate *= self._share

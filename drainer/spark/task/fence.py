@@ -7,16 +7,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass
 from typing import NoReturn
 
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, Interrupted, LockLost, StateLost
-from drainer.model.settings import FailureSettings
-from drainer.policy.failures import Totals
 from drainer.spark.state.lease import Lease, LeaseTimes
-from drainer.spark.state.state import Attempt, DriverControl, QuotaGrant, State
+from drainer.spark.state.state import Attempt, DriverControl, State
 
 CUT_LOOK_S = 0.1
 EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)
@@ -42,7 +39,8 @@ class Fence:
     state: State
     epoch: int
     times: LeaseTimes
-    looked: Callable[[], None] = lambda: None  # called after each look, in the fence's thread
+    # Called with it after each look, in its thread.
+    looked: Callable[[Fence], None] = lambda fence: None
     _: KW_ONLY
     clock: Callable[[], float] = boottime_s
     end_process: Callable[[], object] = _exit
@@ -53,10 +51,7 @@ class Fence:
         self.lost: DrainerError | None = None
         self.trouble: str | None = None  # why the last look was not answered
         self.calls: Callable[[], int] = _no_calls  # how many calls are in the handler
-        self.lent = QuotaGrant()  # how many the driver lends, by the last look
-        self.totals = Totals()  # what all tasks did, by the last look
-        # Other settings than the task began with, by the last look.
-        self.failures: FailureSettings | None = None
+        self.control = DriverControl()  # the driver's last message
         self._lease = Lease(self.times)
         self._attempt: Attempt | None = None
         self._looking = threading.Lock()
@@ -104,24 +99,22 @@ class Fence:
         return self._lease.sure_until_s
 
     def _watch(self) -> None:
+        due_s = self.clock()
         while not self._stopped.is_set():
+            is_look = self.clock() >= due_s
             try:
                 with self._looking:
-                    self._look()
+                    if is_look:
+                        self._look()
+                    else:  # which renews no lease
+                        self._take(self.state.control(self.epoch))
             except StateLost as error:
                 self.trouble = str(error)
-            self.looked()
-            self._listen_until(self.clock() + self.times.look_s)
-
-    def _listen_until(self, due_s: float) -> None:
-        """Take the driver's messages meanwhile, which renews no lease."""
-        while (left_s := due_s - self.clock()) > 0:
-            if self._stopped.wait(min(left_s, self.times.listen_s or left_s)):
-                return
-            if self.clock() < due_s:
-                with suppress(StateLost), self._looking:
-                    self._take(self.state.control(self.epoch))
-                self.looked()
+            self.looked(self)
+            if is_look:
+                due_s = self.clock() + self.times.look_s
+            left_s = max(0.0, due_s - self.clock())
+            self._stopped.wait(min(left_s, self.times.listen_s or left_s))
 
     def _look(self) -> None:
         begun_s = self.clock()
@@ -143,9 +136,7 @@ class Fence:
     def _take(self, control: DriverControl | None) -> None:
         if control is None:
             return
-        self.lent = control.lent
-        self.totals = control.totals
-        self.failures = control.failures
+        self.control = control
         if control.stop is not None and self.lost is None:
             self.lost = Interrupted(control.stop)
 

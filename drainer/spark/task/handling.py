@@ -38,7 +38,7 @@ from drainer.spark.state.sharding import Sharding
 from drainer.spark.state.state import Attempt, State
 from drainer.spark.task.borrower import Borrower
 from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
-from drainer.spark.task.python_worker import HandlerSpec, python_worker
+from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import OUTCOMES, Row, batch_of, rows_of
 
 AHEAD_BYTES = 8 * 1024 * 1024  # that are taken from Spark before the engine wants them
@@ -88,11 +88,11 @@ class TaskRunner:
         given = self.given[number]
         state = State.open(self.handler.state, self.handler.terms.drain_id)
         attempt = Attempt(self.handler.epoch, self.deal, number, attempt_number)
-        with python_worker().at_work(self.handler) as handler:
+        with python_worker().at_work(self.handler) as opened:
             starts = {stream: each.start for stream, each in given.items()}
             records = state.begin(attempt, self.streams, starts)
             outcome: Mapping[str, Any] = {}
-            fence = python_worker().fence
+            fence = opened.fence
             letters = ExitStack()
             reporter = _StatusReporter(records)
             try:
@@ -106,7 +106,7 @@ class TaskRunner:
                 context = DrainContext(
                     plan=plan,
                     file=records,
-                    handler=handler.borrowed(),
+                    handler=opened.handler.borrowed(),
                     control=Control(running),
                     committer=NoCommitter(),  # the driver commits
                     lock=fence,
@@ -118,10 +118,12 @@ class TaskRunner:
                     lambda _, notify: _ChunkSource(rows, plan, given, notify),
                     is_split=True,
                     open_letters=writers,
-                    totals=lambda: max(self.totals, fence.totals, key=lambda each: each.done),
+                    totals=lambda: max(
+                        self.totals, fence.control.totals, key=lambda each: each.done
+                    ),
                 )
-                drain = self._drain_of(context, ports, attempt.borrower, reporter)
-                summary = drain.run_on(python_worker().loop)
+                drain = self._drain_of(context, ports, opened, attempt.borrower, reporter)
+                summary = drain.run_on(opened.loop)
                 if isinstance(summary.cause, LockLost):
                     raise summary.cause  # another attempt decides how the task ends
                 outcome = _outcome(summary, drain.dispatcher, reporter.task_status())
@@ -133,17 +135,21 @@ class TaskRunner:
         return outcome
 
     def _drain_of(
-        self, context: DrainContext, ports: Ports, name: str, shown: _StatusReporter
+        self,
+        context: DrainContext,
+        ports: Ports,
+        opened: OpenHandler,
+        name: str,
+        shown: _StatusReporter,
     ) -> LocalDrain:
         """The drain of a task, with as many calls at once as the driver lends to ``name``."""
-        worker, fence = python_worker(), python_worker().fence
+        fence = opened.fence
         borrower = Borrower(
             name,
             context.plan.terms.failures,
-            lent=lambda: fence.lent,
-            failures=lambda: fence.failures,
+            control=lambda: fence.control,
             obeyed=shown.report_quota,
-            use_share=worker.use_share,
+            use_share=opened.use_share,
         )
         drain = LocalDrain(context, replace(ports, quota=borrower))
         shown.borrowed = partial(borrower.borrowed, drain)
