@@ -387,11 +387,10 @@ records-forget-whole-messages (fold) in merge._joined: core/test_gathering.py::t
 -whole = ((offset, offset + 1) for offset, part in partial.items() if part.is_whole)
 +whole = ()
 stretch-done-by-one-claim (commit, on Spark) in _WavePartition.reach: core/test_gathering.py
--mark = min(self.marks.values(), default=self.end)
-+mark = max(self.marks.values(), default=self.end)
-what-a-deal-leaves-is-forgotten (conservation, on Spark) in _WavePartition.leave: core/test_gathering.py
--self.beyond[claim] = progress
--self.marks[claim] = Progress(self.marks[claim]).merge(progress).watermark
+-mark = min(marks, default=self.end)
++mark = max(marks, default=self.end)
+what-a-deal-leaves-is-forgotten (conservation, on Spark) in Aggregation.take_all: core/test_gathering.py
+-stretches[n].beyond[claim], stretches[n].moved = progress, True
 +pass
 fates-forgotten (conservation, on Spark) in _WavePartition.add_fates: core/test_gathering.py
 -self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))

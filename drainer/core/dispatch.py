@@ -13,6 +13,7 @@ from operator import attrgetter
 
 from drainer.core.lanes import Lanes
 from drainer.core.ledger import Ledger, LedgerLoad
+from drainer.core.merge import Record
 from drainer.core.other_claims import OtherClaims
 from drainer.core.remainder import ReadSample, Remainder
 from drainer.errors import Halted
@@ -392,6 +393,12 @@ class Dispatcher:
             marks = {number: ledger.watermark for number, ledger in self.ledgers.items()}
             others = self._others.needed(marks)
         return {ALL: self.progress(), **others}
+
+    def record(self) -> Record | None:
+        """Return what the journal is to have since the last call; None when nothing is done."""
+        if not (changes := self.changes()):
+            return None
+        return Record(changes, tuple(self.newly_parked()), self.newly_ruled(), self.claim)
 
     def changes(self) -> dict[int, Progress]:
         """Progress since the last call, by partition, for the journal."""

@@ -26,7 +26,7 @@ from drainer.model.account import Account, Event, ParkedLanes, StateReference
 from drainer.model.claims import Claims
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
-from drainer.model.progress import Counts, Progress
+from drainer.model.progress import Counts
 from drainer.model.rules import RuleAccount
 from drainer.model.settings import FailureSettings
 
@@ -52,10 +52,6 @@ class LiveAccount(Protocol):
         """Place where tasks write what the plan doesn't hold yet."""
 
     @property
-    def claim(self) -> str:
-        """Claim that ``changes`` belong to."""
-
-    @property
     def watermarks(self) -> Mapping[int, int]: ...
 
     @property
@@ -65,11 +61,8 @@ class LiveAccount(Protocol):
     def counts(self) -> tuple[Counts, Counts]:
         """Counts of messages and of sub-messages."""
 
-    def changes(self) -> Mapping[int, Progress]: ...
-
-    def newly_parked(self) -> list[str]: ...
-
-    def newly_ruled(self) -> RuleAccount | None: ...
+    def record(self) -> Record | None:
+        """What is to be in the journal since the last one; None when nothing is."""
 
     def claims(self) -> Claims: ...
 
@@ -134,11 +127,9 @@ class Checkpointer:
 
     def note(self) -> None:
         """Writes what finished into the journal. Raises PlanNotWritten."""
-        changes = self.account.changes()
-        if changes:
-            account = self.account
-            parked, ruled = tuple(account.newly_parked()), account.newly_ruled()
-            self._file.append(Record(changes, parked, ruled, account.claim))
+        record = self.account.record()
+        if record is not None:
+            self._file.append(record)
 
     async def wait_until_written(self) -> None:
         """Returns once the plan on disk has what the account has now.

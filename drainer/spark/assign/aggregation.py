@@ -56,34 +56,20 @@ class _WavePartition:
             join_ranges((*below, *self.beyond[claim].finished)) if claim in self.beyond else below
         )
 
-    def leave(self, claim: str, progress: Progress) -> None:
-        """Take all that a claim has finished, which finishes no more."""
-        self.beyond[claim] = progress
-        self.marks[claim] = Progress(self.marks[claim]).merge(progress).watermark
-        self.moved = True
-        self.add_fates(claim, progress.fates)
-
     def add_fates(self, claim: str, fates: OutcomeRanges) -> None:
         """Merge outcomes of a claim's messages, some of which may be known already."""
         self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
 
     def reach(self) -> None:
-        """Accounts for the messages that all claims are past."""
+        """Accounts for the messages that all claims have finished."""
         self.moved = False
-        mark = min(self.marks.values(), default=self.end)
-        if self.start < mark:
-            self._finish(((self.start, mark),))
-
-    def close(self) -> None:
-        """Accounts for all that all claims have finished."""
-        finished: tuple[Range, ...] = ((self.start, self.end),) if self.start < self.end else ()
-        for claim in self.marks:
-            finished = intersect(finished, self.by(claim))
-        self._finish(finished)
-
-    def _finish(self, finished: tuple[Range, ...]) -> None:
-        ended = intersect(self.left, finished)
-        self.finished, self.left = finished, subtract(self.left, finished)
+        marks = (mark for claim, mark in self.marks.items() if claim not in self.beyond)
+        mark = min(marks, default=self.end)
+        self.finished = ((self.start, mark),) if self.start < mark else ()
+        for claim in self.beyond:
+            self.finished = intersect(self.finished, self.by(claim))
+        ended = intersect(self.left, self.finished)
+        self.left = subtract(self.left, self.finished)
         over, counts = count_offsets(ended), {}
         fates = merge_outcomes(self.fates.values())
         for outcome in reversed(OTHERWISE):  # the worst first
@@ -92,7 +78,7 @@ class _WavePartition:
             ended = subtract(ended, found)
         self.messages += Counts(0, count_offsets(ended), pending=-over, **counts)
         self.fates = {
-            claim: {outcome: subtract(ranges, finished) for outcome, ranges in each.items()}
+            claim: {outcome: subtract(ranges, self.finished) for outcome, ranges in each.items()}
             for claim, each in self.fates.items()
         }
 
@@ -124,8 +110,6 @@ class Aggregation:
     wave is folded in when all deals that have parts of it have ended. ``uri`` and ``epoch`` are
     those of the state that the tasks write to.
     """
-
-    claim = ALL
 
     def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
         self._uri = kept(uri)
@@ -233,7 +217,6 @@ class Aggregation:
             stretches = self._waves[share.parts[claim]].stretches
             for n, fates in by_partition.items():
                 stretches[n].add_fates(claim, fates)
-        share.counts |= head.counts
         self._note(share, head)
         return done
 
@@ -251,12 +234,12 @@ class Aggregation:
         """All that tasks of a deal reported, which are at work no more: beyond their marks, too."""
         for number, record in reported.items():
             task = self._deals[deal][number]
-            task.counts |= record.counts  # nothing is read of a state that was removed
-            self._note(task, record)
+            self._note(task, record)  # nothing is read of a state that was removed
             for claim, changes in record.claims.items():
                 stretches = self._waves[task.parts[claim]].stretches
                 for n, progress in changes.items():
-                    stretches[n].leave(claim, progress)
+                    stretches[n].beyond[claim], stretches[n].moved = progress, True
+                    stretches[n].add_fates(claim, progress.fates)
 
     def ensure_conserved(self, deal: int) -> None:
         """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""
@@ -312,9 +295,7 @@ class Aggregation:
         messages += (
             each.messages for wave in self._waves.values() for each in wave.stretches.values()
         )
-        subs = [each.sub_messages for each in self._base.values()]
-        subs += (counts for task in self._tasks for counts in task.counts.values())
-        return Counts.sum(messages), Counts.sum(subs)
+        return Counts.sum(messages), Counts.sum(self.sub_messages.values())
 
     @property
     def sub_messages(self) -> dict[int, Counts]:
@@ -327,15 +308,8 @@ class Aggregation:
         """Sub-messages that deals which ended have left for a later run."""
         return sum(each.sub_messages.pending for each in self._base.values())
 
-    def changes(self) -> Mapping[int, Progress]:
+    def record(self) -> None:
         """Nothing: what the tasks wrote down is the journal."""
-        return {}
-
-    def newly_parked(self) -> list[str]:
-        return []
-
-    def newly_ruled(self) -> RuleAccount | None:
-        return None
 
     def ruled(self) -> RuleAccount:
         """Account of the rules, over all runs and tasks."""
@@ -360,6 +334,7 @@ class Aggregation:
         )
 
     def _note(self, task: _Task, reported: Head | TaskRecord) -> None:
+        task.counts |= reported.counts
         self.parked.update(reported.parked)
         if reported.ruled is not None:
             known = self._ruled.counts  # a task may report all of them again
@@ -436,7 +411,7 @@ class Aggregation:
                     n: list(r) for n, r in self._limit_seen_by_all(self.ruled()).items()
                 }
             for stretch in wave.stretches.values():
-                stretch.close()
+                stretch.reach()
             _add(wave, self._base)
             self._fold(wave, self._others)
             del self._waves[number]

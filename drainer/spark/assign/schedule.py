@@ -49,8 +49,7 @@ class _Wave:
     streams: Sharding
     subs: Mapping[int, int]  # by shard
     hot: float  # a shard that has more
-    undealt: int  # parts
-    left: int
+    left: int  # parts
 
 
 class Schedule:
@@ -78,7 +77,7 @@ class Schedule:
         self._most = max(self._most, total)
         if subs:
             hot = HOT * total / streams.shards
-            self._waves[wave] = _Wave(streams, subs, hot, len(subs), len(subs))
+            self._waves[wave] = _Wave(streams, subs, hot, len(subs))
         for shard in subs:
             self._chains[shard].append(wave)
 
@@ -116,10 +115,6 @@ class Schedule:
     def waves(self) -> tuple[int, ...]:
         """Waves that are not done, the oldest first."""
         return tuple(self._waves)
-
-    def undealt(self, wave: int) -> bool:
-        """Whether rows of a wave are still to be dealt."""
-        return wave in self._waves and self._waves[wave].undealt > 0
 
     @property
     def wants_to_read(self) -> bool:
@@ -173,7 +168,6 @@ class Schedule:
             load, task = loads[0]
             heapreplace(loads, (load + part.subs, task))
             dealt[task].append(part)
-            self._waves[part.wave].undealt -= 1
         self._dealt += 1
         deal = Deal(self._dealt, tuple(map(tuple, dealt)))
         self._deals[deal.number] = {

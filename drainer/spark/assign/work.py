@@ -314,10 +314,10 @@ class WaveRunner:
         return left
 
     async def _release_done(self) -> None:
-        """Lets go of waves whose parts are all dealt, and handled."""
+        """Lets go of waves whose parts are all handled."""
         kept = set().union(*(each.waves for each in self._under_way.values()))
         for number in list(self._waves):
-            if number not in kept and not self._schedule.undealt(number):
+            if number not in kept and number not in self._schedule.waves:
                 await self._release(self._waves.pop(number))
 
     async def _release(self, prepared: PreparedWave) -> None:
