@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 
 from drainer.errors import SandboxRefused
@@ -26,6 +27,12 @@ def find_java() -> Path:
     found = (home and shutil.which("java", path=str(Path(home) / "bin"))) or shutil.which("java")
     if not found:
         raise SandboxRefused("the sandbox needs Java, but there is none", hint=_HINT)
+    _ensure_works(found)
+    return Path(found)
+
+
+@cache  # a command looks more than once, and each time starts a JVM
+def _ensure_works(found: str) -> None:
     try:
         answer = subprocess.run(
             [found, "-version"],
@@ -48,4 +55,3 @@ def find_java() -> Path:
             f"the sandbox needs Java {OLDEST_RELEASE} or later, but {found} is Java {version[1]}",
             hint=_HINT,
         )
-    return Path(found)
