@@ -78,6 +78,8 @@ def run_on_spark(
             with refusing():
                 session, slots = opened.enter_context(starting)
                 shipped = interruptible(partial(ship, session, context.handler, settings.archives))
+            if session.ui is not None:
+                context.print_line(f"Spark's UI is at {session.ui}")
             loop = opened.enter_context(event_loop())
             jobs = Jobs(session, f"drainer {drain_id}")
             run = SparkRun(context, settings, jobs, slots, shipped)
@@ -99,8 +101,7 @@ class SparkRun:
         shipped: Shipped,
     ) -> None:
         plan, running = context.plan, context.running
-        self._context = context
-        self._plan = plan
+        self._context, self._plan = context, plan
         self._lease = settings.lease
         self._jobs = jobs
         self._slots = slots
@@ -124,8 +125,7 @@ class SparkRun:
             buffer_bytes=of_one_task(running, tasks).buffer_bytes * tasks,
             plan_path=str(context.file.path),
             folds=context.handler.folds,
-            # A healthy one's report is as late as that.
-            quiet_s=QUIET_S + 2 * self._state.journal_interval_s,
+            quiet_s=QUIET_S + 2 * self._state.journal_interval_s,  # so late are good ones
         )
         self.checkpointer = Checkpointer(
             context, self._aggregation, self._monitor.overall, self.ending.end

@@ -12,7 +12,14 @@ from drainer.extensions import ensure_installed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.operations.start import Prepared
-from drainer.spark.session.settings import SparkEngine, SparkSettings, java_for_spark, master_of
+from drainer.spark.session.settings import (
+    SparkEngine,
+    SparkSettings,
+    java_for_spark,
+    master_of,
+    with_retries,
+)
+from drainer.spark.session.slots import READERS
 from drainer.spark.state.state import state_beside
 from drainer.spark.task.chunk import why_whole
 from drainer.store.place import PlanPlace
@@ -57,7 +64,8 @@ def resolve_on_spark(
         action = replace(prepared.action, engine=EngineChoice(PROCESS, f"{why}, but {barred}"))
         return replace(prepared, action=action)
     java_for_spark()
-    spark = replace(spark, state=_state(spark, prepared.action.plan_path))
+    master = spark.master if session is not None else with_retries(spark.master)
+    spark = replace(spark, master=master, state=_state(spark, prepared.action.plan_path))
     whole = why_whole(prepared.handler, prepared.plan.terms.rules)
     engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark, whole))
     action = replace(prepared.action, engine=engine)
@@ -66,7 +74,8 @@ def resolve_on_spark(
 
 def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
     """Settings that a person may want to change, by name."""
-    tasks = "one task per core" if spark.is_local else "tasks on 7 of 8 cores"
+    few = spark.is_local and (spark.cores or 0) < READERS
+    tasks = "one task per core" if few else "tasks on 7 of 8 cores"
     if spark.tasks is not None:
         tasks = f"{spark.tasks:,} tasks at once"
     found = {

@@ -27,7 +27,7 @@ def test_the_plan_of_action_shows_the_settings_of_spark(command: Command, topic:
     outcome = command("run", *what, *how, *conf)
 
     engine = outcome.answer["engine"]
-    assert (engine["title"], engine["why"]) == ("Spark on local[*]", "set by --engine")
+    assert (engine["title"], engine["why"]) == ("Spark on local[*,4]", "set by --engine")
     assert engine["settings"] == {
         "waves": "64 MiB each, handled by 4 tasks at once",
         "state": f"{command.plan(topic)}.state",
@@ -58,7 +58,7 @@ def test_a_resume_may_go_to_spark_and_shows_that_before_it_begins(
     done = len(command.record.done())
     words = ["resume", str(command.plan(topic)), "--yes", "--master", "local[2]"]
     running = command.start(*words, *command.options())
-    running.prints("Spark on local[2]  (a master is named)")
+    running.prints("Spark on local[2,4]  (a master is named)")
     running.kill()
 
     assert len(command.record.done()) == done

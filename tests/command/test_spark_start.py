@@ -1,4 +1,4 @@
-"""Ctrl-C while a drain on Spark is still starting: nothing was handled, and it says so."""
+"""Ctrl-C while a drain on Spark is still starting: it reports that nothing was handled."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Slow(drainer.Handler):
 
 
 @pytest.mark.parametrize(
-    ("place", "said", "has_plan"),
+    ("place", "reported", "has_plan"),
     [
         ("jvm", "■ interrupted while Spark was starting; nothing was handled", False),
         (
@@ -52,7 +52,7 @@ class Slow(drainer.Handler):
     ],
 )
 def test_ctrl_c_before_the_first_call_reports_that_nothing_was_handled(
-    command: Command, tmp_path: Path, place: str, said: str, *, has_plan: bool
+    command: Command, tmp_path: Path, place: str, reported: str, *, has_plan: bool
 ) -> None:
     topic, reached = command.topic(distinct(20)), tmp_path / place
     what = command.what(topic, f"{command.handler(HANDLER)}:Slow")
@@ -66,7 +66,7 @@ def test_ctrl_c_before_the_first_call_reports_that_nothing_was_handled(
     running.signal(signal.SIGINT)
     outcome = running.ends(4)
 
-    assert said in (outcome.out + outcome.err).splitlines()
+    assert reported in (outcome.out + outcome.err).splitlines()
     assert "\tat " not in outcome.err
     assert not (tmp_path / "handled").exists()
     assert command.left_behind == ([command.plan(topic).name] if has_plan else [])

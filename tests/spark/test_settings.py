@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from drainer.errors import UsageError
-from drainer.spark.session.settings import SparkLook, SparkSettings
+from drainer.spark.session.settings import SparkLook, SparkSettings, with_retries
 
 LOCAL = ["local", "local[*]", "local[4]", "local[*, 3]", "local[2,4]", "local-cluster[2,1,1024]"]
 REMOTE = ["spark://a:7077,b:7077", "yarn", "k8s://https://10.0.0.1:6443"]
@@ -51,6 +51,23 @@ def test_cores_are_known_before_spark_starts_where_the_settings_name_them(
 ) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 4)
     assert look.cores == cores
+
+
+@pytest.mark.parametrize(
+    ("master", "begun"),
+    [
+        ("local", "local[1,4]"),
+        ("local[2]", "local[2,4]"),
+        ("local[*]", "local[*,4]"),
+        ("local[2, 1]", "local[2, 1]"),
+        ("local-cluster[2,1,1024]", "local-cluster[2,1,1024]"),
+        ("yarn", "yarn"),
+    ],
+)
+def test_a_local_master_repeats_tasks_unless_it_has_a_number_of_its_own(
+    master: str, begun: str
+) -> None:
+    assert with_retries(master) == begun
 
 
 S3 = "s3://bucket/state"

@@ -30,6 +30,7 @@ STARTING = "Spark was starting"
 START_S = 10.0  # of a session, workers and the first wave, measured on local[2]; clusters vary
 BATCH_BYTES = 4 * 1024 * 1024  # of Arrow, between Spark and a task
 BATCH_ROWS = 64  # that a task is given at once: a chunk has values of 64 KiB
+FAILURES_MOST = 4  # of one task, as on a cluster
 MOST_TASKS = MOST_SHARDS = 10_000  # more is a slip of the finger
 ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
 
@@ -43,12 +44,19 @@ _BARRED = {
     "spark.submit.deploymode": ("cluster", False, "this command is the driver"),
 }
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]")
+_CORES = re.compile(r"local(?:\[(\d+|\*)\])?")
 _REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
 
 
 def master_of(typed: str | None) -> str:
     """A master as it is typed; without one, this machine."""
     return EVERY_CORE if typed is None else typed.strip()
+
+
+def with_retries(master: str) -> str:
+    """A master with ``local[…]`` that repeats tasks which failed; any other as it is."""
+    local = _CORES.fullmatch(master)
+    return f"local[{local[1] or 1},{FAILURES_MOST}]" if local else master
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from dataclasses import dataclass
 
-READERS = 8  # of so many slots one reads ahead while the others handle
+READERS = 8  # of so many slots one reads ahead; of fewer, whichever is free first
 HOPE_S = 60.0  # for an executor to come when tasks wait for one
 HOPE_AGAIN_S = 600.0  # after tasks began to wait without success
 GROW_TO = 64  # slots of a cluster, if no setting gives their number
@@ -27,7 +27,7 @@ class Slots:
     def handling(self) -> int:
         """Number of tasks that are to handle at once."""
         if self.wanted is None:
-            return max(1, self.count - max(1, self.count // READERS))
+            return max(1, self.count - self.count // READERS)
         return max(1, min(self.wanted, self.count)) if self.grows else self.wanted
 
     @property

@@ -14,7 +14,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -34,7 +33,7 @@ from drainer.spark.session.settings import (
     check_conf,
     java_for_spark,
 )
-from drainer.spark.session.slots import GROW_TO, READERS, Slots
+from drainer.spark.session.slots import GROW_TO, Slots
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
@@ -51,7 +50,6 @@ _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
-FAILURES_MOST = 4  # of one task, as on a cluster
 ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is printed
 REACH_S = 3.0  # for a master to take a connection
 
@@ -108,18 +106,10 @@ def session_on(
 def drain_session(
     settings: SparkSettings, spark: SparkSession | None, drain_id: str, print_line: PrintLine
 ) -> Iterator[tuple[Session, Slots]]:
-    """The session that a drain is given, or one as ``session_on``; and its slots.
-
-    A local master gets more slots than its cores, for reading the next wave meanwhile: that takes
-    a core for a small part of the time only.
-    """
+    """The session that a drain is given, or one as ``session_on``; and its slots."""
     with ExitStack() as opened:
         if spark is None:
-            started = session_on(
-                replace(settings, master=with_reading_slot(settings.master)),
-                f"drainer {drain_id}",
-                print_line=print_line,
-            )
+            started = session_on(settings, f"drainer {drain_id}", print_line=print_line)
             session = opened.enter_context(started)
         else:
             session = Session.of(spark)
@@ -133,17 +123,6 @@ def drain_session(
         with spark_failures():
             found = interruptible(slots)
         yield session, found
-
-
-def with_reading_slot(master: str) -> str:
-    """A master of this machine with a slot more than it names, to read ahead, and retries of tasks;
-    any other as it is."""
-    local = _LOCAL.fullmatch(master)
-    if local is None:
-        return master
-    cores = (os.cpu_count() or 1) if local[1] == "*" else int(local[1] or 1)
-    slots = cores + max(1, cores // (READERS - 1))
-    return f"local[{slots},{local[2] or FAILURES_MOST}]"
 
 
 def interruptible(
