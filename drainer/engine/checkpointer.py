@@ -62,7 +62,7 @@ class LiveAccount(Protocol):
         """Counts of messages and of sub-messages."""
 
     def record(self) -> Record | None:
-        """What is to be in the journal since the last one; None when nothing is."""
+        """Record for the journal of what is done since the last one; None when nothing is."""
 
     def claims(self) -> Claims: ...
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from drainer.core.merge import TaskRecord
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
@@ -155,7 +156,7 @@ def _fold_s(made: Bench) -> float:
     begun, reported = Progress(part.start), Progress(part.start + 1, finished)
     counts = {number: Counts(HOLES, HOLES)}
     records = [
-        encode_record({claim: {number: reported}}, {claim: {number: begun}}, counts)
+        encode_record(TaskRecord({claim: {number: reported}}, counts), {claim: {number: begun}})
         for claim in claims
     ]
     begun_s = time.process_time()

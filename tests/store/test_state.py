@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from plans import PLAN
@@ -31,7 +32,7 @@ from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount
 from drainer.spark.state import state as state_module
-from drainer.spark.state.lease import is_dead, this_process
+from drainer.spark.state.lease import Process, is_dead, this_process
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.state import Attempt, DriverControl, State, state_beside
 from drainer.store import plan_file
@@ -260,10 +261,17 @@ def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) ->
     ending.join()
 
 
+def marked(**changes: Any) -> Process:
+    """Return this process, but for these fields of its mark."""
+    me = this_process()
+    assert me.mark is not None
+    return replace(me, mark=replace(me.mark, **changes))
+
+
 def test_a_process_that_was_killed_is_not_waited_for(
     state: State, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    dead = replace(this_process(), pid=2**22 + 1)
+    dead = marked(pid=2**22 + 1)
     with monkeypatch.context() as patched:
         patched.setattr(state_module, "this_process", lambda: dead)
         report(begun(state, FIRST)[0], {0: done(103, count=3)})
@@ -290,15 +298,16 @@ def test_a_process_is_dead_when_it_is_a_zombie_or_another_one_has_its_id(
     me = this_process()
     with subprocess.Popen(["true"]) as ended:
         os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
-        assert is_dead(replace(me, pid=ended.pid))
+        assert is_dead(marked(pid=ended.pid))
     assert not is_dead(me)
-    assert is_dead(replace(me, started="1"))
-    assert not is_dead(replace(me, started=None))
-    assert not is_dead(replace(me, host="elsewhere", pid=2**22 + 1))
-    assert is_dead(replace(me, pid=2**22 + 1))
+    assert is_dead(marked(started="1"))
+    assert not is_dead(replace(me, mark=None))
+    assert not is_dead(replace(marked(pid=2**22 + 1), host="elsewhere"))
+    assert is_dead(marked(pid=2**22 + 1))
+    another = marked(started="1")
     plan_file.this_machine.cache_clear()
     monkeypatch.setattr(socket, "gethostname", lambda: "elsewhere")
-    assert not is_dead(replace(me, started="1"))
+    assert not is_dead(another)
     plan_file.this_machine.cache_clear()
 
 

@@ -425,16 +425,9 @@ def _add(wave: _Wave, base: dict[int, Progress]) -> None:
 
 
 def _ahead_of(claims: Changes, base: Mapping[int, Progress]) -> Changes:
-    """Claims that have finished something which not all claims have."""
+    """Claims that have finished something above the watermarks of all."""
     return {
         selector: claim
         for selector, claim in claims.items()
-        if any(_is_ahead_of(progress, base[n]) for n, progress in claim.items())
+        if any(progress.end > base[n].watermark for n, progress in claim.items())
     }
-
-
-def _is_ahead_of(own: Progress, base: Progress) -> bool:
-    by_all = ((0, base.watermark), *base.finished)
-    partly = ((offset, offset + 1) for offset in sorted(own.partial))
-    whole = ((0, own.watermark), *own.finished)
-    return bool(subtract(whole, by_all) or subtract(partly, by_all))

@@ -240,7 +240,6 @@ class WaveRunner:
             streams=streams,
             given=given,
             behind=frozenset(behind),
-            totals=self.totals(),
         )
         rows = [(waves[wave].rows, by_shard) for wave, by_shard in tasks.items()]
         self._handling.add(

@@ -130,12 +130,11 @@ class _SliceReader:
                 yield row
 
         with python_worker().at_work(self._task.handler) as opened:
-            handler = opened.handler
-            whole = why_whole(handler, self._task.handler.terms.rules) is not None
+            whole = why_whole(opened.handler, self._task.handler.terms.rules) is not None
             writer = ChunkWriter(self._origin, whole_messages=whole)
             add = (
-                partial(self._add, writer, handler.split)
-                if handler.split
+                partial(self._add, writer, opened.handler.split)
+                if opened.handler.split
                 else partial(self._add_whole, writer)
             )
             for batch in read_range(

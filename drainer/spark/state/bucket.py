@@ -22,7 +22,7 @@ from drainer.spark.state.objects import REMOVE_TRIES, SECRET_WORDS, Objects, out
 from drainer.store.place import STORES
 
 if TYPE_CHECKING:
-    from obstore import GetResult, ObjectMeta, PutMode, PutResult, UpdateVersion
+    from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
 # Short against a lease: a task that gets no answer tries again while it is still sure. No store is
@@ -63,18 +63,18 @@ class Bucket(Objects):
         return self._do("written", create) or self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
-        def get() -> bytes | None:
-            found = self._found(name)
-            return None if found is None else bytes(found.bytes())
-
-        return self._do("read", get)
+        found = self.tagged(name)
+        return None if found is None else found[0]
 
     def tagged(self, name: str) -> tuple[bytes, UpdateVersion] | None:
         """Return the object as ``get``, with the tag of its content. Raises StateLost."""
 
         def get() -> tuple[bytes, UpdateVersion] | None:
-            found = self._found(name)
-            if found is None:
+            try:
+                found = self._store.get(name)
+            except FileNotFoundError as error:
+                if any(words in str(error) for words in NO_BUCKET):
+                    raise
                 return None
             return bytes(found.bytes()), _tag(found.meta)
 
@@ -125,14 +125,6 @@ class Bucket(Objects):
                     return
 
         self._do("removed", remove)
-
-    def _found(self, name: str) -> GetResult | None:
-        try:
-            return self._store.get(name)
-        except FileNotFoundError as error:
-            if any(words in str(error) for words in NO_BUCKET):
-                raise
-            return None
 
     def _do(self, what: str, call: Callable[[], T]) -> T:
         try:

@@ -97,25 +97,21 @@ def may_beat(times: LeaseTimes, confirmed_s: float, now_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process: where it runs, and when it began, in some unit; None when that isn't known."""
+    """One process: where it runs, and which it is there; None when that isn't known."""
 
     host: str
-    pid: int
-    started: str | None
+    mark: ProcessMark | None
 
 
 def this_process() -> Process:
-    mark = None
     with suppress(OSError):
-        mark = ProcessMark.of(os.getpid())
-    return Process(this_machine(), os.getpid(), None if mark is None else mark.started)
+        return Process(this_machine(), ProcessMark.of(os.getpid()))
+    return Process(this_machine(), None)
 
 
 def is_dead(process: Process) -> bool:
     """Whether a process is known not to live any more; False when that isn't known."""
-    if process.host != this_machine() or process.started is None:
-        return False
-    try:
-        return not ProcessMark(process.pid, process.started).alive()
-    except OSError:
-        return False
+    if process.host == this_machine() and process.mark is not None:
+        with suppress(OSError):
+            return not process.mark.alive()
+    return False

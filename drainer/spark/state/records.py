@@ -9,7 +9,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
@@ -114,21 +114,14 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
 
 
 def encode_record(
-    claims: Claims,
-    starts: Claims,
-    counts: Mapping[int, Counts],
-    parked: Sequence[str] = (),
-    ruled: RuleAccount | None = None,
-    status: TaskStatus | None = None,
-    *,
-    whole: bool = False,
+    record: TaskRecord, starts: Claims, status: TaskStatus | None = None, *, whole: bool = False
 ) -> bytes:
-    """A record. It leaves out what lies before the task's share, which begins at ``starts``:
-    something there may be pending for a lane that is parked."""
+    """A record as a line, for ``Head``. It leaves out what lies before the task's share, which
+    begins at ``starts``: something there may be pending for a lane that is parked."""
     marks: dict[str, dict[int, Range]] = {}
     fates: dict[str, dict[int, dict[str, str]]] = {}
     beyond: dict[str, dict[int, dict[str, Any]]] = {}
-    for selector, changes in claims.items():
+    for selector, changes in record.claims.items():
         marks[selector] = {}
         for number, found in changes.items():
             start = starts[selector][number].watermark
@@ -141,10 +134,10 @@ def encode_record(
                 beyond.setdefault(selector, {})[number] = above
     head = {
         "marks": marks,
-        "counts": counts,
+        "counts": record.counts,
         "fates": fates,
-        "parked": parked,
-        "ruled": ruled,
+        "parked": record.parked,
+        "ruled": record.ruled,
         "status": status,
         "whole": whole,
         "beyond": beyond,
@@ -180,7 +173,7 @@ class TaskRecords:
         self._failing_since_s: float | None = None
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._sending: Future[None] | None = None
-        self._begun_at: dict[int, int] = {}  # by generation, how many were appended before it
+        self._begun_at = (-1, 0)  # generation of the plan, and how many were appended before it
         self._last: Mapping[int, Progress] = {}  # whole progress that was reported
 
     def go_on_from(self, earlier: TaskRecord) -> None:
@@ -195,27 +188,27 @@ class TaskRecords:
         }
         streams = self._streams.changes(earlier.claims)
         self._fates = {stream: found.fates for stream, found in streams.items()}
-        parked, ruled = earlier.parked, earlier.ruled
-        line = encode_record(claims, self._starts, self._counts, parked, ruled, whole=True)
+        again = replace(earlier, claims=claims, counts=self._counts)
+        line = encode_record(again, self._starts, whole=True)
         with self._changing:
             self._give(FIRST, line)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
         """Note that the engine has taken a snapshot; the journal of a task is one to its end."""
         with self._changing:
-            self._begun_at = {generation: self._appended}
+            self._begun_at = generation, self._appended
 
     def append(self, record: Record) -> None:
         """Reports what finished, next time again if it raises PlanNotWritten or StateLost."""
         if not self._objects.is_local:
             self.hurry()
-        self._report(record.changes, record.parked, record.ruled, self._status_if_due())
+        self._report(record, self._status_if_due())
 
     def beat(self) -> None:
         """Reports that the task lives, and how it is, when the last time was a while ago."""
         status = self._status_if_due()
         if status is not None:
-            self._report({}, status=status)
+            self._report(Record({}), status)
 
     def hurry(self) -> None:
         """The next record has a status."""
@@ -227,12 +220,12 @@ class TaskRecords:
         Raises PlanNotWritten or StateLost.
         """
         with self._changing:
-            claim = plan.account.claims[ALL]
-            newest = self._begun_at.get(plan.account.generation) == self._appended
+            account = plan.account
+            newest = self._begun_at == (account.generation, self._appended)
             # What was appended since the plan's snapshot was taken knows more than it.
-            if newest and claim != self._last:
-                self._report(claim, plan.account.parked, plan.account.ruled or None, whole=True)
-                self._last = claim
+            if newest and account.claims[ALL] != self._last:
+                self._last = account.claims[ALL]
+                self._report(Record(self._last, account.parked, account.ruled or None), whole=True)
         self._flush()
 
     def remove_journals(self) -> None:
@@ -258,14 +251,9 @@ class TaskRecords:
         return self.status()
 
     def _report(
-        self,
-        changes: Mapping[int, Progress],
-        parked: Sequence[str] = (),
-        ruled: RuleAccount | None = None,
-        status: TaskStatus | None = None,
-        *,
-        whole: bool = False,
+        self, record: Record, status: TaskStatus | None = None, *, whole: bool = False
     ) -> None:
+        changes, ruled = record.changes, record.ruled
         with self._changing:
             for stream, found in changes.items():
                 number, before = Stream(stream).partition, self._counted.get(stream, _NONE)
@@ -280,15 +268,13 @@ class TaskRecords:
                     stream: replace(found, fates=self._fates.get(stream, {}))
                     for stream, found in changes.items()
                 }
-            line = encode_record(
+            reported = TaskRecord(
                 self._streams.claims(changes),
-                self._starts,
                 {n: self._counts[n] for n in {Stream(stream).partition for stream in changes}},
-                parked,
+                record.parked,
                 None if ruled is None else self._streams.ruled(ruled),
-                status,
-                whole=whole,
             )
+            line = encode_record(reported, self._starts, status, whole=whole)
             self._appended += 1
             self._give(f"{self._appended:08d}", line)
 

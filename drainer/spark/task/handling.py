@@ -31,7 +31,6 @@ from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.operations.policy import letter_writers
-from drainer.policy.failures import Totals
 from drainer.spark.session.failure import carrying, error_as_json
 from drainer.spark.state.records import Borrowed, TaskRecords, TaskStatus
 from drainer.spark.state.sharding import Sharding
@@ -72,7 +71,6 @@ class TaskRunner:
     deal: int
     streams: Sharding
     given: tuple[Mapping[int, TaskInput], ...]
-    totals: Totals  # of the drain as the deal began: the fence has them with its next look
     behind: frozenset[int] = frozenset()
 
     def handle(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -118,9 +116,7 @@ class TaskRunner:
                     lambda _, notify: _ChunkSource(rows, plan, given, notify),
                     is_split=True,
                     open_letters=writers,
-                    totals=lambda: max(
-                        self.totals, fence.control.totals, key=lambda each: each.done
-                    ),
+                    totals=lambda: fence.control.totals,
                 )
                 drain = self._drain_of(context, ports, opened, attempt.borrower, reporter)
                 summary = drain.run_on(opened.loop)
