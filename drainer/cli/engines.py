@@ -28,13 +28,20 @@ class EngineOptions:
     """The engine that is requested, and how it would run on Spark."""
 
     engine: EngineName = _spark(
-        "Where to run; auto considers Spark if --master is given.", EngineName.AUTO
+        "Where to run; auto considers Spark if --master or --remote is given.", EngineName.AUTO
     )
     master: str | None = _spark(
         "Spark master, such as local[4] or spark://HOST:PORT.",
         None,
         unset="local[*]",
         envvar="DRAINER_SPARK_MASTER",
+        metavar="URL",
+    )
+    remote: str | None = _spark(
+        "Server of Spark Connect, in place of a master.",
+        None,
+        unset="none",
+        envvar="DRAINER_SPARK_REMOTE",
         metavar="URL",
     )
     spark_conf: Mapping[str, str] = _spark(
@@ -61,7 +68,7 @@ class EngineOptions:
     def may_be_spark(self) -> bool:
         """Whether Spark is requested, or a master of it is named."""
         return self.engine is EngineName.SPARK or (
-            self.engine is EngineName.AUTO and self.master is not None
+            self.engine is EngineName.AUTO and (self.master or self.remote) is not None
         )
 
     def spark(self, plan: PlanPlace | None) -> Any:

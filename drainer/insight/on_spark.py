@@ -21,7 +21,7 @@ from drainer.model.rules import RuleSettings
 from drainer.spark.read.options import OffsetRange, backlog_ranges, cut_evenly
 from drainer.spark.session.failure import carrying, spark_failures
 from drainer.spark.session.session import Session
-from drainer.spark.session.settings import SparkLook
+from drainer.spark.session.settings import SparkLook, shown_master
 from drainer.spark.session.shipping import Shipped, ship
 from drainer.spark.session.start import interruptible, session_on
 from drainer.spark.task.rows import batch_of
@@ -46,7 +46,7 @@ def survey_in_session(
     print errors in its own words, too. Raises what a task raised, and DrainerError for what else
     goes wrong on Spark.
     """
-    print_line(f"starting Spark on {place.master}")
+    print_line(f"starting Spark on {shown_master(place.master)}")
     # What fails is printed by drainer, and would be a second time with Java's stack.
     log = "error" if verbose else "off"
     name = f"drainer inspect {backlog.topic}"

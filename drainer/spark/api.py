@@ -124,6 +124,7 @@ def drain(
         Refused: when the drain would not be safe. Nothing was touched.
         DrainerError: what stopped it, with ``check``; resume with the plan.
     """
+    session = Session.of(spark)
     place = parse_place(str(plan))
     request = Request(
         topic,
@@ -142,7 +143,8 @@ def drain(
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     on_spark = spark_settings(
         place,
-        master=Session.of(spark).conf("spark.master"),
+        master=None if session.is_remote else session.master,
+        remote=session.master if session.is_remote else None,
         wave_bytes=wave_bytes,
         state=state,
         tasks=tasks,

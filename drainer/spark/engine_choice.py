@@ -17,6 +17,7 @@ from drainer.spark.session.settings import (
     SparkSettings,
     java_for_spark,
     master_of,
+    shown_master,
     with_retries,
 )
 from drainer.spark.session.slots import READERS
@@ -30,7 +31,12 @@ if TYPE_CHECKING:
 
 
 def spark_settings(
-    plan: PlanPlace | None, *, master: str | None, state: str | None, **others: Any
+    plan: PlanPlace | None,
+    *,
+    master: str | None,
+    remote: str | None = None,
+    state: str | None,
+    **others: Any,
 ) -> SparkSettings:
     """Settings of Spark for a drain, those of ``others`` by field; beside a plan that all machines
     reach the state is no less reachable.
@@ -39,7 +45,7 @@ def spark_settings(
     """
     ensure_installed("spark", "Spark")
     state = state or (state_beside(plan) if isinstance(plan, str) else None)
-    return SparkSettings(master_of(master), state=state, **others)
+    return SparkSettings(master_of(master, remote), state=state, **others)
 
 
 def resolve_on_spark(
@@ -63,11 +69,14 @@ def resolve_on_spark(
             raise barred
         action = replace(prepared.action, engine=EngineChoice(PROCESS, f"{why}, but {barred}"))
         return replace(prepared, action=action)
-    java_for_spark()
+    if not spark.is_remote:
+        java_for_spark()
     master = spark.master if session is not None else with_retries(spark.master)
     spark = replace(spark, master=master, state=_state(spark, prepared.action.plan_path))
     whole = why_whole(prepared.handler, prepared.plan.terms.rules)
-    engine = EngineChoice(SPARK, why, f"Spark on {spark.master}", _in_words(spark, whole))
+    engine = EngineChoice(
+        SPARK, why, f"Spark on {shown_master(spark.master)}", _in_words(spark, whole)
+    )
     action = replace(prepared.action, engine=engine)
     return replace(prepared, action=action, engine=SparkEngine(spark, session))
 

@@ -76,7 +76,7 @@ def _ends(events: Events) -> dict[int, float]:
     """When the last deal of each wave was over, in epoch seconds."""
     waves: dict[int, list[int]] = {}
     for event in events.of("SparkListenerJobStart"):
-        name = event["Properties"].get("spark.jobGroup.id", "")
+        name = event["Properties"].get("spark.job.description", "")
         _, _, dealt = name.partition(" of wave ")
         waves[event["Job ID"]] = [int(number) for number in dealt.split(", ") if number]
     ends: dict[int, float] = {}

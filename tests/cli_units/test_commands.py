@@ -108,9 +108,8 @@ def test_help_fits_80_columns_and_has_no_types_of_python(
 @pytest.mark.parametrize("name", ["run", "resume", "redrive"])
 def test_every_option_can_be_a_variable_of_its_name(name: str) -> None:
     for option in COMMAND.commands[name].params:  # type: ignore[attr-defined]
-        word = (
-            option.opts[0].replace("-X", "--client-property").replace("--master", "--spark-master")
-        )
+        word = re.sub("^--(?=master|remote)", "--spark-", option.opts[0])
+        word = word.replace("-X", "--client-property")
         if option.param_type_name == "argument" or word in WITHOUT_VARIABLE:
             continue
         own = "REDRIVE_" if name == "redrive" and word in ("--group", "--plan") else ""

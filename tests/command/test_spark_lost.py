@@ -74,7 +74,7 @@ class Night:
         meant = {
             each["Job ID"]
             for each in self.events("JobStart")
-            if words in each["Properties"].get("spark.jobGroup.id", "")
+            if words in each["Properties"].get("spark.job.description", "")
         }
         return sum(each["Job ID"] in meant for each in self.events("JobEnd"))
 
@@ -135,7 +135,7 @@ def test_a_wave_whose_blocks_are_lost_before_it_is_dealt_is_read_again(
 ) -> None:
     values = operations(400)
     night.begin(command.topic(values), *CLUSTER, "--wave", "4KiB", gate=command.gate)
-    night.waits(lambda: night.jobs_done("reading") >= 2, "the second wave is read")
+    night.waits(lambda: night.jobs_done(": read ") >= 2, "the second wave is read")
     for executor in executors_of(night.running.pid):
         night.kill(executor)
     night.open_gate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.spark import register, spark_session
 from drainer.spark.session.start import LOCAL_CONF, LOCAL_JAVA
 from kafka.topic import eventually
+from spark.connect import ON, connect_server
 from spark.story import Story
 
 
@@ -34,27 +36,40 @@ def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def spark(kafka_installed: None, events: Path, other_python: Path) -> Iterator[SparkSession]:
-    # As where drainer is called by its path, and its environment is not the active one.
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setenv("PATH", str(other_python), prepend=os.pathsep)
-        session = _session(events)
-    register(session)
-    yield session
-    session.stop()
+    with ExitStack() as opened:
+        if ON == "connect":
+            folder = events.with_name("server")
+            folder.mkdir()
+            url = opened.enter_context(connect_server(folder, conf=_logged(events)))
+            session = SparkSession.builder.remote(url).getOrCreate()
+        else:
+            # As where drainer is called by its path, and its environment is not the active one.
+            with pytest.MonkeyPatch.context() as patched:
+                patched.setenv("PATH", str(other_python), prepend=os.pathsep)
+                session = _session(events)
+        opened.callback(session.stop)
+        register(session)
+        yield session
+
+
+def _logged(events: Path) -> dict[str, str]:
+    return {
+        "spark.eventLog.enabled": "true",
+        "spark.eventLog.dir": events.as_uri(),
+        "spark.eventLog.compress": "false",
+    }
 
 
 def _session(events: Path) -> SparkSession:
     return spark_session(
-        "local[2,2]",  # a task that failed is tried once more
+        ON,
         "tests",
         {
             **LOCAL_CONF,
             # Making code for queries takes longer than any of these.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-            "spark.eventLog.enabled": "true",
-            "spark.eventLog.dir": events.as_uri(),
-            "spark.eventLog.compress": "false",
+            **_logged(events),
             "spark.local.dir": str(events.with_name("blocks")),
             "spark.sql.shuffle.partitions": "2",
             "spark.sql.session.timeZone": "UTC",
@@ -65,13 +80,13 @@ def _session(events: Path) -> SparkSession:
 
 @pytest.fixture
 def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) -> Story:
-    return Story(ClientSettings(bootstrap), topic_name, tmp_path)
+    return Story(ClientSettings(bootstrap), topic_name, tmp_path, spark=spark)
 
 
 @pytest.fixture
 def ensure_let_go(spark: SparkSession) -> Callable[[], None]:
     """Waits until Spark has removed the waves and the shuffle files that came since."""
-    folder = Path(spark.sparkContext.getConf().get("spark.local.dir", ""))
+    folder = Path(str(spark.conf.get("spark.local.dir")))
 
     def files() -> set[str]:
         names = (path.name for path in folder.rglob("*"))

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+from pyspark.sql import SparkSession
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
@@ -27,6 +28,7 @@ from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
+from drainer.spark.session.session import Session
 from drainer.spark.session.settings import SparkEngine, SparkSettings
 from drainer.store.plan_file import PlanFile
 
@@ -46,6 +48,7 @@ class Story:
     messages: dict[int, list[Sequence[Op]]] = field(default_factory=dict)  # by partition
     printed: list[str] = field(default_factory=list)
     statuses: list[Status] = field(default_factory=list)
+    spark: SparkSession | None = None
 
     @property
     def group(self) -> str:
@@ -58,6 +61,10 @@ class Story:
     @property
     def plan_path(self) -> Path:
         return self.folder / "plan.json"
+
+    @property
+    def state(self) -> str:
+        return f"{self.plan_path}.state"
 
     @property
     def plan(self) -> OffsetPlan:
@@ -131,7 +138,9 @@ class Story:
             plan_interval_s=0.2,
             options={"record": str(self.record), **options},
         )
-        engine = SparkEngine(SparkSettings("local[2]", tasks=tasks, wave_bytes=wave_bytes))
+        master = "local[2]" if self.spark is None else Session(self.spark).master
+        settings = SparkSettings(master, tasks=tasks, wave_bytes=wave_bytes, state=self.state)
+        engine = SparkEngine(settings, self.spark)
         with Cluster.connect(self.settings) as cluster:
             prepared = replace(make(cluster, local), engine=IN_PROCESS if tasks is None else engine)
             callbacks = Callbacks(self.statuses.append, self.printed.append)

@@ -19,6 +19,7 @@ from drainer.model.status import Status
 from drainer.spark import api, driver
 from drainer.spark.session.session import Session
 from drainer.view.terminal import Terminal
+from spark.connect import classic
 from spark.story import HANDLER, Story
 from spark.trouble import slots_taken
 
@@ -40,16 +41,19 @@ class Interrupting:
 
 
 def everything_global(spark: SparkSession) -> dict[str, Any]:
-    context = spark.sparkContext
-    return {
-        "conf": sorted(context.getConf().getAll()),
+    found = {
         "sql": sorted((row.key, row.value) for row in spark.sql("SET").collect()),
-        "job": context.getLocalProperty("spark.jobGroup.id"),
+        "tags": spark.getTags(),
         "environment": dict(os.environ),
         "signals": [signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)],
         "filters": list(logging.getLogger().filters),
-        "files": list(context.listFiles),
     }
+    if Session(spark).is_remote:
+        return found
+    context = spark.sparkContext
+    conf = sorted(context.getConf().getAll())
+    job = context.getLocalProperty("spark.job.description")
+    return {**found, "conf": conf, "job": job, "files": list(context.listFiles)}
 
 
 def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_interrupted(
@@ -67,6 +71,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
             group=group,
             handler=recorder,
             plan=story.plan_path,
+            state=story.state,
             client={"bootstrap.servers": story.settings.bootstrap_servers},
             from_="earliest",
             concurrency=2,
@@ -77,7 +82,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     with monkeypatch.context() as patched:
         patched.setattr(api, "progress_view", lambda _: Interrupting())
         with pytest.raises(Signalled, match="SIGINT"):
-            drain("20")
+            drain("100")  # a stop may take a second to reach the tasks
     assert 0 < len(story.places("end")) < 200
 
     with pytest.raises(PlanRefused, match="another drain") as raised:
@@ -102,6 +107,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     assert everything_global(spark) == before
 
 
+@classic
 def test_a_session_that_no_drain_can_have_is_refused(
     spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +141,7 @@ def test_a_drain_that_waits_for_slots_can_be_interrupted(
             group=story.group,
             handler=f"{HANDLER}:Recorder",
             plan=story.plan_path,
+            state=story.state,
             client={"bootstrap.servers": story.settings.bootstrap_servers},
             from_="earliest",
             options={"record": str(story.record), "wait_ms": "0"},

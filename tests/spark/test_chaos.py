@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
 from drainer.model.status import Status
 from drainer.spark.assign.status import SparkStatus
+from drainer.spark.session.session import Session
 from drainer.spark.state.lease import LOCAL
 from kafka.topic import eventually
 from spark.story import HANDLER, Op, Story
@@ -124,7 +125,9 @@ def test_a_stop_before_anything_is_handled_leaves_nothing(
         story.run(concurrency=CONCURRENCY, open_s=open_s, split_s=split_s)
 
     assert story.places("begin") == []
-    eventually(lambda: not spark.sparkContext.statusTracker().getActiveJobsIds(), "all jobs end")
+    if not Session(spark).is_remote:
+        tracker = spark.sparkContext.statusTracker()
+        eventually(lambda: not tracker.getActiveJobsIds(), "all jobs end")
     opened = [line["pid"] for line in story.lines if line["what"] == "open"]
     eventually(lambda: not any(is_open(story, pid) for pid in opened), "no handler stays open")
     assert states(story.folder) == []

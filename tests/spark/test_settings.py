@@ -78,11 +78,11 @@ S3 = "s3://bucket/state"
     [
         *((each, {"state": S3}, "is not a Spark master") for each in ("", "lokal", "local[]")),
         *((each, {"state": S3}, "is not a Spark master") for each in ("spark://", "mesos://h")),
-        ("sc://host:15002", {"state": S3}, r"Spark Connect.*SparkContext"),
+        ("sc://host:15002", {}, "need a place"),
         ("local[2]", {"conf": {"spark.speculation": " TRUE "}}, "handle everything twice"),
         ("local[2]", {"conf": {"spark.master": "yarn"}}, "--master"),
-        ("local[2]", {"conf": {"spark.remote": "sc://h"}}, "Spark Connect"),
-        ("local[2]", {"conf": {"spark.api.mode": "connect"}}, "Spark Connect"),
+        ("local[2]", {"conf": {"spark.remote": "sc://h"}}, "--remote"),
+        ("local[2]", {"conf": {"spark.api.mode": "connect"}}, "--remote"),
         ("local[2]", {"conf": {"spark.submit.deployMode": "cluster"}}, "command is the driver"),
         ("local[2]", {"conf": {"fs.s3a.endpoint": "x"}}, "endpoint is not a Spark setting"),
         ("local[2]", {"state": "s3://key:hidden@bucket/x"}, "credentials"),
@@ -138,3 +138,20 @@ def test_an_archive_has_to_be_there_and_to_be_importable(tmp_path: Path) -> None
         SparkSettings("local", archives=(str(other),))
     with pytest.raises(UsageError, match="the file does not exist"):
         SparkSettings("local", archives=(str(tmp_path / "none.whl"),))
+
+
+@pytest.mark.parametrize(
+    ("master", "remote", "reason"),
+    [
+        ("sc://host:15002", None, "is a server of Spark Connect, not a master"),
+        ("local[2]", "sc://host", "both given"),
+        (None, "host:15002", "is not a server"),
+        (None, "sc://host/;use_ssl=true;token=hidden", "has a token"),
+    ],
+)
+def test_a_server_is_named_alone_and_without_a_secret(
+    master: str | None, remote: str | None, reason: str
+) -> None:
+    with pytest.raises(UsageError, match=reason) as raised:
+        SparkLook.of(master, {}, None, remote)
+    assert "hidden" not in str(raised.value)

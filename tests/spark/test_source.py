@@ -25,6 +25,7 @@ from kafka.raw import produce_with_header
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
+from spark.connect import classic
 
 SERVERS, GROUP = "kafka.bootstrap.servers", "kafka.group.id"
 Load = Callable[..., DataFrame]
@@ -164,6 +165,7 @@ def test_a_group_begins_at_its_committed_offset_and_is_left_alone(
         assert cluster.committed(group, topic.name, [0]) == {0: 3}
 
 
+@classic  # on a server a query is planned once more each time
 def test_the_end_is_frozen_by_load(load: Load, topic: Topic) -> None:
     topic.produce(numbered(5))
     frame = load()
@@ -211,6 +213,7 @@ def test_records_come_in_batches_of_bounded_bytes_and_the_columns_of_the_schema(
     ]
 
 
+@classic  # on a server a query is planned once more each time
 def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> None:
     topic.produce("abc")
     topic.delete_before(1)
@@ -254,6 +257,7 @@ def test_a_header_s_name_that_is_not_text_fails_the_job(load: Load, topic: Topic
         load(includeHeaders="true").collect()
 
 
+@classic  # on a server a query is planned once more each time
 def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: Topic) -> None:
     topic.produce("abc")
     frame = load()
@@ -300,6 +304,7 @@ def test_secrets_are_in_the_file_only(
     assert "BrokerUnreachable" in str(raised.value)
 
 
+@classic  # on a server a query is planned once more each time
 def test_a_client_s_file_is_found_where_spark_sends_it(
     spark: SparkSession, topic: Topic, bootstrap: str, tmp_path: Path
 ) -> None:

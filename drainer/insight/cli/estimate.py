@@ -76,7 +76,7 @@ def estimate(
     plan: Plan,
     running: Annotated[LocalSettings, without("plan_interval_s", "grace_s", "reason")],
     engines: Annotated[
-        EngineOptions, only("engine", "master", "spark_conf", "wave_bytes", "tasks")
+        EngineOptions, only("engine", "master", "remote", "spark_conf", "wave_bytes", "tasks")
     ],
     failures: Annotated[FailureSettings, NEW_DRAIN],
     rules: RuleOptions,
@@ -158,7 +158,7 @@ def question_of(given: LatencyOptions, running: LocalSettings, engines: EngineOp
         question = Question(Distribution.parse(text), source, False, running, running.deadline)
     if not engines.may_be_spark:
         return question
-    look = SparkLook.of(engines.master, engines.spark_conf, engines.tasks)
+    look = SparkLook.of(engines.master, engines.spark_conf, engines.tasks, engines.remote)
     if (number := look.cores) is None:
         return question
     # What a drain runs on is not chosen by an assumption.

@@ -77,7 +77,9 @@ class ReaderOptions(EngineOptions):
     """The engine that reads."""
 
     engine: EngineName = option(
-        "Where --full reads; auto uses Spark if --master is given.", EngineName.AUTO, panel="Spark"
+        "Where --full reads; auto uses Spark if --master or --remote is given.",
+        EngineName.AUTO,
+        panel="Spark",
     )
     tasks: int | None = option(
         "Spark tasks that read.", None, unset="drainer chooses", panel="Spark"
@@ -88,11 +90,13 @@ class ReaderOptions(EngineOptions):
 
         Raises Refused when there is no Java.
         """
-        named = self.engine is EngineName.AUTO and self.master is not None
+        named = self.engine is EngineName.AUTO and (self.master or self.remote) is not None
         if not full or not (self.engine is EngineName.SPARK or named):
             return None
-        java_for_spark()
-        return SparkLook.of(self.master, self.spark_conf, self.tasks)
+        look = SparkLook.of(self.master, self.spark_conf, self.tasks, self.remote)
+        if not look.is_remote:
+            java_for_spark()
+        return look
 
 
 @command
@@ -101,7 +105,7 @@ def inspect(
     kafka: ConnectionOptions,
     reading: ReadingOptions,
     rules: Annotated[RuleOptions, without("max_per_key")],
-    readers: Annotated[ReaderOptions, only("engine", "master", "spark_conf", "tasks")],
+    readers: Annotated[ReaderOptions, only("engine", "master", "remote", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,
     terminal: Terminal,

@@ -20,6 +20,7 @@ _MARK = "drainer-error "  # before the JSON that an error is made from again
 _TRACE_MOST = 6000  # characters of what led to it; its end is the best part
 _JVM_STACK = "\n\nJVM stacktrace:\n"  # what PySpark adds to what it caught
 _LINE_MOST = 300  # characters of a text that is not drainer's
+_CLOSED = "Channel closed"  # what a client raises whose session was stopped
 SEND_ALONG = "Ship it with --archive (spark-submit: --py-files), or install it there."
 
 # What Spark puts before what happened.
@@ -96,7 +97,13 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
     ),
     ("No space left on device", SparkBroke, "Spark: {}", "Set spark.local.dir to a larger disk."),
     (
-        "SparkContext was shut down|SPARK_JOB_CANCELLED",
+        f"SESSION_CLOSED|StatusCode.UNAVAILABLE|{_CLOSED}",
+        SparkBroke,
+        "the session on the server of Spark Connect is gone: {}",
+        "Check that the server is up. What it had cached stays there until it stops.",
+    ),
+    (
+        "SparkContext was shut down|SPARK_JOB_CANCELLED|OPERATION_CANCELED",
         Interrupted,
         "Spark: {}",
         "Repeat the command. Check whether someone ended it in Spark's UI.",
@@ -157,7 +164,9 @@ def spark_failures() -> Iterator[None]:
     """Turn what Spark raises inside, on the driver, into one of drainer's errors."""
     try:
         yield
-    except (PySparkException, Py4JError, ConnectionError) as raised:
+    except (PySparkException, Py4JError, ConnectionError, ValueError) as raised:
+        if isinstance(raised, ValueError) and _CLOSED not in str(raised):
+            raise
         error = failure_of(raised)
         raise error from error.__cause__
 

@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from itertools import count
 
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark.session.failure import spark_failures
-from drainer.spark.session.settings import BATCH_BYTES, BATCH_ROWS, check_conf, is_local
+from drainer.spark.session.settings import BATCH_BYTES, BATCH_ROWS, REMOTE, check_conf
 
 # Of a session while a drain runs on it. With adaptive execution each stage would be a job of its
 # own, and what is begun behind a job come before its last stage.
@@ -54,9 +55,9 @@ class Session:
         return None if self.is_remote else self.spark.sparkContext.uiWebUrl
 
     @property
-    def is_local(self) -> bool:
-        """Whether its tasks see the files of this process."""
-        return not self.is_remote and is_local(self.conf("spark.master"))
+    def master(self) -> str:
+        """Master; of a server of Spark Connect no more than that it is one."""
+        return REMOTE if self.is_remote else self.conf("spark.master")
 
     def add_file(self, path: str) -> None:
         """Send a file along, for ``SparkFiles.get`` in a task."""
@@ -92,8 +93,11 @@ class Session:
                 )
 
     def conf(self, name: str, default: str = "") -> str:
-        """Return a setting of Spark's."""
-        return str(self.spark.conf.get(name, default))
+        """Return a setting of Spark's; the default where it is not set, or can't be known."""
+        try:
+            return str(self.spark.conf.get(name, default))
+        except PySparkException:
+            return default
 
     @contextmanager
     def draining(self) -> Iterator[None]:
@@ -106,8 +110,8 @@ class Session:
         try:
             yield
         finally:
-            for name, known in before.items():
-                with suppress(Exception):  # Spark may be gone
+            with suppress(Exception):  # Spark may be gone
+                for name, known in before.items():
                     self.spark.conf.unset(name)
                     if known is not None and self.spark.conf.get(name) != known:
                         self.spark.conf.set(name, known)
@@ -133,4 +137,31 @@ class Session:
 
     def placed(self, rows: DataFrame, tasks: int, column: str) -> DataFrame:
         """The rows in so many partitions, each row in the one whose number is in the column."""
-        return rows.repartitionById(tasks, column)
+        if self._version >= (4, 1):
+            return rows.repartitionById(tasks, column)
+        keys = ", ".join(map(str, _keys_of(tasks)))
+        keyed = rows.selectExpr("*", f"element_at(array({keys}), {column} + 1) AS key")
+        return keyed.repartition(tasks, "key").drop("key")
+
+
+def _keys_of(tasks: int) -> list[int]:
+    """Return numbers of which Spark's hash partitioning puts one into each partition, in order."""
+    keys: dict[int, int] = {}
+    for key in count():
+        keys.setdefault(_murmur3(key) % tasks, key)
+        if len(keys) == tasks:
+            break
+    return [keys[task] for task in range(tasks)]
+
+
+def _murmur3(number: int) -> int:
+    """Spark's ``hash`` of an int, modulo 2^32 (MurmurHash3 x86 32, Appleby)."""
+    mask = 2**32 - 1
+    k = number * 0xCC9E2D51 & mask
+    k = (k << 15 | k >> 17) * 0x1B873593 & mask
+    h = 42 ^ k
+    h = ((h << 13 | h >> 19) & mask) * 5 + 0xE6546B64 & mask
+    h ^= 4
+    h = (h ^ h >> 16) * 0x85EBCA6B & mask
+    h = (h ^ h >> 13) * 0xC2B2AE35 & mask
+    return h ^ h >> 16

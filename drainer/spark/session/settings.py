@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 EVERY_CORE = "local[*]"
+REMOTE = "sc://"  # before the address of a server of Spark Connect
 WAVE_BYTES = 2 * 1024**3
 STARTING = "Spark was starting"
 START_S = 10.0  # of a session, workers and the first wave, measured on local[2]; clusters vary
@@ -39,18 +40,46 @@ ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executor
 _BARRED = {
     "spark.speculation": ("true", True, "a second copy of a task would handle everything twice"),
     "spark.master": (None, False, "--master sets the master"),
-    "spark.remote": (None, False, "a drain can't run on Spark Connect"),
-    "spark.api.mode": ("connect", False, "a drain can't run on Spark Connect"),
+    "spark.remote": (None, False, "--remote sets the server"),
+    "spark.api.mode": ("connect", False, "--remote sets the server"),
     "spark.submit.deploymode": ("cluster", False, "this command is the driver"),
 }
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]")
 _CORES = re.compile(r"local(?:\[(\d+|\*)\])?")
-_REMOTE = re.compile(r"(spark|k8s)://.+|yarn")
+_REMOTE = re.compile(r"(spark|k8s)://.+|yarn|sc://.*")
 
 
-def master_of(typed: str | None) -> str:
-    """A master as it is typed; without one, this machine."""
-    return EVERY_CORE if typed is None else typed.strip()
+def master_of(typed: str | None, remote: str | None = None) -> str:
+    """A master, or a server of Spark Connect, as it is typed; without one, this machine.
+
+    Raises UsageError when both are, or the server is none.
+    """
+    if remote is None:
+        if typed is not None and typed.strip().startswith(REMOTE):
+            raise UsageError(
+                f"--master {shown_master(typed)} is a server of Spark Connect, not a master",
+                hint="Use --remote; drainer limits needs a master.",
+            )
+        return EVERY_CORE if typed is None else typed.strip()
+    if typed is not None:
+        raise UsageError("--master and --remote are both given", hint="Remove one of them.")
+    if not remote.strip().startswith(REMOTE):
+        raise UsageError(
+            f"--remote {shown_master(remote)!r} is not a server of Spark Connect",
+            hint="Use sc://HOST:PORT.",
+        )
+    for name, _, value in (each.partition("=") for each in remote.split(";")[1:]):
+        if hides(name, value):
+            raise UsageError(
+                f"--remote has a {name}, which other users and the plan's readers would see",
+                hint="Put a token into the variable SPARK_CONNECT_AUTHENTICATE_TOKEN.",
+            )
+    return remote.strip()
+
+
+def shown_master(master: str) -> str:
+    """A master as it may be shown: behind the address of a server there may be a token."""
+    return master.partition("/;")[0]
 
 
 def with_retries(master: str) -> str:
@@ -61,22 +90,29 @@ def with_retries(master: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class SparkLook:
-    """Master and settings of Spark. ``repr`` shows nothing of ``conf``, which may have secrets.
+    """Master and settings of Spark. ``repr`` shows nothing that may have secrets.
 
-    Raises UsageError when the master is unknown or one of Spark Connect, ``conf`` breaks a law, or
-    the number makes no sense.
+    Raises UsageError when the master is unknown, ``conf`` breaks a law, or the number makes no
+    sense.
     """
 
-    # The URL of the master; a local one is this machine, and ``local-cluster`` too.
-    master: str = EVERY_CORE
+    # The URL of the master, or of a server of Spark Connect; a local one is this machine, and
+    # ``local-cluster`` too.
+    master: str = field(default=EVERY_CORE, repr=False)
     # Further settings of Spark by name.
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
     tasks: int | None = None  # how many of them work at once; None for as many as pay
 
     @classmethod
-    def of(cls, master: str | None, conf: Mapping[str, str], tasks: int | None) -> SparkLook:
-        """Settings as they are typed: without a master, this machine."""
-        return cls(master_of(master), conf, tasks)
+    def of(
+        cls,
+        master: str | None,
+        conf: Mapping[str, str],
+        tasks: int | None,
+        remote: str | None = None,
+    ) -> SparkLook:
+        """Settings as they are typed: without a master or server, this machine."""
+        return cls(master_of(master, remote), conf, tasks)
 
     def __post_init__(self) -> None:
         _check_master(self.master)
@@ -91,6 +127,11 @@ class SparkLook:
     def is_local(self) -> bool:
         """Whether all of it runs on this machine."""
         return is_local(self.master)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is a server of Spark Connect."""
+        return self.master.startswith(REMOTE)
 
     @property
     def cores(self) -> int | None:
@@ -143,8 +184,8 @@ class SparkSettings(SparkLook):
             check_uri(self.state)
         elif not self.is_local:
             raise UsageError(
-                f"on {self.master} tasks run on other machines, so they need a place to record what"
-                " is done",
+                f"on {shown_master(self.master)} tasks run on other machines, so they need a place"
+                " to record what is done",
                 hint="Add --state with a place that all machines reach: s3://bucket/path, gs://,"
                 " abfs://, or a folder mounted everywhere.",
             )
@@ -219,12 +260,6 @@ def is_local(master: str) -> bool:
 
 
 def _check_master(master: str) -> None:
-    if master.startswith("sc://"):
-        raise UsageError(
-            f"{master} is a Spark Connect server, where a drain can't run: it needs a SparkContext,"
-            " and must switch speculation off",
-            hint="Name the cluster itself: spark://HOST:PORT, yarn or k8s://https://HOST:PORT.",
-        )
     if not is_local(master) and not _REMOTE.fullmatch(master):
         raise UsageError(
             f"--master {master!r} is not a Spark master",

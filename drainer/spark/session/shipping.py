@@ -15,6 +15,7 @@ from drainer import __version__, mask
 from drainer.errors import Refused, UsageError
 from drainer.loader import LoadedHandler, load_handler, place_and_name
 from drainer.spark.session.failure import SEND_ALONG
+from drainer.spark.session.settings import is_local
 
 if TYPE_CHECKING:
     from drainer.spark.session.session import Session
@@ -77,7 +78,7 @@ def ship(session: Session, handler: LoadedHandler, archives: Sequence[str] = ())
     place, name = place_and_name(reference)
     if place == "__main__":
         return Shipped(reference, source=handler.source)
-    if session.is_local:
+    if is_local(session.master):
         return Shipped(reference)
     path = Path(place)
     if path.suffix == ".py" and path.is_file():

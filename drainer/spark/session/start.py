@@ -24,6 +24,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Refused
+from drainer.extensions import ensure_installed
 from drainer.secret import hides
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session
@@ -32,6 +33,7 @@ from drainer.spark.session.settings import (
     SparkSettings,
     check_conf,
     java_for_spark,
+    shown_master,
 )
 from drainer.spark.session.slots import GROW_TO, Slots
 
@@ -50,6 +52,7 @@ _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
+RETRIES = 4  # of a call to a server, for some five seconds
 ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is printed
 REACH_S = 3.0  # for a master to take a connection
 
@@ -78,6 +81,9 @@ def session_on(
         session.ensure(look.conf)
         yield session
         return
+    if look.is_remote:
+        yield from _on_server(look, name, print_line)
+        return
     conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
     _ensure_master(look.master)
     gateways: list[JavaGateway] = []
@@ -100,6 +106,26 @@ def session_on(
         # A call that Ctrl-C tears would get the answer to another one.
         with suppress(DrainerError), spark_failures():
             interruptible(spark.stop, interrupted=lambda: None)
+
+
+def _on_server(look: SparkLook, name: str, print_line: PrintLine) -> Iterator[Session]:
+    """A session on a server of Spark Connect."""
+    ensure_installed("connect", "Spark Connect")
+    from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - of the extra
+
+    builder = SparkSession.builder.remote(look.master).appName(name)
+    for setting, value in look.conf.items():
+        builder = builder.config(setting, value)
+    with spark_failures():
+        why = f"the server at {shown_master(look.master)} does not answer yet"
+        spark = interruptible(builder.getOrCreate, lambda: why, print_line)
+    # Else calls to a server that is gone are repeated for ten minutes.
+    spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
+    try:
+        yield Session.of(spark)
+    finally:
+        with suppress(DrainerError), spark_failures():
+            spark.stop()
 
 
 @contextmanager
