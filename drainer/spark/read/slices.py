@@ -111,6 +111,9 @@ class _SliceReader:
         self._other_claims = OtherClaims(others, self._shard_map) if others else None
         self._delivered: list[int] = []
         self._subs: Counter[int] = Counter()
+        self._checksums: Counter[int] = Counter()
+        self._chunk_bytes: Counter[int] = Counter()
+        self._log_bytes = 0
         self._subs_before = 0
         self._ignored: Counter[str] = Counter()
         self._connected = False
@@ -118,17 +121,33 @@ class _SliceReader:
         self._stop: int | None = None
 
     def rows(self) -> Iterator[Row]:
-        part, log_bytes = self._slice, 0
-        chunk_bytes, checksums = Counter[int](), Counter[int]()
-        begun_s = thread_time()
+        part, begun_s = self._slice, thread_time()
+        for row in self._chunks():
+            self._subs[row.shard] += row.subs
+            self._checksums[row.shard] = (self._checksums[row.shard] + row.checksum) & CHECKSUM_MASK
+            self._chunk_bytes[row.shard] += len(row.body)
+            yield row
+        for shard, subs in self._subs.items():
+            yield Row(shard, part.partition, part.start, subs, self._checksums[shard])
+        manifest = Manifest(
+            part.partition,
+            part.start,
+            part.end,
+            ranges_of(self._delivered),
+            dict(self._subs),
+            dict(self._checksums),
+            self._subs_before,
+            dict(self._chunk_bytes),
+            connected=self._connected,
+            units=ranges_of(self._units),
+            stop=self._stop,
+            log_bytes=self._log_bytes,
+            processor_s=thread_time() - begun_s,
+            ignored=dict(self._ignored),
+        )
+        yield Row(MANIFEST, part.partition, part.start, body=msgspec.json.encode(manifest))
 
-        def counted(rows: Iterable[Row]) -> Iterator[Row]:
-            for row in rows:
-                self._subs[row.shard] += row.subs
-                checksums[row.shard] = (checksums[row.shard] + row.checksum) & CHECKSUM_MASK
-                chunk_bytes[row.shard] += len(row.body)
-                yield row
-
+    def _chunks(self) -> Iterator[Row]:
         with python_worker().at_work(self._task.handler) as opened:
             whole = why_whole(opened.handler, self._task.handler.terms.rules) is not None
             writer = ChunkWriter(self._origin, whole_messages=whole)
@@ -140,8 +159,8 @@ class _SliceReader:
             for batch in read_range(
                 self._task.handler.client,
                 self._origin,
-                part.start,
-                part.end,
+                self._slice.start,
+                self._slice.end,
                 reader=self._task.handler.terms.group,
                 prefetch_bytes=READ_AHEAD_BYTES,
                 pace=self._task.pace(),
@@ -149,34 +168,15 @@ class _SliceReader:
                 if self._ended:
                     break
                 for message in batch.messages:
-                    log_bytes += message.size
+                    self._log_bytes += message.size
                     if (
                         not self._ended
                         and message.offset >= self._watermark
                         and message.offset not in self._finished
                     ):
                         add(message)
-                        yield from counted(writer.full())
-            yield from counted(writer.flush())
-        for shard, subs in self._subs.items():
-            yield Row(shard, part.partition, part.start, subs, checksums[shard])
-        manifest = Manifest(
-            part.partition,
-            part.start,
-            part.end,
-            ranges_of(self._delivered),
-            dict(self._subs),
-            dict(checksums),
-            self._subs_before,
-            dict(chunk_bytes),
-            connected=self._connected,
-            units=ranges_of(self._units),
-            stop=self._stop,
-            log_bytes=log_bytes,
-            processor_s=thread_time() - begun_s,
-            ignored=dict(self._ignored),
-        )
-        yield Row(MANIFEST, part.partition, part.start, body=msgspec.json.encode(manifest))
+                        yield from writer.full()
+            yield from writer.flush()
 
     @property
     def _ended(self) -> bool:
