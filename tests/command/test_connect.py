@@ -34,7 +34,7 @@ def test_a_drain_moves_from_a_process_to_a_server_and_to_spark_of_its_own(
     command.wait_for(first, "done", 150)
     first.signal(signal.SIGINT)
     first.ends(4)
-    words = ["resume", str(command.plan(topic)), "--yes", *command.options(pause_ms=20)]
+    words = ["resume", str(command.plan(topic)), "--yes", *command.options(pause_ms=200)]
     second = command.start(*words, *on(server, command))
     command.wait_for(second, "done", 300, PATIENCE_S)
     second.signal(signal.SIGINT)
