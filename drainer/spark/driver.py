@@ -38,10 +38,10 @@ from drainer.operations.engine import LocalContext
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.control import ControlChannel, QuotaAllocator
 from drainer.spark.assign.jobs import Checking, Jobs, ensure_probes
+from drainer.spark.assign.reading import Reader, WaveSettings, typical_bytes
 from drainer.spark.assign.status import repeat_words
 from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
 from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
-from drainer.spark.read.reading import Reader, WaveSettings, typical_bytes
 from drainer.spark.session.failure import refusing
 from drainer.spark.session.settings import STARTING, SparkSettings
 from drainer.spark.session.shipping import Shipped, ship

@@ -28,9 +28,9 @@ from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
 from drainer.spark.assign.control import QuotaAllocator
 from drainer.spark.assign.jobs import PreparedWave
+from drainer.spark.assign.reading import Reader
 from drainer.spark.assign.schedule import Schedule
 from drainer.spark.assign.task_monitor import TaskMonitor
-from drainer.spark.read.reading import Reader
 from drainer.spark.session.failure import error_of
 from drainer.spark.state.state import State
 from drainer.spark.task.handling import TaskInput, TaskRunner
