@@ -15,7 +15,7 @@ from drainer.errors import Refused
 # What ``pip install drainer[…]`` adds: packages that a drain in one process does not need.
 EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "lz4", "obstore"),
-    "connect": ("pyspark", "grpc", "grpc_status", "google.rpc", "zstandard"),
+    "connect": ("grpc", "grpc_status", "zstandard"),
     "report": ("jinja2", "markupsafe"),
     "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
 }

@@ -102,19 +102,20 @@ class Session:
     @contextmanager
     def draining(self) -> Iterator[None]:
         """The settings that a drain needs, for as long as the block lasts."""
-        before: dict[str, str | None] = {}
+        before: dict[str, str] = {}
         for name, value in WHILE_DRAINING.items():
-            with suppress(PySparkException):  # one that this version has not
-                before[name] = self.spark.conf.get(name)
+            known = self.spark.conf.get(name, None)
+            if known is not None:  # else this version has it not
+                before[name] = known
                 self.spark.conf.set(name, value)
         try:
             yield
         finally:
             with suppress(Exception):  # Spark may be gone
-                for name, known in before.items():
+                for name, value in before.items():
                     self.spark.conf.unset(name)
-                    if known is not None and self.spark.conf.get(name) != known:
-                        self.spark.conf.set(name, known)
+                    if self.spark.conf.get(name) != value:
+                        self.spark.conf.set(name, value)
 
     def name_jobs(self, name: str, *tags: str) -> None:
         """Give what this thread runs from now on this name, and these tags."""
