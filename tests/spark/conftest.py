@@ -93,4 +93,4 @@ def ensure_let_go(spark: SparkSession) -> Callable[[], None]:
         return {name for name in names if name.startswith(("shuffle_", "rdd_"))}
 
     before = files()
-    return lambda: eventually(lambda: not files() - before, "no wave is kept", 30)
+    return lambda: eventually(lambda: not files() - before, f"no wave is kept in {folder}", 30)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import reduce
+from functools import cached_property, reduce
 from typing import Any
 
 import msgspec
@@ -90,7 +90,7 @@ def _stopping() -> Iterator[None]:
         raise Interrupted(str(error), hint=error.hint) from error.__cause__
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class PreparedWave:
     """A wave that was read and lies ready, in chunks."""
 
@@ -127,6 +127,13 @@ class PreparedWave:
                 subs.setdefault(shard, Counter())[number] += count
         return cls(rows, ranges, delivered, subs, task.streams, manifests, units, stops)
 
+    @cached_property
+    def _by_partition(self) -> Mapping[int, Sequence[Manifest]]:
+        found = defaultdict[int, list[Manifest]](list)
+        for each in self.manifests:
+            found[each.partition].append(each)
+        return found
+
     @property
     def log_bytes(self) -> int:
         """Bytes of keys and values, as the log has them."""
@@ -158,8 +165,8 @@ class PreparedWave:
                 subs,
                 {
                     each.start: (each.subs[shard], each.checksums[shard])
-                    for each in self.manifests
-                    if each.partition == n and shard in each.subs
+                    for each in self._by_partition[n]
+                    if shard in each.subs
                 },
             )
             for n, subs in self.subs[shard].items()
@@ -197,12 +204,12 @@ class Jobs:
             rows = rows.persist(StorageLevel.DISK_ONLY)
             try:
                 found = rows.where(columns.col("shard") == MANIFEST).select("body").collect()
+                manifests = [msgspec.json.decode(body, type=Manifest) for (body,) in found]
+                return PreparedWave.of(rows, manifests, task)
             except BaseException:
                 with suppress(Exception):  # Spark itself may be what is gone
                     rows.unpersist()
                 raise
-        manifests = [msgspec.json.decode(body, type=Manifest) for (body,) in found]
-        return PreparedWave.of(rows, manifests, task)
 
     def handle(
         self, parts: Sequence[tuple[DataFrame, Mapping[int, int]]], runner: TaskRunner, name: str

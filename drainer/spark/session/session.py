@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 
+from py4j.protocol import Py4JError  # type: ignore[import-untyped]
 from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -22,7 +24,13 @@ WHILE_DRAINING = {
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
     "spark.sql.connect.shuffleDependency.fileCleanup.enabled": "true",
+    # What is read again may be cut into other chunks; drainer's own checksum is not of bytes.
+    "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
+    "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
+_CHANGING = threading.Lock()  # of the settings of sessions
+# By session how many drains run on it, and what was set before the first.
+_DRAINING: dict[int, tuple[int, dict[str, str]]] = {}
 _SPLITS = re.compile(r"splits=(\d+)")
 
 
@@ -32,7 +40,8 @@ class Session:
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
         self.is_remote = not isinstance(spark, SparkSession)
-        self._version = tuple(map(int, re.findall(r"\d+", spark.version)[:2]))
+        major, minor = re.findall(r"\d+", spark.version)[:2]
+        self.version = int(major), int(minor)
 
     @classmethod
     def of(cls, spark: SparkSession) -> Session:
@@ -102,15 +111,27 @@ class Session:
     @contextmanager
     def draining(self) -> Iterator[None]:
         """The settings that a drain needs, for as long as the block lasts."""
-        before: dict[str, str] = {}
-        for name, value in WHILE_DRAINING.items():
-            known = self.spark.conf.get(name, None)
-            if known is not None:  # else this version has it not
-                before[name] = known
-                self.spark.conf.set(name, value)
+        with _CHANGING:
+            users, before = _DRAINING.get(id(self.spark), (0, {}))
+            for name, value in () if users else WHILE_DRAINING.items():
+                # PySpark 3.5 raises what is of Java when it has no such setting.
+                with suppress(PySparkException, Py4JError):
+                    known = str(self.spark.conf.get(name))
+                    self.spark.conf.set(name, value)
+                    before[name] = known
+            _DRAINING[id(self.spark)] = users + 1, before
         try:
             yield
         finally:
+            self._drained()
+
+    def _drained(self) -> None:
+        """Restores the settings when this was the last drain on the session."""
+        with _CHANGING:
+            users, before = _DRAINING.pop(id(self.spark))
+            if users > 1:
+                _DRAINING[id(self.spark)] = users - 1, before
+                return
             with suppress(Exception):  # Spark may be gone
                 for name, value in before.items():
                     self.spark.conf.unset(name)
@@ -138,7 +159,7 @@ class Session:
 
     def placed(self, rows: DataFrame, tasks: int, column: str) -> DataFrame:
         """The rows in so many partitions, each row in the one whose number is in the column."""
-        if self._version >= (4, 1):
+        if self.version >= (4, 1):
             return rows.repartitionById(tasks, column)
         keys = ", ".join(map(str, _keys_of(tasks)))
         keyed = rows.selectExpr("*", f"element_at(array({keys}), {column} + 1) AS key")
@@ -156,7 +177,7 @@ def _keys_of(tasks: int) -> list[int]:
 
 
 def _murmur3(number: int) -> int:
-    """Spark's ``hash`` of an int, modulo 2^32 (MurmurHash3 x86 32, Appleby)."""
+    """Spark's ``hash`` of an int (MurmurHash3 x86 32, Appleby)."""
     mask = 2**32 - 1
     k = number * 0xCC9E2D51 & mask
     k = (k << 15 | k >> 17) * 0x1B873593 & mask
@@ -165,4 +186,5 @@ def _murmur3(number: int) -> int:
     h ^= 4
     h = (h ^ h >> 16) * 0x85EBCA6B & mask
     h = (h ^ h >> 13) * 0xC2B2AE35 & mask
-    return h ^ h >> 16
+    h ^= h >> 16
+    return h - 2**32 if h >= 2**31 else h
