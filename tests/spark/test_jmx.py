@@ -17,6 +17,7 @@ from drainer.limits.cli import read_login
 from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
 from kafka.topic import eventually
 from scenarios.brokers import Broker, Brokers
+from spark.connect import classic
 
 
 @pytest.fixture(scope="module")
@@ -58,6 +59,7 @@ def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
     metrics.close()
 
 
+@classic
 def test_brokers_are_measured_all_the_time(spark: SparkSession, broker: Broker) -> None:
     jmx = Jmx(spark.sparkContext, [broker.jmx_address])
     jmx.start()
@@ -96,6 +98,7 @@ def test_metrics_behind_a_login_are_for_whoever_has_it(
         jmx.close()
 
 
+@classic
 def test_an_address_without_metrics_is_refused(spark: SparkSession, bootstrap: str) -> None:
     with pytest.raises(UsageError, match="not HOST:PORT"):
         BrokerMetrics(spark.sparkContext, "broker-1")

@@ -39,6 +39,7 @@ from drainer.spark.session.failure import error_as_json
 from kafka.topic import Topic, eventually
 from scenarios.broker_limits.cases import limit_clients
 from scenarios.brokers import Broker
+from spark.connect import classic
 
 POINT = Point(1024, 4, 200.0)
 REPORT = TrafficReport(1.0, 1, True, 10, 0, (), 0.5)
@@ -158,6 +159,7 @@ def test_a_quota_of_the_brokers_is_seen(
     assert seen.throttled > 0.3
 
 
+@classic
 def test_more_tasks_than_run_at_once_are_refused(
     spark: SparkSession, settings: ClientSettings, topic: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
