@@ -54,7 +54,6 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 LEAVE_S = 5.0  # beyond the grace, for tasks to report that they have stopped
-SLOTS_S = 1.0  # between two checks of how many there are
 LOOK_S = 0.1
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 OPENING = "the handler is being opened in Spark's tasks"
@@ -228,7 +227,7 @@ class SparkRun:
         self._channel.totals = self._work.totals()
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
-            self._slots_due_s = monotonic() + SLOTS_S
+            self._slots_due_s = monotonic() + self._jobs.slots_s
             with suppress(DrainerError):  # when Spark is gone, its jobs report it
                 count = await blocking_call(self._jobs.slots)
                 self._slots.look(count, self._work.busy, monotonic())

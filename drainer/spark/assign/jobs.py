@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pickle
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from functools import cached_property, reduce
+from functools import reduce
 from typing import Any
 
 import msgspec
@@ -90,7 +90,7 @@ def _stopping() -> Iterator[None]:
         raise Interrupted(str(error), hint=error.hint) from error.__cause__
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class PreparedWave:
     """A wave that was read and lies ready, in chunks."""
 
@@ -99,8 +99,10 @@ class PreparedWave:
     delivered: Mapping[int, Sequence[Range]]  # the offsets of messages to account for, by partition
     # Sub-messages that are to be handled, by shard and partition.
     subs: Mapping[int, Mapping[int, int]]
+    # Of its slices, by shard and partition and by their first offset: how many with which checksum.
+    slices: Mapping[tuple[int, int], Mapping[int, tuple[int, int]]]
     streams: Sharding  # by what the sub-keys are divided
-    manifests: Sequence[Manifest] = ()  # of its slices
+    manifests: Sequence[Manifest]  # of its slices
     # Messages that ``split`` rejected, by partition.
     units: Mapping[int, Sequence[Range]] = field(default_factory=dict)
     # By partition that stops at such a message, the offset behind it.
@@ -114,6 +116,7 @@ class PreparedWave:
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
         subs: dict[int, Counter[int]] = {}
+        slices: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
         units: dict[int, list[Range]] = {}
         stops: dict[int, int] = {}
         for each in sorted(manifests, key=lambda each: (each.partition, each.start)):
@@ -125,14 +128,9 @@ class PreparedWave:
                 stops.setdefault(number, each.stop)
             for shard, count in each.subs.items():
                 subs.setdefault(shard, Counter())[number] += count
-        return cls(rows, ranges, delivered, subs, task.streams, manifests, units, stops)
-
-    @cached_property
-    def _by_partition(self) -> Mapping[int, Sequence[Manifest]]:
-        found = defaultdict[int, list[Manifest]](list)
-        for each in self.manifests:
-            found[each.partition].append(each)
-        return found
+                by_start = slices.setdefault((shard, number), {})
+                by_start[each.start] = count, each.checksums[shard]
+        return cls(rows, ranges, delivered, subs, slices, task.streams, manifests, units, stops)
 
     @property
     def log_bytes(self) -> int:
@@ -160,15 +158,7 @@ class PreparedWave:
     def given(self, shard: int) -> dict[int, TaskInput]:
         """Return what a task is given of a shard, by partition."""
         return {
-            n: TaskInput(
-                *self.ranges[n],
-                subs,
-                {
-                    each.start: (each.subs[shard], each.checksums[shard])
-                    for each in self._by_partition[n]
-                    if shard in each.subs
-                },
-            )
+            n: TaskInput(*self.ranges[n], subs, self.slices[shard, n])
             for n, subs in self.subs[shard].items()
         }
 
@@ -232,6 +222,11 @@ class Jobs:
                 f"Spark ran {len(found)} tasks for the {tasks} of a deal", hint=DOES_IT_SHUFFLE
             )
         return [(task, pickle.loads(outcome)) for task, outcome in found]
+
+    @property
+    def slots_s(self) -> float:
+        """Seconds between two questions for the slots."""
+        return self._session.slots_s
 
     def slots(self) -> int:
         """Number of tasks that can run at once."""

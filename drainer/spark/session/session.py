@@ -28,6 +28,7 @@ WHILE_DRAINING = {
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
+SLOTS_S, SERVER_SLOTS_S = 1.0, 15.0  # between two checks of how many slots there are
 _CHANGING = threading.Lock()  # of the settings of sessions
 # By session how many drains run on it, and what was set before the first.
 _DRAINING: dict[int, tuple[int, dict[str, str]]] = {}
@@ -81,6 +82,12 @@ class Session:
             self.spark.addArtifacts(path, pyfile=True)
         else:
             self.spark.sparkContext.addPyFile(path)
+
+    @property
+    def slots_s(self) -> float:
+        """Seconds between two questions for the slots: a server answers by a query, which its SQL
+        tab lists."""
+        return SERVER_SLOTS_S if self.is_remote else SLOTS_S
 
     def slots(self) -> int:
         """Number of tasks that can run at once on the present executors."""

@@ -50,7 +50,7 @@ LOCAL_CONF = {
 LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
-_LOCAL = re.compile(r"local(?:\[(\d+|\*)(?:, *(\d+))?\])?")
+_LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
 RETRIES = 4  # of a call to a server, for some five seconds
 ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is printed
