@@ -25,6 +25,8 @@ def play(
     description: str | None,
     chapters: Mapping[str, Callable[[Stage], Report]],
     on_three: Collection[str] = (),
+    *,
+    on_spark: bool = False,
 ) -> None:
     """Plays the chapters of the command line; ends with 1 when a law broke.
 
@@ -37,7 +39,10 @@ def play(
     parser.add_argument("--kills", type=int, help="or stalls, starts, …: how many in a chapter")
     parser.add_argument("--rounds", type=int, default=1, help="how often each is played")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
+    if on_spark:
+        parser.add_argument("--remote", action="store_true", help="on Spark Connect servers")
     given = parser.parse_args()
+    remote = on_spark and given.remote
     reports: dict[str, Report] = {}
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
         running: dict[int, Brokers] = {}
@@ -54,7 +59,7 @@ def play(
         for number, name in product(range(1, given.rounds + 1), given.only or chapters):
             chapter = chapters[name]
             on = brokers(given.brokers or (3 if name in on_three else 1))
-            stage = Stage(on, Path(folder), chance, given.short, given.kills)
+            stage = Stage(on, Path(folder), chance, given.short, given.kills, remote)
             print(f"{name}: {(chapter.__doc__ or '').splitlines()[0]}", flush=True)
             begun_s = time.monotonic()
             played = chapter(stage)

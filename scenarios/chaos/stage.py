@@ -35,6 +35,7 @@ class Stage:
     chance: random.Random
     short: bool
     kills: int | None
+    remote: bool = False  # whether drains on Spark run on a server of Spark Connect
 
     @property
     def broker(self) -> Broker:

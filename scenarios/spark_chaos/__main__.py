@@ -7,4 +7,4 @@ from scenarios.chaos.night import play
 from scenarios.spark_chaos.chapters import CHAPTERS
 
 if __name__ == "__main__":
-    play("python -m scenarios.spark_chaos", __doc__, CHAPTERS)
+    play("python -m scenarios.spark_chaos", __doc__, CHAPTERS, on_spark=True)

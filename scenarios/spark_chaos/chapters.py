@@ -8,37 +8,36 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from types import MappingProxyType
 
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNRESUMABLE
 from drainer.spark.state.lease import LOCAL
 from scenarios.chaos.drain import Backlog, Pace, Process, until
 from scenarios.chaos.stage import KILLED, Report, Stage, piped
 from scenarios.chaos.trace import Judged
+from scenarios.spark_chaos.place import ALONE, Place
 from scenarios.spark_chaos.processes import (
     below,
     executor_of,
     executors_of,
-    jvm_of,
     program,
     standing_still,
 )
 from scenarios.spark_chaos.standalone import Standalone, standalone
 
 PACE = Pace(concurrency=50, latency_ms=20)  # 2,500/s: time for things to happen
-ON_SPARK = ("--engine", "spark", "--master", "local[2]", "--wave", "4MiB")
-ON_A_CLUSTER = ("--engine", "spark", "--spark-conf", "spark.executor.memory=512m")
-CLUSTER = ("--engine", "spark", "--master", "local-cluster[2,1,1024]")
+CLUSTER = "local-cluster[2,1,1024]"
 SMALLEST_FILE = 64
 PROCESSES_GO_S = 30.0
 
 
 def worker_killed(stage: Stage) -> Report:
     """``kill -9`` of a Python worker in the midst of its task: Spark starts it anew."""
-    with _chapter(stage) as (backlog, report):
-        process, victims = backlog.begin(*ON_SPARK), []
+    with _chapter(stage) as (backlog, place, report):
+        process, victims = place.begin(backlog), []
         for _ in range(2 if stage.short else 3):
             _let_work(stage, backlog, process)
             victims.append(_worker_at_work(backlog))
@@ -51,30 +50,31 @@ def worker_killed(stage: Stage) -> Report:
 
 def driver_killed(stage: Stage) -> Report:
     """``kill -9`` of the driver; a resume goes on, with another number of tasks."""
-    with _chapter(stage) as (backlog, report):
+    with _chapter(stage) as (backlog, place, report):
         victims: list[int] = []
         for tasks in (2, 3) if stage.short else (2, 3, 1, 4):
-            process = backlog.begin(*ON_SPARK, "--tasks", str(tasks))
+            process = place.begin(backlog, "--tasks", str(tasks))
             _let_work(stage, backlog, process)
-            started = below(process.pid)
+            started = place.processes(process)
             process.send(signal.SIGKILL)
             report.ends(process, KILLED)
             report.times += 1
             victims += started
-            report.ensure(_are_gone(started), "a process was left behind")
-        report.finish(backlog, *ON_SPARK, "--tasks", "2")
+            _ensure_gone(report, place, started)
+        report.finish(backlog, *place.words(backlog.plan), "--tasks", "2")
         _judge(report, backlog, victims)
         return report
 
 
 def engines_in_turn(stage: Stage) -> Report:
     """One process and Spark in turn, each killed in the midst of it."""
-    with _chapter(stage) as (backlog, report):
+    with _chapter(stage) as (backlog, place, report):
         victims: list[int] = []
-        for engine in (("--engine", "process"), ON_SPARK) * (1 if stage.short else 2):
+        on_spark = place.words(backlog.plan)
+        for engine in (("--engine", "process"), on_spark) * (1 if stage.short else 2):
             process = backlog.begin(*engine)
             _let_work(stage, backlog, process)
-            victims += [process.pid, *below(process.pid)]
+            victims += [process.pid, *place.processes(process)]
             process.send(signal.SIGKILL)
             report.ends(process, KILLED)
             report.times += 1
@@ -85,61 +85,60 @@ def engines_in_turn(stage: Stage) -> Report:
 
 def jvm_killed(stage: Stage) -> Report:
     """``kill -9`` of Spark's JVM, as for want of memory: the drain stops, and prints why."""
-    with _chapter(stage) as (backlog, report):
-        process = backlog.begin(*ON_SPARK)
+    with _chapter(stage) as (backlog, place, report):
+        process = place.begin(backlog)
         _let_work(stage, backlog, process)
-        started = below(process.pid)
-        os.kill(jvm_of(process.pid), signal.SIGKILL)
+        started = place.processes(process)
+        os.kill(place.jvm(process), signal.SIGKILL)
         report.times = 1
         report.ends(process, EXIT_INTERRUPTED)
         report.ensure(_are_gone(started), "a process was left behind")
-        report.ensure(
-            "Spark's JVM is gone" in process.output, f"it printed {process.output[-400:]}"
-        )
+        report.ensure(place.is_gone in process.output, f"it printed {process.output[-400:]}")
         _is_plain(report, process)
-        report.finish(backlog, *ON_SPARK)
+        place.restart()
+        report.finish(backlog, *place.words(backlog.plan))
         _judge(report, backlog, started)
         return report
 
 
 def terminated(stage: Stage) -> Report:
     """SIGTERM at random moments: an orderly stop each time, and nothing handled twice."""
-    with _chapter(stage, rewinds=False) as (backlog, report):
+    with _chapter(stage, rewinds=False) as (backlog, place, report):
         for _ in range(1 if stage.short else 3):
-            process = backlog.begin(*ON_SPARK)
+            process = place.begin(backlog)
             _let_work(stage, backlog, process)
             process.send(signal.SIGTERM)
             report.ends(process, EXIT_INTERRUPTED)
             report.ensure(not _state(backlog).exists(), "its state was left behind")
             _is_plain(report, process)
             report.times += 1
-        report.finish(backlog, *ON_SPARK)
+        report.finish(backlog, *place.words(backlog.plan))
         _judge(report, backlog)
         return report
 
 
 def hurried(stage: Stage) -> Report:
     """SIGTERM twice: it ends at once, and what is in the handlers is repeated."""
-    with _chapter(stage) as (backlog, report):
-        process = backlog.begin(*ON_SPARK)
+    with _chapter(stage) as (backlog, place, report):
+        process = place.begin(backlog)
         _let_work(stage, backlog, process)
-        started = below(process.pid)
+        started = place.processes(process)
         process.send(signal.SIGTERM)
         time.sleep(0.02)
         process.send(signal.SIGTERM)
         report.times = 1
         report.ends(process, EXIT_INTERRUPTED)
-        report.ensure(_are_gone(started), "a process was left behind")
+        _ensure_gone(report, place, started)
         _is_plain(report, process)
-        report.finish(backlog, *ON_SPARK)
+        report.finish(backlog, *place.words(backlog.plan))
         _judge(report, backlog, started)
         return report
 
 
 def stood_still(stage: Stage) -> Report:
     """SIGSTOP of a worker for longer than its lease, then SIGCONT; and once more, then SIGKILL."""
-    with _chapter(stage) as (backlog, report):
-        process, victims = backlog.begin(*ON_SPARK), []
+    with _chapter(stage) as (backlog, place, report):
+        process, victims = place.begin(backlog), []
         for then in (signal.SIGCONT, signal.SIGKILL):
             _let_work(stage, backlog, process)
             worker = _worker_at_work(backlog)
@@ -155,8 +154,8 @@ def stood_still(stage: Stage) -> Report:
 
 def broker_killed(stage: Stage) -> Report:
     """The broker is killed and comes back: the drain waits, and goes on."""
-    with _chapter(stage, times=2, rewinds=False) as (backlog, report):
-        process = backlog.begin(*ON_SPARK, "--wave", "512KiB")
+    with _chapter(stage, times=2, rewinds=False) as (backlog, place, report):
+        process = place.begin(backlog, "--wave", "512KiB")
         for _ in range(1 if stage.short else 3):
             if not backlog.at_work(process, 4_000):
                 break
@@ -171,27 +170,27 @@ def broker_killed(stage: Stage) -> Report:
 
 def state_deleted(stage: Stage) -> Report:
     """A person deletes the folder of the state: the drain stops, with the reports that it has."""
-    with _chapter(stage) as (backlog, report):
-        process = backlog.begin(*ON_SPARK)
+    with _chapter(stage) as (backlog, place, report):
+        process = place.begin(backlog)
         _let_work(stage, backlog, process)
-        started = below(process.pid)
+        started = place.processes(process)
         shutil.rmtree(_state(backlog))
         report.times = 1
         report.ends(process, EXIT_INTERRUPTED)
         _is_plain(report, process)
         report.remarks.append(_last_words(process))
-        report.finish(backlog, *ON_SPARK)
+        report.finish(backlog, *place.words(backlog.plan))
         _judge(report, backlog, started, strict=False)
         return report
 
 
 def disk_full(stage: Stage) -> Report:
     """No file of a worker may grow past 64 bytes from a random moment on, as on a full disk."""
-    with _chapter(stage) as (backlog, report), piped(backlog.trace) as pipe:
+    with _chapter(stage) as (backlog, place, report), piped(backlog.trace) as pipe:
         trace = ("--set", f"trace={pipe}")
-        process = backlog.begin(*ON_SPARK, *trace)
+        process = place.begin(backlog, *trace)
         _let_work(stage, backlog, process)
-        started = below(process.pid)
+        started = place.processes(process)
         for pid in started:
             if "pyspark.worker" in program(pid):
                 with suppress(ProcessLookupError):
@@ -201,19 +200,21 @@ def disk_full(stage: Stage) -> Report:
         report.ends(process, EXIT_INTERRUPTED)
         report.ensure("Make room" in process.output, f"it printed {process.output[-400:]}")
         _is_plain(report, process)
-        report.finish(backlog, *ON_SPARK, *trace)
+        place.restart()
+        report.finish(backlog, *place.words(backlog.plan), *trace)
         _judge(report, backlog, started)
         return report
 
 
 def two_at_once(stage: Stage) -> Report:
     """A second drain of the group, with this plan and with another: refused, and not felt."""
-    with _chapter(stage, rewinds=False) as (backlog, report):
-        first = backlog.begin(*ON_SPARK)
+    with _chapter(stage, rewinds=False) as (backlog, place, report):
+        first = place.begin(backlog)
         backlog.at_work(first, 500)
-        report.ends(backlog.begin(*ON_SPARK), EXIT_REFUSED)
+        report.ends(place.begin(backlog), EXIT_REFUSED)
         other = backlog.plan.with_suffix(".other")
-        report.ends(backlog.begin_other(other, *ON_SPARK, from_="committed"), EXIT_REFUSED)
+        words = place.words(other)
+        report.ends(backlog.begin_other(other, *words, from_="committed"), EXIT_REFUSED)
         report.times = 2
         report.ensure(first.running, "the first one had ended by then")
         report.ends(first, EXIT_DONE)
@@ -223,17 +224,18 @@ def two_at_once(stage: Stage) -> Report:
 
 def executors_killed(stage: Stage) -> Report:
     """``kill -9`` of executors' JVMs on ``local-cluster[2,1,1024]``, which has new ones then."""
-    with _chapter(stage, times=2) as (backlog, report):
-        process = backlog.begin(*CLUSTER, "--state", f"{backlog.plan}.state")
+    with _chapter(stage, times=2, master=CLUSTER) as (backlog, place, report):
+        process = place.begin(backlog)
         victims: list[int] = []
         for _ in range(1 if stage.short else 3):
             if not _let_work(stage, backlog, process):
                 break
-            executor = stage.chance.choice(executors_of(process.pid))
+            parent = process.pid if place.server is None else place.server.pid
+            executor = stage.chance.choice(executors_of(parent))
             victims += below(executor)
             os.kill(executor, signal.SIGKILL)
             report.times += 1
-        _end(report, backlog, process, *CLUSTER)
+        _end(report, backlog, process, place)
         _judge(report, backlog, victims)
         return report
 
@@ -241,16 +243,19 @@ def executors_killed(stage: Stage) -> Report:
 def machines(stage: Stage) -> Report:
     """A standalone cluster of three machines: at random one comes, one goes, or loses its executor
     or the Python worker in it."""
-    with _chapter(stage, times=2) as (backlog, report), standalone(stage.folder) as cluster:
-        where = (*ON_A_CLUSTER, "--master", cluster.url, "--state", f"{backlog.plan}.state")
+    memory = {"spark.executor.memory": "512m"}
+    with (
+        standalone(stage.folder) as cluster,
+        _chapter(stage, times=2, master=cluster.url, conf=memory) as (backlog, place, report),
+    ):
         up = [cluster.worker() for _ in range(3)]
-        process, victims = backlog.begin(*where), list[int]()
+        process, victims = place.begin(backlog), list[int]()
         for _ in range(2 if stage.short else 5):
             if not _let_work(stage, backlog, process):
                 break
             victims += _change(stage, report, backlog, cluster, up)
             report.times += 1
-        _end(report, backlog, process, *where)
+        _end(report, backlog, process, place)
         _judge(report, backlog, victims)
         return report
 
@@ -284,13 +289,15 @@ def _change(
 
 def driver_frozen(stage: Stage) -> Report:
     """SIGSTOP of driver and JVM, and a fresh drain with another plan; then SIGCONT, at random."""
-    with _chapter(stage) as (backlog, report):
-        first = backlog.begin(*ON_SPARK)
+    with _chapter(stage) as (backlog, place, report):
+        first = place.begin(backlog)
         _let_work(stage, backlog, first)
         frozen_s = time.monotonic()
-        with standing_still([first.pid, jvm_of(first.pid)]):
-            engine = stage.chance.choice([("--engine", "process"), ON_SPARK])
-            fresh = backlog.begin_other(backlog.plan.with_suffix(".other"), *engine)
+        jvm = [place.jvm(first)] if place.server is None else []  # a server goes on by itself
+        other = backlog.plan.with_suffix(".other")
+        with standing_still([first.pid, *jvm]):
+            engine = stage.chance.choice([("--engine", "process"), place.words(other)])
+            fresh = backlog.begin_other(other, *engine)
             fresh.ends_within(stage.chance.uniform(5, 60))
         report.times = 1
         report.ends(fresh, EXIT_DONE)
@@ -303,11 +310,17 @@ def driver_frozen(stage: Stage) -> Report:
 
 @contextmanager
 def _chapter(
-    stage: Stage, times: int = 1, *, rewinds: bool = True
-) -> Iterator[tuple[Backlog, Report]]:
-    """Backlog and report of a chapter."""
-    with stage.backlog(times * (300 if stage.short else 600), PACE) as backlog:
-        yield backlog, Report(backlog.sub_messages, rewinds=rewinds)
+    stage: Stage,
+    times: int = 1,
+    *,
+    rewinds: bool = True,
+    master: str = ALONE,
+    conf: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[tuple[Backlog, Place, Report]]:
+    """Backlog, place and report of a chapter."""
+    messages = times * (300 if stage.short else 600)
+    with Place.of(stage, master, conf) as place, stage.backlog(messages, PACE) as backlog:
+        yield backlog, place, Report(backlog.sub_messages, rewinds=rewinds)
 
 
 def _let_work(stage: Stage, backlog: Backlog, process: Process) -> bool:
@@ -315,16 +328,22 @@ def _let_work(stage: Stage, backlog: Backlog, process: Process) -> bool:
     return backlog.at_work(process, 500 + stage.chance.randrange(3_000))
 
 
-def _end(report: Report, backlog: Backlog, process: Process, *where: str) -> None:
+def _end(report: Report, backlog: Backlog, process: Process, place: Place) -> None:
     """The drain ends well; or, where Spark has given up, a resume does."""
     if report.ends(process, EXIT_DONE, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
         _is_plain(report, process)
         report.remarks.append(_last_words(process))
-        report.finish(backlog, *where)
+        report.finish(backlog, *place.words(backlog.plan))
 
 
 def _worker_at_work(backlog: Backlog) -> int:
     return int(backlog.trace.read_bytes().splitlines()[-1].split()[5])
+
+
+def _ensure_gone(report: Report, place: Place, started: Iterable[int]) -> None:
+    """Nothing is left of a drain that was ended; a server keeps its workers."""
+    if place.server is None:
+        report.ensure(_are_gone(started), "a process was left behind")
 
 
 def _are_gone(pids: Iterable[int]) -> bool:

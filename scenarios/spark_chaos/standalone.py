@@ -27,14 +27,15 @@ class Standalone:
         master = self._start("master.Master", "--port", str(port))
         assert until(lambda: _answers(port), lambda: master.poll() is not None), "no master"
 
-    def worker(self, cores: int = 1, memory: str = "1g") -> subprocess.Popen[bytes]:
+    def worker(
+        self, cores: int = 1, memory: str = "1g", host: str = "127.0.0.1"
+    ) -> subprocess.Popen[bytes]:
         work = ("--work-dir", str(self._folder / "work"))
-        return self._start(
-            "worker.Worker", "--cores", str(cores), "--memory", memory, *work, self.url
-        )
+        size = ("--cores", str(cores), "--memory", memory)
+        return self._start("worker.Worker", *size, *work, self.url, host=host)
 
-    def _start(self, name: str, *words: str) -> subprocess.Popen[bytes]:
-        where = ("--host", "127.0.0.1", "--webui-port", "0")
+    def _start(self, name: str, *words: str, host: str = "127.0.0.1") -> subprocess.Popen[bytes]:
+        where = ("--host", host, "--webui-port", "0")
         with (self._folder / "cluster.log").open("ab") as log:
             process = subprocess.Popen(
                 [str(SPARK_CLASS), f"org.apache.spark.deploy.{name}", *where, *words],

@@ -146,11 +146,17 @@ class Events:
 
     def shuffled(self) -> tuple[int, int]:
         """Bytes that tasks shuffled, and how many tasks there were."""
-        written = [
-            (event.get("Task Metrics") or {}).get("Shuffle Write Metrics") or {}
-            for event in self.of("SparkListenerTaskEnd")
-        ]
+        written = [each.get("Shuffle Write Metrics") or {} for each in self._metrics()]
         return sum(each.get("Shuffle Bytes Written", 0) for each in written), len(written)
+
+    def read_from_blocks(self) -> int:
+        """Bytes that tasks read of what Spark keeps between jobs."""
+        read = (each.get("Input Metrics") or {} for each in self._metrics())
+        return sum(each.get("Bytes Read", 0) for each in read)
+
+    def _metrics(self) -> list[dict[str, Any]]:
+        """Metrics of each task that ended."""
+        return [each.get("Task Metrics") or {} for each in self.of("SparkListenerTaskEnd")]
 
 
 @contextmanager

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from bisect import bisect_right
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,8 @@ class _Folder:
 
 def compare(made: Bench) -> dict[str, Any]:
     """Prints bytes and files at each wave's end, against what Spark writes for a wave: blocks of
-    what was read, and as much for the shuffle. Gives bytes over time."""
+    what was read, and as much for the shuffle; and how often those blocks are scanned, once for the
+    manifests and once by each deal of the wave. Gives bytes over time."""
     topic = "waves"
     log = made.fill(topic, Load(MESSAGES).records)
     local = made.folder / "local"
@@ -52,33 +54,47 @@ def compare(made: Bench) -> dict[str, Any]:
     assert few.waves is not None
     cost_s = (found.elapsed_s - few.elapsed_s) / (found.waves - few.waves)
     times = [seen[0] for seen in folder.seen]
-    print("| wave | bytes at its end | of a wave | files |\n|---|---|---|---|")
-    most = 0.0
+    print("| wave | scans | bytes at its end | of a wave | files |\n|---|---|---|---|---|")
+    most, scans = 0.0, _scans(events)
     wave_bytes = 2 * events.shuffled()[0] / found.waves
     for wave, end in sorted(_ends(events).items()):
         _, size, files = folder.seen[min(bisect_right(times, end), len(times) - 1)]
         most = max(most, size / wave_bytes)
-        print(f"| {wave} | {size:,} | {size / wave_bytes:.2f} | {files} |")
+        print(f"| {wave} | {scans[wave]} | {size:,} | {size / wave_bytes:.2f} | {files} |")
     met = "met" if most <= 2 else "NOT MET"
     moment = max(size for _, size, _ in folder.seen) / wave_bytes
     print(
         f"\n{found.waves} waves of {log / found.waves:,.0f} bytes, {wave_bytes:,.0f} on disk; at a"
         f" wave's end {most:.2f} waves at most, 2 wanted: {met}; {moment:.2f} at any moment, and"
         f" {folder.seen[-1][1]:,} bytes at the end\n{found.elapsed_s:.1f} s, and"
-        f" {few.elapsed_s:.1f} s in {few.waves} waves: {cost_s:.2f} s a wave",
+        f" {few.elapsed_s:.1f} s in {few.waves} waves: {cost_s:.2f} s a wave\n"
+        f"{scans.total() / len(scans):.1f} scans of a wave's blocks, {max(scans.values())} at most;"
+        f" {events.read_from_blocks() / (wave_bytes / 2 * found.waves):.1f} times their bytes",
         flush=True,
     )
     on_disk = [(at - times[0], size / wave_bytes) for at, size, _ in folder.seen]
     return {"on_disk": on_disk, "most": most, "waves": found.waves, "wave_s": cost_s}
 
 
-def _ends(events: Events) -> dict[int, float]:
-    """When the last deal of each wave was over, in epoch seconds."""
+def _waves_by_job(events: Events) -> dict[int, list[int]]:
+    """The waves of which each job handles something."""
     waves: dict[int, list[int]] = {}
     for event in events.of("SparkListenerJobStart"):
         name = event["Properties"].get("spark.job.description", "")
         _, _, dealt = name.partition(" of wave ")
         waves[event["Job ID"]] = [int(number) for number in dealt.split(", ") if number]
+    return waves
+
+
+def _scans(events: Events) -> Counter[int]:
+    """Count of the scans of each wave's blocks."""
+    dealt = Counter(wave for waves in _waves_by_job(events).values() for wave in waves)
+    return dealt + Counter(dealt.keys())  # its manifests come first
+
+
+def _ends(events: Events) -> dict[int, float]:
+    """When the last deal of each wave was over, in epoch seconds."""
+    waves = _waves_by_job(events)
     ends: dict[int, float] = {}
     for event in events.of("SparkListenerJobEnd"):
         for wave in waves[event["Job ID"]]:

@@ -12,13 +12,14 @@ import pytest
 from command.conftest import operations
 from command.process import FAST, Command
 from command.test_spark_chaos import CONCURRENCY, IN_PROCESS, PATIENCE_S, ensure_few_repeats
-from spark.connect import connect_server
+from kafka.topic import eventually
+from scenarios.connect_server import ConnectServer
 
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with connect_server(tmp_path_factory.mktemp("server")) as url:
-        yield url
+    with ConnectServer(tmp_path_factory.mktemp("server")) as server:
+        yield server.url
 
 
 def on(server: str, command: Command) -> tuple[str, ...]:
@@ -68,9 +69,10 @@ def test_a_server_that_is_killed_ends_the_drain_and_a_process_resumes_it(
     command: Command, tmp_path: Path
 ) -> None:
     topic = command.topic(operations(800, lanes=50))
-    with connect_server(tmp_path) as url:
-        running = command.begin(topic, *on(url, command), pause_ms=10)
+    with ConnectServer(tmp_path) as server:
+        running = command.begin(topic, *on(server.url, command), pause_ms=10)
         command.wait_for(running, "done", 200, PATIENCE_S)
+        server.kill()
     outcome = running.ends(4, PATIENCE_S)
 
     assert "Spark" in outcome.error
@@ -79,3 +81,28 @@ def test_a_server_that_is_killed_ends_the_drain_and_a_process_resumes_it(
     command.ensure_drained(topic)
     killed = {line.pid for line in command.record.lines()}
     ensure_few_repeats(command, killed, victims=2)
+
+
+@pytest.mark.long
+def test_a_session_that_expires_ends_the_drain_and_a_resume_goes_on(
+    command: Command, tmp_path: Path
+) -> None:
+    """A client whose machine slept finds it so."""
+    topic = command.topic(operations(400, lanes=50))
+    expiry = {
+        "spark.connect.session.manager.defaultSessionTimeout": "5s",
+        "spark.connect.session.manager.maintenanceInterval": "1s",
+    }
+    with ConnectServer(tmp_path, conf=expiry) as server:
+        where = on(server.url, command)
+        running = command.begin(topic, *where, pause_ms=10)
+        command.wait_for(running, "done", 100, PATIENCE_S)
+        running.signal(signal.SIGSTOP)
+        eventually(lambda: "expired" in server.log, "the session expires", PATIENCE_S)
+        running.signal(signal.SIGCONT)
+        outcome = running.ends(4, PATIENCE_S)
+
+        assert "Spark Connect is gone" in outcome.error
+        assert "Traceback" not in outcome.err
+        command(*outcome.resume_words[:2], "--yes", *where, *command.options())
+    command.ensure_drained(topic)

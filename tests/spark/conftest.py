@@ -14,7 +14,8 @@ from drainer.kafka.settings import ClientSettings
 from drainer.spark import register, spark_session
 from drainer.spark.session.start import LOCAL_CONF, LOCAL_JAVA
 from kafka.topic import eventually
-from spark.connect import ON, connect_server
+from scenarios.connect_server import ConnectServer
+from spark.connect import ON
 from spark.story import Story
 
 
@@ -40,8 +41,8 @@ def spark(kafka_installed: None, events: Path, other_python: Path) -> Iterator[S
         if ON == "connect":
             folder = events.with_name("server")
             folder.mkdir()
-            url = opened.enter_context(connect_server(folder, conf=_logged(events)))
-            session = SparkSession.builder.remote(url).getOrCreate()
+            server = opened.enter_context(ConnectServer(folder, conf=_logged(events)))
+            session = SparkSession.builder.remote(server.url).getOrCreate()
         else:
             # As where drainer is called by its path, and its environment is not the active one.
             with pytest.MonkeyPatch.context() as patched:

@@ -18,6 +18,7 @@ from drainer.spark.assign.status import SparkStatus
 from drainer.spark.session.session import Session
 from drainer.spark.state.lease import LOCAL
 from kafka.topic import eventually
+from spark.connect import connect
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
 from spark.trouble import ensure_few_repeats, interrupt, kill, states, stop_for, trouble
@@ -196,3 +197,31 @@ def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_h
     assert not story.record.exists()
     assert states(story.folder) == []
     ensure_let_go()
+
+
+@pytest.mark.long
+@connect
+@pytest.mark.parametrize("end", ["stop", "release"])
+def test_a_connect_session_that_is_closed_meanwhile_ends_the_drain_and_a_resume_goes_on(
+    story: Story, spark: SparkSession, end: str
+) -> None:
+    fill(story)
+    own = spark.newSession()
+    story.spark = own
+
+    def close(_: int) -> None:
+        if end == "stop":
+            own.stop()
+        else:
+            own.client.release_session()
+
+    with trouble(story, close):
+        stopped = story.run(concurrency=CONCURRENCY, wave_bytes=4_000, wait_ms="3")
+
+    assert stopped.exit_code == EXIT_INTERRUPTED
+    assert "the session on the server of Spark Connect is gone" in str(stopped.cause)
+
+    story.spark = spark
+    resumed = story.resume()
+
+    story.ensure_done(resumed, repeated=None)

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pytest
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted, SplitFailed
@@ -136,3 +137,12 @@ def test_another_drainer_on_an_executor_is_not_taken_for_a_missing_module() -> N
     missing = error_of("ModuleNotFoundError: No module named 'elasticsearch'")
     assert "an executor lacks a module: ModuleNotFoundError: No module named 'elast" in str(missing)
     assert "--archive" in (missing.hint or "")
+
+
+def test_a_server_that_is_gone_is_reported_by_what_failed_and_not_by_the_client_s_class() -> None:
+    details = "failed to connect to all addresses; last error: Connection refused"
+    text = f'<_Rendezvous of RPC:\n\tstatus = StatusCode.UNAVAILABLE\n\tdetails = "{details}"\n>'
+
+    error = failure_of(PySparkException(text))
+
+    assert str(error) == f"the session on the server of Spark Connect is gone: {details}"

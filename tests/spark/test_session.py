@@ -15,7 +15,7 @@ from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
 from drainer.spark.session.settings import SparkLook
 from drainer.spark.session.start import session_on
-from spark.connect import classic
+from spark.connect import local
 from spark.story import Story
 from spark.trouble import slots_taken
 
@@ -59,7 +59,7 @@ def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     ]
 
 
-@classic
+@local
 def test_another_user_of_the_machine_can_not_reach_a_local_session_nor_read_what_it_keeps(
     spark: SparkSession, events: Path
 ) -> None:

@@ -35,6 +35,7 @@ _BEFORE = re.compile(
 )
 _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+), in ')
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
+_DETAILS = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)  # of an error of gRPC
 
 
 class SparkBroke(DrainerError):
@@ -241,6 +242,8 @@ def _message(text: str) -> str:
                 where = f" ({frame[1]}:{frame[2]})"
             elif where and _RAISED.match(line):
                 return f"{_short(line)}{where}"
+    if details := _DETAILS.search(text):
+        return _short(details[1])
     line = next((line for line in text.splitlines() if line.strip()), text).strip()
     while (shorter := _BEFORE.sub("", line)) != line:
         line = shorter

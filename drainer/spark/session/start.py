@@ -11,6 +11,7 @@ import socket
 import sys
 import tempfile
 import threading
+import warnings
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
@@ -119,7 +120,8 @@ def _on_server(look: SparkLook, name: str, print_line: PrintLine) -> Iterator[Se
     with spark_failures():
         why = f"the server at {shown_master(look.master)} does not answer yet"
         spark = interruptible(builder.getOrCreate, lambda: why, print_line)
-    # Else calls to a server that is gone are repeated for ten minutes.
+    # Else calls to a server that is gone are repeated for ten minutes. The error is enough then.
+    warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
     try:
         yield Session.of(spark)

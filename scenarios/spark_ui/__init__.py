@@ -1,0 +1,1 @@
+"""Pictures of the SQL tab of Spark during a drain."""

@@ -1,0 +1,130 @@
+"""Takes a picture of what Spark's SQL tab shows of a drain that runs: its queries, and one's plan.
+
+The picture has the queries of the drain by name, and below the plan of a deal with its row counts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.request import urlopen
+
+from playwright.sync_api import Page
+
+from drainer.demo.fill import create_topic, fill
+from drainer.kafka.settings import ClientSettings
+from scenarios.brokers import Broker
+from scenarios.browser import browsing
+from scenarios.connect_server import ConnectServer
+from scenarios.spark_scale.drains import HANDLERS
+from scenarios.spark_scale.slots import Load
+
+TOPIC, GROUP = "orders", "indexer"
+MESSAGES, CONCURRENCY, LATENCY_MS = 6_000, 400, 40
+WAVE = "512KiB"
+DEALS = 3  # that are done before the picture is taken
+PATIENCE_S = 240.0
+WIDTH, HEIGHT = 1280, 900
+
+
+def begin(folder: Path, servers: str, where: list[str]) -> subprocess.Popen[bytes]:
+    words = ["run", "-b", servers, "--topic", TOPIC, "--group", GROUP, "--from", "earliest"]
+    words += ["--handler", f"{HANDLERS}:Wait", "--set", f"latency_ms={LATENCY_MS}", "--yes"]
+    words += ["--plan", str(folder / "plan.json"), "--wave", WAVE, "-c", str(CONCURRENCY)]
+    words += ["--state", str(folder / "plan.json.state"), "--quiet"]
+    return subprocess.Popen([sys.executable, "-m", "drainer", *words, *where])
+
+
+def queries(address: str) -> list[dict[str, Any]]:
+    """Queries that Spark has, oldest first; none while it is starting."""
+    try:
+        with urlopen(f"{address}/api/v1/applications", timeout=10) as answer:
+            (application,) = json.load(answer)
+        path = f"{address}/api/v1/applications/{application['id']}/sql?details=true&length=500"
+        with urlopen(path, timeout=10) as answer:
+            found: list[dict[str, Any]] = json.load(answer)
+    except (OSError, ValueError):
+        return []
+    return sorted(found, key=lambda each: each["id"])
+
+
+def deals_done(address: str) -> list[dict[str, Any]]:
+    """Queries that handled something, which have a shuffle, and are over."""
+    return [
+        each
+        for each in queries(address)
+        if each["status"] == "COMPLETED"
+        and {"Exchange", "MapInArrow"} <= {node["nodeName"] for node in each["nodes"]}
+    ]
+
+
+def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) -> None:
+    until_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        if process.poll() is not None or time.monotonic() > until_s:
+            raise SystemExit("the drain was over before a picture was taken")
+        time.sleep(0.2)
+
+
+def shoot(page: Page, address: str, query: int, out: Path) -> None:
+    page.goto(f"{address}/SQL/")
+    page.wait_for_load_state("networkidle")
+    page.screenshot(path=out.with_suffix(".list.png"))
+    page.goto(f"{address}/SQL/execution/?id={query}")
+    page.wait_for_selector("svg g.node")
+    page.locator("svg g.node", has_text="MapInArrow").last.click()
+    page.wait_for_load_state("networkidle")
+    page.screenshot(path=out, full_page=True)
+    page.check("#detailed-labels-checkbox")
+    page.wait_for_timeout(1000)
+    page.screenshot(path=out.with_suffix(".detailed.png"), full_page=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m scenarios.spark_ui", description=__doc__)
+    parser.add_argument("--remote", action="store_true", help="on a server of Spark Connect")
+    parser.add_argument("--out", type=Path, default=Path("spark_sql.png"))
+    given = parser.parse_args()
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    address = f"http://127.0.0.1:{port}"
+    with (
+        tempfile.TemporaryDirectory() as name,
+        Broker(Path(name) / "broker", die_with_parent=True) as broker,
+        browsing() as browser,
+    ):
+        folder, settings = Path(name), ClientSettings.load(broker.bootstrap_servers)
+        create_topic(settings, TOPIC)
+        fill(settings, TOPIC, Load(MESSAGES).records())
+        conf = {"spark.ui.enabled": "true", "spark.ui.port": str(port)}
+        page = browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
+
+        def picture(where: list[str]) -> None:
+            process = begin(folder, broker.bootstrap_servers, where)
+            try:
+                wait_for(lambda: len(deals_done(address)) >= DEALS, process)
+                shoot(page, address, deals_done(address)[-1]["id"], given.out)
+                still = process.poll() is None
+            finally:
+                process.terminate()
+                process.wait()
+            print(f"{given.out}: taken while the drain {'ran' if still else 'had ended'}")
+
+        if given.remote:
+            (folder / "server").mkdir()
+            with ConnectServer(folder / "server", conf=conf) as server:
+                picture(["--remote", server.url])
+        else:
+            options = [word for each in conf.items() for word in ("--spark-conf", "=".join(each))]
+            picture(["--engine", "spark", "--master", "local[2]", *options])
+
+
+main()
