@@ -12,12 +12,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from base64 import b64encode
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from playwright.sync_api import Page
+from playwright.sync_api import FloatRect, Page
 
 from drainer.demo.fill import create_topic, fill
 from drainer.kafka.settings import ClientSettings
@@ -32,7 +33,9 @@ MESSAGES, CONCURRENCY, LATENCY_MS = 6_000, 400, 40
 WAVE = "512KiB"
 DEALS = 3  # that are done before the picture is taken
 PATIENCE_S = 240.0
-WIDTH, HEIGHT = 1280, 900
+WIDTH, HEIGHT = 1150, 900
+FADES_MS = 500
+HEADING, GRAPH, NAME = "h3:has-text('Details for Query')", "#plan-viz-graph", "[role=tooltip]"
 
 
 def begin(folder: Path, servers: str, where: list[str]) -> subprocess.Popen[bytes]:
@@ -75,17 +78,25 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 
 
 def shoot(page: Page, address: str, query: int, out: Path) -> None:
+    """Writes a picture of the list of queries, and of the plan of one with its last step chosen."""
     page.goto(f"{address}/SQL/")
     page.wait_for_load_state("networkidle")
-    page.screenshot(path=out.with_suffix(".list.png"))
+    shots = [page.locator("table", has_text="Description").last.screenshot()]
     page.goto(f"{address}/SQL/execution/?id={query}")
-    page.wait_for_selector("svg g.node")
-    page.locator("svg g.node", has_text="MapInArrow").last.click()
-    page.wait_for_load_state("networkidle")
+    page.wait_for_selector(f"{GRAPH} g.node")
+    # The first in the document is the last of the plan.
+    page.locator(f"{GRAPH} g.node", has_text="MapInArrow").first.click()
+    page.wait_for_selector(NAME)
+    page.wait_for_timeout(FADES_MS)
+    shown = [page.locator(each).bounding_box() for each in (HEADING, GRAPH, NAME)]
+    boxes = [box for box in shown if box is not None]
+    top = min(box["y"] for box in boxes)
+    bottom = max(box["y"] + box["height"] for box in boxes)
+    area: FloatRect = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
+    shots.append(page.screenshot(full_page=True, clip=area))
+    images = (f'<img src="data:image/png;base64,{b64encode(each).decode()}">' for each in shots)
+    page.set_content(f"<style>img {{ display: block; margin: 8px 0 }}</style>{''.join(images)}")
     page.screenshot(path=out, full_page=True)
-    page.check("#detailed-labels-checkbox")
-    page.wait_for_timeout(1000)
-    page.screenshot(path=out.with_suffix(".detailed.png"), full_page=True)
 
 
 def main() -> None:

@@ -253,7 +253,8 @@ def test_a_drain_that_stops_amid_connected_lanes_is_resumed_by_either_engine(
     monkeypatch.setattr(work, "WORTH_BYTES", 1)
     story.fill(*(several_keys(150, n, lanes=300, several=0.05) for n in (5, 6)))
     with trouble(story, interrupt(1)):
-        stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="10")
+        # Where the state is a mounted folder, tasks look for a stop every 2.5 s.
+        stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="40")
     assert stopped.exit_code == EXIT_INTERRUPTED
     assert set(story.plan.account.claims) == {"all", "0/1"}
 
