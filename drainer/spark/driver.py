@@ -229,16 +229,20 @@ class SparkRun:
         if monotonic() >= self._slots_due_s:
             self._slots_due_s = monotonic() + self._jobs.slots_s
             with suppress(DrainerError):  # when Spark is gone, its jobs report it
-                count = await blocking_call(self._jobs.slots)
+                before, count = self._slots.count, await blocking_call(self._jobs.slots)
                 self._slots.look(count, self._work.busy, monotonic())
+                if count < before and not self._slots.grows:
+                    self._print_event(f"Spark lost executors: {count} of {before} slots are left")
         await self._forget_deals()
 
     async def _print_repeats(self) -> None:
         while self._monitor.repeats:
             lost, host, shards = self._monitor.repeats.popleft()
             failed = await blocking_call(self._state.has_ended, lost)
-            at = clock(self._context.runtime.now())
-            self._context.print_line(f"{at}  {repeat_words(host, shards, failed=failed)}")
+            self._print_event(repeat_words(host, shards, failed=failed))
+
+    def _print_event(self, what: str) -> None:
+        self._context.print_line(f"{clock(self._context.runtime.now())}  {what}")
 
     async def change(self, settings: Settings) -> None:
         before, self._work.settings = self._work.settings, settings

@@ -33,8 +33,9 @@ MESSAGES, CONCURRENCY, LATENCY_MS = 6_000, 400, 40
 WAVE = "512KiB"
 DEALS = 3  # that are done before the picture is taken
 PATIENCE_S = 240.0
-WIDTH, HEIGHT = 1150, 900
+WIDTH, HEIGHT = 1280, 1600  # all of it is seen without scrolling
 FADES_MS = 500
+HIDDEN = "[class*=scroll-btn] { display: none !important }"
 HEADING, GRAPH, NAME = "h3:has-text('Details for Query')", "#plan-viz-graph", "[role=tooltip]"
 
 
@@ -81,19 +82,21 @@ def shoot(page: Page, address: str, query: int, out: Path) -> None:
     """Writes a picture of the list of queries, and of the plan of one with its last step chosen."""
     page.goto(f"{address}/SQL/")
     page.wait_for_load_state("networkidle")
+    page.add_style_tag(content=HIDDEN)
     shots = [page.locator("table", has_text="Description").last.screenshot()]
     page.goto(f"{address}/SQL/execution/?id={query}")
     page.wait_for_selector(f"{GRAPH} g.node")
+    page.add_style_tag(content=HIDDEN)
     # The first in the document is the last of the plan.
     page.locator(f"{GRAPH} g.node", has_text="MapInArrow").first.click()
     page.wait_for_selector(NAME)
     page.wait_for_timeout(FADES_MS)
     shown = [page.locator(each).bounding_box() for each in (HEADING, GRAPH, NAME)]
     boxes = [box for box in shown if box is not None]
-    top = min(box["y"] for box in boxes)
+    top = boxes[0]["y"]
     bottom = max(box["y"] + box["height"] for box in boxes)
     area: FloatRect = {"x": 0, "y": top, "width": WIDTH, "height": bottom - top}
-    shots.append(page.screenshot(full_page=True, clip=area))
+    shots.append(page.screenshot(clip=area))
     images = (f'<img src="data:image/png;base64,{b64encode(each).decode()}">' for each in shots)
     page.set_content(f"<style>img {{ display: block; margin: 8px 0 }}</style>{''.join(images)}")
     page.screenshot(path=out, full_page=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import re
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -155,11 +156,17 @@ def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     night.kill(night.at_work())
     night.begun(3)
     night.kill_executor()
+    # Spark has two slots by its own count even where there is no executor.
+    night.waits(lambda: "Spark lost executors: 2 of 4 slots are left" in night.running.err, "news")
     night.waits(lambda: night.stages_begun_again >= 2, "what was shuffled is read, and dealt again")
     night.open_gate()
 
     night.ends_well()
     assert {"ExecutorLostFailure", "FetchFailed"} <= night.reasons
+    gone = (
+        r"(?m)^\d\d:\d\d:\d\d  a task .*: its Python worker or executor is gone; Spark repeats it$"
+    )
+    assert len(re.findall(gone, night.running.err)) >= 2
 
 
 def test_executors_that_are_lost_again_and_again_end_the_drain_and_a_resume_goes_on(
