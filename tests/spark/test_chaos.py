@@ -12,11 +12,14 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from drainer.control import client
+from drainer.engine.control import Pause, Unpause
 from drainer.errors import EXIT_INTERRUPTED, Interrupted, Refused, StateLost
 from drainer.model.status import Status
 from drainer.spark.assign.status import SparkStatus
 from drainer.spark.session.session import Session
 from drainer.spark.state.lease import LOCAL
+from drainer.store.place import parse_place
 from kafka.topic import eventually
 from spark.connect import connect
 from spark.story import HANDLER, Op, Story
@@ -103,6 +106,27 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     resumed = story.resume(tasks=3)
 
     story.ensure_done(resumed)
+
+
+def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(story: Story) -> None:
+    story.fill([["a", "b"]] * 30)
+    story.handler = f"{HANDLER}:Slow"
+    plan = parse_place(str(story.plan_path))
+
+    def pause(_: int) -> None:
+        client.request(plan, Pause(None))
+        eventually(lambda: waves(story.statuses[-1]) == 1, "the wave is read")
+        assert story.places("begin") == []
+        client.request(plan, Unpause())
+
+    with trouble(story, pause, on="split", after=1):
+        summary = story.run(split_s="0.02")
+
+    story.ensure_done(summary)
+
+
+def waves(status: Status) -> int:
+    return status.engine.wave if isinstance(status.engine, SparkStatus) else 0
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,8 @@ class WaveRunner:
             )
             for each in ended:
                 each.result()
+        elif self._schedule.waves:  # paused, or Spark has no slot
+            await asyncio.sleep(LOOK_S)
         await self._release_done()
 
     async def _has_begun(self, deal: int) -> bool:
