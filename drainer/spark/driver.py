@@ -8,10 +8,10 @@ is in the plan.
 from __future__ import annotations
 
 import asyncio
-from asyncio import FIRST_COMPLETED
 from contextlib import ExitStack, suppress
 from dataclasses import replace
 from functools import partial
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
@@ -37,8 +37,8 @@ from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status,
 from drainer.operations.engine import LocalContext
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.control import ControlChannel, QuotaAllocator
-from drainer.spark.assign.jobs import Checking, Jobs, ensure_probes
-from drainer.spark.assign.reading import Reader, WaveSettings, typical_bytes
+from drainer.spark.assign.jobs import Jobs
+from drainer.spark.assign.reading import BEGUN_LOOK_S, Reader, WaveSettings, typical_bytes
 from drainer.spark.assign.status import repeat_words
 from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
 from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
@@ -152,41 +152,45 @@ class SparkRun:
         self._news_due_s = self._slots_due_s = 0.0
         self.ending.call_at_once(self.start_no_more)
 
-    async def _look_at_tasks(self) -> None:
-        """Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
-        handled then. The first wave is read meanwhile."""
-        name = "check of the tasks"
-        checking = Checking(self._handler)
+    async def _begin_to_read(self) -> None:
+        """Read the first wave until a task does: it has opened the handler, and reached Kafka.
+
+        Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
+        handled then.
+        """
         await blocking_call(self._channel.begin)
         try:
             # Whatever ends this process: tasks may still be at work then.
             self._context.lock.stays = True
-            look = blocking_call(self._jobs.check, checking, max(1, self._slots.count), name)
-            self._reader.begin(behind=self._is_opening)
-            first = (look, asyncio.ensure_future(self.ending.wait()))
-            found, _ = await asyncio.wait(first, timeout=ANSWER_S, return_when=FIRST_COMPLETED)
-            if not found:
-                opening = await self._is_opening()
-                self._context.print_line(OPENING if opening else NOT_BEGUN)
-                await asyncio.wait(first, return_when=FIRST_COMPLETED)
-            if not look.done():
-                await blocking_call(self._jobs.cancel, name)
-                raise self._cause_of_no_start()
-            with refusing():
-                await blocking_call(ensure_probes, self._state, look.result())
+            if self._reader.begin():
+                await self._reads()
         except BaseException:
             await self._leave_tasks()
             raise
+        self._reader.is_patient = True
+
+    async def _reads(self) -> None:
+        epoch, late_s = self._handler.epoch, monotonic() + ANSWER_S
+        while True:
+            has_read, is_ending = self._reader.ready, self.ending.has_come
+            if await blocking_call(self._state.is_reading, epoch):
+                return
+            if is_ending:
+                raise self._cause_of_no_start()
+            if has_read:
+                await self._reader.ensure_read()
+                raise self._state.not_shared("tasks write to {}, but this process can't see it")
+            if monotonic() > late_s:
+                late_s = inf
+                opening, _ = await blocking_call(self._state.handlers, epoch)
+                self._context.print_line(OPENING if opening else NOT_BEGUN)
+            await asyncio.sleep(BEGUN_LOOK_S)
 
     def _cause_of_no_start(self) -> BaseException:
         cause = self.ending.cause or Interrupted("it was stopped")
         if isinstance(cause, Signalled):
             return Signalled(f"{cause} while Spark's tasks were checked; nothing was handled")
         return cause
-
-    async def _is_opening(self) -> bool:
-        """Whether a task has begun to open the handler."""
-        return any(await blocking_call(self._state.handlers, self._handler.epoch))
 
     async def _leave_tasks(self) -> None:
         """Ends those that were looked at, and removes what they wrote when they write no more."""
@@ -203,7 +207,7 @@ class SparkRun:
             await blocking_call(self._state.remove, self._context.file.path)
 
     async def start(self) -> None:
-        await self._look_at_tasks()
+        await self._begin_to_read()
         self._monitor.start()
         # The plan has the place where tasks write before the first of them does.
         try:

@@ -1,10 +1,10 @@
-"""The jobs of a drain: a check of the executors, then reading and handling each wave."""
+"""The jobs of a drain: reading and handling each wave."""
 
 from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
@@ -17,67 +17,16 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as columns
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from drainer.errors import BrokerUnreachable, Halted, Interrupted, Refused, StateRefused
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.loss import recreated
+from drainer.errors import BrokerUnreachable, Halted, Interrupted
 from drainer.model.ranges import Range
 from drainer.spark.read.slices import Manifest, SliceTask
-from drainer.spark.session.failure import SparkBroke, carrying, spark_failures
+from drainer.spark.session.failure import SparkBroke, spark_failures
 from drainer.spark.session.session import Session
 from drainer.spark.state.sharding import Sharding
-from drainer.spark.state.state import State
 from drainer.spark.task.handling import DOES_IT_SHUFFLE, TaskInput, TaskRunner
-from drainer.spark.task.python_worker import HandlerSpec, python_worker
-from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES, PROBES, batch_of
+from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES
 
 _TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
-
-
-@dataclass(frozen=True, slots=True)
-class Checking:
-    """A look at the executors before anything is handled: opens the handler in a task, which
-    writes its name to the state and gives it, and looks up the topic.
-
-    Raises Refused or UsageError, through Spark, when the task can't do one of these.
-    """
-
-    handler: HandlerSpec
-
-    def check(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Check a task; for ``mapInArrow``."""
-        for _ in batches:
-            pass  # a worker with input that nothing read would be ended
-        with carrying():
-            spec = self.handler
-            state = State.open(spec.state, spec.terms.drain_id)
-            if state.epoch() is None:
-                raise state_error(state, "the driver writes to {}, but a task can't see it")
-            with python_worker().at_work(spec) as opened:
-                name = opened.name
-            with Cluster.connect(spec.client) as cluster:
-                if cluster.topic(spec.terms.topic).topic_id != spec.terms.topic_id:
-                    raise recreated(spec.terms.topic)
-        yield batch_of([(name.encode(),)], PROBES)
-
-
-def ensure_probes(state: State, names: list[str]) -> None:
-    """Raises StateRefused when what tasks wrote is not seen here."""
-    if not names:
-        raise Refused(
-            "Spark ran no task", hint="Check that the cluster has an executor for this drain."
-        )
-    for name in names:
-        if not state.has_opened(name):
-            raise state_error(state, "the tasks write to {}, but this process can't see it")
-
-
-def state_error(state: State, what: str) -> StateRefused:
-    """Error for a state that is not the same place for all."""
-    return StateRefused(
-        f"{what.format(state.uri)}: it must be the same place on all machines",
-        hint="Use --state with a place that all executors and this machine reach: s3://, gs://,"
-        " abfs://, or a folder mounted everywhere.",
-    )
 
 
 @contextmanager
@@ -179,18 +128,12 @@ class Jobs:
         self._session = session
         self._tag = tag
 
-    def check(self, checking: Checking, tasks: int, name: str) -> list[str]:
-        """Runs it in so many tasks; gives what each wrote to the state."""
-        with spark_failures():
-            self._name(name)
-            found = _mapped(self._numbers(tasks), checking.check, PROBES).collect()
-        return [bytes(probe).decode() for (probe,) in found]
-
-    def read(self, task: SliceTask, name: str) -> PreparedWave:
-        """Reads a wave, which is the slices of ``task``, and keeps its chunks on disk."""
+    def read(self, task: SliceTask, tasks: int, name: str) -> PreparedWave:
+        """Reads a wave, which is the slices of ``task``, in so many tasks at least, and keeps its
+        chunks on disk."""
         with _stopping():
             self._name(name)
-            rows = _mapped(self._numbers(len(task.slices)), task.split, CHUNKS)
+            rows = _mapped(self._numbers(max(tasks, len(task.slices))), task.split, CHUNKS)
             rows = rows.persist(StorageLevel.DISK_ONLY)
             try:
                 found = rows.where(columns.col("shard") == MANIFEST).select("body").collect()

@@ -10,7 +10,7 @@ from time import monotonic
 
 from drainer.engine.loop import blocking_call
 from drainer.engine.meter import capped
-from drainer.errors import BrokerUnreachable, DrainerError, Interrupted
+from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.plan import OffsetPlan
@@ -73,6 +73,7 @@ class Reader:
         self.stops: set[int] = set()
         self.stopped = False  # whether no other wave is begun, and no broker waited for
         self.trouble: str | None = None  # why nothing is read
+        self.is_patient = False  # whether a broker is waited for, as it answered before
 
     @property
     def reads(self) -> bool:
@@ -80,7 +81,7 @@ class Reader:
 
     @property
     def ready(self) -> bool:
-        """Whether ``take`` gives a wave without waiting for it."""
+        """Whether ``take`` ends without waiting: what was to be read was."""
         return self._next is not None and self._next.done()
 
     @property
@@ -96,8 +97,8 @@ class Reader:
         cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
         return capped(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
 
-    def begin(self, behind: Begun | None = None) -> None:
-        """Begins to read the next wave, unless nothing is left.
+    def begin(self, behind: Begun | None = None) -> bool:
+        """Begins to read the next wave; False when nothing is left.
 
         ``behind`` is whether a job has begun that is to have its slots first. Without it, what is
         read would take them all, and nothing be handled meanwhile.
@@ -107,6 +108,7 @@ class Reader:
             self._next = asyncio.create_task(self._read_next(behind))
             # After a stop nothing waits for what it raises.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+        return self._next is not None
 
     async def take(self) -> PreparedWave | None:
         """The next wave, once it was read; None when nothing is left.
@@ -122,6 +124,14 @@ class Reader:
         self._ensure_running()
         self._next = None
         return prepared
+
+    async def ensure_read(self) -> None:
+        """Raises Refused when the first wave could not be read."""
+        assert self._next is not None
+        try:
+            await self._next
+        except Interrupted as error:
+            raise Refused(str(error), hint=error.hint) from error
 
     def stop(self) -> None:
         self.stopped = True
@@ -177,13 +187,14 @@ class Reader:
         return prepared
 
     async def _read_patiently(self, ranges: Mapping[int, Range], streams: Sharding) -> PreparedWave:
-        # Waits for a broker that doesn't answer, for it did when the tasks were looked at.
         since_s = monotonic()
         while True:
             self._ensure_running()
             try:
                 prepared = await self._read_once(ranges, streams)
             except BrokerUnreachable as error:
+                if not self.is_patient:
+                    raise
                 if monotonic() - since_s > OUTAGE_S or self.stopped:
                     raise Interrupted(str(error), hint=error.hint) from error
                 self.trouble = str(error)
@@ -214,7 +225,7 @@ class Reader:
         )
         self._job = name = f"read {_shown(ranges)}"
         try:
-            return await blocking_call(self.jobs.read, task, name)
+            return await blocking_call(self.jobs.read, task, readers, name)
         finally:
             self._job = None
 

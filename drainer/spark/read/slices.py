@@ -28,7 +28,7 @@ from drainer.spark.read.waves import Slice
 from drainer.spark.session.failure import carrying
 from drainer.spark.state.sharding import Sharding
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
-from drainer.spark.task.python_worker import HandlerSpec, python_worker
+from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import MANIFEST, Row, batches_of
 from drainer.splitting import PAST, split_failed, split_or_reject
 
@@ -84,20 +84,24 @@ class SliceTask:
         return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the slices whose numbers are given; for ``mapInArrow``."""
+        """Read the slices whose numbers are given; for ``mapInArrow``. A number without a slice
+        only opens the handler: its slot is to handle next."""
         with carrying():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
-                    yield from batches_of(_SliceReader(self, self.slices[number]).rows())
+                    with python_worker().at_work(self.handler) as opened:
+                        for part in self.slices[number : number + 1]:
+                            yield from batches_of(_SliceReader(self, part, opened).rows())
 
 
 class _SliceReader:
     """One slice of it, from Kafka to rows."""
 
-    def __init__(self, task: SliceTask, part: Slice) -> None:
+    def __init__(self, task: SliceTask, part: Slice, opened: OpenHandler) -> None:
         number = part.partition
         before = task.known.get(ALL, {}).get(number) or Progress(part.start)
         self._task, terms = task, task.handler.terms
+        self._opened = opened
         order = Order(terms.order)
         self._slice = part
         self._origin = Origin(terms.topic, terms.topic_id, number)
@@ -148,35 +152,36 @@ class _SliceReader:
         yield Row(MANIFEST, part.partition, part.start, body=msgspec.json.encode(manifest))
 
     def _chunks(self) -> Iterator[Row]:
-        with python_worker().at_work(self._task.handler) as opened:
-            whole = why_whole(opened.handler, self._task.handler.terms.rules) is not None
-            writer = ChunkWriter(self._origin, whole_messages=whole)
-            add = (
-                partial(self._add, writer, opened.handler.split)
-                if opened.handler.split
-                else partial(self._add_whole, writer)
-            )
-            for batch in read_range(
-                self._task.handler.client,
-                self._origin,
-                self._slice.start,
-                self._slice.end,
-                reader=self._task.handler.terms.group,
-                prefetch_bytes=READ_AHEAD_BYTES,
-                pace=self._task.pace(),
-            ):
-                if self._ended:
-                    break
-                for message in batch.messages:
-                    self._log_bytes += message.size
-                    if (
-                        not self._ended
-                        and message.offset >= self._watermark
-                        and message.offset not in self._finished
-                    ):
-                        add(message)
-                        yield from writer.full()
-            yield from writer.flush()
+        opened = self._opened
+        whole = why_whole(opened.handler, self._task.handler.terms.rules) is not None
+        writer = ChunkWriter(self._origin, whole_messages=whole)
+        add = (
+            partial(self._add, writer, opened.handler.split)
+            if opened.handler.split
+            else partial(self._add_whole, writer)
+        )
+        for batch in read_range(
+            self._task.handler.client,
+            self._origin,
+            self._slice.start,
+            self._slice.end,
+            reader=self._task.handler.terms.group,
+            prefetch_bytes=READ_AHEAD_BYTES,
+            pace=self._task.pace(),
+        ):
+            opened.report_reading()
+            if self._ended:
+                break
+            for message in batch.messages:
+                self._log_bytes += message.size
+                if (
+                    not self._ended
+                    and message.offset >= self._watermark
+                    and message.offset not in self._finished
+                ):
+                    add(message)
+                    yield from writer.full()
+        yield from writer.flush()
 
     @property
     def _ended(self) -> bool:

@@ -50,7 +50,7 @@ JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
 LIST_S = 5.0  # between two looks for new attempts, in an object store that is read sparingly
 REQUESTS_AT_ONCE = 16  # questions to an object store at the same time
 
-EPOCHS, CONTROL, BEGUN = "epochs", "control", "begun"
+EPOCHS, CONTROL, BEGUN, READS = "epochs", "control", "begun", "reads"
 
 Share = tuple[int, int, int]  # epoch, deal, task
 
@@ -335,8 +335,11 @@ class State:
     def opening(self, epoch: int) -> str:
         """A process is about to open the handler; gives the name to report when it is closed.
 
-        Raises LockLost or Interrupted when the drain is over.
+        Raises StateRefused when the drain has no state here, LockLost or Interrupted when it is
+        over.
         """
+        if self.epoch() is None:
+            raise self.not_shared("the driver writes to {}, but a task can't see it")
         self.ensure_epoch(epoch)
         control = self.control(epoch)
         if control is not None and control.stop is not None:
@@ -345,9 +348,13 @@ class State:
         self._create(f"{name}/{BEGUN}", this_process())
         return name
 
-    def has_opened(self, name: str) -> bool:
-        """Whether a handler of that name was opened, as seen from here."""
-        return self._has(f"{name}/{BEGUN}")
+    def report_reading(self, epoch: int) -> None:
+        """Report that a task reads: its handler is open, and it has reached Kafka."""
+        self._create(f"{epoch}/{READS}", this_process())
+
+    def is_reading(self, epoch: int) -> bool:
+        """Whether a task reads, or has read."""
+        return self._has(f"{epoch}/{READS}")
 
     def closed(self, name: str, failure: str | None) -> None:
         """The handler of that name is closed; ``failure`` is why that failed, if it did."""
@@ -365,6 +372,14 @@ class State:
             elif not self._is_dead(name):
                 still_open += 1
         return still_open, failures
+
+    def not_shared(self, what: str) -> StateRefused:
+        """Error for a state that is not the same place for all."""
+        return StateRefused(
+            f"{what.format(self.uri)}: it must be the same place on all machines",
+            hint="Use --state with a place that all executors and this machine reach: s3://, gs://,"
+            " abfs://, or a folder mounted everywhere.",
+        )
 
     # --- and the end ---
 

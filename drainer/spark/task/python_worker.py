@@ -64,6 +64,7 @@ class OpenHandler:
         self.drain = terms.drain_id, spec.epoch
         self._state = State.open(spec.state, terms.drain_id)
         self.name = self._state.opening(spec.epoch)
+        self._reads = False
         # Keeps two drivers and two attempts apart.
         self.fence = Fence(self._state, spec.epoch, spec.lease, looked)
         self.fence.start()  # to be sure by the time that the first call is to begin
@@ -86,6 +87,12 @@ class OpenHandler:
         except BaseException:
             self._end(None)  # the error reports that it isn't open
             raise
+
+    def report_reading(self) -> None:
+        """Report to the driver that this process has reached Kafka."""
+        if not self._reads:
+            self._state.report_reading(self.drain[1])
+            self._reads = True
 
     def use_share(self, share: float) -> None:
         """Change the share of the ``limits`` that the handler may write from now on."""

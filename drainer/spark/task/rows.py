@@ -17,7 +17,6 @@ from drainer.spark.session.settings import BATCH_BYTES
 
 CHUNKS = "shard int, partition int, offset long, subs long, checksum long, body binary"
 OUTCOMES = "task int, outcome binary"
-PROBES = "probe binary"
 READ_ROWS = 1024
 MANIFEST = -1  # in place of a shard
 
