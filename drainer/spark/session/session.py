@@ -20,6 +20,9 @@ from drainer.spark.session.settings import BATCH_BYTES, BATCH_ROWS, REMOTE, chec
 # own, and what is begun behind a job come before its last stage.
 WHILE_DRAINING = {
     "spark.sql.adaptive.enabled": "false",
+    # Rows are few, of 64 KiB each: to compile code for them takes more than it gains.
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",

@@ -48,7 +48,13 @@ LOCAL_CONF = {
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
 }
-LOCAL_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# Nor are Spark's own classes verified, of which it loads thousands; nor is the heap collected each
+# time that these need more room.
+LOCAL_JAVA = (
+    "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
+    " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
+    " -XX:-BytecodeVerificationRemote"
+)
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
