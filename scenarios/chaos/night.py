@@ -65,6 +65,8 @@ def play(
             played = chapter(stage)
             reports[name if given.rounds == 1 else f"{name} {number}"] = played
             print(f"  {played.line}  ({time.monotonic() - begun_s:.0f} s)", flush=True)
+            for what in played.broken:
+                print(f"  broken: {what}", flush=True)
     print(f"\n| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
     for name, each in reports.items():
         print(f"| {name} | {each.line} |")

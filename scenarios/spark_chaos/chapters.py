@@ -376,7 +376,7 @@ def _judge(
 ) -> Judged:
     """The laws; and that what is repeated, the victims had in flight or had just finished."""
     found = report.judge(backlog)
-    killed = [found.runs[pid] for pid in victims if pid in found.runs]
+    killed = [found.runs[pid] for pid in set(victims) if pid in found.runs]
     if strict:
         report.check_repeats(killed, PACE.concurrency)
         repeated = sum(run.repeated for run in killed)
