@@ -90,15 +90,15 @@ def test_a_session_that_expires_ends_the_drain_and_a_resume_goes_on(
     """A client whose machine slept finds it so."""
     topic = command.topic(operations(400, lanes=50))
     expiry = {
-        "spark.connect.session.manager.defaultSessionTimeout": "5s",
+        "spark.connect.session.manager.defaultSessionTimeout": "10s",
         "spark.connect.session.manager.maintenanceInterval": "1s",
     }
     with ConnectServer(tmp_path, conf=expiry) as server:
         where = on(server.url, command)
-        running = command.begin(topic, *where, pause_ms=10)
+        running = command.begin(topic, *where, "--wave", "2KiB", pause_ms=10)
         command.wait_for(running, "done", 100, PATIENCE_S)
         running.signal(signal.SIGSTOP)
-        eventually(lambda: "expired" in server.log, "the session expires", PATIENCE_S)
+        eventually(lambda: "Closing session" in server.log, "the session expires", PATIENCE_S)
         running.signal(signal.SIGCONT)
         outcome = running.ends(4, PATIENCE_S)
 
