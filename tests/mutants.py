@@ -386,11 +386,11 @@ fold-counts-again (conservation, on Spark) in merge.fold: core/test_gathering.py
 records-forget-whole-messages (fold) in merge._joined: core/test_gathering.py::test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_can_be_read
 -whole = ((offset, offset + 1) for offset, part in partial.items() if part.is_whole)
 +whole = ()
-stretch-done-by-one-claim (commit, on Spark) in _WavePartition.reach: core/test_gathering.py
+part-done-by-one-claim (commit, on Spark) in _WavePartition.reach: core/test_gathering.py
 -mark = min(marks, default=self.end)
 +mark = max(marks, default=self.end)
-what-a-deal-leaves-is-forgotten (conservation, on Spark) in Aggregation.take_all: core/test_gathering.py
--stretches[n].beyond[claim], stretches[n].moved = progress, True
+what-a-dispatch-leaves-is-forgotten (conservation, on Spark) in Aggregation.take_all: core/test_gathering.py
+-parts[n].beyond[claim], parts[n].moved = progress, True
 +pass
 fates-forgotten (conservation, on Spark) in _WavePartition.add_fates: core/test_gathering.py
 -self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))

@@ -1,9 +1,9 @@
 """Folding what tasks report into the offset plan, so that nothing of it counts twice.
 
-A drain on Spark deals its backlog out to tasks. They write records, and the plan takes them in:
+A drain on Spark dispatches its backlog to tasks. They write records, and the plan takes them in:
 over and over while they run, and again by whoever loads it after a crash. What is finished may be
-merged as often as one likes. Accounts may not: so the plan has beside them what of the deals that
-are under way is in them. All accounts are in the claim "all".
+merged as often as one likes. Accounts may not: so the plan has beside them what of the dispatches
+that are under way is in them. All accounts are in the claim "all".
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def merged(records: Iterable[TaskRecord]) -> TaskRecord:
 
 
 def _joined(each: Sequence[Progress]) -> Progress:
-    """Join records in one go: a deal may have thousands of them."""
+    """Join records in one go: a dispatch may have thousands of them."""
     partial: dict[int, Partial] = {}
     for offset, part in chain.from_iterable(progress.partial.items() for progress in each):
         partial[offset] = partial[offset] | part if offset in partial else part
@@ -96,11 +96,11 @@ class TaskReport:
 
 
 def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
-    """The plan with all reports of the tasks of its deals, but for those that it has taken.
+    """The plan with all reports of the tasks of its dispatches, but for those that it has taken.
 
     Args:
         plan: of a drain whose tasks write to ``plan.state``; it may have any part of it already.
-        reports: for each task of each deal one record of all its reports (``merged``).
+        reports: for each task of each dispatch one record of all its reports (``merged``).
     """
     reference = plan.account.state
     if reference is None:

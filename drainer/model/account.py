@@ -199,10 +199,10 @@ class PartitionPlan:
 class StateReference(JsonRecord):
     """Location where tasks of a drain write, and what of it the plan has.
 
-    Everything of epochs before ``epoch`` is in the plan, and of deals below ``next`` that are not
-    ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of their
-    records, by partition, and ``ruled`` what its account of rules counts of them. ``units`` are
-    messages of waves under way that ``split`` rejected, by partition: most claims go past one
+    Everything of epochs before ``epoch`` is in the plan, and of dispatches below ``next`` that are
+    not ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of
+    their records, by partition, and ``ruled`` what its account of rules counts of them. ``units``
+    are messages of waves under way that ``split`` rejected, by partition: most claims go past one
     without having anything of it.
     """
 
@@ -214,11 +214,11 @@ class StateReference(JsonRecord):
     ruled: RuleAccount = field(default_factory=RuleAccount)
     units: Mapping[Whole, str] = field(default_factory=dict)
 
-    def has_taken(self, epoch: int, deal: int) -> bool:
-        """Whether all reports of this deal are in the plan, and not to be added again."""
+    def has_taken(self, epoch: int, dispatch: int) -> bool:
+        """Whether all reports of this dispatch are in the plan, and not to be added again."""
         if epoch != self.epoch:
             return epoch < self.epoch
-        return deal < self.next and deal not in self.open
+        return dispatch < self.next and dispatch not in self.open
 
 
 @dataclass(frozen=True, slots=True)

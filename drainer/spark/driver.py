@@ -147,7 +147,7 @@ class SparkRun:
             self.ending.end,
         )
         self._working: asyncio.Task[None] | None = None
-        self._kept: set[int] = set()  # deals of which the state has something
+        self._kept: set[int] = set()  # dispatches of which the state has something
         self._kept_to = 0  # the last that was among these
         self._news_due_s = self._slots_due_s = 0.0
         self.ending.call_at_once(self.start_no_more)
@@ -237,7 +237,7 @@ class SparkRun:
                 self._slots.look(count, self._work.busy, monotonic())
                 if count < before and not self._slots.grows:
                     self._print_event(f"Spark lost executors: {count} of {before} slots are left")
-        await self._forget_deals()
+        await self._forget_dispatches()
 
     async def _print_repeats(self) -> None:
         while self._monitor.repeats:
@@ -258,19 +258,20 @@ class SparkRun:
             with suppress(DrainerError):  # the next beat repeats it
                 await blocking_call(partial(self._channel.send, failures=settings.failures))
 
-    async def _forget_deals(self) -> None:
-        """Removes what tasks reported of deals that the plan has: it would grow for hours."""
+    async def _forget_dispatches(self) -> None:
+        """Removes what tasks reported of dispatches that the plan has: it would grow for hours."""
         reference = self.checkpointer.written.account.state
         if reference is None:
             return
         self._kept.update(range(self._kept_to + 1, reference.next))
         self._kept_to = reference.next - 1
-        for deal in [each for each in self._kept if reference.has_taken(self._handler.epoch, each)]:
+        epoch = self._handler.epoch
+        for dispatch in [each for each in self._kept if reference.has_taken(epoch, each)]:
             try:
-                await blocking_call(self._state.remove_deal, self._handler.epoch, deal)
+                await blocking_call(self._state.remove_dispatch, epoch, dispatch)
             except DrainerError:
                 return  # once more, soon
-            self._kept.remove(deal)
+            self._kept.remove(dispatch)
 
     def start_no_more(self) -> None:
         self._reader.stop()
@@ -286,7 +287,7 @@ class SparkRun:
         try:
             await self._work.take_news()
             if at_rest and not self._aggregation.unbalanced:
-                await self._work.end_deals()
+                await self._work.end_dispatches()
         except DrainerError:
             at_rest = False  # what they reported last is still there, for a resume
         self._at_rest = at_rest and not self._aggregation.unbalanced

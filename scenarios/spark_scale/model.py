@@ -31,7 +31,7 @@ from scenarios.spark_scale.drains import IN_PROCESS, Bench
 CORES = (16, 100, 1_000)
 LINE_BYTES_PER_S = 1.25e9  # of the leader: 10 Gbit/s
 REQUESTS_PER_S = 3  # of a task to an object store, at most: drainer/spark/state/lease.py
-DEALS = 2  # of a wave: a deal waits for half of the slots
+DISPATCHES = 2  # of a wave: a dispatch waits for half of the slots
 TASKS, HOLES = 200, 5_000  # of the account that is measured
 COMPUTES_S = 0.001  # of a handler that computes, per sub-message
 
@@ -125,15 +125,15 @@ def _subs(costs: Mapping[str, float]) -> float:
     return WAVE_BYTES / costs["log"]
 
 
-def _deals(costs: Mapping[str, float], cores: int) -> float:
-    # Slices are read once, and their blocks are sorted out to tasks by each deal.
+def _dispatches(costs: Mapping[str, float], cores: int) -> float:
+    # Slices are read once, and their blocks are sorted out to tasks by each dispatch.
     slices = min(cores, WAVE_BYTES / SLICE_BYTES_LEAST)
-    return _subs(costs) / (((1 + DEALS) * slices + cores) * costs["begin"])
+    return _subs(costs) / (((1 + DISPATCHES) * slices + cores) * costs["begin"])
 
 
 LIMITS: dict[str, Callable[[Mapping[str, float], int], float]] = {
     "processor": lambda costs, cores: cores / _each_s(costs),
-    "the driver begins tasks": _deals,
+    "the driver begins tasks": _dispatches,
     "the leader's line": lambda costs, _: LINE_BYTES_PER_S / costs["sent"],
 }
 
@@ -152,7 +152,7 @@ def _fold_s(made: Bench) -> float:
     account = Aggregation(plan, "/state", 1)
     subs = {claim: {number: HOLES} for claim in claims}
     account.begin(1, {number: wave}, {number: (wave,)}, subs, {})
-    account.deal(1, [[(1, claim)] for claim in claims])
+    dispatch = account.dispatch([(1, claim)] for claim in claims)
     begun, reported = Progress(part.start), Progress(part.start + 1, finished)
     counts = {number: Counts(HOLES, HOLES)}
     records = [
@@ -160,7 +160,7 @@ def _fold_s(made: Bench) -> float:
         for claim in claims
     ]
     begun_s = time.process_time()
-    for task, record in enumerate(records):
-        account.take(1, task, decode_line(record, Head))
+    for task, record in zip(dispatch.tasks, records, strict=True):
+        account.take(task, decode_line(record, Head))
     account.claims()
     return time.process_time() - begun_s

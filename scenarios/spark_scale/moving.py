@@ -15,7 +15,7 @@ import orjson
 from scenarios.spark_scale.drains import Bench, on_spark
 
 CONCURRENCY, LATENCY_MS = 200, 100
-STRETCHES, STRETCH_S = 8, 20  # long against a deal's start and a lending
+STRETCHES, STRETCH_S = 8, 20  # long against a dispatch's start and a lending
 MEAN = 50
 MESSAGES = STRETCH_S * CONCURRENCY * 1000 // LATENCY_MS // MEAN  # of a stretch
 HOT = 2 * MESSAGES * MEAN // CONCURRENCY

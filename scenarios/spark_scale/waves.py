@@ -39,7 +39,7 @@ class _Folder:
 def compare(made: Bench) -> dict[str, Any]:
     """Prints bytes and files at each wave's end, against what Spark writes for a wave: blocks of
     what was read, and as much for the shuffle; and how often those blocks are scanned, once for the
-    manifests and once by each deal of the wave. Gives bytes over time."""
+    manifests and once by each dispatch of the wave. Gives bytes over time."""
     topic = "waves"
     log = made.fill(topic, Load(MESSAGES).records)
     local = made.folder / "local"
@@ -93,7 +93,7 @@ def _scans(events: Events) -> Counter[int]:
 
 
 def _ends(events: Events) -> dict[int, float]:
-    """When the last deal of each wave was over, in epoch seconds."""
+    """When the last dispatch of each wave was over, in epoch seconds."""
     waves = _waves_by_job(events)
     ends: dict[int, float] = {}
     for event in events.of("SparkListenerJobEnd"):

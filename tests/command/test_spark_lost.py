@@ -131,7 +131,7 @@ def night(command: Command, cluster: Cluster, tmp_path: Path) -> Iterator[Night]
         rmtree(Path(pyspark.__file__).with_name("work") / each["App ID"], ignore_errors=True)
 
 
-def test_a_wave_whose_blocks_are_lost_before_it_is_dealt_is_read_again(
+def test_a_wave_whose_blocks_are_lost_before_it_is_dispatched_is_read_again(
     command: Command, night: Night
 ) -> None:
     values = operations(400)
@@ -158,7 +158,7 @@ def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     night.kill_executor()
     # Spark has two slots by its own count even where there is no executor.
     night.waits(lambda: "Spark lost executors: 2 of 4 slots are left" in night.running.err, "news")
-    night.waits(lambda: night.stages_begun_again >= 2, "what was shuffled is read, and dealt again")
+    night.waits(lambda: night.stages_begun_again >= 2, "what was shuffled is read again")
     night.open_gate()
 
     night.ends_well()

@@ -37,7 +37,7 @@ def test_stages_have_the_drain_and_the_step(command: Command) -> None:
     assert {step.partition(f"drainer {drain}: ")[2].split()[0] for step in steps} == {
         "check",
         "read",
-        "deal",
+        "dispatch",
     }
     assert f"Spark's UI is at http://127.0.0.1:{port}\n" in outcome.err
     assert "INFO SparkContext: Running Spark version" in outcome.err

@@ -1,7 +1,7 @@
 """Aggregation: what tasks reported, in whatever order, is in the plan, and no more.
 
 Runs of a drain are played with the dispatchers that tasks have, and compared with a list of what
-was finished: waves and deals side by side, attempts that die or wake up late, parked lanes,
+was finished: waves and dispatches side by side, attempts that die or wake up late, parked lanes,
 connected lanes, barriers, crashes of the driver, and resumes with other shards, or by one process
 without any.
 """
@@ -43,7 +43,8 @@ from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.model.sub_messages import SubKeys, identify
 from drainer.policy.rules import KeyLimit, RuleFilter
 from drainer.spark.assign.aggregation import Aggregation
-from drainer.spark.assign.schedule import Deal, Schedule
+from drainer.spark.assign.dispatch import Dispatch
+from drainer.spark.assign.schedule import Part, Schedule
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.sharding import Sharding
@@ -56,12 +57,13 @@ ONE = Sharding(1)
 STATE = StateReference("/state", 1, 1)
 
 
-def halves(units: Mapping[int, tuple[Range, ...]] = MappingProxyType({})) -> Aggregation:
+def halves(
+    units: Mapping[int, tuple[Range, ...]] = MappingProxyType({}),
+) -> tuple[Aggregation, Dispatch]:
     aggregation = Aggregation(a_plan(100), "/state", 1)
     subs = {"0/2": {0: 3}, "1/2": {0: 3}}
     aggregation.begin(1, {0: (0, 10)}, {0: ((0, 10),)}, subs, units)
-    aggregation.deal(1, [[(1, "0/2")], [(1, "1/2")]])
-    return aggregation
+    return aggregation, aggregation.dispatch([[(1, "0/2")], [(1, "1/2")]])
 
 
 def head(claim: str, mark: int, done: int) -> Head:
@@ -81,56 +83,61 @@ def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_ca
     assert OffsetPlan.decode(plan.encode()).account.claims["0/2"][0] == whole
 
 
-def test_a_deal_that_does_not_add_up_makes_all_doubtful() -> None:
-    aggregation = halves()
-    aggregation.take(1, 0, head("0/2", 10, 3))
-    aggregation.take(1, 1, head("1/2", 10, 2))
+def test_a_dispatch_that_does_not_add_up_makes_all_doubtful() -> None:
+    aggregation, dispatch = halves()
+    one, other = dispatch.tasks
+    aggregation.take(one, head("0/2", 10, 3))
+    aggregation.take(other, head("1/2", 10, 2))
 
-    with pytest.raises(DrainerError, match="task 1 of deal 1 was given 3"):
-        aggregation.ensure_conserved(1)
+    with pytest.raises(DrainerError, match=r"task 1\.1 was given 3"):
+        aggregation.ensure_conserved(dispatch)
     assert aggregation.unbalanced
 
 
 def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
-    aggregation = halves()
-    aggregation.take(1, 0, head("0/2", 4, 2))
+    aggregation, dispatch = halves()
+    aggregation.take(dispatch.tasks[0], head("0/2", 4, 2))
     before = aggregation.counts()
 
-    aggregation.take_all(1, {0: TaskRecord(), 1: TaskRecord()})
-    aggregation.end_deal(1)
+    for task in dispatch.tasks:
+        aggregation.take_all(task, TaskRecord())
+    aggregation.end_dispatch(dispatch)
 
     assert before[1].done == aggregation.counts()[1].done == 2
 
 
 def test_the_last_record_counts_where_news_of_it_never_came() -> None:
-    aggregation = halves()
+    aggregation, dispatch = halves()
+    one, other = dispatch.tasks
     reported = TaskRecord({"1/2": {0: progress_at(10)}}, {0: counts(done=3)})
-    aggregation.take(1, 0, head("0/2", 10, 3))
+    aggregation.take(one, head("0/2", 10, 3))
 
-    aggregation.take_all(1, {1: reported})
-    aggregation.ensure_conserved(1)
-    aggregation.end_deal(1)
+    aggregation.take_all(other, reported)
+    aggregation.ensure_conserved(dispatch)
+    aggregation.end_dispatch(dispatch)
 
     assert aggregation.counts()[1].done == 6
 
 
 def test_parts_are_done_when_their_task_has_reported_all_of_them() -> None:
-    aggregation = halves()
+    aggregation, dispatch = halves()
+    one, other = dispatch.tasks
 
-    assert aggregation.take(1, 0, head("0/2", 4, 2)) == []
-    assert aggregation.take(1, 1, head("1/2", 10, 3)) == ["1/2"]
-    assert aggregation.unfinished(1) == {0: ["0/2"]}
-    assert aggregation.take(1, 0, head("0/2", 10, 3)) == ["0/2"]
-    assert aggregation.take(1, 0, head("0/2", 10, 3)) == []
-    assert aggregation.unfinished(1) == {}
+    assert aggregation.take(one, head("0/2", 4, 2)) == []
+    assert aggregation.take(other, head("1/2", 10, 3)) == ["1/2"]
+    assert [task.unfinished for task in dispatch.tasks] == [["0/2"], []]
+    assert aggregation.take(one, head("0/2", 10, 3)) == ["0/2"]
+    assert aggregation.take(one, head("0/2", 10, 3)) == []
+    assert not dispatch.busy
 
 
 def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it() -> None:
     """The message may split into something of that claim the next time."""
     units = {0: ((4, 5),)}
-    aggregation = halves(units)
-    aggregation.take(1, 0, head("0/2", 10, 3))
-    aggregation.take(1, 1, head("1/2", 4, 1))
+    aggregation, dispatch = halves(units)
+    one, other = dispatch.tasks
+    aggregation.take(one, head("0/2", 10, 3))
+    aggregation.take(other, head("1/2", 4, 1))
     plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
     read = OffsetPlan.decode(plan.encode())
     assert read == plan
@@ -457,8 +464,8 @@ class Play:
         self.at = dict(aggregation.watermarks)
         self.waves: list[Wave] = []
         self.schedule = Schedule()
-        self.dealt: dict[int, list[tuple[int, int]]] = {}  # tasks and their shards, by deal
-        self.under_way: dict[int, dict[int, UnderWay]] = {}  # by deal and task
+        self.left: dict[int, set[int]] = {}  # shards that are not done, by dispatch
+        self.under_way: dict[int, dict[int, UnderWay]] = {}  # by dispatch and task
         dies = False
         while not dies and self._is_left():
             dies = self._step()
@@ -488,9 +495,10 @@ class Play:
         if self.schedule.wants_to_read and draw.random() < 0.2:
             self._read()
         elif draw.random() < 0.3:
-            deal = self.schedule.deal(draw.randrange(1, 4), urgent=True)
-            if deal is not None:
-                self._deal(deal)
+            busy = sum(map(len, self.under_way.values()))
+            tasks = self.schedule.dispatch(draw.randrange(1, 4), busy, urgent=True)
+            if tasks is not None:
+                self._dispatch(tasks)
         elif self.under_way:
             self._work()
         return False
@@ -517,18 +525,18 @@ class Play:
         counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
         self.schedule.add(wave.number, counts, wave.streams)
 
-    def _deal(self, deal: Deal) -> None:
-        tasks = [[(part.shard, self.waves[part.wave - 1]) for part in own] for own in deal.tasks]
-        number, streams = deal.number, tasks[0][0][1].streams
-        self.aggregation.deal(
-            number, [[(wave.number, streams.claim(shard)) for shard, wave in own] for own in tasks]
-        )
+    def _dispatch(self, parts: list[list[Part]]) -> None:
+        tasks = [[(part.shard, self.waves[part.wave - 1]) for part in own] for own in parts]
+        streams = tasks[0][0][1].streams
+        number = self.aggregation.dispatch(
+            [(wave.number, streams.claim(shard)) for shard, wave in own] for own in tasks
+        ).number
         self.disk |= {(number, task): [] for task in range(len(tasks))}
         behind = frozenset[int]()
         if streams == ONE:
             at, ranges = self.aggregation.watermarks, tasks[0][0][1].ranges
             behind = frozenset(n for n, (start, _) in ranges.items() if at[n] < start)
-        self.dealt[number] = [(t, shard) for t, own in enumerate(tasks) for shard, _ in own]
+        self.left[number] = {part.shard for own in parts for part in own}
         parked = frozenset(self.left_parked)
         self.under_way[number] = {
             task: UnderWay(own, behind, parked, self._begin(number, task, own, behind, parked))
@@ -564,23 +572,30 @@ class Play:
             self.fates |= task.since
             task.since = {}
             for selector in self._take(number, place, received):
-                self.schedule.done(number, place, Claim.parse(selector).number)
+                self._done(number, Claim.parse(selector).number)
         if not tasks:
-            aggregation.ensure_conserved(number)
-            left = aggregation.unfinished(number)
-            aggregation.take_all(number, {place: self._reported(number, place) for place in left})
-            aggregation.end_deal(number)
+            dispatch = aggregation.dispatches[number]
+            aggregation.ensure_conserved(dispatch)
+            for place, of_it in enumerate(dispatch.tasks):
+                if of_it.unfinished:
+                    aggregation.take_all(of_it, self._reported(number, place))
+            aggregation.end_dispatch(dispatch)
             del self.under_way[number]
-            for each in self.dealt.pop(number):  # what is parked stays so in this run
-                self.schedule.done(number, *each)
+            for shard in list(self.left[number]):  # what is parked stays so in this run
+                self._done(number, shard)
 
-    def _take(self, deal: int, task: int, records: list[bytes]) -> list[str]:
+    def _done(self, dispatch: int, shard: int) -> None:
+        self.left[dispatch].remove(shard)
+        self.schedule.done(shard)
+
+    def _take(self, dispatch: int, place: int, records: list[bytes]) -> list[str]:
         """The driver reads the heads of records, and nothing else of them."""
+        task = self.aggregation.dispatches[dispatch].tasks[place]
         heads = [decode_line(record, Head) for record in records]
-        return [claim for head in heads for claim in self.aggregation.take(deal, task, head)]
+        return [claim for head in heads for claim in self.aggregation.take(task, head)]
 
-    def _reported(self, deal: int, task: int) -> TaskRecord:
-        records = self.disk[deal, task]
+    def _reported(self, dispatch: int, task: int) -> TaskRecord:
+        records = self.disk[dispatch, task]
         whole = [place for place, record in enumerate(records) if decode_line(record, Head).whole]
         return merged(decode_line(e, Head).decoded() for e in records[whole[-1] if whole else 0 :])
 
@@ -590,9 +605,9 @@ class Play:
         self.plan = fold(
             OffsetPlan.decode(self.saved.encode()),
             [
-                self._reported(deal, task)
-                for deal, task in self.disk
-                if not reference.has_taken(self.epoch, deal)
+                self._reported(dispatch, task)
+                for dispatch, task in self.disk
+                if not reference.has_taken(self.epoch, dispatch)
             ],
         )
 
@@ -673,13 +688,13 @@ class Play:
 
     def _begin(
         self,
-        deal: int,
+        dispatch: int,
         place: int,
         parts: list[tuple[int, Wave]],
         behind: frozenset[int],
         parked: frozenset[str],
     ) -> Task:
-        earlier = self._reported(deal, place)
+        earlier = self._reported(dispatch, place)
         streams = parts[0][1].streams
         bounds: dict[int, Range] = {
             Stream(n, shard): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
@@ -691,8 +706,8 @@ class Play:
             rule_filter = Noting(self.plan.terms.rules, streams.by_stream(ruled, bounds))
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
         task = Task(self, streams, bounds, rows, earlier, behind, parked, rule_filter)
-        self.disk[deal, place] = task.objects.news()
-        self._take(deal, place, self.disk[deal, place])
+        self.disk[dispatch, place] = task.objects.news()
+        self._take(dispatch, place, self.disk[dispatch, place])
         return task
 
     def _ensure_order(self, handled: list[Sub]) -> None:
@@ -745,16 +760,17 @@ def test_after_many_waves_the_account_holds_what_it_held_after_two() -> None:
         start, end = number * length - length, number * length
         subs = {f"{shard}/8": {0: length} for shard in range(8)}
         aggregation.begin(number, {0: (start, end)}, {0: ((start, end),)}, subs, {})
-        aggregation.deal(number, [[(number, claim)] for claim in subs])
-        for task, claim in enumerate(subs):
+        dispatch = aggregation.dispatch([(number, claim)] for claim in subs)
+        for task, claim in zip(dispatch.tasks, subs, strict=True):
             all_of_it = {0: counts(done=length)}
-            aggregation.take(number, task, Head({claim: {0: (start, start + 9)}}, all_of_it))
+            aggregation.take(task, Head({claim: {0: (start, start + 9)}}, all_of_it))
             aggregation.claims()
         if number in {2, 50}:  # this one and the one before are under way
             sizes.append(len(pickle.dumps(vars(aggregation))))
         if number > 1:
-            for task, claim in enumerate(subs):
-                aggregation.take(number - 1, task, Head({claim: {0: (start - length, start)}}))
-            aggregation.end_deal(number - 1)
+            before = aggregation.dispatches[number - 1]
+            for task, claim in zip(before.tasks, subs, strict=True):
+                aggregation.take(task, Head({claim: {0: (start - length, start)}}))
+            aggregation.end_dispatch(before)
     assert aggregation.watermarks == {0: 49 * length + 9}
     assert sizes[1] < 1.1 * sizes[0]  # of which numbers take more bytes

@@ -15,7 +15,7 @@ from drainer.core.lanes import Lanes
 from drainer.message import SubMessage
 from drainer.model.claims import key_hash
 from drainer.spark.assign.lending import Lender
-from drainer.spark.assign.schedule import DEALS_MOST, WAVES_MOST, Deal, Schedule
+from drainer.spark.assign.schedule import WAVES_MOST, Part, Schedule
 from drainer.spark.session.slots import HOPE_AGAIN_S, HOPE_S, Slots
 from drainer.spark.state.records import Borrowed
 from drainer.spark.state.sharding import Sharding
@@ -28,7 +28,7 @@ class Placed:
     lane: int
     wave: int
     shard: int
-    task: tuple[int, int] | None = None  # deal and task that it was given to
+    is_dispatched: bool = False
     done: bool = False
 
 
@@ -38,38 +38,49 @@ class Course:
     def __init__(self) -> None:
         self.schedule = Schedule()
         self.subs: list[Placed] = []
-        self.under_way: list[tuple[int, int, int]] = []  # deal, task and shard
+        self.under_way: list[tuple[int, Part]] = []  # number of the task, and what it was given
+        self.tasks = 0
 
     def add(self, wave: int, lanes: Sequence[int], streams: Sharding) -> None:
         shards = [lane % streams.shards for lane in lanes]
         self.subs += [Placed(lane, wave, at) for lane, at in zip(lanes, shards, strict=True)]
         self.schedule.add(wave, Counter(shards), streams)
 
-    def take(self, deal: Deal) -> None:
-        for task, parts in enumerate(deal.tasks):
+    @property
+    def busy(self) -> int:
+        return len({task for task, _ in self.under_way})
+
+    def take(self, tasks: Sequence[Sequence[Part]]) -> None:
+        for parts in tasks:
+            self.tasks += 1
             for part in parts:
                 given = [sub for sub in self.subs if (sub.wave, sub.shard) == part[:2]]
                 assert len(given) == part.subs > 0
-                self.under_way.append((deal.number, task, part.shard))
+                self.under_way.append((self.tasks, part))
                 for sub in given:
-                    assert sub.task is None
-                    sub.task = deal.number, task
+                    assert not sub.is_dispatched
+                    sub.is_dispatched = True
         for sub in self.subs:
             for before in self.subs:
-                if sub.task and not sub.done and before.lane == sub.lane and before.wave < sub.wave:
+                if (
+                    sub.is_dispatched
+                    and not sub.done
+                    and before.lane == sub.lane
+                    and before.wave < sub.wave
+                ):
                     assert before.done, "two tasks have a lane at once, or one overtakes"
 
     def done(self, number: int) -> None:
-        deal, task, shard = self.under_way.pop(number)
-        self.schedule.done(deal, task, shard)
+        _, part = self.under_way.pop(number)
+        self.schedule.done(part.shard)
         for sub in self.subs:
-            if sub.task == (deal, task) and sub.shard == shard:
+            if (sub.wave, sub.shard) == part[:2]:
                 sub.done = True
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.integers(0, 2**32))
-def test_each_sub_message_is_dealt_once_and_lanes_keep_their_order(seed: int) -> None:
+def test_each_sub_message_is_dispatched_once_and_lanes_keep_their_order(seed: int) -> None:
     """A lane may be in another shard of each wave, whatever waves are divided by."""
     draw = Random(seed)
     slots, course = draw.randint(1, 5), Course()
@@ -85,12 +96,11 @@ def test_each_sub_message_is_dealt_once_and_lanes_keep_their_order(seed: int) ->
         elif under_way and draw.random() < 0.8:
             course.done(draw.randrange(len(under_way)))
         else:
-            busy = len({(deal, task) for deal, task, _ in under_way})
-            deal = schedule.deal(slots - busy, urgent=draw.random() < 0.5)
-            if deal is not None:
-                assert len(deal.tasks) <= slots - busy
-                course.take(deal)
-                assert len({deal for deal, _, _ in under_way}) <= DEALS_MOST
+            free = slots - course.busy
+            tasks = schedule.dispatch(free, course.busy, urgent=draw.random() < 0.5)
+            if tasks is not None:
+                assert len(tasks) <= free
+                course.take(tasks)
             elif not under_way:  # then all is done that was read
                 assert not schedule.waves
                 assert schedule.wants_to_read
@@ -101,57 +111,58 @@ def one_wave(schedule: Schedule, wave: int, *counts: int) -> None:
     schedule.add(wave, dict(enumerate(counts)), Sharding(len(counts)))
 
 
-def dealt(schedule: Schedule, slots: int, *, urgent: bool = False, least: int = 1) -> Deal:
-    deal = schedule.deal(slots, urgent=urgent, least=least)
-    assert deal is not None
-    return deal
+def dispatched(
+    schedule: Schedule, slots: int, busy: int = 0, *, urgent: bool = False, least: int = 1
+) -> list[list[Part]]:
+    tasks = schedule.dispatch(slots, busy, urgent=urgent, least=least)
+    assert tasks is not None
+    return tasks
 
 
-def test_the_heaviest_shards_are_dealt_apart() -> None:
+def test_the_heaviest_shards_are_dispatched_apart() -> None:
     schedule = Schedule()
     one_wave(schedule, 1, 9, 5, 4, 3, 3, 2)
 
-    deal = dealt(schedule, 3)
+    tasks = dispatched(schedule, 3)
 
-    assert [sum(part.subs for part in parts) for parts in deal.tasks] == [9, 8, 9]
-    assert [len(parts) for parts in deal.tasks] == [1, 2, 3]
+    assert [sum(part.subs for part in parts) for parts in tasks] == [9, 8, 9]
+    assert [len(parts) for parts in tasks] == [1, 2, 3]
 
 
 def test_no_more_tasks_than_the_work_is_worth() -> None:
     schedule = Schedule()
     one_wave(schedule, 1, 10, 10, 10, 10)
 
-    assert len(dealt(schedule, 4, least=15).tasks) == 2
+    assert len(dispatched(schedule, 4, least=15)) == 2
 
 
-def test_a_deal_waits_until_half_of_the_slots_are_free() -> None:
+def test_a_dispatch_waits_until_half_of_the_slots_are_free() -> None:
     schedule = Schedule()
     one_wave(schedule, 1, *[10] * 8)
-    first = dealt(schedule, 4)
+    first = dispatched(schedule, 4)
     one_wave(schedule, 2, *[10] * 8)
 
-    for part in first.tasks[0]:
-        schedule.done(first.number, 0, part.shard)
-    assert schedule.deal(1, urgent=False) is None
-    for part in first.tasks[1]:
-        schedule.done(first.number, 1, part.shard)
+    for part in first[0]:
+        schedule.done(part.shard)
+    assert schedule.dispatch(1, 3, urgent=False) is None
+    for part in first[1]:
+        schedule.done(part.shard)
 
-    assert {part.shard for part in dealt(schedule, 2).parts} == {
-        part.shard for task in (0, 1) for part in first.tasks[task]
-    }
+    free = {part.shard for part in (*first[0], *first[1])}
+    assert {part.shard for parts in dispatched(schedule, 2, 2) for part in parts} == free
 
 
 def test_a_wave_that_is_divided_otherwise_waits_for_all_before_it() -> None:
     schedule = Schedule()
     one_wave(schedule, 1, 10, 10)
-    first = dealt(schedule, 2)
+    (one,), (other,) = dispatched(schedule, 2)
     one_wave(schedule, 2, 20)
 
-    schedule.done(first.number, 0, first.tasks[0][0].shard)
-    assert schedule.deal(1, urgent=True) is None
-    schedule.done(first.number, 1, first.tasks[1][0].shard)
+    schedule.done(one.shard)
+    assert schedule.dispatch(1, 1, urgent=True) is None
+    schedule.done(other.shard)
 
-    assert {part.wave for part in dealt(schedule, 2).parts} == {2}
+    assert [[part.wave for part in parts] for parts in dispatched(schedule, 2)] == [[2]]
 
 
 @pytest.mark.parametrize("urgent", [False, True])
@@ -159,36 +170,33 @@ def test_what_is_urgent_or_hot_does_not_wait(urgent: bool) -> None:
     schedule = Schedule()
     hot = 10 if urgent else 100
     one_wave(schedule, 1, hot, *[10] * 7)
-    first = dealt(schedule, 4)
+    first = dispatched(schedule, 4)
     one_wave(schedule, 2, hot, *[10] * 7)
-    (task,) = (n for n, parts in enumerate(first.tasks) if any(p.shard == 0 for p in parts))
+    (of_hot,) = (parts for parts in first if any(part.shard == 0 for part in parts))
 
-    for part in first.tasks[task]:
-        schedule.done(first.number, task, part.shard)
+    for part in of_hot:
+        schedule.done(part.shard)
 
-    assert dealt(schedule, 1, urgent=urgent).tasks[0][0].wave == 2
+    assert dispatched(schedule, 1, 3, urgent=urgent)[0][0].wave == 2
 
 
 @pytest.mark.parametrize("hot", [False, True])
 def test_two_waves_are_on_disk_and_four_where_a_lane_is_hot(hot: bool) -> None:
     schedule = Schedule()
-    deals = []
     for wave in range(1, 9):
         if schedule.wants_to_read:
             one_wave(schedule, wave, 100 if hot else 10, *[10] * 7)
-        if (deal := schedule.deal(4, urgent=True)) is not None:
-            deals.append(deal)
-        for task, parts in enumerate(deals[-1].tasks):
+        for parts in schedule.dispatch(4, 0, urgent=True) or ():
             for part in parts:
                 if part.shard and hot:
-                    schedule.done(deals[-1].number, task, part.shard)
+                    schedule.done(part.shard)
 
     assert len(schedule.waves) == (4 if hot else 2)
 
 
 CALLS, SLOTS, SHARDS, WAVES, SUBS = 32, 8, 64, 10, 4_000
-# In steps of which a call takes one and a wave 125: were that 12.5 s, a deal would take 0.4 s to
-# start, and what is lent would be another one's within 0.4 to 0.8 s.
+# In steps of which a call takes one and a wave 125: were that 12.5 s, a dispatch would take 0.4 s
+# to start, and what is lent would be another one's within 0.4 to 0.8 s.
 READING, START, LINGER, LENDING = 30, 4, 5, 4
 LEAST = SUBS // 20
 
@@ -244,7 +252,7 @@ def drained_in(waves: list[list[str]]) -> int:
     schedule, lender = Schedule(), Lender(CALLS)
     rows: dict[tuple[int, int], list[str]] = defaultdict(list)
     tasks: dict[str, Task] = {}
-    step = read = idle_since = reading = 0
+    step = read = idle_since = reading = begun = 0
     while read < len(waves) or tasks or schedule.waves:
         if read < len(waves) and schedule.wants_to_read:
             reading -= 1
@@ -257,17 +265,18 @@ def drained_in(waves: list[list[str]]) -> int:
         free = min(SLOTS - len(tasks), lender.room)
         if not free:
             idle_since = step
-        deal = schedule.deal(free, urgent=step - idle_since >= LINGER, least=LEAST)
-        if deal is not None:
+        urgent = step - idle_since >= LINGER
+        dispatch = schedule.dispatch(free, len(tasks), urgent=urgent, least=LEAST)
+        if dispatch is not None:
             idle_since = step
-            for number, parts in enumerate(deal.tasks):
+            for parts in dispatch:
                 subs_of_task = [
                     SubMessage(key) for p in parts for key in rows.pop((p.wave, p.shard))
                 ]
-                name = f"{deal.number}/{number}"
+                begun, name = begun + 1, str(begun)
                 tasks[name] = Task(step + START, subs_of_task, {p.shard: p.subs for p in parts})
                 lender.begin(name, len(subs_of_task))
-        if step % LENDING == 0 or deal is not None:
+        if step % LENDING == 0 or dispatch is not None:
             for name, task in tasks.items():
                 if task.begins <= step:
                     running, ready = len(task.running), task.lanes.ready
@@ -276,9 +285,8 @@ def drained_in(waves: list[list[str]]) -> int:
                 tasks[name].allowed, tasks[name].seen = granted, lender.number
         for name, task in list(tasks.items()):
             if task.begins <= step:
-                dealt, own = map(int, name.split("/"))
                 for shard in task.step():
-                    schedule.done(dealt, own, shard)
+                    schedule.done(shard)
                 if not task.left:
                     del tasks[name]
                     lender.end(name)
@@ -305,7 +313,7 @@ def test_most_slots_handle_unless_a_number_is_wanted(slots: Slots, handling: int
     assert slots.handling == handling
 
 
-def test_slots_that_come_are_dealt_to_and_those_that_go_are_not() -> None:
+def test_slots_that_come_are_used_and_those_that_go_are_not() -> None:
     slots = Slots(3)
     assert slots.room(busy=3) == 0
     slots.look(9, busy=2, now_s=1)

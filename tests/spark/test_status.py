@@ -94,9 +94,9 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     )
     claims = {"3/8": {0: 1_000}, "7/8": {0: 1_000}}
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {**claims, "2/8": {0: 1_000}}, {})
-    aggregation.deal(1, [[(1, "3/8"), (1, "7/8")], [(1, "2/8")]])
+    (one, other) = aggregation.dispatch([[(1, "3/8"), (1, "7/8")], [(1, "2/8")]]).tasks
     monitor.begin_wave(1, [Manifest(0, 0, 40, subs={2: 1_000, 3: 1_000, 7: 1_000})])
-    monitor.begin(1, 2)
+    monitor.begin()
     at_work = TaskStatus("worker-1", running=10, busy=10, borrowed=Borrowed())
 
     def shown() -> tuple[int | None, SparkStatus]:
@@ -104,10 +104,10 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
         assert isinstance(status.engine, SparkStatus)
         return status.limits.busy, status.engine
 
-    monitor.take(Attempt(1, 1, 0, 1), at_work)
-    monitor.take(Attempt(1, 1, 1, 2), at_work)
+    monitor.take(one, Attempt(1, 1, 0, 1), at_work)
+    monitor.take(other, Attempt(1, 1, 1, 2), at_work)
     now_s = 2.9
-    monitor.take(Attempt(1, 1, 1, 2), at_work)
+    monitor.take(other, Attempt(1, 1, 1, 2), at_work)
     assert (shown()[0], shown()[1].silent) == (20, ())
     now_s = 3.1
     busy, engine = shown()
@@ -115,8 +115,8 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     assert engine.tasks == {"handling": 1, "silent": 1}
     assert ("silent", "1.0 on worker-1 (shards 3, 7)") in engine.facts
 
-    monitor.take(Attempt(1, 1, 0, 3), None)
-    monitor.take(Attempt(1, 1, 1, 2), replace(at_work, busy=0, borrowed=None))
+    monitor.take(one, Attempt(1, 1, 0, 3), None)
+    monitor.take(other, Attempt(1, 1, 1, 2), replace(at_work, busy=0, borrowed=None))
     assert list(monitor.repeats) == [Repeat(Attempt(1, 1, 0, 1), "worker-1", (3, 7))]
     now_s = 6.0
     busy, engine = shown()
@@ -132,22 +132,21 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
     monitor = TaskMonitor(
         aggregation, concurrency=20, buffer_bytes=1, plan_path="p", clock=lambda: now_s
     )
-    task = Attempt(1, 1, 0, 1)
 
     def showing(done: int, mark: int = 0) -> Status:
         known = counts(done=done, pending=2_000 - done)
         head = Head({"0/1": {0: (0, mark)}}, {0: known}, status=TaskStatus(running=20))
-        aggregation.take(1, 0, head)
-        monitor.take(task, head.status)
+        aggregation.take(task, head)
+        monitor.take(task, Attempt(1, 1, 0, 1), head.status)
         return monitor.status(plan, ahead=False)
 
     assert monitor.status(plan, ahead=True).progress.eta_s is None
     now_s += 20  # until the first wave is read
     assert monitor.status(plan, ahead=True).progress.eta_s is None
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
-    aggregation.deal(1, [[(1, "0/1")]])
+    (task,) = aggregation.dispatch([[(1, "0/1")]]).tasks
     monitor.begin_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])
-    monitor.begin(1, 1)
+    monitor.begin()
     showing(0)
     for done in range(50, 2_000, 50):  # a hundred a second, and not a message
         now_s += 0.5

@@ -239,13 +239,13 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
     assert lock.stays is not closed
 
 
-def test_a_task_that_wakes_up_after_its_deal_is_over_begins_nothing(
+def test_a_task_that_wakes_up_after_its_dispatch_is_over_begins_nothing(
     state: State, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
     records = state.begin(
         SECOND, STREAMS, {0: 0}
-    )  # which did it all, and made the deal one of the past
-    state.remove_deal(1, 1)
+    )  # which did it all, and made the dispatch one of the past
+    state.remove_dispatch(1, 1)
     with suppress(StateLost):  # from a folder, where it finds none
         records.append(Record({}))  # by one that doesn't know it yet
 

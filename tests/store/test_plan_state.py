@@ -26,8 +26,8 @@ def state(tmp_path: Path) -> State:
     return driven(made, 2)
 
 
-def plan_at(state: State, epoch: int = 2, deal: int = 3) -> OffsetPlan:
-    return changed(PLAN, state=StateReference(state.uri, epoch, deal))
+def plan_at(state: State, epoch: int = 2, dispatch: int = 3) -> OffsetPlan:
+    return changed(PLAN, state=StateReference(state.uri, epoch, dispatch))
 
 
 @pytest.fixture
@@ -38,11 +38,11 @@ def file(tmp_path: Path, state: State) -> PlanFile:
 
 
 def report(
-    state: State, deal: int, shard: int, *reported: dict[int, Progress], number: int = 0
+    state: State, dispatch: int, shard: int, *reported: dict[int, Progress], number: int = 0
 ) -> None:
     epoch = state.epoch()
     assert epoch is not None
-    attempt = Attempt(epoch, deal, shard, number)
+    attempt = Attempt(epoch, dispatch, shard, number)
     starts: dict[int, int] = {Stream(0, shard): 120, Stream(2, shard): 0}
     records = state.begin(attempt, STREAMS, starts)
     records.go_on_from(state.revoke_lease(attempt, AT_ONCE))
@@ -72,7 +72,7 @@ def test_what_tasks_reported_is_in_the_plan(file: PlanFile, state: State) -> Non
 
 
 def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: State) -> None:
-    """The driver died before it could remove the deal."""
+    """The driver died before it could remove the dispatch."""
     report(state, 2, 2, {0: done(123, count=3)})
     report(state, 3, 3, {0: done(122, count=2)})
     report(state, 4, 2, {0: done(121, count=1)})
@@ -82,7 +82,7 @@ def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: 
     assert subs(plan)[0] == counts(done=6)
 
 
-def test_a_plan_that_was_written_in_the_midst_of_a_deal_counts_once(
+def test_a_plan_that_was_written_in_the_midst_of_a_dispatch_counts_once(
     file: PlanFile, state: State
 ) -> None:
     report(state, 3, 2, {0: done(123, count=3)})

@@ -7,7 +7,7 @@ beyond that: so its size is that of the waves, however many holes there are in t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from drainer.core.merge import TaskRecord, count_in, undecided
@@ -25,6 +25,7 @@ from drainer.model.ranges import (
     subtract,
 )
 from drainer.model.rules import RuleAccount, greater, offsets_beyond
+from drainer.spark.assign.dispatch import Dispatch, DispatchedTask
 from drainer.spark.state.records import Head
 from drainer.store.place import kept
 
@@ -43,7 +44,7 @@ class _WavePartition:
     messages: Counts  # the account of all
     fates: dict[str, OutcomeRanges]  # of those that are left, by claim
     units: Sequence[Range] = ()  # messages that ``split`` rejected
-    # What claims finished beyond their marks, whose deals have ended before that was all.
+    # What claims finished beyond their marks, whose dispatches have ended before that was all.
     beyond: dict[str, Progress] = field(default_factory=dict)
     finished: tuple[Range, ...] = ()  # by all claims
     moved: bool = True  # whether a mark has, of which the account does not know
@@ -87,28 +88,17 @@ class _WavePartition:
 class _Wave:
     """One that is under way."""
 
-    stretches: dict[int, _WavePartition]  # by partition
+    parts: dict[int, _WavePartition]  # by partition
     subs: Mapping[str, Mapping[int, int]]
     open: set[str]  # claims whose parts are not over
 
 
-@dataclass(slots=True)
-class _Task:
-    """Task of a deal: the parts that it was given, and its reports."""
-
-    parts: dict[str, int]  # the number of the wave, by claim
-    subs: int  # that it was given
-    left: dict[str, set[int]]  # partitions, by claim
-    counts: dict[int, Counts] = field(default_factory=dict)  # by partition
-    ruled: RuleAccount = field(default_factory=RuleAccount)
-
-
 class Aggregation:
-    """Begin a wave, deal its parts, take in what tasks finished, and end the deal.
+    """Begin a wave, dispatch its parts, take in what tasks finished, and end the dispatch.
 
-    Deals and waves may be under way side by side; of one claim the waves come in their order. A
-    wave is folded in when all deals that have parts of it have ended. ``uri`` and ``epoch`` are
-    those of the state that the tasks write to.
+    Dispatches and waves may be under way side by side; of one claim the waves come in their order.
+    A wave is folded in when all dispatches that have parts of it have ended. ``uri`` and ``epoch``
+    are those of the state that the tasks write to.
     """
 
     def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
@@ -125,9 +115,10 @@ class Aggregation:
         self._limited = plan.terms.rules.max_per_key is not None
         self._limit_seen: dict[int, list[Range]] = {}  # by the limit, of waves which ended
         self._waves: dict[int, _Wave] = {}
-        self._deals: dict[int, tuple[_Task, ...]] = {}
-        self._next = 1  # deal
-        self.unbalanced = False  # whether a deal did not add up: nothing is to be committed then
+        self.dispatches: dict[int, Dispatch] = {}  # under way, by number
+        self._next = 1  # dispatch
+        # Whether a dispatch did not add up: nothing is to be committed then.
+        self.unbalanced = False
 
     @property
     def complete(self) -> bool:
@@ -142,7 +133,7 @@ class Aggregation:
             self._uri,
             self._epoch,
             self._next,
-            tuple(self._deals),
+            tuple(self.dispatches),
             self._counted(),
             self._own_rules().numbers,
             self._units(),
@@ -168,12 +159,12 @@ class Aggregation:
             subs: sub-messages that are to be handled, by claim and partition.
             units: of these messages those that ``split`` rejected, by partition.
         """
-        stretches = {}
+        parts = {}
         for n, (start, end) in ranges.items():
             left = delivered.get(n, ())
             read = count_offsets(left)
             before = (self._base[n].fates, *(claim[n].fates for claim in self._others.values()))
-            stretches[n] = _WavePartition(
+            parts[n] = _WavePartition(
                 start,
                 end,
                 {claim: start for claim, of_claim in subs.items() if n in of_claim},
@@ -182,97 +173,76 @@ class Aggregation:
                 {ALL: merge_outcomes(before)},
                 units.get(n, ()),
             )
-        self._waves[number] = _Wave(stretches, subs, set(subs))
+        self._waves[number] = _Wave(parts, subs, set(subs))
         self._end_waves()
 
-    def deal(self, number: int, tasks: Sequence[Iterable[ClaimPart]]) -> None:
-        """Parts of waves are given to tasks; ``number`` rises."""
-        self._deals[number] = tuple(self._given(parts) for parts in tasks)
-        self._next = number + 1
+    def dispatch(self, tasks: Iterable[Iterable[ClaimPart]]) -> Dispatch:
+        """Give parts of waves to tasks."""
+        number, self._next = self._next, self._next + 1
+        given = (self._given(f"{number}.{n}", parts) for n, parts in enumerate(tasks))
+        self.dispatches[number] = dispatch = Dispatch(number, tuple(given))
+        return dispatch
 
-    def take(self, deal: int, task: int, head: Head) -> list[str]:
+    def take(self, task: DispatchedTask, head: Head) -> list[str]:
         """Take in a task's progress since the last time; return the claims whose parts are done
         now.
 
         The counts are of all that it did. A later attempt goes on from those of earlier ones, which
-        are not read any more. Nor is a task of a deal that has ended: an attempt that was given up
-        has woken up.
+        are not read any more.
         """
-        if deal not in self._deals:
-            return []
-        share, done = self._deals[deal][task], list[str]()
+        done = list[str]()
         for claim, marks in head.marks.items():
-            stretches, left = self._waves[share.parts[claim]].stretches, share.left[claim]
+            parts, left = self._waves[task.waves[claim]].parts, task.left[claim]
             whole_before = not left
             for n, (_, mark) in marks.items():
-                stretch = stretches[n]
-                if mark > stretch.marks[claim]:
-                    stretch.marks[claim] = mark
-                    stretch.moved = True
-                if mark >= stretch.end:
+                part = parts[n]
+                if mark > part.marks[claim]:
+                    part.marks[claim] = mark
+                    part.moved = True
+                if mark >= part.end:
                     left.discard(n)
             if not left and not whole_before:
                 done.append(claim)
         for claim, by_partition in head.fates.items():
-            stretches = self._waves[share.parts[claim]].stretches
+            parts = self._waves[task.waves[claim]].parts
             for n, fates in by_partition.items():
-                stretches[n].add_fates(claim, fates)
-        self._note(share, head)
+                parts[n].add_fates(claim, fates)
+        self._note(task, head)
         return done
 
-    @property
-    def deals(self) -> dict[int, int]:
-        """Deals that are under way, with how many tasks each has."""
-        return {deal: len(tasks) for deal, tasks in self._deals.items()}
+    def take_all(self, task: DispatchedTask, record: TaskRecord) -> None:
+        """All that a task reported, which is at work no more: beyond its marks, too."""
+        self._note(task, record)  # nothing is read of a state that was removed
+        for claim, changes in record.claims.items():
+            parts = self._waves[task.waves[claim]].parts
+            for n, progress in changes.items():
+                parts[n].beyond[claim], parts[n].moved = progress, True
+                parts[n].add_fates(claim, progress.fates)
 
-    def share_done(self, deal: int, task: int) -> float:
-        """Share of the sub-messages of a running task that is finished."""
-        share = self._deals[deal][task]
-        return Counts.sum(share.counts.values()).finished / max(1, share.subs)
-
-    def take_all(self, deal: int, reported: Mapping[int, TaskRecord]) -> None:
-        """All that tasks of a deal reported, which are at work no more: beyond their marks, too."""
-        for number, record in reported.items():
-            task = self._deals[deal][number]
-            self._note(task, record)  # nothing is read of a state that was removed
-            for claim, changes in record.claims.items():
-                stretches = self._waves[task.parts[claim]].stretches
-                for n, progress in changes.items():
-                    stretches[n].beyond[claim], stretches[n].moved = progress, True
-                    stretches[n].add_fates(claim, progress.fates)
-
-    def ensure_conserved(self, deal: int) -> None:
-        """Raises AccountWrong when a deal does not add up: nothing of it may be committed."""
-        for number, task in enumerate(self._deals[deal]):
+    def ensure_conserved(self, dispatch: Dispatch) -> None:
+        """Raises AccountWrong when a dispatch does not add up: nothing of it may be committed."""
+        for task in dispatch.tasks:
             counts = sum(task.counts.values(), Counts())
             if counts.read != task.subs or not counts.conserved:
                 self.unbalanced = True
                 raise account_wrong(
-                    f"task {number} of deal {deal} was given {task.subs:,} sub-messages and reports"
-                    f" {counts}"
+                    f"task {task.name} was given {task.subs:,} sub-messages and reports {counts}"
                 )
 
-    def unfinished(self, deal: int) -> dict[int, list[str]]:
-        """Tasks of a deal whose parts are not done, with the claims of these."""
-        found = (
-            (number, [claim for claim, left in task.left.items() if left])
-            for number, task in enumerate(self._deals[deal])
-        )
-        return {number: claims for number, claims in found if claims}
-
-    def end_deal(self, deal: int) -> None:
-        """End a deal; its pending sub-messages stay so in this run."""
-        for task in self._deals.pop(deal):
+    def end_dispatch(self, dispatch: Dispatch) -> None:
+        """End a dispatch; its pending sub-messages stay so in this run."""
+        del self.dispatches[dispatch.number]
+        for task in dispatch.tasks:
             self._ruled += task.ruled
             for n, counts in task.counts.items():
                 subs = self._base[n].sub_messages + counts
                 self._base[n] = replace(self._base[n], sub_messages=subs)
-            for claim, wave in task.parts.items():
+            for claim, wave in task.waves.items():
                 self._waves[wave].open.discard(claim)
         self._end_waves()
 
     def end(self) -> None:
-        """Ends all waves. No deal is under way; from here on there is no state: all that tasks
+        """Ends all waves. No dispatch is under way; from here on there is no state: all that tasks
         reported is here."""
         self._over = True
         for wave in self._waves.values():
@@ -292,9 +262,7 @@ class Aggregation:
         """Messages and sub-messages."""
         self._reach()
         messages = [each.messages for each in self._base.values()]
-        messages += (
-            each.messages for wave in self._waves.values() for each in wave.stretches.values()
-        )
+        messages += (each.messages for wave in self._waves.values() for each in wave.parts.values())
         return Counts.sum(messages), Counts.sum(self.sub_messages.values())
 
     @property
@@ -305,7 +273,7 @@ class Aggregation:
 
     @property
     def left_pending(self) -> int:
-        """Sub-messages that deals which ended have left for a later run."""
+        """Sub-messages that dispatches which ended have left for a later run."""
         return sum(each.sub_messages.pending for each in self._base.values())
 
     def record(self) -> None:
@@ -322,18 +290,17 @@ class Aggregation:
         return replace(ruled, asked_below=below, asked_by=offsets_beyond(below, (ruled.asked_by,)))
 
     @property
-    def _tasks(self) -> Iterable[_Task]:
-        return (task for tasks in self._deals.values() for task in tasks)
+    def tasks(self) -> Iterator[DispatchedTask]:
+        """Tasks of all dispatches."""
+        return (task for dispatch in self.dispatches.values() for task in dispatch.tasks)
 
-    def _given(self, parts: Iterable[ClaimPart]) -> _Task:
-        given = {claim: self._waves[number].subs[claim] for number, claim in parts}
-        return _Task(
-            {claim: number for number, claim in parts},
-            sum(sum(subs.values()) for subs in given.values()),
-            {claim: set(subs) for claim, subs in given.items()},
-        )
+    def _given(self, name: str, parts: Iterable[ClaimPart]) -> DispatchedTask:
+        waves = {claim: number for number, claim in parts}
+        given = {claim: self._waves[number].subs[claim] for claim, number in waves.items()}
+        subs = sum(sum(each.values()) for each in given.values())
+        return DispatchedTask(name, waves, subs, {claim: set(n) for claim, n in given.items()})
 
-    def _note(self, task: _Task, reported: Head | TaskRecord) -> None:
+    def _note(self, task: DispatchedTask, reported: Head | TaskRecord) -> None:
         task.counts |= reported.counts
         self.parked.update(reported.parked)
         if reported.ruled is not None:
@@ -342,9 +309,9 @@ class Aggregation:
             task.ruled = task.ruled.merge(replace(reported.ruled, counts=news))
 
     def _counted(self) -> dict[int, Counts]:
-        """Sub-messages of deals that are under way, by partition."""
+        """Sub-messages of dispatches that are under way, by partition."""
         counted: dict[int, Counts] = {}
-        for task in self._tasks:
+        for task in self.tasks:
             count_in(counted, task.counts)
         return counted
 
@@ -352,12 +319,12 @@ class Aggregation:
         """Messages of running waves that ``split`` rejected, by partition."""
         units: dict[int, list[Range]] = {}
         for wave in self._waves.values():
-            for n, stretch in wave.stretches.items():
-                units.setdefault(n, []).extend(stretch.units)
+            for n, part in wave.parts.items():
+                units.setdefault(n, []).extend(part.units)
         return {n: encode_ranges(join_ranges(each)) for n, each in units.items() if each}
 
     def _own_rules(self) -> RuleAccount:
-        return sum((task.ruled for task in self._tasks), RuleAccount())
+        return sum((task.ruled for task in self.tasks), RuleAccount())
 
     def _limit_seen_by_all(self, ruled: RuleAccount) -> dict[int, tuple[Range, ...]]:
         """Offsets whose sub-messages the limit has all seen, whatever their claim."""
@@ -365,21 +332,21 @@ class Aggregation:
             return {}
         seen = {n: list(ranges) for n, ranges in self._limit_seen.items()}
         for wave in self._waves.values():
-            for number, stretch in wave.stretches.items():
+            for number, part in wave.parts.items():
                 reached = (
                     greater(ruled.asked_below, ruled.asked_by.get(claim, {})).get(number, 0)
-                    for claim in stretch.marks
+                    for claim in part.marks
                 )
-                below = min(reached, default=stretch.end)
-                if below > stretch.start:
-                    seen.setdefault(number, []).append((stretch.start, min(below, stretch.end)))
+                below = min(reached, default=part.end)
+                if below > part.start:
+                    seen.setdefault(number, []).append((part.start, min(below, part.end)))
         return {n: join_ranges(ranges) for n, ranges in seen.items()}
 
     def _reach(self) -> None:
         for wave in self._waves.values():
-            for stretch in wave.stretches.values():
-                if stretch.moved:
-                    stretch.reach()
+            for part in wave.parts.values():
+                if part.moved:
+                    part.reach()
 
     def _by_all(self) -> dict[int, Progress]:
         """The claim "all", with messages of what is under way."""
@@ -390,15 +357,15 @@ class Aggregation:
         return base
 
     def _fold(self, wave: _Wave, others: Changes) -> None:
-        for n, stretch in wave.stretches.items():
-            units = undecided(stretch.units, stretch.fates.values())
-            for claim in stretch.marks:
+        for n, part in wave.parts.items():
+            units = undecided(part.units, part.fates.values())
+            for claim in part.marks:
                 fresh = {n: Progress(start) for n, start in self._starts.items()}
                 own = others.setdefault(claim, fresh)
-                partial = stretch.beyond[claim].partial if claim in stretch.beyond else {}
-                fates = stretch.fates.get(claim, {})
+                partial = part.beyond[claim].partial if claim in part.beyond else {}
+                fates = part.fates.get(claim, {})
                 # Of a unit that is left a claim has nothing; what it splits into next may be its.
-                finished = subtract(stretch.by(claim), units)
+                finished = subtract(part.by(claim), units)
                 own[n] = own[n].merge(Progress(0, finished, partial, fates=fates))
 
     def _end_waves(self) -> None:
@@ -410,8 +377,8 @@ class Aggregation:
                 self._limit_seen = {
                     n: list(r) for n, r in self._limit_seen_by_all(self.ruled()).items()
                 }
-            for stretch in wave.stretches.values():
-                stretch.reach()
+            for part in wave.parts.values():
+                part.reach()
             _add(wave, self._base)
             self._fold(wave, self._others)
             del self._waves[number]
@@ -419,9 +386,9 @@ class Aggregation:
 
 
 def _add(wave: _Wave, base: dict[int, Progress]) -> None:
-    for n, stretch in wave.stretches.items():
-        known, messages = base[n], base[n].messages + stretch.messages
-        base[n] = known.merge(Progress(0, stretch.finished, {}, messages, known.sub_messages))
+    for n, part in wave.parts.items():
+        known, messages = base[n], base[n].messages + part.messages
+        base[n] = known.merge(Progress(0, part.finished, {}, messages, known.sub_messages))
 
 
 def _ahead_of(claims: Changes, base: Mapping[int, Progress]) -> Changes:

@@ -162,7 +162,7 @@ class Jobs:
             raise Interrupted(str(error), hint=error.hint) from error
         if sorted(task for task, _ in found) != list(range(tasks)):
             raise Interrupted(
-                f"Spark ran {len(found)} tasks for the {tasks} of a deal", hint=DOES_IT_SHUFFLE
+                f"Spark ran {len(found)} tasks for the {tasks} of a dispatch", hint=DOES_IT_SHUFFLE
             )
         return [(task, pickle.loads(outcome)) for task, outcome in found]
 

@@ -210,7 +210,7 @@ class Reader:
         readers = slots
         if plan.terms.limits is not None:  # what waits for a cap leaves room for handling
             readers = max(1, slots // 2)
-        elif self._ahead and not self._starved:  # what is dealt meanwhile would wait behind them
+        elif self._ahead and not self._starved:  # what is dispatched would wait behind it
             readers = max(1, slots - self.settings.slots.handling)
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(

@@ -2,13 +2,13 @@
 
 A shard goes through the waves one after the other, so a lane's order holds across them. Shards
 don't wait for each other, so nothing waits behind a hot lane: its shard's next part comes later,
-and all others go on. What is free is dealt out late, to as many slots as there are by then.
+and all others go on. What is ready is assigned late, to as many slots as there are by then.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import accumulate, takewhile
@@ -17,7 +17,6 @@ from typing import NamedTuple
 from drainer.spark.state.sharding import Sharding
 
 WAVES_MOST = 4  # on disk, where a lane is hot
-DEALS_MOST = 8  # under way at once
 HOT = 4  # times what a shard has on average
 SHARE_MOST = 1.5  # of a slot's share of a wave, for a slot that is free before others
 
@@ -28,18 +27,6 @@ class Part(NamedTuple):
     wave: int
     shard: int
     subs: int
-
-
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """Parts for the tasks of one job: its ``number``, which rises, and the parts by task."""
-
-    number: int
-    tasks: tuple[tuple[Part, ...], ...]
-
-    @property
-    def parts(self) -> Iterator[Part]:
-        return (part for parts in self.tasks for part in parts)
 
 
 @dataclass(slots=True)
@@ -62,8 +49,6 @@ class Schedule:
         self._waves: dict[int, _Wave] = {}  # the oldest first
         self._chains: defaultdict[int, deque[int]] = defaultdict(deque)  # waves, by shard
         self._under_way: set[int] = set()  # shards
-        self._deals: dict[int, set[tuple[int, int]]] = {}  # task and shard of what is not done
-        self._dealt = 0
         self._most = 0  # sub-messages of a wave
 
     def add(self, wave: int, subs: Mapping[int, int], streams: Sharding) -> None:
@@ -81,30 +66,26 @@ class Schedule:
         for shard in subs:
             self._chains[shard].append(wave)
 
-    def deal(self, slots: int, *, urgent: bool, least: int = 1) -> Deal | None:
-        """Deals what can begin to the slots that are free; None when that is better done later.
+    def dispatch(
+        self, slots: int, busy: int, *, urgent: bool, least: int = 1
+    ) -> list[list[Part]] | None:
+        """Assign what can begin to tasks for the slots that are free, beside those that are
+        ``busy``; None when that is better done later.
 
         It is done when half of the slots are free, or one is and a hot shard waits. When it is
         ``urgent``, slots have been free for long. ``least`` sub-messages are worth a task of their
         own.
         """
         ready = self._ready()
-        if slots < 1 or len(self._deals) >= DEALS_MOST or not ready:
+        if slots < 1 or not ready:
             return None
-        busy = sum(len({task for task, _ in left}) for left in self._deals.values())
         if slots < busy and not (urgent or any(map(self._is_hot, ready))):
             return None
         most = SHARE_MOST * self._most * slots / (slots + busy)
-        return self._deal_out(self._first(ready, most), slots, least)
+        return self._assigned(self._first(ready, most), slots, least)
 
-    def done(self, deal: int, task: int, shard: int) -> None:
-        """Notes that a task has no more to do for a shard; a repetition changes nothing."""
-        left = self._deals.get(deal, set())
-        if (task, shard) not in left:
-            return
-        left.remove((task, shard))
-        if not left:
-            del self._deals[deal]
+    def done(self, shard: int) -> None:
+        """Note that the part of a shard that is under way is done."""
         self._under_way.remove(shard)
         number = self._chains[shard].popleft()
         self._waves[number].left -= 1
@@ -158,20 +139,14 @@ class Schedule:
             if chain and chain[0] in begun and shard not in self._under_way
         ]
 
-    def _deal_out(self, parts: Sequence[Part], slots: int, least: int) -> Deal:
+    def _assigned(self, parts: Sequence[Part], slots: int, least: int) -> list[list[Part]]:
         worth = sum(part.subs for part in parts) // max(1, least)
-        tasks = max(1, min(slots, len(parts), worth))
+        tasks: list[list[Part]] = [[] for _ in range(max(1, min(slots, len(parts), worth)))]
         # The longest first to the least loaded task (LPT: Graham 1969).
-        loads = [(0, task) for task in range(tasks)]
-        dealt: list[list[Part]] = [[] for _ in loads]
+        loads = [(0, task) for task in range(len(tasks))]
         for part in sorted(parts, key=lambda part: -part.subs):
             load, task = loads[0]
             heapreplace(loads, (load + part.subs, task))
-            dealt[task].append(part)
-        self._dealt += 1
-        deal = Deal(self._dealt, tuple(map(tuple, dealt)))
-        self._deals[deal.number] = {
-            (task, part.shard) for task, own in enumerate(deal.tasks) for part in own
-        }
+            tasks[task].append(part)
         self._under_way.update(part.shard for part in parts)
-        return deal
+        return tasks

@@ -28,8 +28,8 @@ class SparkStatus:
     ahead: bool = False
     wave_s: float = 0.0
     tasks: Mapping[str, int] = field(default_factory=dict)  # how many there are, by what they do
-    # Those that the others wait for, as "12.0 on worker-1": number of the deal, their own there,
-    # and host.
+    # Those that the others wait for, as "12.0 on worker-1": number of the dispatch, their own
+    # there, and host.
     stragglers: tuple[str, ...] = ()
     silent: tuple[str, ...] = ()  # those that report nothing, as "12.0 on worker-1 (shards 3, 7)"
     repeated: int = 0  # attempts that were lost or failed, and that Spark repeated

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from drainer.core.remainder import ReadSample, Remainder
 from drainer.engine.meter import HOTTEST, MetricsSampler
-from drainer.model.claims import ALL, Claim
+from drainer.model.claims import ALL
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
@@ -23,6 +23,7 @@ from drainer.model.status import (
     Status,
 )
 from drainer.spark.assign.aggregation import Aggregation
+from drainer.spark.assign.dispatch import Dispatch, DispatchedTask
 from drainer.spark.assign.status import (
     ENDED,
     HANDLING,
@@ -38,21 +39,6 @@ from drainer.spark.state.state import Attempt
 
 QUIET_S = 3.0  # a task that reports nothing for so long is reported as silent
 BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
-
-
-@dataclass(slots=True)
-class _Task:
-    """One of a deal: its last attempt, when it reported last, and what."""
-
-    attempt: Attempt | None = None
-    at_s: float = 0.0
-    last: TaskStatus | None = None
-    ended: bool = False
-
-    @property
-    def is_over(self) -> bool:
-        """Whether it has no more to do, as it reported, or as Spark did."""
-        return self.ended or (self.last is not None and self.last.borrowed is None)
 
 
 class Repeat(NamedTuple):
@@ -78,8 +64,7 @@ class TaskMonitor(MetricsSampler):
         self.aggregation = aggregation
         self._quiet_s = quiet_s
         super().__init__(**named)
-        self._tasks: dict[tuple[int, int], _Task] = {}  # by deal, and the number there
-        # Of deals and attempts that are over.
+        # Of dispatches and attempts that are over.
         self._before = TaskStatus(failures=FailureStatus(given_up=given_up_before))
         self._known = aggregation.claims()  # before the run
         self._subs_before = aggregation.sub_messages
@@ -92,12 +77,12 @@ class TaskMonitor(MetricsSampler):
         self._repeated = 0
         self.waves = 0
         self._about: int | None = None
-        self._wave_began_s = self._dealt_s = self._clock()
+        self._wave_began_s = self._dispatched_s = self._clock()
         self.tasks_most = 0
 
     def start(self) -> None:
         """Measure from now on: the tasks have been checked."""
-        self._started = self._wave_began_s = self._dealt_s = self._clock()
+        self._started = self._wave_began_s = self._dispatched_s = self._clock()
 
     def counts(self) -> tuple[Counts, Counts]:
         return self.aggregation.counts()
@@ -112,41 +97,26 @@ class TaskMonitor(MetricsSampler):
         self._about = about
         self._wave_began_s = self._clock()
 
-    def begin(self, deal: int, tasks: int) -> None:
-        """A deal has begun, of so many tasks."""
-        self._dealt_s = self._clock()
-        self._tasks |= {(deal, task): _Task() for task in range(tasks)}
+    def begin(self) -> None:
+        """A dispatch has begun."""
+        self._dispatched_s = self._clock()
         self.tasks_most = max(self.tasks_most, len(self._tasks))
 
-    def has_begun(self, deal: int) -> bool:
-        """Whether a task of it has."""
-        return any(each.attempt for name, each in self._tasks.items() if name[0] == deal)
-
-    def take(self, attempt: Attempt, status: TaskStatus | None) -> None:
-        """A record of a task, with its status when it reported one."""
-        task = self._tasks.get((attempt.deal, attempt.task))
-        if task is None:
-            return
+    def take(self, task: DispatchedTask, attempt: Attempt, status: TaskStatus | None) -> None:
+        """A record of a task's attempt, with its status when it reported one."""
         if task.attempt != attempt:
             if task.attempt is not None:
-                host = task.last.host if task.last else ""
-                left = self._shards_left(attempt.deal, attempt.task)
-                self.repeats.append(Repeat(task.attempt, host, left))
+                self.repeats.append(Repeat(task.attempt, task.host, task.shards_left))
                 self._repeated += 1
             self._leave(task)
-            task.attempt, task.at_s = attempt, self._clock()
+            task.attempt, task.reported_s = attempt, self._clock()
         if status is not None:
-            task.last, task.at_s = status, self._clock()
+            task.status, task.reported_s = status, self._clock()
 
-    def ended(self, deal: int, task: int, status: TaskStatus | None) -> None:
-        """A task has ended, with these last words."""
-        self._tasks[deal, task].ended = True
-        self._tasks[deal, task].last = status
-
-    def end(self, deal: int) -> None:
-        """A deal is over; what its tasks reported is added up."""
-        for each in [each for each in self._tasks if each[0] == deal]:
-            self._leave(self._tasks.pop(each))
+    def end(self, dispatch: Dispatch) -> None:
+        """A dispatch is over; what its tasks reported is added up."""
+        for task in dispatch.tasks:
+            self._leave(task)
 
     def overall(self) -> Latency | None:
         """The handler's latency, in this run, for the checkpointer."""
@@ -171,8 +141,8 @@ class TaskMonitor(MetricsSampler):
     @property
     def trouble(self) -> str | None:
         """Trouble that a task waits out, by its last report, or that all of them do."""
-        waited_s = self._clock() - self._dealt_s
-        if waited_s > QUIET_S and set(map(self._state, self._tasks.values())) == {WAITING}:
+        waited_s = self._clock() - self._dispatched_s
+        if waited_s > QUIET_S and set(map(self._state, self._tasks)) == {WAITING}:
             return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
         return next((each.trouble for each in self._now if each.trouble), None)
 
@@ -247,59 +217,51 @@ class TaskMonitor(MetricsSampler):
         return self._subs[number] - finished
 
     def _spark(self, *, ahead: bool) -> SparkStatus:
-        now_s = self._clock()
-        at_work = {
-            name: each for name, each in self._tasks.items() if each.attempt and not each.is_over
-        }
-        hosts = {name: each.last.host if each.last else "" for name, each in at_work.items()}
-        silent = [name for name, each in at_work.items() if self._state(each) == SILENT]
-        done = {name: self.aggregation.share_done(*name) for name in self._tasks}
-        behind = BEHIND * sum(done.values()) / max(1, len(done))
+        now_s, tasks = self._clock(), self._tasks
+        at_work = [task for task in tasks if task.attempt and not task.is_over]
+        silent = [task for task in at_work if self._state(task) == SILENT]
+        done = sum(task.share_done for task in tasks)
         return SparkStatus(
             self.waves,
             self._about,
             ahead,
             now_s - self._wave_began_s,
-            Counter(map(self._state, self._tasks.values())),
+            Counter(map(self._state, tasks)),
             tuple(
-                task_name(f"{name[0]}.{name[1]}", hosts[name])
-                for name in at_work
-                if name not in silent and done[name] < behind
+                task_name(task.name, task.host)
+                for task in at_work
+                if task not in silent and task.share_done < BEHIND * done / len(tasks)
             ),
-            tuple(
-                task_name(f"{name[0]}.{name[1]}", hosts[name], self._shards_left(*name))
-                for name in silent
-            ),
+            tuple(task_name(task.name, task.host, task.shards_left) for task in silent),
             self._repeated,
-            max((now_s - each.at_s for each in at_work.values()), default=0.0),
+            max((now_s - task.reported_s for task in at_work), default=0.0),
         )
 
-    def _state(self, task: _Task) -> str:
+    def _state(self, task: DispatchedTask) -> str:
         if task.is_over:
             return ENDED
-        if task.attempt is not None and self._clock() - task.at_s > self._quiet_s:
+        if task.attempt is not None and self._clock() - task.reported_s > self._quiet_s:
             return SILENT
-        return HANDLING if task.last else READING if task.attempt else WAITING
+        return HANDLING if task.status else READING if task.attempt else WAITING
 
-    def _shards_left(self, deal: int, task: int) -> tuple[int, ...]:
-        claims = self.aggregation.unfinished(deal).get(task, ())
-        return tuple(sorted(Claim.parse(claim).number for claim in claims))
+    @property
+    def _tasks(self) -> list[DispatchedTask]:
+        return list(self.aggregation.tasks)
 
     @property
     def _now(self) -> list[TaskStatus]:
         """Last statuses of the tasks, but for the silent ones: theirs may be true no more."""
-        tasks = self._tasks.values()
-        return [each.last for each in tasks if each.last and self._state(each) != SILENT]
+        return [e.status for e in self._tasks if e.status and self._state(e) != SILENT]
 
     @property
     def _ever(self) -> list[TaskStatus]:
-        return [self._before, *(each.last for each in self._tasks.values() if each.last)]
+        return [self._before, *(each.status for each in self._tasks if each.status)]
 
-    def _leave(self, task: _Task) -> None:
+    def _leave(self, task: DispatchedTask) -> None:
         """Add up what an attempt reported that is over: nothing waits in it any more."""
-        if task.last is None:
+        if task.status is None:
             return
-        attempts = self._before, task.last
+        attempts = self._before, task.status
         rules = _ruled(attempts)
         self._before = TaskStatus(
             latency=merge_latencies(each.latency for each in attempts),
@@ -308,7 +270,7 @@ class TaskMonitor(MetricsSampler):
             began_s=max(each.began_s for each in attempts),
             failures=FailureStatus.sum([each.failures for each in attempts]).past,
         )
-        task.last = None
+        task.status = None
 
 
 def _mean(each: Iterable[float]) -> float:

@@ -1,4 +1,4 @@
-"""The work of a drain on Spark: waves are read, and dealt out to tasks shard by shard."""
+"""The work of a drain on Spark: waves are read, and dispatched to tasks shard by shard."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -27,6 +27,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
 from drainer.spark.assign.control import QuotaAllocator
+from drainer.spark.assign.dispatch import Dispatch
 from drainer.spark.assign.jobs import PreparedWave
 from drainer.spark.assign.reading import Reader
 from drainer.spark.assign.schedule import Schedule
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 
 LOOK_S = 0.1
 WORTH_BYTES = 64 * 1024  # of chunks, that are worth a task, if they are handled in no time
+DISPATCHES_MOST = 8  # under way at once
 FREE_S = 0.5  # a slot that is free for so long is given what is ready
 SHARDS_LEAST, SHARDS_MOST = 16, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
@@ -81,11 +83,11 @@ class WaveRunner:
         self._schedule = Schedule()
         self._waves: dict[int, PreparedWave] = {}  # of which something is to be handled
         self._waves_read = 0
-        self._under_way: dict[int, _UnderWay] = {}  # deals
+        self._under_way: dict[int, Dispatch] = {}  # whose jobs run
         self._handling: set[asyncio.Task[None]] = set()
         self._free_since_s: float | None = None
         self._least = 1  # sub-messages that are worth a task of their own
-        self._broken: set[int] = set()  # deals whose tasks may still be at work
+        self._broken = False  # whether a job failed whose tasks may still be at work
         self._left_parked: set[str] = set()
         self._stopping: dict[int, AbstractSet[str]] = {}  # partitions, by the wave they stop in
         self.ignored_letters: Counter[str] = Counter()
@@ -97,7 +99,7 @@ class WaveRunner:
     @property
     def busy(self) -> int:
         """Number of tasks that have something left to handle, or wait for a slot."""
-        return sum(len(self.aggregation.unfinished(deal)) for deal in self._under_way)
+        return sum(each.busy for each in self._under_way.values())
 
     @property
     def handles(self) -> bool:
@@ -110,8 +112,8 @@ class WaveRunner:
     async def run(self) -> None:
         """Drain until nothing is left, or something has ended the drain.
 
-        The next wave is read while parts of earlier ones are handled. What is ready is dealt to
-        slots as they come free.
+        The next wave is read while parts of earlier ones are handled. What is ready is dispatched
+        as slots come free.
         """
         try:
             await self._run()
@@ -134,18 +136,23 @@ class WaveRunner:
     async def take_news(self) -> None:
         """Take in what tasks have reported, as ``State.news`` gives it."""
         async with self._taking:
-            epoch, deals = self.terms.handler.epoch, self.aggregation.deals
-            for attempt, head in await blocking_call(self.state.news, epoch, deals):
-                deal, task = attempt.deal, attempt.task
-                for claim in self.aggregation.take(deal, task, head):
-                    if deal in self._under_way:
-                        self._schedule.done(deal, task, Claim.parse(claim).number)
-                self.monitor.take(attempt, head.status)
-                if deal in self._under_way and head.status is not None:
+            found = {each.number: len(each.tasks) for each in self.aggregation.dispatches.values()}
+            epoch = self.terms.handler.epoch
+            for attempt, head in await blocking_call(self.state.news, epoch, found):
+                dispatch = self.aggregation.dispatches.get(attempt.dispatch)
+                if dispatch is None:
+                    continue  # it has ended: an attempt that was given up has woken up
+                task = dispatch.tasks[attempt.task]
+                is_under_way = dispatch.number in self._under_way
+                for claim in self.aggregation.take(task, head):
+                    if is_under_way:
+                        self._schedule.done(Claim.parse(claim).number)
+                self.monitor.take(task, attempt, head.status)
+                if is_under_way and head.status is not None:
                     if head.status.borrowed is None:  # this try at it is over
-                        self.quota.end(attempt.borrower)
+                        self.quota.end(task.name)
                     else:
-                        self.quota.reported(attempt.borrower, head.status.borrowed)
+                        self.quota.reported(task.name, head.status.borrowed)
 
     def totals(self) -> Totals:
         """Totals of all tasks in this run."""
@@ -158,7 +165,7 @@ class WaveRunner:
         )
 
     async def _add(self, prepared: PreparedWave) -> None:
-        """Takes a wave that was read, to be dealt."""
+        """Takes a wave that was read, to be dispatched."""
         prepared.ensure_ends()
         self._waves_read += 1
         number = self._waves_read
@@ -177,11 +184,11 @@ class WaveRunner:
         await self._release_done()
 
     async def _work(self) -> None:
-        """Deals out what is ready, reads on behind it, and waits a moment for news."""
+        """Dispatches what is ready, reads on behind it, and waits a moment for news."""
         if self.reader.stopped:
             await asyncio.gather(*self._handling)
             await asyncio.Event().wait()  # the driver ends this, when all is at rest
-        self._deal_out()
+        self._dispatch()
         if self._schedule.wants_to_read:
             newest = max(self._under_way, default=None)
             self.reader.begin(behind=None if newest is None else partial(self._has_begun, newest))
@@ -195,20 +202,26 @@ class WaveRunner:
             await asyncio.sleep(LOOK_S)
         await self._release_done()
 
-    async def _has_begun(self, deal: int) -> bool:
-        """Whether a task of a deal has, or all have ended."""
-        return deal not in self._under_way or self.monitor.has_begun(deal)
+    async def _has_begun(self, dispatch: int) -> bool:
+        """Whether a task of a dispatch has, or all have ended."""
+        return dispatch not in self._under_way or self._under_way[dispatch].has_begun
 
-    def _deal_out(self) -> None:
-        free = min(self.terms.slots.room(self.busy), self.quota.room)
-        now_s = monotonic()
+    def _dispatch(self) -> None:
+        if len(self._under_way) >= DISPATCHES_MOST:
+            return
+        busy, now_s = self.busy, monotonic()
+        free = min(self.terms.slots.room(busy), self.quota.room)
         self._free_since_s = (self._free_since_s or now_s) if free > 0 else None
         urgent = self._free_since_s is not None and now_s - self._free_since_s > FREE_S
-        deal = self._schedule.deal(free, urgent=urgent, least=self._least)
-        if deal is None:
+        tasks = self._schedule.dispatch(free, busy, urgent=urgent, least=self._least)
+        if tasks is None:
             return
         self._free_since_s = None
-        waves = {part.wave: self._waves[part.wave] for part in deal.parts}
+        by_shard: dict[int, dict[int, int]] = {}  # tasks, by wave and shard
+        for task, parts in enumerate(tasks):
+            for part in parts:
+                by_shard.setdefault(part.wave, {})[part.shard] = task
+        waves = {number: self._waves[number] for number in sorted(by_shard)}
         streams, behind = next(iter(waves.values())).streams, set[int]()
         if streams.shards == 1:  # there may be barriers
             at = self.aggregation.watermarks
@@ -219,53 +232,43 @@ class WaveRunner:
                 for part in parts
                 for n, each in waves[part.wave].given(part.shard).items()
             }
-            for parts in deal.tasks
+            for parts in tasks
         )
-        tasks: dict[int, dict[int, int]] = {}  # by wave and shard
-        for task, dealt in enumerate(deal.tasks):
-            for part in dealt:
-                tasks.setdefault(part.wave, {})[part.shard] = task
-        parts = [[(part.wave, streams.claim(part.shard)) for part in own] for own in deal.tasks]
-        self.aggregation.deal(deal.number, parts)
-        self.monitor.begin(deal.number, len(parts))
-        numbers = ", ".join(map(str, sorted(tasks)))
-        job = f"deal {deal.number} of wave {numbers}"
-        for number in tasks.keys() - self._stopping.keys():
+        dispatch = self.aggregation.dispatch(
+            [(part.wave, streams.claim(part.shard)) for part in parts] for parts in tasks
+        )
+        self.monitor.begin()
+        for number in waves.keys() - self._stopping.keys():
             # What is parked by now is parked by something before this wave, and stays so.
-            self._stopping[number] = set(map(all_of, self._waves[number].stops)) - self.parked
-        self._under_way[deal.number] = _UnderWay(job, set(tasks))
+            self._stopping[number] = set(map(all_of, waves[number].stops)) - self.parked
+        self._under_way[dispatch.number] = dispatch
         handling = TaskRunner(
             plan=self._plan_of_tasks(),
             settings=of_one_task(self.settings.running, self.terms.slots.handling),
             handler=self.terms.handler,
-            deal=deal.number,
+            dispatch=dispatch.number,
             streams=streams,
             given=given,
             behind=frozenset(behind),
         )
-        rows = [(waves[wave].rows, by_shard) for wave, by_shard in tasks.items()]
+        rows = [(waves[number].rows, of_wave) for number, of_wave in by_shard.items()]
         self._handling.add(
-            asyncio.create_task(self._handle(deal.number, rows, handling, job), name=job)
+            asyncio.create_task(self._handle(dispatch, rows, handling), name=dispatch.name)
         )
 
     async def _handle(
         self,
-        deal: int,
+        dispatch: Dispatch,
         rows: Sequence[tuple[DataFrame, Mapping[int, int]]],
         handling: TaskRunner,
-        job: str,
     ) -> None:
-        borrowers = {
-            f"{deal}/{task}": sum(each.subs for each in given.values())
-            for task, given in enumerate(handling.given)
-        }
         try:
-            slots = self.terms.slots.count - self.busy + len(borrowers)
-            await self.quota.lend_to(borrowers, slots)
-            outcomes = await blocking_call(self.jobs.handle, rows, handling, job)
+            slots = self.terms.slots.count - self.busy + len(dispatch.tasks)
+            await self.quota.lend_to({task.name: task.subs for task in dispatch.tasks}, slots)
+            outcomes = await blocking_call(self.jobs.handle, rows, handling, dispatch.name)
         except BaseException as error:
-            del self._under_way[deal]
-            self._broken.add(deal)
+            del self._under_way[dispatch.number]
+            self._broken = True
             if not isinstance(error, LockLost):
                 raise
             meant = await self._meant(error)
@@ -273,8 +276,9 @@ class WaveRunner:
         whole = True
         try:
             await self.take_news()
-            for task, outcome in outcomes:
-                self.monitor.ended(deal, task, outcome["status"])
+            for number, outcome in outcomes:
+                task = dispatch.tasks[number]
+                task.ended, task.status = True, outcome["status"]
                 self._left_parked.update(outcome["parked"])
                 lanes = replace(
                     ParkedLanes.from_json(outcome["parked_lanes"]), total=len(self.parked)
@@ -286,33 +290,30 @@ class WaveRunner:
             if whole:
                 self.check_limit()
                 self._check_room()
-            left = await self._end_deal(deal, whole=whole)
+            await self._end_dispatch(dispatch, whole=whole)
         finally:
-            del self._under_way[deal]
-        for borrower in borrowers:  # after an error they may still be at work
-            self.quota.end(borrower)
-        for task, claims in left.items():
-            for claim in claims:  # what is parked stays so in this run
-                self._schedule.done(deal, task, Claim.parse(claim).number)
+            del self._under_way[dispatch.number]
+        for task in dispatch.tasks:  # after an error they may still be at work
+            self.quota.end(task.name)
+            for shard in task.shards_left:  # what is parked stays so in this run
+                self._schedule.done(shard)
 
-    async def end_deals(self) -> None:
+    async def end_dispatches(self) -> None:
         """Ends those that are left: no task is at work any more."""
-        for deal in self.aggregation.deals:
-            await self._end_deal(deal, whole=False)
+        for dispatch in list(self.aggregation.dispatches.values()):
+            await self._end_dispatch(dispatch, whole=False)
 
-    async def _end_deal(self, deal: int, *, whole: bool) -> dict[int, list[str]]:
-        """Gives the claims that tasks leave. All that a ``whole`` deal was given is in its
-        account."""
-        left = self.aggregation.unfinished(deal)
-        shares = [(self.terms.handler.epoch, deal, task) for task in left]
+    async def _end_dispatch(self, dispatch: Dispatch, *, whole: bool) -> None:
+        """Take in what tasks leave. All that a ``whole`` dispatch was given is in its account."""
+        left = {n: task for n, task in enumerate(dispatch.tasks) if task.unfinished}
+        shares = [(self.terms.handler.epoch, dispatch.number, n) for n in left]
         found = await blocking_call(self.state.reports_of, shares)
-        reported = {task: each.record for task, each in zip(left, found, strict=True)}
-        self.aggregation.take_all(deal, reported)
+        for task, report in zip(left.values(), found, strict=True):
+            self.aggregation.take_all(task, report.record)
         if whole:
-            self.aggregation.ensure_conserved(deal)
-        self.aggregation.end_deal(deal)
-        self.monitor.end(deal)
-        return left
+            self.aggregation.ensure_conserved(dispatch)
+        self.monitor.end(dispatch)
+        self.aggregation.end_dispatch(dispatch)
 
     async def _release_done(self) -> None:
         """Lets go of waves whose parts are all handled."""
@@ -394,7 +395,7 @@ class WaveRunner:
         """End the tasks that handle, at once, and release all that was read."""
         for each in list(self._under_way.values()):
             with suppress(DrainerError):  # Spark itself may be what is gone
-                await blocking_call(self.jobs.cancel, each.job)
+                await blocking_call(self.jobs.cancel, each.name)
         while self._waves:
             await self._release(self._waves.popitem()[1])
 
@@ -410,16 +411,8 @@ class WaveRunner:
             await asyncio.sleep(LOOK_S)
 
 
-@dataclass(slots=True)
-class _UnderWay:
-    """A deal whose job runs."""
-
-    job: str
-    waves: set[int]
-
-
 def shards_for(slots: int) -> int:
-    """Many and small, so that each deal suits the slots that there are by then."""
+    """Many and small, so that each dispatch suits the slots that there are by then."""
     return min(max(SHARDS_LEAST, 3 * slots), SHARDS_MOST)
 
 

@@ -3,12 +3,12 @@
 Below ``DRAIN_ID/`` lie objects, each created once and whole, but for ``control``, which the driver
 of its epoch alone writes again:
 
-    epochs/EPOCH                      from then on the epochs before it are over
-    EPOCH/control                     beat, why to stop, how the drain fares
-    EPOCH/DEAL/TASK/ATTEMPT/begun     who it is
-    EPOCH/DEAL/TASK/ATTEMPT/00000000  what it goes on from; earlier attempts do not count any more
-    EPOCH/DEAL/TASK/ATTEMPT/00000001  … records, with nothing left out in between
-    EPOCH/DEAL/TASK/ATTEMPT/ended     that it does no more
+    epochs/EPOCH                          from then on the epochs before it are over
+    EPOCH/control                         beat, why to stop, how the drain fares
+    EPOCH/DISPATCH/TASK/ATTEMPT/begun     who it is
+    EPOCH/DISPATCH/TASK/ATTEMPT/00000000  what it goes on from; earlier attempts count no more
+    EPOCH/DISPATCH/TASK/ATTEMPT/00000001  … records, with nothing left out in between
+    EPOCH/DISPATCH/TASK/ATTEMPT/ended     that it does no more
 
 Each line in them is a line of a journal, with its checksum.
 """
@@ -52,7 +52,7 @@ REQUESTS_AT_ONCE = 16  # questions to an object store at the same time
 
 EPOCHS, CONTROL, BEGUN, READS = "epochs", "control", "begun", "reads"
 
-Share = tuple[int, int, int]  # epoch, deal, task
+Share = tuple[int, int, int]  # epoch, dispatch, task
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,32 +89,32 @@ class DriverControl:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attempt:
-    """One try at what a task of a deal was given.
+    """One try at what a task of a dispatch was given.
 
     ``number`` rises from one to the next; what it counts is its owner's business.
     """
 
     epoch: int
-    deal: int
+    dispatch: int
     task: int
     number: int
 
     @property
     def share(self) -> Share:
-        """Epoch, deal and task, which all attempts at the same have in common."""
-        return self.epoch, self.deal, self.task
+        """Epoch, dispatch and task, which all attempts at the same have in common."""
+        return self.epoch, self.dispatch, self.task
 
     @property
     def borrower(self) -> str:
         """The name under which concurrency is lent to it, and to other tries at the same."""
-        return f"{self.deal}/{self.task}"
+        return f"{self.dispatch}.{self.task}"
 
     @property
     def name(self) -> str:
-        return f"{self.epoch}/{self.deal}/{self.task}/{self.number}"
+        return f"{self.epoch}/{self.dispatch}/{self.task}/{self.number}"
 
     def __str__(self) -> str:
-        return f"attempt {self.number} at task {self.task} of deal {self.deal}"
+        return f"attempt {self.number} at task {self.task} of dispatch {self.dispatch}"
 
 
 def state_beside(plan: PlanPlace) -> str:
@@ -126,7 +126,7 @@ def state_beside(plan: PlanPlace) -> str:
 
 
 def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
-    """Read what tasks reported of deals that a plan has not, or not all of.
+    """Read what tasks reported of dispatches that a plan has not, or not all of.
 
     Raises UsageError, StateRefused or StateLost when it can't be had.
     """
@@ -252,7 +252,7 @@ class State:
     def ensure_newest(self, attempt: Attempt) -> None:
         """Raises LockLost when a newer driver or attempt has taken over.
 
-        Of a deal that was removed nothing is left to be done, so there is no attempt at it either.
+        Of a dispatch that was removed nothing is left to be done, so there is no attempt at it.
         """
         self.ensure_epoch(attempt.epoch)
         newest = max(self.attempts(attempt.share), default=None)
@@ -284,22 +284,22 @@ class State:
     def shares(self) -> list[Share]:
         """Every share that an attempt has begun at, sorted."""
         return [
-            (epoch, deal, task)
+            (epoch, dispatch, task)
             for epoch in self._numbers("")
-            for deal in self._numbers(str(epoch))
-            for task in self._numbers(f"{epoch}/{deal}")
+            for dispatch in self._numbers(str(epoch))
+            for task in self._numbers(f"{epoch}/{dispatch}")
         ]
 
     # --- what a driver follows ---
 
-    def news(self, epoch: int, deals: Mapping[int, int]) -> list[tuple[Attempt, Head]]:
+    def news(self, epoch: int, dispatches: Mapping[int, int]) -> list[tuple[Attempt, Head]]:
         """Return the records since the last call, of the last attempts that have begun, in order.
 
-        They are of the deals of these numbers, of so many tasks each. An object store is read for
-        the next record of each attempt alone, and seldom for second attempts; the rest comes with a
-        later call.
+        They are of the dispatches of these numbers, of so many tasks each. An object store is read
+        for the next record of each attempt alone, and seldom for second attempts; the rest comes
+        with a later call.
         """
-        shares = [(epoch, deal, n) for deal, tasks in deals.items() for n in range(tasks)]
+        shares = [(epoch, number, n) for number, tasks in dispatches.items() for n in range(tasks)]
         followed = {share: self._followed.get(share) or _Followed() for share in shares}
         self._followed = followed
         unsure, local = shares, self.objects.is_local
@@ -383,9 +383,9 @@ class State:
 
     # --- and the end ---
 
-    def remove_deal(self, epoch: int, deal: int) -> None:
-        """Removes what tasks reported of a deal, when the plan on disk has it."""
-        self.objects.remove(self._name(f"{epoch}/{deal}"))
+    def remove_dispatch(self, epoch: int, dispatch: int) -> None:
+        """Removes what tasks reported of a dispatch, when the plan on disk has it."""
+        self.objects.remove(self._name(f"{epoch}/{dispatch}"))
 
     def remove(self, plan: PlanPlace | None = None) -> None:
         """Removes all of the drain, its epochs first: a task that still runs ends by that.

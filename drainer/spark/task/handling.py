@@ -59,7 +59,7 @@ class TaskInput(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskRunner:
-    """Function that handles a deal; sent to its tasks.
+    """Function that handles a dispatch; sent to its tasks.
 
     ``plan`` is the drain's; ``given`` is what each task gets, by stream. In partitions of
     ``behind`` something before that stays unfinished.
@@ -68,7 +68,7 @@ class TaskRunner:
     plan: OffsetPlan
     settings: LocalSettings  # of one task
     handler: HandlerSpec
-    deal: int
+    dispatch: int
     streams: Sharding
     given: tuple[Mapping[int, TaskInput], ...]
     behind: frozenset[int] = frozenset()
@@ -85,7 +85,7 @@ class TaskRunner:
     def _handle(self, number: int, attempt_number: int, rows: Iterable[Row]) -> Mapping[str, Any]:
         given = self.given[number]
         state = State.open(self.handler.state, self.handler.terms.drain_id)
-        attempt = Attempt(self.handler.epoch, self.deal, number, attempt_number)
+        attempt = Attempt(self.handler.epoch, self.dispatch, number, attempt_number)
         with python_worker().at_work(self.handler) as opened:
             starts = {stream: each.start for stream, each in given.items()}
             records = state.begin(attempt, self.streams, starts)
