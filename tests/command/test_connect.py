@@ -27,6 +27,7 @@ def on(server: str, command: Command) -> tuple[str, ...]:
     return (*FAST, "--remote", server, "--state", state, "-c", str(CONCURRENCY))
 
 
+@pytest.mark.long
 def test_a_drain_moves_from_a_process_to_a_server_and_to_spark_of_its_own(
     command: Command, server: str
 ) -> None:

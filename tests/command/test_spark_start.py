@@ -48,7 +48,12 @@ class Slow(drainer.Handler):
             "■ interrupted by SIGINT while Spark's tasks were checked; nothing was handled",
             False,
         ),
-        ("split", "■ Stopped on request; nothing was handled. At most 20 messages left", True),
+        pytest.param(
+            "split",
+            "■ Stopped on request; nothing was handled. At most 20 messages left",
+            True,
+            marks=pytest.mark.long,
+        ),
     ],
 )
 def test_ctrl_c_before_the_first_call_reports_that_nothing_was_handled(
