@@ -24,6 +24,7 @@ from drainer.engine.outcome import given_up_before, not_closed
 from drainer.errors import (
     DrainerError,
     Interrupted,
+    LockLost,
     Refused,
     Signalled,
     chain_errors,
@@ -178,7 +179,13 @@ class SparkRun:
             if is_ending:
                 raise self._cause_of_no_start()
             if has_read:
-                await self._reader.ensure_read()
+                try:
+                    await self._reader.ensure_read()
+                except LockLost:
+                    if await blocking_call(self._state.epoch) != epoch:
+                        raise
+                    what = "the driver writes to {}, but a task can't see it"
+                    raise self._state.not_shared(what) from None
                 raise self._state.not_shared("tasks write to {}, but this process can't see it")
             if monotonic() > late_s:
                 late_s = inf

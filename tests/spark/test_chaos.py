@@ -113,8 +113,14 @@ def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(st
     story.handler = f"{HANDLER}:Slow"
     plan = parse_place(str(story.plan_path))
 
+    def paused() -> bool:
+        with suppress(Refused):  # while it is starting
+            client.request(plan, Pause(None))
+            return True
+        return False
+
     def pause(_: int) -> None:
-        client.request(plan, Pause(None))
+        eventually(paused, "the drain can be paused")
         eventually(lambda: waves(story.statuses[-1]) == 1, "the wave is read")
         assert story.places("begin") == []
         client.request(plan, Unpause())

@@ -335,11 +335,8 @@ class State:
     def opening(self, epoch: int) -> str:
         """A process is about to open the handler; gives the name to report when it is closed.
 
-        Raises StateRefused when the drain has no state here, LockLost or Interrupted when it is
-        over.
+        Raises LockLost or Interrupted when the drain is over.
         """
-        if self.epoch() is None:
-            raise self.not_shared("the driver writes to {}, but a task can't see it")
         self.ensure_epoch(epoch)
         control = self.control(epoch)
         if control is not None and control.stop is not None:
