@@ -34,6 +34,11 @@ class Writer(Protocol):
         """For ``Handler.close``."""
 
 
+def no_extras(prefix: str) -> Mapping[str, str]:
+    """The properties for extensions where there is no client's file: none."""
+    return {}
+
+
 @dataclass(frozen=True, slots=True)
 class Context:
     """Surroundings of a handler, which ``open`` gets.
@@ -41,6 +46,8 @@ class Context:
     ``options`` are the ``--set name=value`` pairs, as they were typed. ``concurrency`` is how many
     calls of ``handle`` this process makes at once: the size for a connection pool. With
     ``--concurrency auto`` it is the most that it may become: open connections as they are needed.
+    ``extras("http.")`` are those properties of the client's file, by their names without that;
+    ``schema.registry.`` and ``aws.`` are the other prefixes. Some are secrets.
     """
 
     topic: str
@@ -49,6 +56,7 @@ class Context:
     concurrency: int
     options: Mapping[str, str] = field(default_factory=dict)
     write_to: Callable[[str], Writer] | None = field(default=None, repr=False)
+    extras: Callable[[str], Mapping[str, str]] = field(default=no_extras, repr=False)
 
     def writer(self, topic: str) -> Writer:
         """Writes to a topic of the drained cluster, as the drain connects and within its

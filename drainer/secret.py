@@ -9,8 +9,10 @@ from drainer.errors import UsageError
 
 CHARACTERS_LEAST = 16  # fewer can be found out by trying
 
+LOGIN_PAIR = "user.info"  # ends the name of a ``user:password``
+
 _SECRET = re.compile(
-    r"secret|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
+    r"secret|user\.info|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
     r"[._-]?key",
     re.IGNORECASE,
 )

@@ -104,6 +104,7 @@ class LocalDrain:
                 concurrency=concurrency.most_for(threads=not handler.is_async),
                 options=dict(context.running.options or {}),
                 write_to=self._ports.write_to,
+                extras=self._ports.extras,
             ),
             context.runtime.blocking_call,
         )

@@ -12,7 +12,7 @@ from drainer.core.other_claims import ClassMap
 from drainer.engine.control import Control
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
-from drainer.handler import Writer
+from drainer.handler import Writer, no_extras
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
@@ -198,6 +198,8 @@ class Ports:
     open_source: Callable[[Dispatcher, Callable[[], None]], Source]
     open_letters: Callable[[str], DeadLetters] | None = None  # of a topic
     write_to: Callable[[str], Writer] | None = None  # for the handler
+    # The properties of the client's file with a prefix, for the handler.
+    extras: Callable[[str], Mapping[str, str]] = no_extras
     read_pace: RateLimiter | None = None  # when reading is capped
     write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``
     is_split: bool = False

@@ -87,7 +87,8 @@ class CoordinatorProcess:
             env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
         )
-        _write(child, [self._settings.bootstrap_servers, dict(self._settings.properties)])
+        kept = self._settings
+        _write(child, [kept.bootstrap_servers, dict(kept.properties), dict(kept.extras)])
         return child, START_S
 
     def _end(self) -> None:

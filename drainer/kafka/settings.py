@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
-from drainer.secret import is_secret
+from drainer.secret import LOGIN_PAIR, hides, is_secret
 
 ClientT = TypeVar("ClientT")
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -77,6 +77,9 @@ _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
+# What the client's file has for others than librdkafka.
+EXTENSIONS = ("schema.registry.", "http.", "aws.")
+
 _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
 
 
@@ -91,6 +94,8 @@ class ClientSettings:
     bootstrap_servers: str  # ``host:port``, several with commas between
     # The properties of librdkafka by name, without those that drainer sets itself.
     properties: Mapping[str, str] = field(default_factory=dict)
+    # Those of drainer's extensions, by the whole name.
+    extras: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
     def load(
@@ -103,7 +108,8 @@ class ClientSettings:
         """Settings from a properties file, overridden by ``name=value`` texts and ``bootstrap``.
 
         Names are librdkafka's, values are taken literally. What else a Java client's file has, such
-        as ``sasl.jaas.config``, is refused with librdkafka's own advice.
+        as ``sasl.jaas.config``, is refused with librdkafka's own advice. Properties of extensions
+        are kept apart, and each extension checks its own.
 
         Raises:
             UsageError: when the file can't be read, a line or an override is not ``name=value`` or
@@ -125,7 +131,8 @@ class ClientSettings:
                 " the properties file.",
             )
         _ensure_text(servers, "the list of bootstrap servers")
-        settings = cls(servers, properties)
+        extras = {n: properties.pop(n) for n in list(properties) if n.startswith(EXTENSIONS)}
+        settings = cls(servers, properties, extras)
         settings._validate()
         return settings
 
@@ -139,6 +146,11 @@ class ClientSettings:
         """Whether records of open and aborted transactions are left out (the default)."""
         level = self.properties.get(ISOLATION)
         return "read_uncommitted" if level == "read_uncommitted" else "read_committed"
+
+    def extension(self, prefix: str) -> dict[str, str]:
+        """The properties of an extension, such as ``http.``, by their names without the prefix."""
+        found = self.extras.items()
+        return {name.removeprefix(prefix): v for name, v in found if name.startswith(prefix)}
 
     def conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
         """The configuration of any client; ``owned`` has property names with ``_`` for ``.``."""
@@ -214,8 +226,10 @@ class ClientSettings:
 
     def redact(self, text: str) -> str:
         """The text with the value of every secret property replaced."""
-        secrets = {value for name, value in self.properties.items() if is_secret(name) and value}
-        for secret in sorted(secrets, key=len, reverse=True):
+        named = [*self.properties.items(), *self.extras.items()]
+        secrets = {value for name, value in named if is_secret(name)}
+        secrets |= {v.partition(":")[2] for name, v in named if name.endswith(LOGIN_PAIR)}
+        for secret in sorted(filter(None, secrets), key=len, reverse=True):
             text = text.replace(secret, REDACTED)
         return text
 
@@ -241,7 +255,8 @@ class ClientSettings:
         self.consumer(conf).close()
 
     def __repr__(self) -> str:
-        shown = {n: REDACTED if is_secret(n) else v for n, v in self.properties.items()}
+        every = {**self.properties, **self.extras}
+        shown = {n: REDACTED if hides(n, v) else v for n, v in every.items()}
         return f"ClientSettings({self.bootstrap_servers!r}, {shown!r})"
 
 

@@ -79,7 +79,8 @@ class InProcess:
 
         with letter_writers(settings, plan, context.runtime) as open_letters:
             write_to = partial(TopicWriter, settings, pace=write_pace)
-            ports = Ports(open_source, open_letters, write_to, pace, write_pace)
+            extras = settings.extension
+            ports = Ports(open_source, open_letters, write_to, extras, pace, write_pace)
             summary = LocalDrain(context, ports).run()
             return replace(summary, ignored_letters=context.handler.ignored_letters)
 

@@ -15,10 +15,10 @@ import drainer
 
 class Fails(drainer.Handler):
     def open(self, context):
-        self.token = context.options["token"]
+        self.tokens = context.options["token"], context.extras("http.")["token"]
 
     async def handle(self, sub):
-        secret = self.token
+        secrets = self.tokens
         raise LookupError("the document is locked")
 """
 
@@ -32,7 +32,8 @@ def written(command: Command, *outcomes: Outcome) -> bytes:
 def test_a_drain_that_fails_writes_no_secret_anywhere(command: Command, broker: Broker) -> None:
     topic = command.topic(distinct(20))
     config = command.home / "client.properties"
-    config.write_text("\n".join([*LOGIN, f"sasl.password={PASSWORD}"]))
+    login = [*LOGIN, f"sasl.password={PASSWORD}", f"http.token={SECRET}-4"]
+    config.write_text("\n".join(login))
     handlers = command.home / "fails.py"
     handlers.write_text(FAILS)
     where = ["-b", broker.sasl_bootstrap_servers, "--client-config", str(config)]

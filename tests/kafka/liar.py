@@ -54,7 +54,7 @@ class LyingSettings(ClientSettings):
 
     @classmethod
     def of(cls, settings: ClientSettings, *truths: Truth) -> LyingSettings:
-        return cls(settings.bootstrap_servers, settings.properties, truths)
+        return cls(settings.bootstrap_servers, settings.properties, truths=truths)
 
     def producer(self, conf: Mapping[str, Any]) -> Any:
         self.confs.append(conf)

@@ -84,7 +84,7 @@ def fake(_: pytest.FixtureRequest) -> Iterator[Kafka]:
     kafka = FakeKafka("orders", TOPIC_ID, "billing", {0: Log(), 1: Log()})
 
     def settings(isolation: str) -> ClientSettings:
-        return FakeSettings("fake:9092", {"isolation.level": isolation}, kafka)
+        return FakeSettings("fake:9092", {"isolation.level": isolation}, kafka=kafka)
 
     cluster = FakeCluster(kafka, settings("read_committed"))
     yield Kafka(cluster, kafka, kafka.topic, kafka.group, settings)

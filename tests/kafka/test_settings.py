@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 from pathlib import Path
 
@@ -165,6 +166,23 @@ def test_a_rejected_secret_is_not_shown_either() -> None:
     assert raised.value.__cause__ is None
 
 
+def test_properties_of_extensions_are_kept_from_librdkafka_and_as_secret(properties: Path) -> None:
+    properties.write_text(
+        "client.id=mine\nhttp.token=hush-1\nhttp.user=ann\nschema.registry.url=http://r:8081\n"
+        "schema.registry.basic.auth.user.info=ann:hush-2\n"
+    )
+    settings = ClientSettings.load("a:1", properties, ["aws.region=eu-west-1"])
+
+    assert settings.properties == {"client.id": "mine"}
+    assert settings.extension("http.") == {"token": "hush-1", "user": "ann"}
+    assert settings.extension("aws.") == {"region": "eu-west-1"}
+    assert settings.extension("schema.registry.")["basic.auth.user.info"] == "ann:hush-2"
+    for text in (repr(settings), settings.redact("hush-1 ann:hush-2, or hush-2 alone")):
+        assert "hush" not in text
+    assert "http://r:8081" in repr(settings)
+    assert pickle.loads(pickle.dumps(settings)) == settings  # as it comes to Spark's tasks
+
+
 @pytest.mark.parametrize(
     ("name", "secret"),
     [
@@ -174,6 +192,7 @@ def test_a_rejected_secret_is_not_shown_either() -> None:
         ("sasl.oauthbearer.config", True),
         ("ssl.keystore.password", True),
         ("sasl.oauthbearer.token.endpoint.url", False),
+        ("schema.registry.basic.auth.user.info", True),
         ("sasl.username", False),
         ("ssl.ca.location", False),
     ],

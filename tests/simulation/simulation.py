@@ -96,7 +96,7 @@ class Simulation:
         self.troubles = Troubles(self)
         self.broker.later = self.troubles.arrival
         client = CLIENTS[self.backlog.committed_only]
-        self.client = SimSettings(client.bootstrap_servers, client.properties, self)
+        self.client = SimSettings(client.bootstrap_servers, client.properties, it=self)
         self.handler = LoadedHandler("simulated", self.downstream.handler(self._pause))
         vars(self.handler)["code"] = CODE
         self.path = DiskPath(f"/disk/{NAME}")

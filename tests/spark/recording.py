@@ -28,7 +28,8 @@ class Recorder(drainer.Handler):
 
     Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
     is skipped; ``slow``, one that takes a minute; ``always``, one at which the process kills
-    itself; ``up``, a file without which all from the offset ``down_from`` on fail.
+    itself; ``token``, the one that the client's file has; ``up``, a file without which all from the
+    offset ``down_from`` on fail.
     """
 
     async def open(self, context: Context) -> None:
@@ -36,6 +37,7 @@ class Recorder(drainer.Handler):
         self.file = os.open(self.options["record"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
         self.wait_s = float(self.options.get("wait_ms", "0")) / 1000
         self.up = Path(self.options["up"]) if "up" in self.options else None
+        assert self.options.get("token") == context.extras("http.").get("token")
         self.write("open")
 
     def split(self, message: Message) -> Iterator[SubMessage]:

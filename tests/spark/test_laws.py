@@ -144,7 +144,9 @@ def test_all_tasks_together_give_up_no_more_than_they_may(story: Story) -> None:
 def test_secrets_are_in_nothing_that_spark_writes_down(story: Story, events: Path) -> None:
     secret = "s3cret-of-the-drain"
     story.settings = ClientSettings(
-        story.settings.bootstrap_servers, {"sasl.password": secret, "sasl.username": "u"}
+        story.settings.bootstrap_servers,
+        {"sasl.password": secret, "sasl.username": "u"},
+        {"http.token": secret},
     )
     story.fill([["k1", "k2"]] * 20, [["bad"]])
 

@@ -82,6 +82,7 @@ class OpenHandler:
                 concurrency=spec.concurrency,
                 options=dict(spec.options),
                 write_to=partial(TopicWriter, spec.client, pace=self._pace),
+                extras=spec.client.extension,
             )
             self.loop.run_until_complete(self.handler.open(context))
         except BaseException:
