@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from drainer.model.rules import RuleSettings
     from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
     from drainer.model.status import Status, Summary
+    from drainer.model.terms import PayloadSettings
 
 __version__ = "0.1.0"
 
@@ -30,6 +31,7 @@ _PROGRAMS = {
     "FailureSettings": "model.settings",
     "LocalSettings": "model.settings",
     "OnFailure": "model.settings",
+    "PayloadSettings": "model.terms",
     "Preview": "engine.preview",
     "RuleSettings": "model.rules",
     "Status": "model.status",
@@ -55,6 +57,7 @@ __all__ = [
     "Message",
     "OnFailure",
     "Origin",
+    "PayloadSettings",
     "Preview",
     "Retry",
     "RuleSettings",

@@ -26,6 +26,7 @@ from drainer.model.account import PriorityClasses
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
+from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
@@ -70,6 +71,7 @@ def drain(
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings = NEW_DRAIN,
     rules: RuleSettings = NO_RULES,
+    payloads: PayloadSettings = BY_HANDLER,
     on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,
     on_message: OnMessage = lambda text: None,
@@ -89,6 +91,7 @@ def drain(
         settings: concurrency, memory, the handler's own options, and how to stop.
         failures: retries, and what happens to sub-messages that fail.
         rules: what to skip, and how fast to go.
+        payloads: how messages are split before the handler gets them, if not by itself.
         on_preview: called with what the drain is going to do, before it touches anything. Raise an
             exception in it to leave it at that.
         on_status: called twice a second, and at the end of each pass, in the thread that drains. An
@@ -109,7 +112,7 @@ def drain(
     request = Request(
         topic,
         group,
-        handler_of(handler),
+        handler_of(handler, payloads),
         tuple(partitions),
         from_,
         until,
@@ -160,7 +163,9 @@ def resume(
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare_resume(
             *(cluster, file, loaded, settings, request),
-            load=load_handler if handler is None else lambda _: handler_of(handler),
+            load=load_handler
+            if handler is None
+            else lambda _, payloads: handler_of(handler, payloads),
         )
         return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)
 
@@ -209,11 +214,12 @@ def config_file(client: Client) -> Path | None:
     return None if isinstance(client, Mapping) else Path(client)
 
 
-def handler_of(handler: AnyHandler) -> LoadedHandler:
+def handler_of(handler: AnyHandler, payloads: PayloadSettings = BY_HANDLER) -> LoadedHandler:
     """The handler as programs give it. Raises UsageError or Refused as ``load_handler`` does."""
     if isinstance(handler, str):
-        return load_handler(handler)
-    return LoadedHandler(f"{handler.__module__}:{handler.__qualname__}", handler)
+        return load_handler(handler, payloads)
+    name = f"{handler.__module__}:{handler.__qualname__}"
+    return LoadedHandler(name, handler, None, payloads)
 
 
 class _Callback:

@@ -36,12 +36,13 @@ from types import ModuleType
 from typing import Any, cast
 
 from drainer.core.batches import Batch, Batching, BatchOf
+from drainer.documents import Documents
 from drainer.engine.loop import BlockingCall, blocking_call
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
-from drainer.model.terms import RedriveSettings
+from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
 from drainer.splitting import NOT_OF_HANDLERS, split_or_reject
 
@@ -56,11 +57,18 @@ class LoadedHandler:
     Raises UsageError when ``source`` has no ``handle``; Refused when making an instance raises.
     """
 
-    def __init__(self, reference: str, source: Any, absolute_reference: str | None = None) -> None:
+    def __init__(
+        self,
+        reference: str,
+        source: Any,
+        absolute_reference: str | None = None,
+        payloads: PayloadSettings = BY_HANDLER,
+    ) -> None:
         self.reference = reference  # as it was given
         # The same in a form that holds from any folder: what a plan keeps.
         self.absolute_reference = absolute_reference or reference
         self.source = source
+        self.payloads = payloads
         self.target = target = _instance(reference, source)  # an instance, or a module
         self.batching = _batching_of(reference, target)  # None when it takes them one by one
         of_batch: Any = _own(target, "handle_batch")
@@ -73,6 +81,8 @@ class LoadedHandler:
         self.is_async = _is_async(of_batch or handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
+        if payloads.split is not None or payloads.split_key is not None:
+            self.split = Documents(payloads.split, payloads.split_key)
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
         # It writes each sub-message to Kafka, so that write limits bind.
@@ -146,9 +156,13 @@ class LoadedHandler:
         contents = sorted(hashlib.sha256(content).digest() for content in files.values())
         return f"sha256:{hashlib.sha256(b''.join(contents)).hexdigest()}" if contents else None
 
-    def fresh(self) -> LoadedHandler:
-        """Make another one: a new instance if a class was named, else the same target again."""
-        return LoadedHandler(self.reference, self.source, self.absolute_reference)
+    def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
+        """Make another one: a new instance if a class was named, else the same target again.
+
+        It gets messages as this one does, or by ``payloads``.
+        """
+        payloads = self.payloads if payloads is None else payloads
+        return LoadedHandler(self.reference, self.source, self.absolute_reference, payloads)
 
     async def open(self, context: Context, in_thread: BlockingCall = blocking_call) -> None:
         """Call the handler's ``open``, a plain one by ``in_thread``.
@@ -169,7 +183,7 @@ class LoadedHandler:
         await _call(in_thread, self.target, "close")
 
 
-def load_handler(reference: str) -> LoadedHandler:
+def load_handler(reference: str, payloads: PayloadSettings = BY_HANDLER) -> LoadedHandler:
     """Import the handler that ``reference`` names.
 
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
@@ -177,11 +191,11 @@ def load_handler(reference: str) -> LoadedHandler:
     place, name = place_and_name(reference)
     if not name and (points := entry_points(group=ENTRY_POINTS, name=place)):
         source = _guard(reference, next(iter(points)).load)
-        return LoadedHandler(reference, source)
+        return LoadedHandler(reference, source, None, payloads)
     module, absolute = _import(place, reference)
     source = _find(module, name, reference)
     absolute = f"{absolute}:{name}" if name else absolute
-    return LoadedHandler(reference, source, absolute)
+    return LoadedHandler(reference, source, absolute, payloads)
 
 
 def place_and_name(reference: str) -> tuple[str, str]:

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
@@ -14,19 +13,19 @@ from drainer.handler import Context, Fatal, Handler, Writer
 from drainer.message import Barrier, Message, SubMessage
 from drainer.policy.dead_letter import key_text
 
-OPTIONS = ("topic", "list", "key", "split", "timestamp")
+OPTIONS = ("topic", "split", "timestamp")
 KEEP, NOW = "keep", "now"
 
-_HINT = "Use topic=, list=, key=, split= or timestamp=. list= and key= are paths in the JSON value."
+_HINT = "Use topic=, split= or timestamp=. For a list in the value use --split and --split-key."
 _Split = Callable[[Message], Iterable[SubMessage]]
 
 
 class Produce(Handler):
     """Writes each sub-message to the topic ``--set topic=…``, with the sub-key as the key.
 
-    The sub-messages are those of ``split=REFERENCE``, another handler; or the elements of a list in
-    the message's JSON (``list=PATH``) with the key at ``key=PATH`` in each; or the message itself,
-    by its own key or that at ``key=PATH``. A partition has a range of the hashes of keys.
+    The sub-messages are those of ``--split`` and ``--split-key``, or of ``split=REFERENCE``,
+    another handler, or the message itself by its own key. A partition has a range of the hashes of
+    keys.
 
     A sub-message is done when all in-sync replicas have the record, and only then the next one of
     its sub-key begins. After a crash some are written again, in their order.
@@ -114,23 +113,10 @@ def as_value(payload: Any) -> bytes | None:
 
 
 def _split_of(options: Mapping[str, str]) -> _Split:
-    reference, in_list, by_key = options.get("split"), options.get("list"), options.get("key")
-    if reference is not None:
-        if in_list is not None or by_key is not None:
-            raise UsageError(
-                "split= excludes list= and key=", hint="Remove split=, or list= and key=."
-            )
-        return _split_by(reference)
-    if in_list is not None and by_key is None:
-        raise UsageError(
-            f"list={in_list!r} needs the key of an element",
-            hint="Add --set key=PATH, such as key=id.",
-        )
-    if by_key is None:
+    reference = options.get("split")
+    if reference is None:
         return lambda message: (SubMessage(message.key, message.value),)
-    key = _path("key", by_key)
-    elements = None if in_list is None else _path("list", in_list)
-    return partial(_of_json, key=key, path=elements)
+    return _split_by(reference)
 
 
 def _split_by(reference: str) -> _Split:
@@ -143,45 +129,6 @@ def _split_by(reference: str) -> _Split:
             hint="Remove split=: produce then writes messages unchanged.",
         )
     return split
-
-
-def _path(option: str, text: str) -> tuple[str, ...]:
-    names = tuple(text.split("."))
-    if not all(names):
-        raise UsageError(f"{option}={text!r} is not a path", hint="Write it as key=document.id.")
-    return names
-
-
-def _of_json(
-    message: Message, key: Sequence[str], path: Sequence[str] | None
-) -> Iterator[SubMessage]:
-    if message.value is None:  # a tombstone has its own key only
-        yield SubMessage(message.key, None)
-        return
-    body = orjson.loads(message.value)
-    if path is None:
-        yield SubMessage(_key_at(body, key), message.value)
-        return
-    found = _at(body, path)
-    if not isinstance(found, list):
-        raise TypeError(f"{'.'.join(path)!r} is not a list")
-    for element in found:
-        yield SubMessage(_key_at(element, key), element)
-
-
-def _at(value: Any, path: Sequence[str]) -> Any:
-    for name in path:
-        if not isinstance(value, dict) or name not in value:
-            raise ValueError(f"there is nothing at the path {'.'.join(path)!r}")
-        value = value[name]
-    return value
-
-
-def _key_at(value: Any, path: Sequence[str]) -> str:
-    found = _at(value, path)
-    if isinstance(found, bool) or not isinstance(found, str | int):
-        raise TypeError(f"{'.'.join(path)!r} is {found!r}, but a key must be text or an integer")
-    return str(found)
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -15,13 +15,13 @@ from drainer.certify.view import certificate_page, show_sample
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing_when, only
 from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.options import HandlerArgument, RecordOptions, Yes
+from drainer.cli.options import HandlerArgument, PayloadOptions, RecordOptions, Yes
 from drainer.errors import Refused, UsageError
 from drainer.extensions import ensure_installed
 from drainer.kafka.backlog import EARLIEST, freeze
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import Sample, sample_backlog
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loader import LoadedHandler
 from drainer.model.option import number, option
 from drainer.model.settings import LocalSettings
 from drainer.view.terminal import Terminal
@@ -39,6 +39,7 @@ class CheckOptions:
 @changing_when(lambda given: bool(given.get("handle")))
 def certify(
     handler: HandlerArgument,
+    payload: PayloadOptions,
     records: RecordOptions,
     kafka: ConnectionOptions,
     checking: CheckOptions,
@@ -58,7 +59,7 @@ def certify(
     - `drainer certify my_handlers.py:OnAFake --topic orders --handle --yes`
     """
     ensure_installed("certify", "drainer certify")
-    loaded = load_handler(handler)
+    loaded = payload.load(handler)
     state = _state_of(loaded) if checking.handle else None
     with kafka.connect() as cluster:
         taken = _sample_of(cluster, records, checking)

@@ -75,7 +75,8 @@ def results_in_process(
     with TemporaryDirectory(prefix="drainer-certify-") as name:
         folder = Path(name)
         try:
-            task: bytes = cloudpickle.dumps((subject.reference, source, subject.options, plain))
+            what = (subject.reference, source, subject.options, subject.payloads, plain)
+            task: bytes = cloudpickle.dumps(what)
         except Exception as error:  # whatever its __reduce__ raises
             raise ProcessFailed(
                 f"the handler can't be sent to another process: {describe(error)}"
@@ -116,8 +117,8 @@ def run_task(folder: Path, ahead_s: float) -> None:
         from time_machine import travel  # noqa: PLC0415
 
         travel(time.time() + ahead_s).start()
-    reference, source, options, sample = pickle.loads((folder / TASK).read_bytes())
-    results = run(_results(Subject(reference or source, options), sample))
+    reference, source, options, payloads, sample = pickle.loads((folder / TASK).read_bytes())
+    results = run(_results(Subject(reference or source, options, payloads), sample))
     (folder / RESULTS).write_bytes(encode(results))
 
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 from drainer.handler import Context
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin
+from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.produce import as_value
 
 T = TypeVar("T")
@@ -61,12 +62,18 @@ def again(message: Message) -> Message:
 class Subject:
     """The handler under test. ``fresh`` gives one that no run has used, where that is possible."""
 
-    def __init__(self, source: HandlerSource, options: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        source: HandlerSource,
+        options: Mapping[str, str] | None = None,
+        payloads: PayloadSettings = BY_HANDLER,
+    ) -> None:
         self.source = source
+        self.payloads = source.payloads if isinstance(source, LoadedHandler) else payloads
         self.options = dict(options or {})
         self._loaded: LoadedHandler | None = None
         if isinstance(source, str):
-            self._loaded = load_handler(source)
+            self._loaded = load_handler(source, payloads)
         elif isinstance(source, LoadedHandler):
             self._loaded = source
         self.name = self._loaded.reference if self._loaded else _name_of(source)
@@ -82,7 +89,7 @@ class Subject:
             return self._loaded.fresh()
         source: Any = self.source
         makes = callable(source) and not isinstance(source, type) and not hasattr(source, "handle")
-        return LoadedHandler(self.name, source() if makes else source)
+        return LoadedHandler(self.name, source() if makes else source, None, self.payloads)
 
     @asynccontextmanager
     async def opened(self, messages: Sequence[Message]) -> AsyncIterator[LoadedHandler]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import tomllib
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from drainer.errors import UsageError
 from drainer.extensions import Extension, ensure_installed
@@ -25,15 +25,20 @@ from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import LocalSettings
+from drainer.model.terms import PayloadSettings
 from drainer.policy.rules import RuleFilter, Selection
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
+
+if TYPE_CHECKING:
+    from drainer.loader import LoadedHandler
 
 _HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count or produce."
 _DROPS = "it leaves sub-messages out"
 _LIMITS = "Broker limits"
 
 _backlog = partial(option, panel="Backlog")
+_payload = partial(option, panel="Payloads (kept in the plan)")
 _rule = partial(option, panel="Skip rules (kept in the plan)")
 
 
@@ -91,6 +96,38 @@ class BacklogOptions(RecordOptions):
         Order.SUB_KEY,
         risk="every value but sub-key gives up the order of sub-keys",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class PayloadOptions:
+    """Options of what a handler gets of a message; the fields are those of PayloadSettings.
+
+    They are kept in the plan, and no resume can change them: it would count other sub-messages.
+    """
+
+    split: str | None = _payload(
+        "Path or expression of a list, whose elements are the sub-messages.",
+        None,
+        unset="the handler's split",
+        basic=True,
+        metavar="PATH",
+    )
+    split_key: str | None = _payload(
+        "Path or expression of the sub-key in an element.",
+        None,
+        basic=True,
+        metavar="PATH",
+    )
+
+    def load(self, reference: str) -> LoadedHandler:
+        """Load a handler that gets messages so. Raises UsageError or Refused."""
+        from drainer.loader import load_handler  # noqa: PLC0415 - the help does without
+
+        return load_handler(reference, self.settings)
+
+    @property
+    def settings(self) -> PayloadSettings:
+        return PayloadSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)

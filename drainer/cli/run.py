@@ -15,6 +15,7 @@ from drainer.cli.options import (
     DryRun,
     LatencyOptions,
     Limits,
+    PayloadOptions,
     Plan,
     PriorityOptions,
     RuleOptions,
@@ -30,6 +31,7 @@ from drainer.view.terminal import Terminal
 def run(
     context: typer.Context,
     backlog: BacklogOptions,
+    payload: PayloadOptions,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     dry_run: DryRun,
@@ -78,7 +80,7 @@ def run(
         if dry_run or chooses:
             question = Extension.ESTIMATE.load().question_of(latency, running, engines)
         settings = kafka.settings()
-        request = request_of(backlog, priority, kafka, failures, rules, limits, plan)
+        request = request_of(backlog, payload, priority, kafka, failures, rules, limits, plan)
         with connect(settings) as cluster:
             prepared = within_limits(cluster, prepare(cluster, request, running), limits)
             prepared = engines.resolve(prepared, spark)

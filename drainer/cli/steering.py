@@ -16,6 +16,7 @@ from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.options import (
     PLAN,
     BacklogOptions,
+    PayloadOptions,
     PriorityOptions,
     Reason,
     RuleOptions,
@@ -47,7 +48,14 @@ SETTABLE: Mapping[str, tuple[str, Option]] = {
 }
 _KNOWN = {
     each.word.removeprefix("--")
-    for options in (*_SETTINGS, BacklogOptions, RuleOptions, PriorityOptions, ConnectionOptions)
+    for options in (
+        *_SETTINGS,
+        BacklogOptions,
+        PayloadOptions,
+        RuleOptions,
+        PriorityOptions,
+        ConnectionOptions,
+    )
     for each in options_of(options).values()
 } | {"plan"}
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}

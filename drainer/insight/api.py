@@ -28,6 +28,7 @@ from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.kafka.cluster import Cluster
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import LocalSettings
+from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.start import Request
 
 
@@ -43,6 +44,7 @@ def inspect(
     until: str = "end",
     messages: int | None = SAMPLE_MESSAGES,
     rules: RuleSettings = NO_RULES,
+    payloads: PayloadSettings = BY_HANDLER,
     survey_all: SurveyAll | None = None,
 ) -> Inspection:
     """Read a sample of a backlog, and report how large it is, why, and when records expire.
@@ -51,7 +53,7 @@ def inspect(
 
     Args:
         handler: whose ``split`` shows the spread over sub-keys; see ``drainer.drain``.
-        client, partitions, from_, until: as for ``drainer.drain``.
+        client, partitions, from_, until, payloads: as for ``drainer.drain``.
         messages: how many to read, spread evenly over the backlog; None for all.
         rules: what would leave sub-messages out; they need a handler.
         survey_all: what reads the whole backlog elsewhere, such as on Spark.
@@ -60,7 +62,7 @@ def inspect(
         UsageError: a value makes no sense.
         Refused: the topic or a partition does not exist, or can't be read.
     """
-    loaded = None if handler is None else handler_of(handler)
+    loaded = None if handler is None else handler_of(handler, payloads)
     request = InspectRequest(
         topic, group, loaded, tuple(partitions), from_, until, messages, rules=rules
     )
@@ -81,6 +83,7 @@ def estimate(
     until: str = "end",
     settings: LocalSettings = DEFAULTS,
     rules: RuleSettings = NO_RULES,
+    payloads: PayloadSettings = BY_HANDLER,
     on_message: OnMessage = lambda text: None,
 ) -> Estimate:
     """Estimate how long a drain takes: the real lanes handle a sample on a virtual clock.
@@ -92,14 +95,14 @@ def estimate(
             ``p50=8ms,p99=120ms``.
         settings: with the concurrency and the deadline of the drain.
         on_message: called with a line of text when something takes longer.
-        handler, client, partitions, from_, until, rules: as for ``drainer.drain``.
+        handler, client, partitions, from_, until, rules, payloads: as for ``drainer.drain``.
 
     Raises UsageError or Refused as ``drainer.drain`` does.
     """
     request = Request(
         topic,
         group,
-        handler_of(handler),
+        handler_of(handler, payloads),
         tuple(partitions),
         from_,
         until,

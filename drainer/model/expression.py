@@ -47,10 +47,10 @@ _Node = Any  # of rule-engine's tree
 class Expression:
     """A parsed expression: ``names`` are those it uses, of functions and variables too.
 
-    Raises BadExpression.
+    It is one that is true or false, with ``gives_truth``. Raises BadExpression.
     """
 
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, *, gives_truth: bool = True) -> None:
         if not text.strip():
             raise BadExpression("the expression is empty", hint=EXAMPLE)
         context = _DataContext()
@@ -61,7 +61,7 @@ class Expression:
         for node in _nodes(tree):
             _check(text, node)
             reads = reads or (isinstance(node, ast.SymbolExpression) and not node.scope)
-        if tree.result_type not in (DataType.UNDEFINED, DataType.BOOLEAN):
+        if gives_truth and tree.result_type not in (DataType.UNDEFINED, DataType.BOOLEAN):
             raise BadExpression(f"the expression is neither true nor false: {text}", hint=EXAMPLE)
         if not reads:
             raise BadExpression(

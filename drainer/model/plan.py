@@ -40,13 +40,23 @@ def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
     )
 
 
-FORMAT = "drainer-plan/5"
+FORMAT = "drainer-plan/6"
 # Fields of terms and account in the order of the file.
 FIELDS = (
     *("drain_id", "created", "updated", "generation", "cluster_id", "bootstrap_servers"),
     *("client_config", "isolation", "topic", "topic_id", "topic_partitions", "group", "handler"),
     *("order", "partitions", "claims", "failures", "parked", "parked_lanes", "redrive"),
-    *("latency", "rules", "ruled", "state", "limits", "handler_code", "history", "classes"),
+    *(
+        "latency",
+        "rules",
+        "ruled",
+        "state",
+        "limits",
+        "handler_code",
+        "history",
+        "classes",
+        "payloads",
+    ),
 )
 
 

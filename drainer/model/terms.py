@@ -43,6 +43,20 @@ class RedriveSettings(JsonRecord):
     max_redrives: Whole = 3
 
 
+@dataclass(frozen=True, slots=True)
+class PayloadSettings(JsonRecord):
+    """Settings of what a handler gets of a message; None leaves that to the handler.
+
+    Attributes:
+        split, split_key: of the built-in split (drainer/documents.py).
+    """
+
+    split: str | None = None
+    split_key: str | None = None
+
+
+BY_HANDLER = PayloadSettings()
+
 _DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # names a folder, too
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
@@ -61,6 +75,7 @@ class Terms(JsonRecord):
             were.
         limits: what the brokers tolerate, which caps what is read and written.
         handler_code: a digest of the handler's code when the drain last began; None when unknown.
+        payloads: how messages are split, if not by the handler.
     """
 
     drain_id: _DrainId
@@ -80,6 +95,7 @@ class Terms(JsonRecord):
     rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None
     handler_code: str | None = None
+    payloads: PayloadSettings = BY_HANDLER
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # of a group: in `a.b.c` the topic is `a.b`

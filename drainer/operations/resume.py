@@ -20,7 +20,7 @@ from drainer.model.plan import OffsetPlan, describe_open_transactions
 from drainer.model.ranges import Range
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.model.terms import Terms
+from drainer.model.terms import PayloadSettings, Terms
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
 from drainer.operations.policy import resolve_policy
 from drainer.operations.start import Findings, Prepared, build_prepared
@@ -67,7 +67,7 @@ def prepare_resume(
     request: ResumeRequest = AS_PLANNED,
     *,
     runtime: Runtime = THIS_PROCESS,
-    load: Callable[[str], LoadedHandler] = load_handler,
+    load: Callable[[str, PayloadSettings], LoadedHandler] = load_handler,
 ) -> Prepared:
     """Check that a drain can be resumed, and touch nothing. ``load`` finds the handler.
 
@@ -83,7 +83,7 @@ def prepare_resume(
     ends = {number: part.end for number, part in known.partitions.items()}
     open_ = open_transactions(terms.topic, logs, ends)
     classes = known.classes.resumed() if request.classes is None else request.classes
-    handler = load(terms.handler)
+    handler = load(terms.handler, terms.payloads)
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:

@@ -233,6 +233,7 @@ def _new_plan(
         group=request.group,
         handler=request.handler.absolute_reference,
         handler_code=request.handler.code,
+        payloads=request.handler.payloads,
         order=request.order.value,
         failures=failures,
         redrive=request.redrive,

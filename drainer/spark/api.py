@@ -31,6 +31,7 @@ from drainer.model.order import Order
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Summary
+from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
@@ -96,6 +97,7 @@ def drain(
     options: Mapping[str, str] | None = None,
     failures: FailureSettings | None = None,
     rules: RuleSettings | None = None,
+    payloads: PayloadSettings = BY_HANDLER,
     tasks: int | None = None,
     wave_bytes: int = WAVE_BYTES,
     state: str | None = None,
@@ -116,6 +118,7 @@ def drain(
             them. A drain keeps the file's name in its plan, and no property.
         options: the handler's own.
         failures, rules: those of a plan that is resumed, unless given.
+        payloads: as for ``drainer.drain``; those of a plan that is resumed stay.
         tasks, wave_bytes, state, archives: as the options of the command.
         check: whether an end that is not done raises its cause.
 
@@ -129,7 +132,7 @@ def drain(
     request = Request(
         topic,
         group,
-        handler_of(handler),
+        handler_of(handler, payloads),
         tuple(partitions),
         from_,
         until,
@@ -197,7 +200,8 @@ def _prepare(
                 hint="Name another file.",
             )
         return prepare_resume(
-            *(cluster, file, loaded, running, resumes), load=lambda _: request.handler
+            *(cluster, file, loaded, running, resumes),
+            load=lambda _, payloads: request.handler.fresh(payloads),
         )
     return prepare(cluster, request, running)
 

@@ -10,7 +10,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import RuleStatus
-from drainer.model.terms import RedriveSettings
+from drainer.model.terms import PayloadSettings, RedriveSettings
 from drainer.view import figures
 from drainer.view.page import Field, Tone, few
 
@@ -30,6 +30,7 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
     yield Field("group", found.terms.group)
     yield Field("cluster", found.terms.cluster_id, f"at {found.terms.bootstrap_servers}")
     yield Field("handler", found.terms.handler)
+    yield from payload_fields(found.terms.payloads)
     yield Field("order", found.terms.order, _ORDERS.get(found.terms.order, ""))
     yield Field("isolation", found.terms.isolation)
     if found.terms.redrive:
@@ -37,6 +38,13 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
     yield from class_fields(found.account.classes)
     yield from policy_fields(found.terms.failures)
     yield from rule_fields(found.terms.rules)
+
+
+def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
+    """Fields of what becomes of a message before the handler gets it."""
+    if payloads.split_key is not None:
+        parts = "messages" if payloads.split is None else payloads.split
+        yield Field("split", figures.shorten(parts, WIDTH), f"key {payloads.split_key}")
 
 
 def class_fields(classes: PriorityClasses) -> Iterator[Field]:

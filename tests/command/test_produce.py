@@ -14,7 +14,7 @@ from drainer.produce import partition_of
 from kafka.topic import Topic, eventually
 
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"t"), ("none", None)]
-DOCUMENTS = ("--set", "list=documents", "--set", "key=id")
+DOCUMENTS = ("--split", "documents", "--split-key", "id")
 
 
 def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:
@@ -124,13 +124,14 @@ def end_of(cluster: Cluster, topic: Topic) -> int:
 
 
 def test_a_resume_needs_the_topic_again(command: Command) -> None:
-    topic, target = command.topic(bundles(3)), command.topic()
+    topic, target = command.topic([*bundles(3), "{}"]), command.topic()
     missing = begin(command, topic, "nowhere", *DOCUMENTS).ends(3)
     assert "the topic nowhere to write to does not exist" in missing.error
     assert command.left_behind == []
-    bad = begin(command, topic, target.name, "--set", "list=docs", "--set", "key=id").ends(5)
+    bad = begin(command, topic, target.name, *DOCUMENTS).ends(5)
     assert "there is nothing at the path" in bad.error
     plan = str(command.plan(topic))
     assert "also to a resume" in command("resume", plan, "--yes", code=2).hint
-    command("resume", plan, "--yes", "--set", f"topic={target.name}", *DOCUMENTS)
+    more = ("--set", f"topic={target.name}", "--on-split-failure", "skip")
+    command("resume", plan, "--yes", *more, code=6)  # the plan has the split
     assert end_of(command.cluster, target) == 15

@@ -29,14 +29,10 @@ def subs(value: Any, **options: str) -> list[tuple[Any, bytes | None]]:
     return [(sub.key, as_value(sub.payload)) for sub in produce(options).split(message)]
 
 
-def test_a_message_becomes_elements_of_a_list_or_itself() -> None:
+def test_a_message_is_written_as_it_is() -> None:
     documents = {"documents": [{"id": 17}, {"id": "a"}]}
     assert subs(documents) == [(b"key", json.dumps(documents).encode())]
-    assert subs({"customer": {"id": 5}}, key="customer.id") == [(b"5", b'{"customer": {"id": 5}}')]
-    found = subs(documents, list="documents", key="id")
-    assert found == [(b"17", b'{"id":17}'), (b"a", b'{"id":"a"}')]
-    for options in ({}, {"key": "id"}, {"list": "documents", "key": "id"}):
-        assert subs(None, **options) == [(b"key", None)]  # a tombstone has its own key only
+    assert subs(None) == [(b"key", None)]
 
 
 def test_the_split_of_another_handler_can_be_had(
@@ -53,28 +49,12 @@ def test_the_split_of_another_handler_can_be_had(
 
 
 @pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        ({}, "there is nothing at the path 'documents'"),
-        ({"documents": "none"}, "'documents' is not a list"),
-        ({"documents": [{"id": [1]}]}, "a key must be text or an integer"),
-    ],
-)
-def test_a_message_without_what_is_wanted_is_an_error(value: Any, text: str) -> None:
-    with pytest.raises((TypeError, ValueError), match=text):
-        subs(value, list="documents", key="id")
-
-
-@pytest.mark.parametrize(
     ("options", "text"),
     [
         ({"topic": ""}, "needs a topic"),
         ({"topic": "orders"}, "the drained topic"),
         ({"tpic": "x"}, "no option tpic"),
-        ({"list": "documents"}, "needs the key"),
-        ({"list": "a..b", "key": "id"}, "is not a path"),
         ({"split": "count"}, "has no split"),
-        ({"split": "count", "key": "id"}, "split= excludes list= and key="),
         ({"timestamp": "then"}, "timestamp"),
     ],
     ids=str,

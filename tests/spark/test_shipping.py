@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import Refused
+from drainer.message import Message, Origin
+from drainer.model.terms import PayloadSettings
 from drainer.spark.session.shipping import Shipped
 
 
@@ -36,3 +38,10 @@ def test_a_handler_that_fails_for_another_reason_has_another_hint(tmp_path: Path
     with pytest.raises(Refused, match="ZeroDivisionError") as raised:
         Shipped(f"{tmp_path}/fails.py:H").load()
     assert "--archive" not in (raised.value.hint or "")
+
+
+def test_a_task_splits_as_the_driver_does() -> None:
+    handler = Shipped("count", payloads=PayloadSettings("documents", "id")).load()
+    assert handler.split is not None
+    message = Message(Origin("orders", "id", 0), 0, None, b'{"documents": [{"id": 7}]}')
+    assert [sub.key for sub in handler.split(message)] == ["7"]

@@ -17,7 +17,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.model.terms import LetterFilter, RedriveSettings
+from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings
 
 START, END = 100, 200
 
@@ -71,6 +71,7 @@ PLAN = a_plan(
         max_per_key=50,
     ),
     handler_code="sha256:0123",
+    payloads=PayloadSettings("documents", "id"),
     ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),
 )
 

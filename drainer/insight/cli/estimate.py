@@ -18,6 +18,7 @@ from drainer.cli.options import (
     BacklogOptions,
     LatencyOptions,
     Limits,
+    PayloadOptions,
     Plan,
     PriorityOptions,
     Report,
@@ -60,6 +61,7 @@ ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run without a latency
 def estimate(
     context: typer.Context,
     backlog: BacklogOptions,
+    payload: PayloadOptions,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     latency: LatencyOptions,
@@ -113,7 +115,7 @@ def estimate(
             raise UsageError(NO_CORES, hint="Add --tasks N.")
         terminal.warn(f"the estimate is for this process: {NO_CORES}; add --tasks N")
     settings = kafka.settings()
-    request = request_of(backlog, priority, kafka, failures, rules, limits, plan)
+    request = request_of(backlog, payload, priority, kafka, failures, rules, limits, plan)
     with connect(settings) as cluster:
         if canary is not None:
             return send_canary_and_estimate(

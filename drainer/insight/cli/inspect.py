@@ -9,7 +9,14 @@ from typing import Annotated
 from drainer.cli.command import command, only, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
-from drainer.cli.options import BacklogOptions, Limits, RecordOptions, Report, RuleOptions
+from drainer.cli.options import (
+    BacklogOptions,
+    Limits,
+    PayloadOptions,
+    RecordOptions,
+    Report,
+    RuleOptions,
+)
 from drainer.engine.preview import EngineName
 from drainer.insight.inspection import (
     SAMPLE_MESSAGES,
@@ -19,7 +26,7 @@ from drainer.insight.inspection import (
     inspect_backlog,
 )
 from drainer.insight.view.inspect import inspection_page
-from drainer.loader import load_handler
+from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
 from drainer.spark.session.settings import SparkLook, java_for_spark
@@ -102,6 +109,7 @@ class ReaderOptions(EngineOptions):
 @command
 def inspect(
     what: InspectedOptions,
+    payload: PayloadOptions,
     kafka: ConnectionOptions,
     reading: ReadingOptions,
     rules: Annotated[RuleOptions, without("max_per_key")],
@@ -128,7 +136,7 @@ def inspect(
     request = InspectRequest(
         topic=what.topic,
         group=what.group,
-        handler=load_handler(what.handler) if what.handler else None,
+        handler=_handler(what.handler, payload),
         partitions=what.partitions,
         from_=what.from_,
         until=what.until,
@@ -160,3 +168,9 @@ def inspect(
     terminal.data({**found.as_json(), **capped})
     terminal.present(page)
     write_page(terminal, report, lambda _: page)
+
+
+def _handler(reference: str | None, payload: PayloadOptions) -> LoadedHandler | None:
+    if reference is None and payload != PayloadOptions():
+        reference = "count"  # whose split is the default
+    return payload.load(reference) if reference else None

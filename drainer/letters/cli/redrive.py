@@ -12,10 +12,16 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import preview_and_drain, within_limits
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import DryRun, HandlerOption, Limits, PriorityOptions, RuleOptions
+from drainer.cli.options import (
+    DryRun,
+    HandlerOption,
+    Limits,
+    PayloadOptions,
+    PriorityOptions,
+    RuleOptions,
+)
 from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.redrive import default_group, prepare_redrive
-from drainer.loader import load_handler
 from drainer.model.account import PriorityClasses
 from drainer.model.option import Option, number
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
@@ -31,6 +37,7 @@ def redrive(
     context: typer.Context,
     where: LetterTopicOptions,
     handler: HandlerOption,
+    payload: PayloadOptions,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     letters: LetterOptions,
@@ -75,7 +82,7 @@ def redrive(
         request = Request(
             topic=where.dead_letter_topic,
             group=redrives.group or default_group(where.dead_letter_topic),
-            handler=load_handler(handler),
+            handler=payload.load(handler),
             plan_path=redrives.plan,
             client_config=kafka.client_config,
             failures=failures,

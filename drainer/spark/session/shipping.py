@@ -7,13 +7,14 @@ import shutil
 import socket
 import tempfile
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from drainer import __version__, mask
 from drainer.errors import Refused, UsageError
 from drainer.loader import LoadedHandler, load_handler, place_and_name
+from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.spark.session.failure import SEND_ALONG
 from drainer.spark.session.settings import is_local
 
@@ -38,6 +39,7 @@ class Shipped:
     mask: str = field(default_factory=mask.secret, repr=False)
     version: str = __version__
     source: Any = None
+    payloads: PayloadSettings = BY_HANDLER
 
     def load(self) -> LoadedHandler:
         """Raises UsageError or Refused as ``load_handler`` does, and Refused when this drainer is
@@ -49,7 +51,7 @@ class Shipped:
             )
         mask.use(self.mask)
         if self.source is not None:
-            return LoadedHandler(self.reference, self.source)
+            return LoadedHandler(self.reference, self.source, None, self.payloads)
         reference = self.reference
         if self.file is not None:
             from pyspark import SparkFiles  # noqa: PLC0415 - only in a task
@@ -57,7 +59,7 @@ class Shipped:
             path = SparkFiles.get(self.file)
             reference = f"{path}:{self.name}" if self.name else path
         try:
-            return load_handler(reference)
+            return load_handler(reference, self.payloads)
         except (Refused, UsageError) as error:
             # The driver has loaded it.
             if not isinstance(error.__cause__, ImportError | None):
@@ -74,6 +76,10 @@ def ship(session: Session, handler: LoadedHandler, archives: Sequence[str] = ())
     """
     for archive in archives:
         session.add_module(archive)
+    return replace(_shipped(session, handler), payloads=handler.payloads)
+
+
+def _shipped(session: Session, handler: LoadedHandler) -> Shipped:
     reference = handler.absolute_reference
     place, name = place_and_name(reference)
     if place == "__main__":
