@@ -25,6 +25,7 @@ class Extension(StrEnum):
     """The modules of extensions that the core calls."""
 
     ESTIMATE = "drainer.insight.cli.estimate"
+    FOREIGN = "drainer.letters.foreign"  # letters of other tools
     LIMITS = "drainer.limits.capping"
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
     SPARK = "drainer.spark.engine_choice"

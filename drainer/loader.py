@@ -39,6 +39,7 @@ from drainer.core.batches import Batch, Batching, BatchOf
 from drainer.documents import Documents
 from drainer.engine.loop import BlockingCall, blocking_call
 from drainer.errors import DrainerError, Refused, UsageError
+from drainer.extensions import Extension
 from drainer.handler import Context, Handler
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
@@ -97,7 +98,8 @@ class LoadedHandler:
         handle, handle_batch = self.handle, self.handle_batch
         ignored: Counter[str] = Counter()
         own = None if self.split is None else partial(split_or_reject, self.split)
-        split_own = partial(split_letter, redrive, split=own)
+        read = Extension.FOREIGN.load().reader(redrive.headers)
+        split_own = partial(split_letter, redrive, split=own, read=read)
 
         def split(message: Message) -> Iterator[SubMessage]:
             for sub in split_own(message):

@@ -13,7 +13,7 @@ from drainer.errors import EXIT_DONE, NotADeadLetter
 from drainer.letters.receipts import read_receipt
 from drainer.message import Message
 from drainer.model.terms import LetterFilter
-from drainer.policy.dead_letter import Letter, Provenance, read_letter
+from drainer.policy.dead_letter import Letter, Provenance, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
@@ -33,7 +33,7 @@ class Overview:
     # How many of those requested, the outstanding ones or all, the filter lets through; the counts
     # below are of them.
     matching: int
-    foreign: int  # records that are neither drainer's dead letters nor receipts, or are damaged
+    foreign: int  # records that are neither known dead letters nor receipts, or are damaged
     # By ``error`` (its type, ``no error`` where there was none), ``reason`` and ``sub_key``; of
     # each the most frequent.
     counts: Mapping[str, Mapping[str, int]]
@@ -65,6 +65,7 @@ def overview_of(
     limit: int,
     *,
     all_: bool = False,
+    read: ReadLetter = read_letter,
 ) -> Overview:
     """An overview of a dead-letter topic's records, within bounds of memory.
 
@@ -76,7 +77,7 @@ def overview_of(
     newest: list[tuple[str, int, int, Letter, bool]] = []
     for message, is_redriven in records:
         try:
-            letter = read_letter(message)
+            letter = read(message)
         except NotADeadLetter:
             foreign += read_receipt(message) is None
             continue

@@ -8,7 +8,7 @@ from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
-from drainer.policy.dead_letter import Letter, read_letter
+from drainer.policy.dead_letter import Letter, ReadLetter, read_letter
 
 READER = "drainer-dead-letters"
 
@@ -37,14 +37,16 @@ def read_letters(
         yield from batch.messages
 
 
-def find_letter(cluster: Cluster, topic: str, partition: int, offset: int) -> Letter:
+def find_letter(
+    cluster: Cluster, topic: str, partition: int, offset: int, read: ReadLetter = read_letter
+) -> Letter:
     """The dead letter at one place. Raises NotADeadLetter, and as ``read_letters``."""
     if partition not in cluster.topic(topic).partitions:
         raise TopicMissing(f"topic {topic} has no partition {partition}")
     log = cluster.log_bounds(topic, [partition], cluster.settings.isolation)[partition]
     if log.start <= offset < log.end:
         for message in read_letters(cluster, topic, [Span(partition, offset, offset + 1)]):
-            return read_letter(message).masked()
+            return read(message).masked()
     raise NotADeadLetter(
         f"there is no record at {topic}/{partition}/{offset}",
         hint=f"Give an offset from {log.start} to below {log.end}.",

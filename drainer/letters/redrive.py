@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from drainer.errors import Refused, RightMissing
 from drainer.kafka.cluster import Cluster
+from drainer.letters.foreign import reader
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.model.claims import ALL
@@ -70,7 +71,7 @@ def prepare_redrive(
         warnings += [
             f"the handler {other} gave these letters up; now {reference} gets them"
             for _, _, other in origins
-            if other != reference
+            if other not in ("", reference)
         ]
     elif len(origins) > 1 and not set(own) <= set(chosen):
         letters = replace(redrive.letters, sources=(*chosen, *own))
@@ -128,11 +129,12 @@ def _origins(
 ) -> Counter[From]:
     # Where the letters that are left come from, and how many of each. Reads them all.
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
+    read = reader(redrive.headers)
     origins: Counter[From] = Counter()
     for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
         if message.partition not in finished or message.offset in finished[message.partition]:
             continue
-        for sub in split_letter(redrive, message):
+        for sub in split_letter(redrive, message, read=read):
             if isinstance(sub, Redriven):
                 origin = sub.letter.from_
                 few = origin in origins or len(origins) < ORIGINS_MOST
@@ -158,5 +160,5 @@ def _ensure_one_origin(origins: Counter[From], topic: str) -> None:
 
 
 def _named(origin: From) -> str:
-    topic, group, handler = origin
-    return f"topic {topic}, group {group}, handler {handler}"
+    named = zip(("topic", "group", "handler"), origin, strict=True)
+    return ", ".join(f"{what} {name}" for what, name in named if name)  # of other tools less

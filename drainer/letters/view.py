@@ -23,7 +23,7 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     warnings = []
     if found.foreign:
         records = figures.counted(found.foreign, "record")
-        warnings.append(f"{records} of {found.topic} are not dead letters that drainer wrote")
+        warnings.append(f"{records} of {found.topic} are not dead letters that drainer recognises")
     if (running := redriven.running) is not None:
         place = printable(f"{running.plan} on {running.host}")
         warnings.append(f"a redrive has not ended: its progress is in {place}, and not counted")
@@ -121,10 +121,15 @@ def _fields(letter: Letter) -> Iterator[Field]:
     yield Field("error", letter.error or "none")
     yield Field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else "")
     yield Field("id", letter.id)
-    yield Field("topic", letter.topic, f"id {letter.topic_id}")
-    yield Field("group", letter.group)
-    yield Field("handler", letter.handler)
-    yield Field("drain", letter.drain_id, letter.time)
+    if not letter.drain_id:  # of another tool, which has neither
+        yield Field("topic", letter.topic)
+        yield Field("group", letter.group or "not known")
+        yield Field("written", letter.time)
+    else:
+        yield Field("topic", letter.topic, f"id {letter.topic_id}")
+        yield Field("group", letter.group)
+        yield Field("handler", letter.handler)
+        yield Field("drain", letter.drain_id, letter.time)
     yield Field("redriven", figures.counted(letter.redrives, "time"))
     if letter.why_not_redriven:
         yield Field("not redriven", letter.why_not_redriven)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -36,11 +37,13 @@ class RedriveSettings(JsonRecord):
     """Choice of dead letters that go to the handler again; the others stay pending.
 
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
-    What no redrive could give the handler is skipped.
+    What no redrive could give the handler is skipped. ``headers`` are those of another tool's
+    letters by what they mean, such as ``topic``.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
     max_redrives: Whole = 3
+    headers: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Annotated, Any, cast
 
@@ -327,6 +327,7 @@ def read_letter(message: Message) -> Letter:
         ) from None
 
 
+ReadLetter = Callable[[Message], Letter]  # raises NotADeadLetter
 _KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER, Unsplit: _MESSAGE}
 
 

@@ -11,28 +11,31 @@ from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings
-from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, read_letter
+from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, ReadLetter, read_letter
 
 NOT_MATCHED = "not asked for"  # by the filters of this redrive
 Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
 
 
 def split_letter(
-    settings: RedriveSettings, message: Message, split: Split | None = None
+    settings: RedriveSettings,
+    message: Message,
+    split: Split | None = None,
+    read: ReadLetter = read_letter,
 ) -> Iterator[SubMessage]:
     """The one sub-message of a dead letter, or what the handler's ``split`` gives of a whole
     message; of anything else, one that is left alone.
 
     The sub-keys are the same whatever the settings. Without ``split`` a whole message is one
-    sub-message.
+    sub-message. ``read`` raises NotADeadLetter for what is not a letter.
     """
     try:
-        letter = read_letter(message)
+        letter = read(message)
     except OtherFormat:
         yield LeftAlone(message.offset, "another version of drainer wrote it")
         return
     except NotADeadLetter:
-        damaged = "no dead letter of drainer's, or a damaged one"
+        damaged = "no dead letter that drainer recognises, or a damaged one"
         yield LeftAlone(message.offset, damaged, for_good=True)
         return
     if (never := letter.why_not_redriven) is not None:

@@ -11,6 +11,7 @@ from drainer.cli.command import command, without
 from drainer.cli.connecting import ConnectionOptions
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
+from drainer.letters.foreign import reader
 from drainer.letters.overview import overview_of, whole_letter_as_json
 from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
@@ -53,7 +54,8 @@ def list_(
         redriven = redrive_progress(cluster, topic, group)
         known = {number: RangeSet(ranges) for number, ranges in redriven.finished.items()}
         records = ((m, m.offset in known[m.partition]) for m in read_letters(cluster, topic))
-        found = overview_of(topic, records, letters.filter(), limit, all_=all_)
+        read = reader(where.headers or {})
+        found = overview_of(topic, records, letters.filter(), limit, all_=all_, read=read)
     running = None if redriven.running is None else redriven.running.as_json()
     terminal.data({**found.as_json(), "group": redriven.group, "running": running})
     terminal.present(overview_page(found, redriven))
@@ -80,7 +82,8 @@ def show(
     """
     partition, offset = _parse_place(place)
     with kafka.connect() as cluster:
-        letter = find_letter(cluster, where.dead_letter_topic, partition, offset)
+        read = reader(where.headers or {})
+        letter = find_letter(cluster, where.dead_letter_topic, partition, offset, read)
     terminal.data({"status": "ok", "exit_code": EXIT_DONE, **whole_letter_as_json(letter)})
     terminal.present(letter_page(letter))
 

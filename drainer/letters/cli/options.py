@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
-from drainer.model.option import option
+from drainer.model.option import PAIRS, option
 from drainer.model.terms import LetterFilter
 
 _which = partial(option, panel="Which dead letters")
@@ -21,6 +22,15 @@ class LetterTopicOptions:
         basic=True,
         metavar="TOPIC",
         proposes="topic",
+    )
+    headers: Mapping[str, str] | None = _which(
+        "Header of another tool: topic, partition, offset, group, error, text or timestamp;"
+        " repeatable.",
+        None,
+        PAIRS,
+        name="--letter-header",
+        metavar="FIELD=HEADER",
+        pairs=True,
     )
 
 

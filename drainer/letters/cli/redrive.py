@@ -66,7 +66,8 @@ def redrive(
     """Run dead letters through a handler again, in lane order.
 
     A redrive is a drain of the dead-letter topic, with its own plan. It can be resumed. The
-    handler gets each sub-message unchanged, with its old id. Letters that the filters leave out
+    handler gets each sub-message unchanged, with its old id. A letter of Spring Kafka, Kafka
+    Connect, Kafka Streams, share groups or SmallRye goes through split again. Letters that the filters leave out
     stay for another redrive, anywhere. Other records are skipped. If a letter fails again,
     drainer writes a new one, until --max-redrives. Without --mixed, drainer refuses letters of
     several topics, groups or handlers.
@@ -89,7 +90,7 @@ def redrive(
             rules=rules.over(),
             classes=priority.over() or PriorityClasses(),
         )
-        meant = RedriveSettings(letters.filter(), max_redrives)
+        meant = RedriveSettings(letters.filter(), max_redrives, where.headers or {})
         with connect(settings) as cluster:
             prepared = prepare_redrive(
                 *(cluster, request, meant, running), mixed=mixed, accept_repeats=accept_repeats

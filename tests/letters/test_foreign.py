@@ -1,0 +1,118 @@
+"""Letters of other tools are read as messages that a handler's ``split`` gets again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from core.letters import Sample, as_record
+from drainer.errors import NotADeadLetter, UsageError
+from drainer.letters.foreign import SCHEMES, Scheme, reader
+from drainer.model.terms import RedriveSettings
+from drainer.policy.dead_letter import DeadLetter, Letter, read_letter
+from drainer.policy.redrive import Redriven, split_letter
+from letters.foreign_letters import Record, recorded
+
+READ = reader({})
+NAMES = {"topic": "x-topic", "partition": "x-partition", "offset": "x-offset"}
+
+
+def read(tool: str, number: int = 0) -> Letter:
+    return READ(recorded(tool)[number].message())
+
+
+def test_spring_names_place_group_and_cause() -> None:
+    letter = read("spring")
+    assert letter.id == "orders:0:300:0"
+    assert letter.from_ == ("orders", "indexer", "")
+    assert (letter.reason, letter.error) == (
+        "spring",
+        "IllegalStateException: Listener failed; boom",
+    )
+    assert letter.timestamp is None
+    assert letter.headers == ()
+    assert letter.message().value == b'{"documents":[{"id":1}]}'
+
+
+def test_of_headers_that_spring_appended_the_first_is_the_source() -> None:
+    letter = read("spring", 1)
+    assert (letter.topic, letter.message_offset, letter.group) == ("orders", 300, "indexer")
+
+
+def test_streams_and_connect_keep_the_message_its_headers_and_its_time() -> None:
+    streams, connect = read("streams", 1), read("connect", 1)
+    assert (streams.id, streams.error) == ("sin:0:1:0", "IllegalStateException: boom")
+    assert (connect.id, connect.error_type) == ("csrc:0:1:0", "DataException")
+    assert connect.group == "filesink"
+    assert connect.headers == (("trace", b"t2"),)
+    assert (connect.message_key, connect.payload) == (b"k2", b"not json")
+    assert connect.timestamp == recorded("connect")[1].timestamp
+
+
+def test_share_groups_and_smallrye_are_known_by_their_names() -> None:
+    place = {"topic": b"orders", "partition": b"3", "offset": b"17"}
+    share = [(f"__dlq.errors.{name}", value) for name, value in place.items()]
+    smallrye = [(f"dead-letter-{name}", value) for name, value in place.items()]
+    smallrye.append(("dead-letter-exception-class-name", b"a.b.Boom"))
+    found = [READ(Record(b"k", b"v", 1, headers).message()) for headers in (share, smallrye)]
+    assert [each.id for each in found] == ["orders:3:17:0"] * 2
+    assert [each.reason for each in found] == ["share", "smallrye"]
+    assert found[1].error_type == "Boom"
+
+
+def test_names_of_a_user_come_before_those_of_tools() -> None:
+    headers = [*recorded("spring")[0].headers, ("x-topic", b"mine"), ("x-partition", b"2")]
+    record = Record(b"k", None, 1, [*headers, ("x-offset", b"9"), ("why", b"Bad")])
+    letter = reader({**NAMES, "error": "why"})(record.message())
+    assert (letter.id, letter.error, letter.reason) == ("mine:2:9:0", "Bad", "other")
+    assert letter.message().value is None
+
+
+@pytest.mark.parametrize(
+    ("headers", "error"),
+    [({"topic": "x"}, "lacks partition, offset"), ({**NAMES, "key": "k"}, "unknown field 'key'")],
+)
+def test_names_that_make_no_sense_are_refused(headers: dict[str, str], error: str) -> None:
+    with pytest.raises(UsageError, match=error):
+        reader(headers)
+
+
+def test_the_handlers_split_gets_the_message_and_a_new_letter_names_the_source() -> None:
+    message = recorded("spring")[0].message(7)
+    [sub] = split_letter(RedriveSettings(), message, read=READ)
+    assert isinstance(sub, Redriven)
+    original = sub.begin()
+    assert (original.id, original.payload) == ("orders:0:300:0", message.value)
+    again = read_letter(as_record(_died(sub)))
+    assert (again.from_, again.redrives, again.id) == (("orders", "indexer", ""), 1, sub.letter.id)
+
+
+def _died(sub: Redriven) -> DeadLetter:
+    return Sample(sub=sub.original).letter(sub.letter)
+
+
+def test_a_letter_of_drainers_stays_one_whatever_headers_its_message_had() -> None:
+    letter = Sample(headers=recorded("spring")[0].headers).letter()
+    assert READ(as_record(letter)).reason == "failed"
+    damaged = replace(letter, headers=((letter.headers[0][0], b"{"), *letter.headers[1:]))
+    with pytest.raises(NotADeadLetter, match="damaged"):
+        READ(as_record(damaged))
+
+
+@given(
+    st.sampled_from(SCHEMES),
+    st.lists(st.tuples(st.integers(0, 6), st.binary(max_size=20) | st.none()), max_size=8),
+    st.none() | st.binary(max_size=5),
+)
+def test_no_header_breaks_the_reading(
+    scheme: Scheme, made: list[tuple[int, bytes | None]], value: bytes | None
+) -> None:
+    names = [scheme.topic, scheme.partition, scheme.offset, scheme.group, scheme.text]
+    names += [scheme.timestamp, *scheme.error, "drainer.redrives", "a", "b"]
+    record = Record(b"k", value, 1, [(names[n], text) for n, text in made])
+    for sub in split_letter(RedriveSettings(), record.message(), read=READ):
+        if isinstance(sub, Redriven):
+            assert read_letter(as_record(_died(sub))).id == sub.letter.id
