@@ -282,8 +282,9 @@ def _change(
     if pid is None:  # it has died by itself
         return []
     dead = [pid, *below(pid)]
-    with suppress(ProcessLookupError):
-        os.kill(pid, signal.SIGKILL)
+    for each in dead if what == "machine" else [pid]:  # a machine goes with all that it runs
+        with suppress(ProcessLookupError):
+            os.kill(each, signal.SIGKILL)
     return dead
 
 
@@ -300,8 +301,12 @@ def driver_frozen(stage: Stage) -> Report:
             fresh = backlog.begin_other(other, *engine)
             fresh.ends_within(stage.chance.uniform(5, 60))
         report.times = 1
-        report.ends(fresh, EXIT_DONE)
-        report.ends(first, EXIT_INTERRUPTED, EXIT_UNRESUMABLE)
+        if place.server is None:
+            report.ends(fresh, EXIT_DONE)
+            report.ends(first, EXIT_INTERRUPTED, EXIT_UNRESUMABLE)
+        else:  # a lease in a folder that others may have mounted outlasts the freeze
+            report.ends(fresh, EXIT_REFUSED)
+            report.ends(first, EXIT_DONE)
         found = report.judge(backlog)
         ran_on_s = max(run.ended_s for run in found.runs.values() if run.begun_s < frozen_s)
         report.remarks.append(f"{engine[1]}; first drain's calls for {ran_on_s - frozen_s:.1f} s")
