@@ -238,6 +238,10 @@ class RecordNotWritten(Halted):
     """Raised in a handler when a topic did not take its record, or not for sure."""
 
 
+class RecordTooLarge(RecordNotWritten):
+    """Raised in a handler when a record is larger than its topic takes."""
+
+
 class ThreadsOverdue(Halted):
     """Raised when nothing is left to do but what threads do after their time."""
 

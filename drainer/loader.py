@@ -93,8 +93,15 @@ class LoadedHandler:
         self.ignored_letters: Counter[str] | None = None  # by a redrive: how many for each reason
 
     def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
-        """Make a handler for a topic of dead letters: it gets the sub-messages that they were."""
+        """Make a handler for a topic of dead letters: it gets the sub-messages that they were.
+
+        One that has ``of_letters`` gets the letters themselves.
+        """
         handler = copy(self)
+        of_letters = getattr(self.target, "of_letters", None)
+        if of_letters is not None:
+            made = of_letters(redrive)
+            handler = LoadedHandler(self.reference, made, self.absolute_reference)
         handle, handle_batch = self.handle, self.handle_batch
         ignored: Counter[str] = Counter()
         own = None if self.split is None else partial(split_or_reject, self.split)
@@ -119,7 +126,8 @@ class LoadedHandler:
             return handle_batch(batch)
 
         begin: Callable[[Any], Any] = on_the_loop if self.is_async else plainly
-        handler.handle = begin
+        if of_letters is None:
+            handler.handle = begin
         handler.handle_batch = together
         if self.batching is not None:  # a letter is redriven as what it was, under its own name
             handler.batching = replace(self.batching, coalesce=None)

@@ -27,7 +27,7 @@ from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Refused
 from drainer.escape import json_text
 from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
@@ -220,6 +220,12 @@ def preview_and_drain(
         question = f"Drain {plan.terms.topic} for {plan.terms.group}?"
         if plan.terms.redrive is not None:
             question = f"Redrive these letters of {plan.terms.topic}?"
+        redrive = plan.terms.redrive
+        if redrive is not None and redrive.to is not None and not oversight.yes:
+            raise Refused(
+                f"with --to {redrive.to} letters reach all groups of a topic, so --yes is required",
+                hint="Check the preview above, then add --yes.",
+            )
         ensure_confirmed(terminal, question, yes=oversight.yes)
         control = Control()
 

@@ -337,10 +337,6 @@ Report: TypeAlias = Annotated[ReportFile | None, REPORT]
 HandlerArgument: TypeAlias = Annotated[
     str, Option(_HANDLER, name="HANDLER", is_argument=True, proposes="handler")
 ]
-HandlerOption: TypeAlias = Annotated[
-    str,
-    Option(_HANDLER, basic=True, panel="Backlog", metavar="REFERENCE", proposes="handler"),
-]
 PlanArgument: TypeAlias = Annotated[
     PlanPlace,
     Option(

@@ -12,7 +12,14 @@ from time import monotonic
 
 from confluent_kafka import KafkaError
 
-from drainer.errors import DrainerError, RecordNotWritten, RecordUnsure, RightMissing, TopicMissing
+from drainer.errors import (
+    DrainerError,
+    RecordNotWritten,
+    RecordTooLarge,
+    RecordUnsure,
+    RightMissing,
+    TopicMissing,
+)
 from drainer.handler import Fatal, Retry
 from drainer.kafka.cluster import Cluster, config_limit
 from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
@@ -155,7 +162,9 @@ class TopicWriter:
         way = way_on(self.topic, answer.code())
         if way or answer.fatal():
             raise Fatal(f"{text}. {way or 'Fix the cause, then resume.'}")
-        raise RecordNotWritten(text, hint="Resume with the plan. The record may appear twice.")
+        too_large = answer.code() == KafkaError.MSG_SIZE_TOO_LARGE
+        made = RecordTooLarge if too_large else RecordNotWritten
+        raise made(text, hint="Resume with the plan. The record may appear twice.")
 
 
 def _resolve(answers: Sequence[tuple[_Future, Delivery]]) -> None:

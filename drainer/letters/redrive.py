@@ -14,6 +14,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import reader
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
+from drainer.letters.resend import ensure_no_loop, groups_of
 from drainer.model.claims import ALL
 from drainer.model.listed import counted, name_lost
 from drainer.model.plan import OffsetPlan
@@ -23,7 +24,7 @@ from drainer.model.terms import RedriveSettings
 from drainer.operations.examine import ensure_same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From, default_dead_letter_topic
-from drainer.policy.redrive import Redriven, split_letter
+from drainer.policy.redrive import SOURCE, Redriven, split_letter
 from drainer.store.place import default_path
 
 SHOWN = 3  # origins in an error
@@ -44,39 +45,47 @@ def prepare_redrive(
     *,
     mixed: bool = False,
     accept_repeats: bool = False,
+    parking: str | None = None,
 ) -> Prepared:
     """Check that the present letters can be redriven, and touch nothing.
 
     Leaves out what earlier redrives of the group finished. Raises Refused when it can't; when one
     of them has not ended, unless ``accept_repeats`` or its plan is here; and when the letters come
     from several topics, groups or handlers, unless ``mixed`` allows it, or this topic is the
-    default one of a drain of this handler: then it leaves all others alone.
+    default one of a drain of this handler: then it leaves all others alone. Letters that die again
+    go to ``parking``, by default to the same topic.
     """
+    if redrive.to is not None or parking is not None:
+        ensure_no_loop(redrive.to or "", request.topic, parking)
     given, handler = request, request.handler
     request = replace(
         given,
         handler=handler.redriving(redrive),
         plan_path=request.plan_path or default_path(request.topic, "redrive"),
-        failures=replace(request.failures, dead_letter_topic=request.topic),
+        failures=replace(request.failures, dead_letter_topic=parking or request.topic),
         redrive=redrive,
     )
     own_group = request.group == default_group(request.topic)
     prepared = prepare(cluster, request, running, new_group=own_group)
     plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
     chosen, reference = redrive.letters.sources, handler.absolute_reference
-    origins = Counter[From]() if mixed else _origins(cluster, redrive, plan, reference)
+    looks = redrive.to is not None or not mixed
+    origins = _origins(cluster, redrive, plan, reference) if looks else Counter[From]()
     own = next((each for each in origins if _is_own(each, plan.terms.topic, reference)), None)
     if own is None:
-        _ensure_one_origin(origins, plan.terms.topic)
-        warnings += [
+        if not mixed:
+            _ensure_one_origin(origins, plan.terms.topic)
+        warnings += _warnings_of_topics(cluster, redrive, origins) or [
             f"the handler {other} gave these letters up; now {reference} gets them"
             for _, _, other in origins
-            if other not in ("", reference)
+            if other not in ("", reference) and not mixed
         ]
     elif len(origins) > 1 and not set(own) <= set(chosen):
         letters = replace(redrive.letters, sources=(*chosen, *own))
         narrowed = replace(redrive, letters=letters)
-        prepared = prepare_redrive(cluster, given, narrowed, running, accept_repeats=accept_repeats)
+        prepared = prepare_redrive(
+            *(cluster, given, narrowed, running), accept_repeats=accept_repeats, parking=parking
+        )
         rest = counted(origins.total() - origins[own], "letter")
         others = f"left alone: {rest} of other drains"
         action = prepared.action
@@ -142,6 +151,20 @@ def _origins(
                     origin if few or _is_own(origin, plan.terms.topic, reference) else MANY
                 ] += 1
     return origins
+
+
+def _warnings_of_topics(
+    cluster: Cluster, redrive: RedriveSettings, origins: Counter[From]
+) -> list[str]:
+    if redrive.to is None:
+        return []
+    sources = sorted({topic for topic, _, _ in origins if topic != MANY[0]})
+    topics = sources if redrive.to == SOURCE else [redrive.to]
+    named, groups = ", ".join(topics) or "the source", groups_of(cluster, topics)
+    return [
+        f"records appended to {named} reach every group that reads it: {groups}",
+        "newer records of these keys may already be there: letters go behind them",
+    ]
 
 
 def _is_own(origin: From, topic: str, reference: str) -> bool:

@@ -38,12 +38,14 @@ class RedriveSettings(JsonRecord):
 
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
     What no redrive could give the handler is skipped. ``headers`` are those of another tool's
-    letters by what they mean, such as ``topic``.
+    letters by what they mean, such as ``topic``. ``to`` is a topic that gets their messages, or
+    ``source``; None for the handler.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
     max_redrives: Whole = 3
     headers: Mapping[str, str] = field(default_factory=dict)
+    to: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,9 @@ from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings
 from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, ReadLetter, read_letter
+from drainer.policy.exact_json import Encoding
 
+SOURCE = "source"  # as the topic that gets letters: the one that each comes from
 NOT_MATCHED = "not asked for"  # by the filters of this redrive
 Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
 
@@ -46,6 +48,8 @@ def split_letter(
         why = NOT_MATCHED
     elif letter.redrives >= settings.max_redrives:
         why = f"already redriven {settings.max_redrives} times or more"
+    elif settings.to is not None:
+        why = _why_not_sent(settings.to, letter, message.topic)
     for sub in _parts_of(letter, split):
         if why is None:
             yield sub
@@ -54,6 +58,13 @@ def split_letter(
             yield LeftAlone(sub.key, why, sub)
         else:
             yield LeftAlone(message.offset, why)
+
+
+def _why_not_sent(to: str, letter: Letter, topic: str) -> str | None:
+    raw = letter.payload_encoding in (Encoding.BYTES, Encoding.NULL)
+    if not (raw and letter.whole):
+        return "it is a part of a message, for a handler only"
+    return "it comes from this topic itself" if to == SOURCE and letter.topic == topic else None
 
 
 class LeftAlone(SubMessage):

@@ -97,6 +97,7 @@ def redrive_field(redrive: RedriveSettings) -> Field:
     ]
     often = figures.counted(redrive.max_redrives, "time")
     text = f"those with {' and '.join(named)}" if named else "all"
+    text += f", to {redrive.to}" * (redrive.to is not None)
     return Field("letters", text, f"except those redriven {often}")
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from command.process import Command
-from letters.foreign_letters import TOOLS, recorded, write
+from drainer.letters.reading import read_letters
+from letters.foreign_letters import TOOLS, Record, recorded, write
 
 HANDLER = """
 import json
@@ -67,3 +68,59 @@ def test_names_of_headers_are_kept_in_the_plan(command: Command, tmp_path: Path)
     command("redrive", *where, "--handler", handler, "--set", f"done={done}", "--yes")
     assert done.read_text() == "mine:0:5:0 0 0\n"
     assert '"topic": "x-topic"' in next(command.folder.glob("*.plan.json")).read_text()
+
+
+def test_letters_go_to_their_source_as_they_were_and_no_further_than_allowed(
+    command: Command,
+) -> None:
+    source, dead, parked = command.topic(partitions=2), command.topic(), command.topic()
+    [one, *_] = recorded("spring")
+
+    def letter(offset: int, topic: str, *more: tuple[str, bytes | None]) -> Record:
+        place = {"topic": topic.encode(), "partition": b"1", "offset": str(offset).encode()}
+        named = [(f"kafka_dlt-original-{name}", value) for name, value in place.items()]
+        return Record(one.key, f"v{offset}".encode(), 1, [("trace", b"t"), *named, *more])
+
+    letters = [letter(n, source.name) for n in range(3)]
+    write(dead, [*letters, letter(9, source.name, ("drainer.redrives", b"3"))])
+    write(dead, [letter(5, dead.name), letter(6, "missing")])
+    words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--to", "source", "--mixed"]
+    words += ["--parking-topic", parked.name]
+    refused = command("redrive", *words, code=3)
+    assert f"records appended to missing, {source.name} reach every group" in refused.err
+    assert "newer records of these keys may already be there" in refused.err
+    assert "add --yes" in refused.err
+    outcome = command("redrive", *words, "--yes", "-o", "json", code=6)
+    sent = list(read_letters(command.cluster, source.name))
+    assert {record.partition for record in sent} == {1}
+    assert [record.value for record in sent] == [b"v0", b"v1", b"v2"]
+    assert [*sent[0].headers][:2] == [("trace", b"t"), ("drainer.topic", source.name.encode())]
+    assert ("drainer.redrives", b"1") in sent[0].headers
+    assert outcome.answer["sub_messages"]["dead"] == 1
+    assert sum(outcome.answer["left_alone"].values()) == 2
+    where = ["-b", dead.bootstrap, "--dead-letter-topic", parked.name, "-o", "json"]
+    [again] = command("dead", "list", *where).answer["newest"]
+    assert (again["topic"], again["redrives"]) == ("missing", 1)
+    assert (
+        "can't get its own letters" in command("redrive", *words[:4], "--to", dead.name, code=2).err
+    )
+
+
+def test_a_record_that_a_topic_does_not_take_stops_no_other(command: Command) -> None:
+    small, dead = command.topic(config={"max.message.bytes": "2000"}), command.topic()
+    place = [("dead-letter-topic", b"orders"), ("dead-letter-partition", b"0")]
+    values = [b"a", b"x" * 5000, b"b"]
+    write(
+        dead,
+        [
+            Record(b"k", value, 1, [*place, ("dead-letter-offset", b"%d" % n)])
+            for n, value in enumerate(values)
+        ],
+    )
+    words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--to", small.name, "--yes"]
+    outcome = command("redrive", *words, "-o", "json", code=6)
+    assert [record.value for record in read_letters(command.cluster, small.name)] == [b"a", b"b"]
+    assert (outcome.answer["sub_messages"]["done"], outcome.answer["sub_messages"]["dead"]) == (
+        2,
+        1,
+    )

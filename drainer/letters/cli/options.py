@@ -7,6 +7,8 @@ from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 
+from drainer.errors import UsageError
+from drainer.letters.resend import HANDLER, REFERENCE
 from drainer.model.option import PAIRS, option
 from drainer.model.terms import LetterFilter
 
@@ -32,6 +34,53 @@ class LetterTopicOptions:
         metavar="FIELD=HEADER",
         pairs=True,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DestinationOptions:
+    """Where letters go, and where those go that fail again."""
+
+    handler: str | None = option(
+        "Handler that gets the letters.",
+        None,
+        basic=True,
+        panel="Backlog",
+        metavar="REFERENCE",
+        proposes="handler",
+    )
+    to: str = _which(
+        "Where letters go: the handler, each one's source topic, or this topic.",
+        HANDLER,
+        basic=True,
+        metavar="handler|source|TOPIC",
+    )
+    parking_topic: str | None = _which(
+        "Topic of letters that fail again.",
+        None,
+        unset="the letters' own topic",
+        metavar="TOPIC",
+        proposes="topic",
+    )
+
+    @property
+    def topic(self) -> str | None:
+        """The topic that letters go to, or ``source``; None for the handler."""
+        return None if self.to == HANDLER else self.to
+
+    @property
+    def reference(self) -> str:
+        """The handler's reference. Raises UsageError."""
+        if self.topic is None and self.handler is None:
+            raise UsageError(
+                "redrive needs a handler",
+                hint="Add --handler, or send letters to a topic with --to source or --to TOPIC.",
+            )
+        if self.topic is not None and self.handler is not None:
+            raise UsageError(
+                f"--to {self.to} sends letters past the handler",
+                hint="Remove --handler, or --to.",
+            )
+        return self.handler or REFERENCE
 
 
 @dataclass(frozen=True, kw_only=True)

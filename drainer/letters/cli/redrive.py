@@ -14,13 +14,17 @@ from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import (
     DryRun,
-    HandlerOption,
     Limits,
     PayloadOptions,
     PriorityOptions,
     RuleOptions,
 )
-from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
+from drainer.letters.cli.options import (
+    DestinationOptions,
+    LetterOptions,
+    LetterTopicOptions,
+    RedriveOptions,
+)
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.model.account import PriorityClasses
 from drainer.model.option import Option, number
@@ -36,7 +40,7 @@ DEAD_AGAIN = replace(NEW_DRAIN, on_failure=OnFailure.DEAD_LETTER)
 def redrive(
     context: typer.Context,
     where: LetterTopicOptions,
-    handler: HandlerOption,
+    destination: DestinationOptions,
     payload: PayloadOptions,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
@@ -67,15 +71,17 @@ def redrive(
 
     A redrive is a drain of the dead-letter topic, with its own plan. It can be resumed. The
     handler gets each sub-message unchanged, with its old id. A letter of Spring Kafka, Kafka
-    Connect, Kafka Streams, share groups or SmallRye goes through split again. Letters that the filters leave out
-    stay for another redrive, anywhere. Other records are skipped. If a letter fails again,
-    drainer writes a new one, until --max-redrives. Without --mixed, drainer refuses letters of
-    several topics, groups or handlers.
+    Connect, Kafka Streams, share groups or SmallRye goes through split again. Letters that the
+    filters leave out stay for another redrive, anywhere. Other records are skipped. If a letter
+    fails again, drainer writes a new one, until --max-redrives. Without --mixed, drainer refuses
+    letters of several topics, groups or handlers. --to source appends whole messages to the topic
+    that they came from, for all its groups.
 
     Examples:
 
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092`
     - `drainer redrive --dead-letter-topic orders.indexer.dead --handler my_handlers.py:Reindex -b localhost:9092 --error timeout --yes`
+    - `drainer redrive --dead-letter-topic orders.DLT --to source --rate 100/s --parking-topic orders.parked -b localhost:9092 --yes`
     """  # noqa: E501 - an example has to be on one line to be copied
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(redrives.plan)
@@ -83,17 +89,22 @@ def redrive(
         request = Request(
             topic=where.dead_letter_topic,
             group=redrives.group or default_group(where.dead_letter_topic),
-            handler=payload.load(handler),
+            handler=payload.load(destination.reference),
             plan_path=redrives.plan,
             client_config=kafka.client_config,
             failures=failures,
             rules=rules.over(),
             classes=priority.over() or PriorityClasses(),
         )
-        meant = RedriveSettings(letters.filter(), max_redrives, where.headers or {})
+        meant = RedriveSettings(
+            letters.filter(), max_redrives, where.headers or {}, destination.topic
+        )
         with connect(settings) as cluster:
             prepared = prepare_redrive(
-                *(cluster, request, meant, running), mixed=mixed, accept_repeats=accept_repeats
+                *(cluster, request, meant, running),
+                mixed=mixed,
+                accept_repeats=accept_repeats,
+                parking=destination.parking_topic,
             )
             prepared = within_limits(cluster, prepared, limits)
             prepared = engines.resolve(prepared, spark)
