@@ -67,6 +67,7 @@ def drain(
     partitions: Sequence[int] = (),
     from_: str = "committed",
     until: str = "end",
+    commit: bool = True,
     first: Sequence[str] = (),
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings = NEW_DRAIN,
@@ -87,6 +88,7 @@ def drain(
         plan: the file of the offset plan; by default ``TOPIC.GROUP.plan.json`` in this folder.
         partitions: the partitions to drain; all of them by default.
         from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.
+        commit: False drains a range again and leaves the group and its consumers alone.
         first: expressions; sub-messages that match are drained before the rest.
         settings: concurrency, memory, the handler's own options, and how to stop.
         failures: retries, and what happens to sub-messages that fail.
@@ -121,6 +123,7 @@ def drain(
         failures=failures,
         rules=rules,
         classes=PriorityClasses().requested(first, only=False),
+        commits=commit,
     )
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare(cluster, request, settings)

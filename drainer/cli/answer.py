@@ -13,6 +13,7 @@ from drainer.errors import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNEXPECTED, Drai
 from drainer.view.log import logging_as_json
 from drainer.view.terminal import Form, Terminal
 
+_ADD_YES = "Check the preview above, then add --yes."
 _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
 
@@ -59,18 +60,22 @@ def reporting_errors(terminal: Terminal) -> Iterator[None]:
         raise typer.Exit(EXIT_UNEXPECTED) from None
 
 
-def ensure_confirmed(terminal: Terminal, question: str, *, yes: bool) -> None:
-    """Require confirmation, unless it was given with --yes.
+def ensure_confirmed(
+    terminal: Terminal, question: str, *, yes: bool, needs_yes: bool = False
+) -> None:
+    """Require confirmation, unless it was given with --yes; nothing else does where it is needed.
 
     Raises Refused when there is no terminal, or the answer is no.
     """
     if yes:
         return
+    if needs_yes:
+        raise Refused(f"{question} Only --yes confirms that", hint=_ADD_YES)
     answer = terminal.confirm(question)
     if answer is None:
         raise Refused(
             "confirmation needs a terminal",
-            hint="Check the preview above, then add --yes.",
+            hint=_ADD_YES,
         )
     if not answer:
         raise Refused("not confirmed; nothing was touched")

@@ -74,6 +74,7 @@ def request_of(
         partitions=backlog.partitions,
         from_=backlog.from_,
         until=backlog.until,
+        commits=not backlog.no_commit,
         order=backlog.order,
         plan_path=plan,
         client_config=kafka.client_config,
@@ -226,7 +227,9 @@ def preview_and_drain(
                 f"with --to {redrive.to} letters reach all groups of a topic, so --yes is required",
                 hint="Check the preview above, then add --yes.",
             )
-        ensure_confirmed(terminal, question, yes=oversight.yes)
+        if not plan.terms.commits:
+            question = f"Drain these offsets of {plan.terms.topic} again, and commit nothing?"
+        ensure_confirmed(terminal, question, yes=oversight.yes, needs_yes=action.needs_yes)
         control = Control()
 
         def resuming() -> Resuming:

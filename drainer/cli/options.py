@@ -91,6 +91,11 @@ class BacklogOptions(RecordOptions):
         metavar="START",
     )
     until: str = _backlog("End (exclusive): end, OFFSET or @ISO-TIME.", "end", metavar="END")
+    no_commit: bool = _backlog(
+        "Drain a range again: the group keeps its offsets and consumers.",
+        False,
+        risk="consumers of the group may handle the same sub-keys at the same time",
+    )
     order: Order = _backlog(
         "Ordering guarantee; use sub-key, the others are for benchmarks.",
         Order.SUB_KEY,

@@ -335,6 +335,7 @@ class Lifecycle:
                 parked=account.parked_lanes,
                 history=plan.account.history,
                 handler=plan.terms.handler,
+                commits=plan.terms.commits,
             )
         )
 

@@ -66,7 +66,7 @@ class EngineChoice(JsonRecord):
 
 _OF_TERMS = (
     *("topic", "topic_id", "cluster_id", "group", "handler", "order", "isolation"),
-    *("failures", "redrive", "rules"),
+    *("failures", "redrive", "rules", "commits"),
 )
 
 
@@ -87,6 +87,7 @@ class Preview:
     engine: EngineChoice = EngineChoice()
     cap: Cap | None = None  # of what is read, at the messages' mean size
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
+    needs_yes: bool = False  # a warning that only --yes confirms
 
     @property
     def offsets(self) -> int:

@@ -22,7 +22,14 @@ from drainer.insight.retention import (
 )
 from drainer.insight.sketch import ItemShare
 from drainer.insight.survey import NO_RULES, Contents, Skew, SplitFailures, Survey
-from drainer.kafka.backlog import Backlog, PartitionBacklog, freeze, parse_from, parse_until
+from drainer.kafka.backlog import (
+    Backlog,
+    PartitionBacklog,
+    freeze,
+    moved_group,
+    parse_from,
+    parse_until,
+)
 from drainer.kafka.cluster import Cluster, Replicas
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.sample import sample_backlog
@@ -212,6 +219,7 @@ class InspectRequest:
     messages: int | None = SAMPLE_MESSAGES
     seed: int = 0
     rules: RuleSettings = NO_RULES
+    commits: bool = True  # whether the drain that is thought of moves the group
 
 
 SurveyAll = Callable[[Backlog, InspectRequest], Survey]
@@ -241,7 +249,8 @@ def inspect_backlog(
     wanted = request.partitions or topic.partitions
     led = [number for number in wanted if topic.leaders.get(number) != ""] or wanted
     from_, until = parse_from(request.from_), parse_until(request.until)
-    backlog = freeze(cluster, request.topic, request.group, led, from_, until, to_look=True)
+    moved = moved_group(request.group, from_, commits=request.commits)
+    backlog = freeze(cluster, request.topic, moved, led, from_, until, to_look=True)
     ahead = outlook(cluster, backlog, cluster.topic_config(request.topic))
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]

@@ -47,7 +47,7 @@ def backlog_of(cluster: Cluster, request: Request) -> Backlog:
     return freeze(
         cluster,
         request.topic,
-        request.group,
+        request.moved_group,
         request.partitions or None,
         parse_from(request.from_),
         parse_until(request.until),

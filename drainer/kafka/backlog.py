@@ -102,6 +102,19 @@ def parse_until(text: str) -> Bound:
     return _parse("--until", text, (END,))
 
 
+def moved_group(group: str, from_: Bound, *, commits: bool) -> str | None:
+    """The group whose offsets count for a range; None when a drain of it leaves them alone.
+
+    Raises UsageError when such a drain has no beginning of its own.
+    """
+    if not commits and from_ in OF_GROUPS:
+        raise UsageError(
+            f"--no-commit drains a range again, and --from {from_} is where the group stands",
+            hint="Name the range: --from @TIME --until @TIME, or offsets.",
+        )
+    return group if commits else None
+
+
 def freeze(
     cluster: Cluster,
     topic: str,

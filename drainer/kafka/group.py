@@ -47,7 +47,8 @@ if TYPE_CHECKING:
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
 PROBE_METADATA = "x" * 32_000  # brokers take 4 KiB with an offset, by default
-LOCK = "drainer.lock."  # and a group's name: the group by which a drain keeps others away
+# And a group's name: the group by which a drain keeps others away, and one that commits nothing.
+LOCK, LOCK_OF_REPEATS = "drainer.lock.", "drainer.again."
 OFFSET_POLL_S = 0.01  # the client does not return from a poll when it has called back
 CLOSE_S = 1.0
 COMMIT_MOST_S = 30.0  # without an answer to a commit, before another client takes over
@@ -144,7 +145,8 @@ class Groups(Connection):
 
     def near_groups(self, name: str) -> list[str]:
         """Groups with names like this one."""
-        others = [each for each in self.group_names() if each != name and not each.startswith(LOCK)]
+        own = (LOCK, LOCK_OF_REPEATS)
+        others = [each for each in self.group_names() if each != name and not each.startswith(own)]
         return get_close_matches(name, others, n=NEAR_NAMES)
 
     def committed(
@@ -480,6 +482,15 @@ class GroupCommitter:
             f"topic {self.topic} {what}",
             hint="Its records are gone. Start a new drain with another --plan.",
         )
+
+
+class TopicWatch(GroupCommitter):
+    """Checks the topic as any drain does, and commits nothing."""
+
+    def commit(
+        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
+    ) -> dict[int, int]:
+        return {}
 
 
 def _shown(offset: int | None) -> str:

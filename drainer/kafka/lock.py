@@ -3,6 +3,7 @@
 Kafka fences no two committers that are not members, so something has to keep drains apart. The
 members of ``drainer.lock.GROUP`` are the drains that work for ``GROUP``: a drain checks that it is
 alone there before it works, and its client's heartbeats keep its place for as long as it lives.
+Drains that commit nothing have ``drainer.again.GROUP``: they may run beside another one.
 
 The place is that of a static member (KIP-345): the next process of the same drain takes it over at
 once. The client is replaced when it fails, for librdkafka fences itself when a coordinator that
@@ -27,7 +28,7 @@ from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.group import LOCK, Member, close_later
+from drainer.kafka.group import LOCK, LOCK_OF_REPEATS, Member, close_later
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 
@@ -60,9 +61,9 @@ class Membership(Enum):
     LOST = "lost"  # another drain has the lock, or had it
 
 
-def lock_group(group: str) -> str:
-    """The group whose only member holds the lock."""
-    return f"{LOCK}{group}"
+def lock_group(group: str, *, commits: bool = True) -> str:
+    """The group whose only member holds the lock of drains that commit, or of those that don't."""
+    return f"{LOCK if commits else LOCK_OF_REPEATS}{group}"
 
 
 class GroupLock:
@@ -74,6 +75,7 @@ class GroupLock:
             have it (its plan file is locked by us): a lock that an earlier one left behind is taken
             over at once.
         report: called with a line on who is waited for.
+        commits: whether it is to commit for the group.
         session_s: how long others are to be kept out, at least, when this process falls silent; 0
             when all calls are its own.
     """
@@ -87,6 +89,7 @@ class GroupLock:
         *,
         report: Callable[[str], None] = lambda text: None,
         session_s: float = 0.0,
+        commits: bool = True,
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
@@ -101,6 +104,7 @@ class GroupLock:
         self.stays = False
         self._cluster = cluster
         self._group, self._topic = group, topic
+        self._lock_group = lock_group(group, commits=commits)
         self._report = report
         wanted_ms = int(cluster.settings.properties.get(MAX_SESSION_MS, SESSION_TIMEOUT_MS))
         self._session_s = max(wanted_ms / 1000, session_s)
@@ -154,7 +158,7 @@ class GroupLock:
 
     def _last_number(self, timeout_s: float | None = None) -> int | None:
         """The last number that a holder has committed."""
-        return self._cluster.committed(lock_group(self._group), self._topic, (0,), timeout_s)[0]
+        return self._cluster.committed(self._lock_group, self._topic, (0,), timeout_s)[0]
 
     def _ensure_alone(self) -> None:
         # Of those that joined at the same moment the first by name waits for the others to leave.
@@ -171,14 +175,14 @@ class GroupLock:
                 raise self._taken_by(others)
             if late:
                 raise BrokerUnreachable(
-                    f"lock group {lock_group(self._group)} has no members, not even this drain",
+                    f"lock group {self._lock_group} has no members, not even this drain",
                     hint="Try again: the cluster is reachable, but slow or not ready.",
                 )
             time.sleep(POLL_S if names == {self.client_id} else CHECK_EVERY_S)
         raise Refused(str(self.lost), hint=self.lost.hint)
 
     def _members(self, timeout_s: float | None = None) -> Sequence[Member]:
-        return self._cluster.group(lock_group(self._group), timeout_s).members
+        return self._cluster.group(self._lock_group, timeout_s).members
 
     def _taken_by(self, others: Sequence[Member]) -> LockHeld:
         return LockHeld(
@@ -192,7 +196,7 @@ class GroupLock:
         self._thread.start()
         if not self._joined.wait(ACQUIRE_TIMEOUT_S):
             waited_s, complaints = time.monotonic() - started_s, self._log.since(started_s)
-            what = f"join group {lock_group(self._group)}"
+            what = f"join group {self._lock_group}"
             servers = self._cluster.settings.bootstrap_servers
             raise unreachable(servers, waited_s, complaints, what)
 
@@ -225,7 +229,7 @@ class GroupLock:
         settings = self._cluster.settings
         conf = settings.conf(
             self._log,
-            group_id=lock_group(self._group),
+            group_id=self._lock_group,
             group_instance_id=self.instance_id,
             client_id=self.client_id,
             session_timeout_ms=round(self._session_s * 1000),
@@ -301,7 +305,7 @@ class GroupLock:
         """Lose the lock by an answer that another client would get, too."""
         if error.code() in FORBIDDEN:
             of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
-            resource = f"topic {self._topic}" if of_topic else f"group {lock_group(self._group)}"
+            resource = f"topic {self._topic}" if of_topic else f"group {self._lock_group}"
             missing = may_not(f"hold the lock on group {self._group}", "READ", resource)
             self._lose(str(missing), missing.hint)
         elif error.code() == KafkaError.INVALID_SESSION_TIMEOUT:

@@ -442,6 +442,7 @@ class Summary:
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
     handler: str | None = None  # its reference; None for an empty backlog
+    commits: bool = True  # whether the group's offsets moved with it
 
     @property
     def messages(self) -> Counts:
@@ -534,6 +535,7 @@ _JSON = {
     "eta_s": "last.progress.eta_s",
     "deadline": "last.progress.deadline",
     "handler": "",
+    "commits": "",
 }
 
 

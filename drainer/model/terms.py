@@ -79,6 +79,7 @@ class Terms(JsonRecord):
         redrive: there when the topic is one of dead letters, which the handler gets as what they
             were.
         limits: what the brokers tolerate, which caps what is read and written.
+        commits: whether the group's offsets move with it.
         handler_code: a digest of the handler's code when the drain last began; None when unknown.
         payloads: how messages are split, if not by the handler.
     """
@@ -101,6 +102,7 @@ class Terms(JsonRecord):
     limits: CapCurve | None = None
     handler_code: str | None = None
     payloads: PayloadSettings = BY_HANDLER
+    commits: bool = True
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # of a group: in `a.b.c` the topic is `a.b`

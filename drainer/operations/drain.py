@@ -23,7 +23,7 @@ from drainer.escape import printable
 from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
-from drainer.kafka.group import GroupCommitter
+from drainer.kafka.group import GroupCommitter, TopicWatch
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -37,7 +37,7 @@ from drainer.model.status import (
 )
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
-from drainer.operations.group import check_inactive, committed_offsets, locked
+from drainer.operations.group import check_inactive, committed_offsets, live_readers, locked
 from drainer.operations.passes import in_passes
 from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed
@@ -187,7 +187,8 @@ def _committer(
             reported.add(text)
             print_line(f"warning: {text}")
 
-    return GroupCommitter(
+    made = GroupCommitter if plan.terms.commits else TopicWatch
+    return made(
         *(cluster, plan.terms.group, plan.terms.topic, plan.account.log_ends),
         is_sure=lambda: runtime.uptime() < lock.sure_until_s,
         observe=observe_topic,
@@ -277,7 +278,10 @@ def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
 def _recheck(cluster: Cluster, prepared: Prepared) -> None:
     # A person may have taken an hour to confirm.
     plan = prepared.plan
-    check_inactive(cluster, plan.terms.group)
+    if plan.terms.commits:
+        check_inactive(cluster, plan.terms.group)
+    elif not prepared.action.needs_yes and (readers := live_readers(cluster, plan.terms.group)):
+        raise PlanRefused(readers, hint="Start again to get a new preview.")
     found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
         # What expired meanwhile is written again with the first commit.

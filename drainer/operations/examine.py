@@ -39,9 +39,12 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
         (f"topic {plan.terms.topic} has the plan's id", _topic),
         (pending, partial(_log, gap_accepted=gap_accepted)),
         ("its records have not changed", ensure_same_records),
-        (f"group {plan.terms.group} has no members", _group),
-        ("the group is where this drain left it", group_offsets),
     ]
+    if plan.terms.commits:
+        looks += [
+            (f"group {plan.terms.group} has no members", _group),
+            ("the group is where this drain left it", group_offsets),
+        ]
     checks: list[Check] = [(fact, None) for fact in facts]
     for text, look in looks:
         try:

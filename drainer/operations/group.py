@@ -7,7 +7,8 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 from drainer.errors import handling_nothing
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.lock import GroupLock
+from drainer.kafka.lock import GroupLock, lock_group
+from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import LoadedPlan, SavedPlan
 
@@ -20,8 +21,24 @@ def check_inactive(cluster: Cluster, group: str) -> str:
     return found.state
 
 
+def live_readers(cluster: Cluster, group: str) -> str | None:
+    """The members of a group, or the drain that works for it, in a warning; None without any."""
+    names = group, lock_group(group)
+    members = [m for name in names for m in cluster.group(name, right="DESCRIBE").members]
+    if not members:
+        return None
+    readers = listed(sorted(set(map(str, members))))
+    return (
+        f"group {group} is in use: {readers}. They may handle a sub-key at the same time, and their"
+        " order against this drain can't be kept"
+    )
+
+
 def committed_offsets(cluster: Cluster, plan: OffsetPlan) -> dict[int, int | None]:
-    """Offsets that the plan's group has committed, by partition; None where there is none."""
+    """Offsets that the plan's group has committed, by partition; None where there is none, and for
+    a drain that leaves them as they are."""
+    if not plan.terms.commits:
+        return dict.fromkeys(plan.account.partitions)
     return cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
 
 
@@ -54,6 +71,7 @@ def locked(
             # A process that had this name had locked the file that is locked now.
             f"{plan.terms.drain_id}.{file.owner}",
             report=print_line,
+            commits=plan.terms.commits,
         )
         with server or nullcontext():
             with handling_nothing("drainer waited for the lock on the group"):

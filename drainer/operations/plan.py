@@ -37,10 +37,16 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     Its present offsets don't matter: something else may have moved it, and the plan need not be
     resumable. Where it had no offset before, it is put where the drain began.
 
-    Raises PlanRefused or GroupActive when cluster or topic is another, or the group has members.
+    Raises PlanRefused or GroupActive when cluster or topic is another, the group has members, or
+    the drain was one that commits nothing.
     """
     moves = []
     plan = loaded.plan
+    if not plan.terms.commits:
+        raise PlanRefused(
+            f"this drain committed nothing: group {plan.terms.group} is where it was",
+            hint="There is nothing to undo.",
+        )
     ensure_same_place(cluster, loaded)
     for number, offset in committed_offsets(cluster, plan).items():
         part = plan.account.partitions[number]

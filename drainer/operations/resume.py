@@ -22,6 +22,7 @@ from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import PayloadSettings, Terms
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
+from drainer.operations.group import live_readers
 from drainer.operations.policy import resolve_policy
 from drainer.operations.start import Findings, Prepared, build_prepared
 from drainer.policy.rules import Selection
@@ -115,7 +116,8 @@ def prepare_resume(
         *_code_warning(loaded.plan, handler.code),
     )
     facts = tuple(text for text, _ in checks)
-    findings = Findings(_actions(known, committed), facts, warnings, open_)
+    readers = None if terms.commits else live_readers(cluster, terms.group)
+    findings = Findings(_actions(known, committed), facts, warnings, open_, readers)
     return build_prepared(plan, handler, running, policy, file, loaded, findings)
 
 

@@ -15,6 +15,7 @@ from drainer.kafka.backlog import (
     OF_GROUPS,
     Backlog,
     freeze,
+    moved_group,
     parse_from,
     parse_until,
 )
@@ -33,7 +34,7 @@ from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import RedriveSettings, Terms
 from drainer.operations.engine import IN_PROCESS, Engine
-from drainer.operations.group import check_inactive, committed_offsets
+from drainer.operations.group import check_inactive, committed_offsets, live_readers
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
@@ -60,6 +61,12 @@ class Request:
     rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None  # what the brokers tolerate, for an estimate
     classes: PriorityClasses = field(default_factory=PriorityClasses)
+    commits: bool = True  # False drains a range again, and leaves the group as it is
+
+    @property
+    def moved_group(self) -> str | None:
+        """The group whose offsets count. Raises UsageError as ``backlog.moved_group``."""
+        return moved_group(self.group, parse_from(self.from_), commits=self.commits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +112,7 @@ class Findings:
     checks: tuple[str, ...]  # what was found right, a sentence each
     warnings: tuple[str, ...]
     open_transactions: tuple[OpenTransaction, ...]
+    readers: str | None = None  # warning of live readers of a group that is left as it is
 
 
 def prepare(
@@ -122,29 +130,35 @@ def prepare(
     Raises Refused, with the reason and a hint, when the drain would not be safe.
     """
     topic = cluster.topic(request.topic)
-    path = request.plan_path or default_path(request.topic, request.group)
+    path = request.plan_path or default_path(request.topic, request.group, commits=request.commits)
     file = plan_at(absolute(path))
     can_be_written = file.check_writable()
     seen = _check_plan(file, request, topic.topic_id)
     if seen is not None:
         _check_committed(cluster, path, seen)
-    group_state = check_inactive(cluster, request.group)
+    readers = None
+    if request.commits:
+        group_state = check_inactive(cluster, request.group)
+        members = "does not exist yet" if group_state == "dead" else "has no members"
+        alone = f"group {request.group} {members}: no consumer competes with the drain"
+    else:
+        readers = live_readers(cluster, request.group)
+        alone = f"nothing moves the offsets of group {request.group}"
     redrives = request.redrive is not None
     from_ = COMMITTED_OR_EARLIEST if redrives else parse_from(request.from_)
     backlog = freeze(
         cluster,
         request.topic,
-        request.group,
+        request.moved_group,
         request.partitions or None,
         from_,
         parse_until(request.until),
         new_group=new_group,
     )
     policy = resolve_policy(cluster, request, request.classes)
-    members = "does not exist yet" if group_state == "dead" else "has no members"
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
-        f"group {request.group} {members}: no consumer competes with the drain",
+        alone,
         "the whole backlog is still in the log",
         can_be_written,
     ]
@@ -156,8 +170,9 @@ def prepare(
             for part in backlog.partitions.values()
         ),
         tuple(checks),
-        (*_warnings(cluster, request.group, backlog, seen), *policy.warnings),
+        (*_warnings(cluster, request, backlog, seen), *policy.warnings),
         backlog.open_transactions,
+        readers,
     )
     plan = _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime)
     return build_prepared(plan, request.handler, running, policy, plan_at(path), seen, findings)
@@ -182,16 +197,19 @@ def build_prepared(
         partitions=findings.partitions,
         resumes=plan.account.history[-1].what is EventKind.RESUMED,
         checks=findings.checks,
-        warnings=findings.warnings,
+        warnings=(*filter(None, [findings.readers]), *findings.warnings),
         makes_topic=policy.makes,
         open_transactions=findings.open_transactions,
+        needs_yes=findings.readers is not None,
     )
     return Prepared(action, handler, seen, policy, file)
 
 
-def _warnings(cluster: Cluster, group: str, backlog: Backlog, seen: LoadedPlan | None) -> list[str]:
+def _warnings(
+    cluster: Cluster, request: Request, backlog: Backlog, seen: LoadedPlan | None
+) -> list[str]:
     found = [*backlog.remarks, *_leap_warning(backlog)]
-    if cluster.group(lock_group(group)).members:
+    if cluster.group(lock_group(request.group, commits=request.commits)).members:
         found.append("another drain of this group seems to run; this one would wait")
     if seen is not None and backlog.offsets:
         finished = "finished " if seen.plan.account.complete else ""
@@ -238,6 +256,7 @@ def _new_plan(
         failures=failures,
         redrive=request.redrive,
         rules=request.rules,
+        commits=request.commits,
     )
     words, user = request.rules.in_words, runtime.user()
     account = Account(
@@ -266,10 +285,12 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
         return None
     path, seen = file.path, file.load()
     known = seen.plan
-    if (known.terms.topic_id, known.terms.group) != (topic_id, request.group):
+    requested = topic_id, request.group, request.commits
+    if (known.terms.topic_id, known.terms.group, known.terms.commits) != requested:
+        kept = "" if known.terms.commits else ", without commits"
         raise PlanRefused(
             f"{path} is the plan of another drain: topic {known.terms.topic}"
-            f" ({known.terms.topic_id}), group {known.terms.group}",
+            f" ({known.terms.topic_id}), group {known.terms.group}{kept}",
             hint="Name another file with --plan.",
         )
     if not known.account.complete:
@@ -285,6 +306,8 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
 def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> None:
     # What it finished and never got committed would all be handled again.
     plan = seen.plan
+    if not plan.terms.commits:
+        return
     # What a redrive left unfinished, the next one reads in its plan.
     done = plan.account.watermarks if plan.account.complete else plan.account.committed
     found = committed_offsets(cluster, plan)

@@ -22,9 +22,10 @@ PLANS = "*.plan.json"
 NAME_CHARACTERS = 200  # file systems allow 255
 
 
-def default_path(topic: str, group: str) -> Path:
+def default_path(topic: str, group: str, *, commits: bool = True) -> Path:
     """The default place of a plan: this folder, by a name that leaves room for those beside it."""
-    return Path(name_of(topic, group, ".plan.json", NAME_CHARACTERS))
+    ending = ".plan.json" if commits else ".again.plan.json"
+    return Path(name_of(topic, group, ending, NAME_CHARACTERS))
 
 
 def parse_place(text: str) -> PlanPlace:

@@ -28,7 +28,8 @@ def plan_page(
     if path is not None:
         if plan.account.conserved and not plan.account.complete:
             ways.append(Field("resume", command("resume", path, options=options)))
-        ways.append(Field("undo", command("plan undo", path, options=options)))
+        if plan.terms.commits:
+            ways.append(Field("undo", command("plan undo", path, options=options)))
     return Page(
         Line("drained", Tone.GOOD, OK) if plan.account.complete else head,
         (

@@ -27,7 +27,8 @@ _ORDERS = {
 def task_fields(found: OffsetPlan) -> Iterator[Field]:
     """Fields of a drain's task, as its preview and its plan show it."""
     yield Field("topic", found.terms.topic, f"id {found.terms.topic_id}")
-    yield Field("group", found.terms.group)
+    kept = "" if found.terms.commits else "keeps its offsets: drainer commits nothing"
+    yield Field("group", found.terms.group, kept)
     yield Field("cluster", found.terms.cluster_id, f"at {found.terms.bootstrap_servers}")
     yield Field("handler", found.terms.handler)
     yield from payload_fields(found.terms.payloads)

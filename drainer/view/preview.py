@@ -27,11 +27,7 @@ def preview_page(action: Preview) -> Page:
             section("Partitions", _partitions(action)),
             section("Settings", settings(action)),
             section("Checks", (Line(check, mark=OK) for check in action.checks)),
-            section(
-                "Plan",
-                Field("plan", str(action.plan_path), "drainer saves progress here"),
-                Field("undo", command("plan undo", action.plan_path)),
-            ),
+            section("Plan", _plan_fields(action)),
         ),
         subject=f"{_verb(action)} {action.plan.terms.topic} for group {action.plan.terms.group}",
         details=tuple(details),
@@ -39,6 +35,12 @@ def preview_page(action: Preview) -> Page:
         data=action.as_json(),
         event="plan_of_action",
     )
+
+
+def _plan_fields(action: Preview) -> Iterator[Field]:
+    yield Field("plan", str(action.plan_path), "drainer saves progress here")
+    if action.plan.terms.commits:
+        yield Field("undo", command("plan undo", action.plan_path))
 
 
 def _verb(action: Preview) -> str:
@@ -96,10 +98,13 @@ def _concurrency(concurrency: Concurrency, batching: Batching | None) -> tuple[s
 
 def _partitions(action: Preview) -> Table:
     parts = sorted(action.partitions, key=lambda part: (-part.offsets, part.partition))
+    columns = ("partition", "backlog [start, end)", "offsets", "group is at", "commits up to")
+    total = "total", "", figures.count(action.offsets), "", ""
+    shown = len(columns) if action.plan.terms.commits else 3
     return Table(
-        ("partition", "backlog [start, end)", "offsets", "group is at", "commits up to"),
-        tuple(map(_row, parts)),
-        total=("total", "", figures.count(action.offsets), "", "") if len(parts) > 1 else (),
+        columns[:shown],
+        tuple(_row(part)[:shown] for part in parts),
+        total=total[:shown] if len(parts) > 1 else (),
     )
 
 

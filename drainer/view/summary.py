@@ -333,7 +333,9 @@ def _partitions(summary: Summary) -> Table | None:
     if not summary.partitions:
         return None
     # What is not as it should be comes first, so that it is never in the part that isn't shown.
-    ranked = sorted(summary.partitions.items(), key=lambda item: (_verdict(item[1])[0], item[0]))
+    commits = summary.commits
+    verdicts = {n: _verdict(part, commits=commits) for n, part in summary.partitions.items()}
+    ranked = sorted(summary.partitions.items(), key=lambda item: (verdicts[item[0]][0], item[0]))
     return Table(
         ("partition", "start", "end", "watermark", "committed", Column("")),
         tuple(
@@ -342,17 +344,17 @@ def _partitions(summary: Summary) -> Table | None:
                 str(part.start),
                 str(part.end),
                 str(part.watermark),
-                figures.offset(part.committed),
-                _verdict(part)[1],
+                figures.offset(part.committed) if commits else "unchanged",
+                verdicts[number][1],
             )
             for number, part in ranked
         ),
     )
 
 
-def _verdict(part: PartitionResult) -> tuple[int, Cell]:
+def _verdict(part: PartitionResult, *, commits: bool) -> tuple[int, Cell]:
     """0 for what is wrong, 1 for unfinished, 2 for what is as it should be; and in words."""
-    if part.committed != part.watermark and part.watermark > part.start:
+    if commits and part.committed != part.watermark and part.watermark > part.start:
         past = part.committed is not None and part.committed > part.watermark
         text = "committed past the watermark" if past else "committed is not the watermark"
         return 0, Cell(f"{BAD} {text}", Tone.BAD)

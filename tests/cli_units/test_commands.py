@@ -30,6 +30,7 @@ WITHOUT_VARIABLE = {
     "--accept-repeats",
     "--same-split",
     "--mixed",
+    "--no-commit",
     "--order",
     "--max-per-key",
     "--no-rules",

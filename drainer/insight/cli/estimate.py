@@ -290,10 +290,12 @@ def send_canary_and_estimate(
         return EXIT_DONE
     terminal.preview(preview_page(action))
     messages = f"{min(first, action.offsets):,} message{'' if first == 1 else 's'}"
+    commits = f"commit for {request.group}" if request.commits else "commit nothing"
     ensure_confirmed(
         terminal,
-        f"Handle the first {messages} of {request.topic} for real, and commit for {request.group}?",
+        f"Handle the first {messages} of {request.topic} for real, and {commits}?",
         yes=yes,
+        needs_yes=action.needs_yes,
     )
     resuming = resuming_with(context, prepared.plan, question.deadline)
     with progress_view(terminal) as view:

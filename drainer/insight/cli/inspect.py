@@ -61,6 +61,7 @@ class InspectedOptions(RecordOptions):
     )
     from_: str = as_field(options_of(BacklogOptions)["from_"])
     until: str = as_field(options_of(BacklogOptions)["until"])
+    no_commit: bool = as_field(options_of(BacklogOptions)["no_commit"])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,6 +141,7 @@ def inspect(
         partitions=what.partitions,
         from_=what.from_,
         until=what.until,
+        commits=not what.no_commit,
         messages=None if reading.full else reading.sample,
         seed=reading.seed,
         rules=kept,

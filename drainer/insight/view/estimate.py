@@ -157,7 +157,7 @@ def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary:
     moves = [
         f"partition {number}: {figures.offset(known[number].prior)} -> {part.committed}"
         for number, part in summary.partitions.items()
-        if part.committed != known[number].prior
+        if part.committed != known[number].prior and summary.commits
     ]
     if moves:
         text = (

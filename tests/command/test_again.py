@@ -1,0 +1,82 @@
+"""A range again, by ``--no-commit``: beside the group's consumers, and without its offsets."""
+
+from __future__ import annotations
+
+from command.conftest import distinct, is_refused
+from command.process import FAST, Command
+from drainer.kafka.lock import lock_group
+from kafka.topic import eventually
+
+RANGE = ("--from", "10", "--until", "40", "--no-commit")
+
+
+def offsets(command: Command) -> set[int]:
+    return {offset for _, offset, _ in command.record.done()}
+
+
+def test_beside_live_consumers_a_range_is_drained_again_killed_and_resumed(
+    command: Command,
+) -> None:
+    topic = command.topic(distinct(50))
+    group = command.group(topic)
+    command.cluster.alter_committed(group, topic.name, {0: 45})
+    member = topic.live_member(group, "checkout-7")
+    what = [*command.what(topic), *command.options(), *RANGE]
+    looked = command("inspect", *command.what(topic), *RANGE, "-o", "json").answer
+    assert [looked["partitions"]["0"][name] for name in ("start", "end")] == [10, 40]
+    assert looked["remarks"] == []
+    try:
+        unconfirmed = command("run", *what, code=3)
+        assert "checkout-7" in unconfirmed.err
+        assert "--yes" in unconfirmed.hint
+        is_refused(command, unconfirmed)
+
+        running = command.start("run", *what, *FAST, "--yes", *command.options(pause_ms=20))
+        command.wait_for(running, "done", 5)
+        locks = [lock_group(group), lock_group(group, commits=False)]
+        assert [len(command.cluster.group(each).members) for each in locks] == [0, 1]
+        running.kill()
+        plan = command.folder / next(n for n in command.left_behind if n.endswith(".plan.json"))
+        resumed = command("resume", str(plan), "--yes", "-o", "json", *command.options())
+    finally:
+        member.close()
+
+    assert plan.name != command.plan(topic).name
+    assert "checkout-7" in resumed.err
+    done = resumed.answer
+    assert (done["commits"], done["partitions"]["0"]["committed"]) == (False, None)
+    assert offsets(command) == set(range(10, 40))
+    assert command.committed(topic) == {0: 45}
+    assert "committed nothing" in command("plan", "undo", str(plan), "--yes", code=3).error
+
+
+def test_two_such_drains_of_one_group_refuse_each_other(command: Command) -> None:
+    topic = command.topic(distinct(50))
+    what = [*command.what(topic), *command.options(), *RANGE, "--yes"]
+    running = command.start("run", *what, *command.options(gate=command.gate))
+    members = command.cluster.group
+    place = lock_group(command.group(topic), commits=False)
+    eventually(lambda: bool(members(place).members), "it has its lock", 30)
+
+    refused = command("run", *what, "--plan", "other.plan.json", code=3)
+
+    assert "holds the lock" in refused.error
+    command.gate.touch()
+    assert "unchanged" in running.ends(0).out
+    assert command.committed(topic) == {0: None}
+
+
+def test_a_drain_without_commits_names_its_range_and_a_drain_beside_it(command: Command) -> None:
+    topic = command.topic(distinct(50))
+    what = [*command.what(topic), "--no-commit"]
+    for words in (["run", *what, *command.options(), "--yes"], ["inspect", *what]):
+        assert "--from @TIME" in command(*words, code=2).hint
+    running = command.begin(topic, gate=command.gate)
+    command.wait_for(running, "begun", 5)
+
+    beside = command("run", *command.what(topic), *command.options(), *RANGE, code=3)
+
+    assert "drainer-" in beside.err
+    assert "is in use" in beside.err
+    command.gate.touch()
+    running.ends(0)
