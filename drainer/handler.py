@@ -108,6 +108,11 @@ class Fatal(Exception):
     """Raised by a handler: halt the drain, even if ``--on-failure`` has another action."""
 
 
+Results = Sequence[BaseException | None]
+"""Outcomes of the sub-messages of one call, in their order: None for done, or what ``handle`` would
+have raised."""
+
+
 class Handler:
     """Base class of handlers; every method but ``handle`` has a default.
 
@@ -115,6 +120,14 @@ class Handler:
     keeps each lane's order then ends in the same state as the serial one
     (docs/explanation/proofs.md).
     """
+
+    plan_options: frozenset[str] = frozenset()
+    """Names of the ``--set`` options that the plan keeps, for a resume to have them. A value that
+    looks like a secret is not kept."""
+
+    def configure(self, options: Mapping[str, str]) -> None:
+        """Called once before anything else, with the options: to refuse what is wrong in them
+        before the preview (raise ValueError), and to set ``max_batch``. Must touch nothing."""
 
     def open(self, context: Context) -> Awaitable[None] | None:
         """Called once per worker process before the first message; plain or async."""
@@ -152,13 +165,20 @@ class Handler:
     max_batch: int = 100
     batch_of: Literal["lanes", "lane"] = "lanes"
 
-    def handle_batch(self, subs: Sequence[SubMessage]) -> Awaitable[None] | None:
+    def handle_batch(
+        self, subs: Sequence[SubMessage]
+    ) -> Awaitable[Results | None] | Results | None:
         """Instead of ``handle``: does the work of up to ``max_batch`` sub-messages in one call.
 
         They are of as many sub-keys (``batch_of = "lanes"``), or a run of one sub-key in its order
-        (``"lane"``): what is ready when the call starts. ``--concurrency`` counts calls. Raising
-        means that none of them is done: they are tried in calls of half the size, until the one
-        that fails is by itself.
+        (``"lane"``): what is ready when the call starts. ``--concurrency`` counts calls.
+
+        Returning None means that all are done, and raising that none is: they are tried in calls
+        of half the size, until the one that fails is by itself. Or return a list with an entry for
+        each: None for done, or an exception (``Retry``, ``Skip``, ``GiveUp`` or any other), which
+        counts as if that one had raised it alone. ``await asyncio.gather(…,
+        return_exceptions=True)`` gives such a list. In a run of one sub-key, what is behind an
+        entry that is not done or skipped is handled again, whatever its own entry is.
         """
         raise NotImplementedError
 

@@ -22,7 +22,7 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
@@ -35,9 +35,9 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any, cast
 
-from drainer.core.batches import Batch, Batching, BatchOf
+from drainer.core.batches import Batch, Batching, BatchOf, InPart
 from drainer.documents import Documents
-from drainer.engine.loop import BlockingCall, blocking_call
+from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
 from drainer.handler import Context, Handler
@@ -45,6 +45,7 @@ from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
+from drainer.secret import may_hide
 from drainer.splitting import NOT_OF_HANDLERS, split_or_reject
 
 ENTRY_POINTS = "drainer.handlers"
@@ -77,8 +78,9 @@ class LoadedHandler:
         self.handle: Callable[[SubMessage], Any] = handle
         self.handle_batch: Callable[[Batch], Any] = lambda batch: handle(batch.subs[0])
         if of_batch is not None:
-            self.handle = lambda sub: of_batch([sub])
-            self.handle_batch = lambda batch: of_batch(batch.subs)
+            together = _with_results(of_batch)
+            self.handle = lambda sub: together([sub])
+            self.handle_batch = lambda batch: together(batch.subs)
         self.is_async = _is_async(of_batch or handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
@@ -166,6 +168,31 @@ class LoadedHandler:
         contents = sorted(hashlib.sha256(content).digest() for content in files.values())
         return f"sha256:{hashlib.sha256(b''.join(contents)).hexdigest()}" if contents else None
 
+    def configured(self, options: Mapping[str, str]) -> LoadedHandler:
+        """Make the handler that these options call for. Raises UsageError when they are wrong."""
+        if _own(self.target, "configure") is None:
+            return self
+        try:
+            self.target.configure(dict(options))
+        except ValueError as error:
+            raise UsageError(
+                f"the handler {self.reference}: {describe(error)}", hint="Correct --set NAME=VALUE."
+            ) from error
+        handler, batching = copy(self), _batching_of(self.reference, self.target)
+        if self.batching is not None and batching is not None:  # of a redrive, which folds nothing
+            handler.batching = replace(batching, coalesce=self.batching.coalesce)
+        return handler
+
+    def kept_options(self, options: Mapping[str, str]) -> dict[str, str]:
+        """The options that a plan keeps: those that the handler names, but none that looks like a
+        secret."""
+        names = getattr(self.target, "plan_options", Handler.plan_options)
+        return {
+            name: value
+            for name, value in options.items()
+            if name in names and not may_hide(name, value, chosen=False)
+        }
+
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
         """Make another one: a new instance if a class was named, else the same target again.
 
@@ -229,6 +256,42 @@ async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> 
             await found
     except SystemExit as error:
         raise RuntimeError(f"{name}() ended the process: {describe(error)}") from error
+
+
+def _with_results(of_batch: Callable[[Sequence[SubMessage]], Any]) -> Callable[[Any], Any]:
+    """Make a call of ``handle_batch`` that raises unless all of its sub-messages are done."""
+
+    def plainly(subs: Sequence[SubMessage]) -> None:
+        _ensure_all_done(of_batch(subs), len(subs))
+
+    async def on_the_loop(subs: Sequence[SubMessage]) -> None:
+        _ensure_all_done(await of_batch(subs), len(subs))
+
+    return on_the_loop if _is_async(of_batch) else plainly
+
+
+def _ensure_all_done(results: Any, count: int) -> None:
+    """Raises the error of the only one, or InPart; TypeError when these are no results of so
+    many."""
+    if results is None:
+        return
+    ensure_done(results)
+    if not isinstance(results, list | tuple) or len(results) != count:
+        number = f" of {len(results)}" if isinstance(results, list | tuple) else ""
+        raise TypeError(
+            f"handle_batch returned a {type(results).__name__}{number} for {count} sub-messages:"
+            " return None, or a list with None or an exception for each"
+        )
+    for index, result in enumerate(results):
+        if not (result is None or isinstance(result, BaseException)):
+            raise TypeError(
+                f"handle_batch returned a {type(result).__name__} for sub-message {index}: an entry"
+                " must be None or an exception"
+            )
+    if count == 1 and results[0] is not None:
+        raise results[0]
+    if any(result is not None for result in results):
+        raise InPart(results)
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

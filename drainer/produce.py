@@ -37,22 +37,17 @@ class Produce(Handler):
         self._split: _Split | None = None
         self._writer: Writer | None = None
         self._timestamps = True
+        self._topic = ""
 
-    def open(self, context: Context) -> None:
-        """Raises UsageError when an option is wrong, TopicMissing when there is no such topic."""
-        options = context.options
+    plan_options = frozenset(OPTIONS)
+
+    def configure(self, options: Mapping[str, str]) -> None:
+        """Raises UsageError when an option is wrong."""
         if unknown := sorted(set(options) - set(OPTIONS)):
             raise UsageError(f"the handler produce has no option {unknown[0]}", hint=_HINT)
         topic = options.get("topic", "")
         if not topic:
-            raise UsageError(
-                "produce needs a topic to write to", hint="Add --set topic=NAME, also to a resume."
-            )
-        if topic == context.topic:
-            raise UsageError(
-                f"produce would write to {topic}, the drained topic",
-                hint="Name another topic, or the drain would read its own records.",
-            )
+            raise UsageError("produce needs a topic to write to", hint="Add --set topic=NAME.")
         timestamps = options.get("timestamp", KEEP)
         if timestamps not in (KEEP, NOW):
             raise UsageError(
@@ -60,12 +55,21 @@ class Produce(Handler):
             )
         self._timestamps = timestamps == KEEP
         self._split = _split_of(options)
+        self._topic = topic
+
+    def open(self, context: Context) -> None:
+        """Raises UsageError when its topic is the drained one, TopicMissing when there is none."""
+        if self._topic == context.topic:
+            raise UsageError(
+                f"produce would write to {self._topic}, the drained topic",
+                hint="Name another topic, or the drain would read its own records.",
+            )
         if context.write_to is not None:
-            self._writer = context.writer(topic)
+            self._writer = context.writer(self._topic)
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         if self._split is None:
-            raise RuntimeError("produce is not open")
+            raise RuntimeError("produce is not configured")
         for sub in self._split(message):
             if isinstance(sub, Barrier) or (sub.keys is not None and len(sub.keys) > 1):
                 raise ValueError(f"{sub!r} has several sub-keys, but a record has only one key")

@@ -26,11 +26,12 @@ from drainer.certify.certify import (
 from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroken, Level
 from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
 from drainer.certify.trial import Effort
-from drainer.core.batches import Batch
+from drainer.core.batches import Batch, BatchOf, InPart
 from drainer.engine.blame import blame
+from drainer.engine.loop import ensure_done
 from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.engine.workers import CallInput, ensure_done
+from drainer.engine.workers import CallInput
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
@@ -125,7 +126,10 @@ async def run(
     loop = asyncio.get_running_loop()
     handles_errors = loop.get_exception_handler()
     running = LocalSettings(concurrency=concurrency, options=_as_set(options or {}))
-    given, watched = [again(each) for each in messages], recorder.watch(Subject(handler).fresh())
+    given, watched = (
+        [again(each) for each in messages],
+        recorder.watch(Subject(handler, running.options).fresh()),
+    )
     with drain_of(given, watched, running, _FAILURES, lambda _: recorder, UNSIGNALLED) as drain:
         try:
             summary = await drain.run_here()
@@ -180,17 +184,43 @@ class _Recorder:
         subs = work.members if isinstance(work, Batch) else [work]
         try:
             yield
+        except InPart as part:
+            raise InPart(list(self._note_each(work, part, handler))) from None
         except Exception as raised:
-            _, error = blame(raised, handler.is_outage)
-            if isinstance(error, Skip) and len(subs) == 1:
-                self.result.skipped.append((subs[0], error))
-            if not isinstance(error, Retry):
+            error = self._note(subs, raised, handler)
+            if error is raised:
                 raise
-            self.result.retried.extend((sub, error) for sub in subs)
-            if work.attempt >= ATTEMPTS_MOST:
-                raise Fatal(f"{ATTEMPTS_MOST} attempts ended with {error!r}") from error
-            raise Retry(str(error), after=0.0) from error
+            raise error from raised
         self.result.done.extend(subs)
+
+    def _note_each(
+        self, batch: Batch, part: InPart, handler: LoadedHandler
+    ) -> Iterator[BaseException | None]:
+        of_lane = handler.batching is not None and handler.batching.of is BatchOf.LANE
+        stopped = False
+        for sub, result in zip(batch.subs, part.results, strict=True):
+            if stopped:  # it will be handled again
+                yield result
+            elif result is None:
+                self.result.done.extend(sub.folded)
+                yield None
+            else:
+                yield self._note(sub.folded, result, handler)
+                stopped = of_lane and not isinstance(result, Skip)
+
+    def _note(
+        self, subs: Sequence[SubMessage], raised: BaseException, handler: LoadedHandler
+    ) -> BaseException:
+        """Note an error, and return the one to go by."""
+        _, error = blame(raised, handler.is_outage)
+        if isinstance(error, Skip) and len(subs) == 1:
+            self.result.skipped.append((subs[0], error))
+        if not isinstance(error, Retry):
+            return raised
+        self.result.retried.extend((sub, error) for sub in subs)
+        if subs[0].attempt >= ATTEMPTS_MOST:
+            return Fatal(f"{ATTEMPTS_MOST} attempts ended with {error!r}")
+        return Retry(str(error), after=0.0)
 
     def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
         self.result.given_up.append((sub, error))

@@ -86,10 +86,11 @@ class Subject:
     def fresh(self) -> LoadedHandler:
         """Raises UsageError when it is not a handler, and Refused when it can't be made."""
         if self._loaded is not None:
-            return self._loaded.fresh()
+            return self._loaded.fresh().configured(self.options)
         source: Any = self.source
         makes = callable(source) and not isinstance(source, type) and not hasattr(source, "handle")
-        return LoadedHandler(self.name, source() if makes else source, None, self.payloads)
+        own = source() if makes else source
+        return LoadedHandler(self.name, own, None, self.payloads).configured(self.options)
 
     @asynccontextmanager
     async def opened(self, messages: Sequence[Message]) -> AsyncIterator[LoadedHandler]:

@@ -10,15 +10,15 @@ import copy
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 
 from drainer.certify.form import difference, equal
 from drainer.certify.schedule import SampleWork, Step, SubIndex, dispatcher_of
 from drainer.certify.split_result import split_result
 from drainer.certify.subject import Subject, again, run
 from drainer.certify.travel import shipped
-from drainer.core.batches import Batcher
-from drainer.engine.workers import ensure_done
+from drainer.core.batches import Batcher, InPart
+from drainer.engine.loop import ensure_done
 from drainer.errors import HandleFailed, SplitFailed
 from drainer.handler import Skip
 from drainer.loader import LoadedHandler
@@ -185,6 +185,9 @@ async def _caught(
         ensure_done(result)
     except Skip:
         return None
+    except InPart as part:
+        failed = (error for error in part.results if not isinstance(error, Skip | None))
+        return cast("Exception | None", next(failed, None))
     except (Exception, SystemExit) as error:
         return error
     return None

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -311,9 +311,10 @@ def resuming_with(
             value = given[name]
         elif not option.resumes or source_of(context, name, option) is None:
             continue
-        if value is None or _in_plan(name, value, plan):
+        if value is None:
             continue
-        for text in value if isinstance(value, list) else [str(value)]:
+        texts = value if isinstance(value, list) else [str(value)]
+        for text in _missing_in_plan(name, texts, plan):
             if (safe := option.without_secret(text)) == text:
                 shown += [option.word, text]
             else:
@@ -321,10 +322,16 @@ def resuming_with(
     return Resuming(tuple(shown), tuple(hidden))
 
 
-def _in_plan(name: str, value: Any, plan: OffsetPlan) -> bool:
+def _missing_in_plan(name: str, texts: Sequence[str], plan: OffsetPlan) -> Sequence[str]:
     match name:
         case "bootstrap_server":
-            return bool(value == plan.terms.bootstrap_servers)
+            known = [plan.terms.bootstrap_servers]
         case "client_config":
-            return str(Path(value).absolute()) == plan.terms.client_config
-    return False
+            known = [
+                text for text in texts if str(Path(text).absolute()) == plan.terms.client_config
+            ]
+        case "options":
+            known = [f"{option}={value}" for option, value in plan.terms.options.items()]
+        case _:
+            known = []
+    return [text for text in texts if text not in known]

@@ -81,6 +81,7 @@ def run(
             question = Extension.ESTIMATE.load().question_of(latency, running, engines)
         settings = kafka.settings()
         request = request_of(backlog, payload, priority, kafka, failures, rules, limits, plan)
+        request = request.configured(running.options)
         with connect(settings) as cluster:
             prepared = within_limits(cluster, prepare(cluster, request, running), limits)
             prepared = engines.resolve(prepared, spark)

@@ -8,13 +8,14 @@ itself.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
 from drainer.core.admission import Admission
 from drainer.core.dispatch import Dispatcher
 from drainer.errors import HandleFailed
+from drainer.handler import Results, Retry, Skip
 from drainer.mask import error_text, key_repr
 from drainer.message import Barrier, SubMessage
 
@@ -58,6 +59,19 @@ class Batching:
             "max_batch": self.most,
             "batch_of": self.of.value,
         }
+
+
+class InPart(Exception):
+    """Raised in place of a call of several operations that are not all done; has a result for
+    each."""
+
+    def __init__(self, results: Results) -> None:
+        super().__init__()
+        self.results = results
+
+    def __str__(self) -> str:
+        errors = [result for result in self.results if result is not None]
+        return f"{len(errors)} of {len(self.results)} are not done; first: {error_text(errors[0])}"
 
 
 class Batch:
@@ -139,6 +153,56 @@ class Batcher:
     def finish_and_take(self, batch: Batch) -> Batch | None:
         self.finish(batch)
         return self.take()
+
+    def take_apart(
+        self, batch: Batch, results: Results
+    ) -> Sequence[tuple[SubMessage, BaseException, int]]:
+        """End what is done of a call, and put the rest back as ``give_back`` does.
+
+        Gives what is skipped, and the first of each lane that is not done, which is still to be put
+        back: with its error, and the number of sub-messages in its operation. A result is that of
+        all that were folded into its operation. Behind one that is not done nothing of its lane is,
+        whatever its result: it may have been handled without the one before it.
+        """
+        self.calls += 1
+        of_each = [
+            (result, len(sub.folded))
+            for sub, result in zip(batch.subs, results, strict=True)
+            for _ in sub.folded
+        ]
+        batch.unfold()
+        not_done = list[tuple[SubMessage, BaseException, int]]()
+        first = 0
+        for lead, followers in batch.runs:
+            run, ends = [lead, *followers], of_each[first : first + 1 + len(followers)]
+            first += len(run)
+            stops = (n for n, (end, _) in enumerate(ends) if not isinstance(end, Skip | None))
+            stop = next(stops, len(run))
+            if stop < len(run):
+                not_done.append(self._stopped_at(run, stop, *ends[stop]))
+            # The lead last: its lane goes on then, unless it was handed over.
+            for sub, (end, _) in [*zip(run, ends, strict=True)][1:stop] + [(lead, ends[0])][:stop]:
+                if end is None:
+                    self._inner.finish(sub)
+                else:
+                    not_done.append((sub, end, 1))
+        return not_done
+
+    def _stopped_at(
+        self, run: Sequence[SubMessage], stop: int, error: BaseException | None, members: int
+    ) -> tuple[SubMessage, BaseException, int]:
+        assert error is not None
+        sub, behind = run[stop], run[stop + 1 :]
+        if stop:
+            self.lanes.hand_over(run[0], sub)
+        for follower in behind:
+            follower.attempt += 1
+        if behind:
+            self.lanes.put_behind(sub, behind)
+        if members > 1 and not isinstance(error, Retry):
+            for each in run[stop : stop + members]:
+                each.together = min(self._most(each), (members + 1) // 2)
+        return sub, error, members
 
     def give_back(self, batch: Batch, *, split: bool) -> list[SubMessage]:
         """Takes a call apart that has not done its work, the lanes as they were before.

@@ -269,6 +269,10 @@ class Lanes:
         self.running += 1
         return follower
 
+    def hand_over(self, sub: SubMessage, follower: SubMessage) -> None:
+        """Makes a lane wait for one that was taken from behind, and no more for ``sub``."""
+        follower.lane, sub.lane = sub.lane, None
+
     def put_behind(self, sub: SubMessage, followers: Sequence[SubMessage]) -> None:
         """Gives back, in their order, what was taken from behind a sub-message."""
         lane = sub.lane

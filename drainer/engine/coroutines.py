@@ -10,7 +10,7 @@ from math import inf
 from typing import Any
 
 from drainer.engine.failures import Failures
-from drainer.engine.loop import CANCEL_S, spawn
+from drainer.engine.loop import CANCEL_S, ensure_done, spawn
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
     Calls,
@@ -18,7 +18,6 @@ from drainer.engine.workers import (
     TimedOut,
     Workers,
     WorkSource,
-    ensure_done,
     watch_interval_s,
 )
 from drainer.errors import HandleFailed

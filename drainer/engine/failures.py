@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Callable, Sequence
 
 from drainer.core.admission import Admission, Rate, Retries
-from drainer.core.batches import Batch, Batcher, Batching
+from drainer.core.batches import Batch, Batcher, Batching, InPart
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.blame import (
     ErrorCounts,
@@ -185,13 +185,13 @@ class Failures:
 
     def failed(self, work: CallInput, error: BaseException) -> None:
         """Notices a call that ended with an error."""
-        fault, error = blame(error, self._is_outage)
+        if isinstance(error, InPart) and self._batcher is not None:
+            self._failed_in_part(work, error, self._batcher)
+            return
+        fault, error = self._blame(error)
         if isinstance(error, LeaseOver):
             for sub in _members(work):
                 sub.attempt -= 1
-        elif not isinstance(error, Skip | Retry):
-            self._errors.count(error)
-            self._timeouts += isinstance(error, TimedOut)
         if self._batcher is None or not isinstance(work, Batch):
             self._failed_alone(work, error, fault)
         elif isinstance(error, Retry):
@@ -203,6 +203,24 @@ class Failures:
             self._failed_alone(work.members[0], error, fault)
         else:
             self._failed_together(work, error, fault, self._batcher)
+
+    def _blame(self, error: BaseException) -> tuple[Fault, BaseException]:
+        fault, error = blame(error, self._is_outage)
+        if not isinstance(error, Skip | Retry):
+            self._errors.count(error)
+            self._timeouts += isinstance(error, TimedOut)
+        return fault, error
+
+    def _failed_in_part(self, batch: Batch, part: InPart, batcher: Batcher) -> None:
+        # What is done has finished by then, so that the breaker knows of it first.
+        for sub, raised, members in batcher.take_apart(batch, part.results):
+            fault, error = self._blame(raised)
+            if members == 1 or isinstance(error, Retry | Fatal) or not is_retryable(error):
+                self._failed_alone(sub, error, fault)
+            else:
+                self._judge(sub, error, fault, members)
+                self._try_again([sub])
+        self._moved()
 
     def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
@@ -260,20 +278,27 @@ class Failures:
     ) -> None:
         # None of them has spent a retry by that: they are tried in smaller calls, until the one
         # that fails is known.
-        now_s, lead = self._clock(), batch.members[0]
+        self._judge(batch.members[0], error, fault, len(batch.members))
+        # When it is away, it is not for what is in it that it failed.
+        self._try_again(batcher.give_back(batch, split=not self._breaker.is_open))
+        self._moved()
+
+    def _judge(self, lead: SubMessage, error: BaseException, fault: Fault, members: int) -> None:
+        now_s = self._clock()
         if isinstance(error, Skip | GiveUp):
             self._policy.excuse(lead, now_s)  # a handler that decides that has not failed
         else:
-            self._notice(lead, fault, now_s, self._in_flight - len(batch.members))
+            self._notice(lead, fault, now_s, self._in_flight - members)
             self._gate()
-        away = self._breaker.is_open  # then it is not for what is in it that it failed
-        for lead in batcher.give_back(batch, split=not away):
+
+    def _try_again(self, leads: Sequence[SubMessage]) -> None:
+        at_s = self._clock() + self._settings.retry_delay_s
+        for lead in leads:
             self._dispatcher.delay(lead)
-            if away:
-                self._retries.push(lead, now_s + self._settings.retry_delay_s)
+            if self._breaker.is_open:
+                self._retries.push(lead, at_s)
             else:
                 self._dispatcher.release(lead)
-        self._moved()
 
     def _succeeded(self, sub: SubMessage) -> None:
         self._given_up(self._policy.succeeded(sub), OTHERS_SUCCEED)

@@ -102,7 +102,7 @@ class LocalDrain:
                 group=plan.terms.group,
                 drain_id=plan.terms.drain_id,
                 concurrency=concurrency.most_for(threads=not handler.is_async),
-                options=dict(context.running.options or {}),
+                options=context.options,
                 write_to=self._ports.write_to,
                 extras=self._ports.extras,
             ),

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import concurrent.futures
 import gc
 import sys
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
+from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Protocol, TypeVar, cast
 
 T = TypeVar("T")
@@ -111,3 +113,20 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
     name = getattr(function, "__qualname__", "call")
     threading.Thread(target=call, name=f"blocking-{name}", daemon=True).start()
     return future
+
+
+def ensure_done(result: object) -> None:
+    # What is given back unfinished may never be done: a forgotten await, a `yield`, a future.
+    if result is None or not (
+        isawaitable(result)
+        or isgenerator(result)
+        or isasyncgen(result)
+        or isinstance(result, concurrent.futures.Future)
+    ):
+        return
+    if iscoroutine(result):
+        result.close()
+    raise TypeError(
+        f"handle returned a {type(result).__name__} that nothing awaits: declare handle as"
+        " `async def` without `yield`, and await every task in it"
+    )

@@ -184,6 +184,11 @@ class DrainContext:
     pause_s: float = 0.0  # how long it takes to begin with the rest behind a class
 
     @property
+    def options(self) -> dict[str, str]:
+        """The handler's options, those of the plan among them."""
+        return self.plan.terms.options_with(self.running.options)
+
+    @property
     def running(self) -> LocalSettings:
         """The settings of this process, as they are by now."""
         return self.control.running

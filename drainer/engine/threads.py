@@ -9,13 +9,13 @@ from math import inf
 from queue import Empty
 
 from drainer.engine.failures import Failures
+from drainer.engine.loop import ensure_done
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
     Calls,
     LeaseOver,
     Workers,
     WorkSource,
-    ensure_done,
     watch_interval_s,
 )
 from drainer.errors import DrainerError

@@ -9,11 +9,9 @@ to it in batches.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import TYPE_CHECKING, Any, Protocol
 
 from drainer.core.lanes import Lanes
@@ -120,20 +118,3 @@ def watch_interval_s(timeout_s: float) -> float:
     if not timeout_s:
         return WATCH_MOST_S
     return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))
-
-
-def ensure_done(result: object) -> None:
-    # What is given back unfinished may never be done: a forgotten await, a `yield`, a future.
-    if result is None or not (
-        isawaitable(result)
-        or isgenerator(result)
-        or isasyncgen(result)
-        or isinstance(result, concurrent.futures.Future)
-    ):
-        return
-    if iscoroutine(result):
-        result.close()
-    raise TypeError(
-        f"handle returned a {type(result).__name__} that nothing awaits: declare handle as"
-        " `async def` without `yield`, and await every task in it"
-    )

@@ -46,8 +46,8 @@ FIELDS = (
     *("drain_id", "created", "updated", "generation", "cluster_id", "bootstrap_servers"),
     *("client_config", "isolation", "topic", "topic_id", "topic_partitions", "group", "handler"),
     *("order", "partitions", "claims", "failures", "parked", "parked_lanes", "redrive"),
-    *("latency", "rules", "ruled", "state", "limits", "handler_code", "history", "classes"),
-    *("payloads", "commits"),
+    *("latency", "rules", "ruled", "state", "limits", "handler_code", "options", "history"),
+    *("classes", "payloads", "commits"),
 )
 
 

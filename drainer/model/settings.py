@@ -263,7 +263,7 @@ class LocalSettings(JsonRecord):
     )
     journal_interval_s: float = JOURNAL_INTERVAL_S
     options: Mapping[str, str] | None = _drain(
-        "Handler option; repeatable. The plan does not keep it.",
+        "Handler option; repeatable. The plan keeps those of built-in handlers.",
         None,
         PAIRS,
         name="--set",

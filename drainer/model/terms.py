@@ -82,6 +82,7 @@ class Terms(JsonRecord):
         commits: whether the group's offsets move with it.
         handler_code: a digest of the handler's code when the drain last began; None when unknown.
         payloads: how messages are split, if not by the handler.
+        options: the handler's options that it lets the plan keep.
     """
 
     drain_id: _DrainId
@@ -103,6 +104,11 @@ class Terms(JsonRecord):
     handler_code: str | None = None
     payloads: PayloadSettings = BY_HANDLER
     commits: bool = True
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def options_with(self, given: Mapping[str, str] | None) -> dict[str, str]:
+        """The handler's options: those that are given, over those that the plan keeps."""
+        return {**self.options, **(given or {})}
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # of a group: in `a.b.c` the topic is `a.b`

@@ -40,7 +40,8 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
     now = context
     while (where := now.plan.account.classes.next) is not None:
-        handler = context.handler.fresh()  # to be opened and closed by itself
+        # To be opened and closed by itself.
+        handler = context.handler.fresh().configured(context.options)
         if now.plan.terms.redrive is not None:
             handler = handler.redriving(now.plan.terms.redrive)
         begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)

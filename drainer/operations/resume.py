@@ -84,7 +84,8 @@ def prepare_resume(
     ends = {number: part.end for number, part in known.partitions.items()}
     open_ = open_transactions(terms.topic, logs, ends)
     classes = known.classes.resumed() if request.classes is None else request.classes
-    handler = load(terms.handler, terms.payloads)
+    options = terms.options_with(running.options)
+    handler = load(terms.handler, terms.payloads).configured(options)
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:
@@ -98,6 +99,7 @@ def prepare_resume(
         failures=policy.failures,
         bootstrap_servers=cluster.settings.bootstrap_servers,
         handler_code=handler.code,
+        options=handler.kept_options(options),
     )
     # What the group was found at is what the drain continues from.
     partitions = {n: replace(p, committed=committed.get(n)) for n, p in known.partitions.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -62,6 +63,10 @@ class Request:
     limits: CapCurve | None = None  # what the brokers tolerate, for an estimate
     classes: PriorityClasses = field(default_factory=PriorityClasses)
     commits: bool = True  # False drains a range again, and leaves the group as it is
+
+    def configured(self, options: Mapping[str, str] | None) -> Request:
+        """The same for a handler with these options. Raises UsageError when they are wrong."""
+        return replace(self, handler=self.handler.configured(options or {}))
 
     @property
     def moved_group(self) -> str | None:
@@ -129,6 +134,7 @@ def prepare(
 
     Raises Refused, with the reason and a hint, when the drain would not be safe.
     """
+    request = request.configured(running.options)
     topic = cluster.topic(request.topic)
     path = request.plan_path or default_path(request.topic, request.group, commits=request.commits)
     file = plan_at(absolute(path))
@@ -174,7 +180,7 @@ def prepare(
         backlog.open_transactions,
         readers,
     )
-    plan = _new_plan(cluster, request, topic, backlog, policy.failures, running.reason, runtime)
+    plan = _new_plan(cluster, request, topic, backlog, policy.failures, running, runtime)
     return build_prepared(plan, request.handler, running, policy, plan_at(path), seen, findings)
 
 
@@ -233,7 +239,7 @@ def _new_plan(
     topic: TopicInfo,
     backlog: Backlog,
     failures: FailureSettings,
-    reason: str | None,
+    running: LocalSettings,
     runtime: Runtime,
 ) -> OffsetPlan:
     created = runtime.now()
@@ -257,6 +263,7 @@ def _new_plan(
         redrive=request.redrive,
         rules=request.rules,
         commits=request.commits,
+        options=request.handler.kept_options(running.options or {}),
     )
     words, user = request.rules.in_words, runtime.user()
     account = Account(
@@ -273,7 +280,7 @@ def _new_plan(
             for number, part in backlog.partitions.items()
         },
         claims={ALL: {n: Progress(part.start) for n, part in backlog.partitions.items()}},
-        history=(Event(created, EventKind.BEGUN, user, reason, words, committed),),
+        history=(Event(created, EventKind.BEGUN, user, running.reason, words, committed),),
         classes=request.classes,
     )
     return OffsetPlan(terms, account.begun())

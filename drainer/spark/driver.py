@@ -395,7 +395,7 @@ def _handler_spec(
     concurrency: int,
     tasks: int,
 ) -> HandlerSpec:
-    plan, options = context.plan, dict(context.running.options or {})
+    plan = context.plan
     return HandlerSpec(
         shipped=shipped,
         client=context.cluster.settings,
@@ -404,7 +404,7 @@ def _handler_spec(
         state=uri,
         lease=settings.lease,
         concurrency=concurrency,
-        options=options,
+        options=context.options,
         share=1 / tasks,
     )
 

@@ -123,7 +123,7 @@ def end_of(cluster: Cluster, topic: Topic) -> int:
     return sum(log.end for log in bounds.values())
 
 
-def test_a_resume_needs_the_topic_again(command: Command) -> None:
+def test_a_resume_knows_the_options_of_the_plan(command: Command) -> None:
     topic, target = command.topic([*bundles(3), "{}"]), command.topic()
     missing = begin(command, topic, "nowhere", *DOCUMENTS).ends(3)
     assert "the topic nowhere to write to does not exist" in missing.error
@@ -131,7 +131,5 @@ def test_a_resume_needs_the_topic_again(command: Command) -> None:
     bad = begin(command, topic, target.name, *DOCUMENTS).ends(5)
     assert "there is nothing at the path" in bad.error
     plan = str(command.plan(topic))
-    assert "also to a resume" in command("resume", plan, "--yes", code=2).hint
-    more = ("--set", f"topic={target.name}", "--on-split-failure", "skip")
-    command("resume", plan, "--yes", *more, code=6)  # the plan has the split
+    command("resume", plan, "--yes", "--on-split-failure", "skip", code=6)
     assert end_of(command.cluster, target) == 15

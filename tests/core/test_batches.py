@@ -15,6 +15,7 @@ from drainer.core.batches import Batch, Batcher, Batching, BatchOf
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import HandleFailed
+from drainer.handler import Skip
 from drainer.message import Barrier, SubMessage
 from drainer.model.order import Order
 from drainer.model.progress import Outcome
@@ -56,6 +57,24 @@ def retry(dispatcher: Dispatcher, batcher: Batcher, batch: Batch) -> None:
     for lead in batcher.give_back(batch, split=True):
         dispatcher.delay(lead)
         dispatcher.release(lead)
+
+
+def end_in_part(
+    dispatcher: Dispatcher, batcher: Batcher, batch: Batch, bad: set[Place]
+) -> set[Place]:
+    """End a call as the engine does when it has results; gives what is to be handled again."""
+    error = ValueError("bad")
+    results = [error if bad.intersection(places(sub.folded)) else None for sub in batch.subs]
+    done_before = {at for sub in batch.subs for at in places(sub.folded)}
+    runs = [[lead, *followers] for lead, followers in batch.runs]
+    again = set[Place]()
+    for sub, _, _ in batcher.take_apart(batch, results):
+        run = next(run for run in runs if sub in run)
+        again |= set(places(run[run.index(sub) :]))
+        dispatcher.delay(sub)
+        dispatcher.release(sub)
+    assert again <= done_before
+    return again
 
 
 # --- folding ---
@@ -157,6 +176,40 @@ def test_the_one_that_makes_a_batch_fail_is_found_in_a_few_calls() -> None:
     assert calls <= 2 * 9 + 1
 
 
+# --- calls that are done in part ---
+
+
+def test_what_is_behind_one_that_is_not_done_is_handled_again() -> None:
+    dispatcher = delivered(*"aaaab")
+    batcher = Batcher(dispatcher, Batching(most=9, of=BatchOf.LANE))
+    error = ValueError("no")
+
+    left = batcher.take_apart(taken(batcher), [None, Skip("old"), error, None])
+
+    assert [(sub.message.offset, type(raised)) for sub, raised, _ in left] == [
+        (2, ValueError),
+        (1, Skip),
+    ]
+    assert dispatcher.counts()[1] == counts(done=1, pending=4)
+    again, skipped = (sub for sub, *_ in left)
+    dispatcher.finish(skipped, Outcome.SKIPPED)
+    dispatcher.delay(again)
+    dispatcher.release(again)
+    assert places(taken(batcher).members) == [(2, 0), (3, 0)]
+
+
+def test_a_result_is_that_of_all_that_were_folded() -> None:
+    dispatcher = delivered(*"aaab")
+    batcher = Batcher(dispatcher, Batching(joined, most=2))
+
+    [(sub, _, members)] = batcher.take_apart(taken(batcher), [ValueError("no"), None])
+    assert members == 3
+    dispatcher.delay(sub)
+    dispatcher.release(sub)
+
+    assert [sub.payload for sub in taken(batcher).subs] == [[0, 1]]
+
+
 # --- the laws ---
 
 one_key = st.sampled_from("abc")
@@ -171,6 +224,7 @@ specs = st.one_of(
     most=st.integers(1, 4),
     of=st.sampled_from(BatchOf),
     bad=st.sets(st.tuples(st.integers(0, 11), st.integers(0, 4)), max_size=4),
+    in_part=st.booleans(),
     seed=st.integers(0, 999),
 )
 def test_batches_keep_the_laws_of_single_sub_messages(
@@ -179,9 +233,13 @@ def test_batches_keep_the_laws_of_single_sub_messages(
     most: int,
     of: BatchOf,
     bad: set[Place],
+    in_part: bool,
     seed: int,
 ) -> None:
-    """Sub-messages in ``bad`` fail each call that they are in; alone, they are given up."""
+    """Sub-messages in ``bad`` fail each call that they are in; alone, they are given up.
+
+    ``in_part``: the call has a result for each of its operations.
+    """
     chance = Random(seed)
     dispatcher = one_partition(0, len(backlog))
     batcher = Batcher(dispatcher, Batching(last_wins if folds else None, most, of))
@@ -207,7 +265,14 @@ def test_batches_keep_the_laws_of_single_sub_messages(
         elif running:
             batch = running.pop(chance.randrange(len(running)))
             failing = bad.intersection(places(batch.members))
-            if failing and len(batch.members) > 1:
+            if failing and len(batch.subs) > 1 and in_part:
+                before = dispatcher.counts()[1].done
+                left = end_in_part(dispatcher, batcher, batch, bad)
+                done = [at for at in places(batch.members) if at not in left]
+                assert dispatcher.counts()[1].done == before + len(done)
+                ended += done
+                outcomes |= dict.fromkeys(done, Outcome.DONE)
+            elif failing and len(batch.members) > 1:
                 retry(dispatcher, batcher, batch)
             elif failing:
                 dispatcher.finish(batch.members[0], Outcome.DEAD)

@@ -7,7 +7,7 @@ import asyncio
 import importlib
 import importlib.util
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from textwrap import dedent
 
@@ -580,3 +580,27 @@ def test_what_lies_beside_a_handler_takes_no_library_s_place(
         assert found is not None
         assert found.origin is not None
         assert not Path(found.origin).is_relative_to(folder)
+
+
+class Configured(Handler):
+    plan_options = frozenset({"url", "batch"})
+
+    def configure(self, options: Mapping[str, str]) -> None:
+        self.max_batch = int(options.get("batch", "1"))
+
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        pass
+
+
+def test_a_handler_is_made_by_its_options_before_it_is_opened() -> None:
+    handler = LoadedHandler("one", Configured).configured({"batch": "7"})
+    assert handler.batching is not None
+    assert handler.batching.most == 7
+    with pytest.raises(UsageError, match="the handler one: ValueError: invalid literal"):
+        LoadedHandler("one", Configured).configured({"batch": "many"})
+
+
+def test_the_plan_keeps_the_options_that_a_handler_names_and_no_secret() -> None:
+    handler = LoadedHandler("one", Configured)
+    assert handler.kept_options({"url": "http://x", "other": "y"}) == {"url": "http://x"}
+    assert handler.kept_options({"url": "http://user:word@x"}) == {}

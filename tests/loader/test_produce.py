@@ -19,6 +19,7 @@ from drainer.produce import Produce, as_value, partition_of
 
 def produce(options: Mapping[str, str]) -> Produce:
     handler = Produce()
+    handler.configure({"topic": "wide", **options})
     handler.open(Context("orders", "g", "drain", 1, {"topic": "wide", **options}))
     return handler
 

@@ -71,6 +71,7 @@ PLAN = a_plan(
         max_per_key=50,
     ),
     handler_code="sha256:0123",
+    options={"topic": "wide"},
     payloads=PayloadSettings("documents", "id"),
     ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),
 )

@@ -116,6 +116,7 @@ def estimate(
         terminal.warn(f"the estimate is for this process: {NO_CORES}; add --tasks N")
     settings = kafka.settings()
     request = request_of(backlog, payload, priority, kafka, failures, rules, limits, plan)
+    request = request.configured(running.options)
     with connect(settings) as cluster:
         if canary is not None:
             return send_canary_and_estimate(

@@ -72,7 +72,7 @@ class OpenHandler:
         try:
             limits = terms.limits
             self._pace = None if limits is None else RateLimiter(limits, spec.share)
-            self.handler = spec.shipped.load()
+            self.handler = spec.shipped.load().configured(spec.options)
             if terms.redrive is not None:
                 self.handler = self.handler.redriving(terms.redrive)
             context = Context(
