@@ -18,6 +18,7 @@ EXTRAS = {
     "connect": ("grpc", "grpc_status", "zstandard"),
     "report": ("jinja2", "markupsafe"),
     "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
+    "msk": ("aws_msk_iam_sasl_signer",),
 }
 
 
@@ -27,6 +28,7 @@ class Extension(StrEnum):
     ESTIMATE = "drainer.insight.cli.estimate"
     FOREIGN = "drainer.letters.foreign"  # letters of other tools
     LIMITS = "drainer.limits.capping"
+    MSK = "drainer.msk"  # the login of AWS
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
     SPARK = "drainer.spark.engine_choice"
     SPARK_STATE = "drainer.spark.state.state"  # of tasks

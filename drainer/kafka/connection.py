@@ -65,7 +65,9 @@ class Connection:
                 text distinguishes an unknown host, a port where nothing listens, a login that was
                 not accepted, and TLS.
             UsageError: when librdkafka rejects the settings.
+            Refused: when there is no token for the login.
         """
+        settings.ensure_login()
         made = cls(settings, timeout_s)
 
         def attempt(left: float) -> str:

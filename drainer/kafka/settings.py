@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 from unicodedata import category
@@ -12,7 +13,8 @@ from unicodedata import category
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from drainer.errors import UsageError
+from drainer.errors import BrokerUnreachable, UsageError
+from drainer.extensions import Extension
 from drainer.kafka.log import ClientLog
 from drainer.secret import LOGIN_PAIR, hides, is_secret
 
@@ -74,11 +76,25 @@ _PRODUCER_NAMES = """
     queue.buffering.max.kbytes delivery.report.only.error"""
 _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
+_NO_TOKEN = "OAuth token not set"
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
 # What the client's file has for others than librdkafka.
-EXTENSIONS = ("schema.registry.", "http.", "aws.")
+AWS = "aws."
+EXTENSIONS = ("schema.registry.", "http.", AWS)
+
+# AWS MSK IAM, which is a mechanism of Java's client alone: to brokers it is OAUTHBEARER.
+MSK_IAM = "AWS_MSK_IAM"
+_MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
+_OF_JAVA = ("sasl.jaas.config", "sasl.client.callback.handler.class")
+_OF_JAAS = {
+    "awsRoleArn": "aws.role.arn",
+    "awsRoleSessionName": "aws.role.session.name",
+    "awsProfileName": "aws.profile",
+}
+_MSK_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com")
+_REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
 
@@ -132,14 +148,21 @@ class ClientSettings:
             )
         _ensure_text(servers, "the list of bootstrap servers")
         extras = {n: properties.pop(n) for n in list(properties) if n.startswith(EXTENSIONS)}
-        settings = cls(servers, properties, extras)
+        settings = cls(servers, *_of_msk(properties, extras, servers))
         settings._validate()
         return settings
 
     @property
     def has_login(self) -> bool:
         """Whether the brokers are given something that proves who this is."""
-        return any(is_secret(name) or _OF_A_LOGIN.match(name) for name in self.properties)
+        return bool(self.extension(AWS)) or any(
+            is_secret(name) or _OF_A_LOGIN.match(name) for name in self.properties
+        )
+
+    def ensure_login(self) -> None:
+        """Raises Refused when a login needs a token and none can be made."""
+        if aws := self.extension(AWS):
+            Extension.MSK.load().ensure_token(aws)
 
     @property
     def isolation(self) -> Isolation:
@@ -154,9 +177,12 @@ class ClientSettings:
 
     def conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
         """The configuration of any client; ``owned`` has property names with ``_`` for ``.``."""
+        aws = self.extension(AWS)
+        tokens = {"oauth_cb": Extension.MSK.load().token_source(aws)} if aws else {}
         return {
             "client.id": "drainer",
             **self.properties,
+            **tokens,
             BOOTSTRAP: self.bootstrap_servers,
             **{name.replace("_", "."): value for name, value in owned.items()},
             **log.properties(),
@@ -238,6 +264,10 @@ class ClientSettings:
             return kind(dict(conf))
         except (KafkaException, TypeError, ValueError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
+        if _NO_TOKEN in text:  # which may be there later, for a client that replaces another
+            raise BrokerUnreachable(
+                "the login got no token within 10 s", hint="Check that its issuer answers."
+            )
         named = _NAMED.search(text)
         name = named[1] if named else next((n for n in self.properties if n in text), None)
         if name is not None and is_secret(name):
@@ -250,7 +280,9 @@ class ClientSettings:
         )
 
     def _validate(self) -> None:
-        conf = self.fetch_conf(ClientLog(self.redact), "drainer", MIB)
+        # Without tokens: a client that gets none is 10 s in the making.
+        plain = replace(self, extras={})
+        conf = plain.fetch_conf(ClientLog(self.redact), "drainer", MIB)
         del conf[BOOTSTRAP]  # so that it does not connect
         self.consumer(conf).close()
 
@@ -258,6 +290,41 @@ class ClientSettings:
         every = {**self.properties, **self.extras}
         shown = {n: REDACTED if hides(n, v) else v for n, v in every.items()}
         return f"ClientSettings({self.bootstrap_servers!r}, {shown!r})"
+
+
+def _of_msk(
+    properties: Mapping[str, str], extras: Mapping[str, str], servers: str
+) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Properties and extras in librdkafka's words, when a Java client's file has AWS_MSK_IAM."""
+    known = {*_OF_JAAS.values(), "aws.region"}
+    unknown = [name for name in extras if name.startswith(AWS) and name not in known]
+    if MSK_IAM not in map(properties.get, _MECHANISMS):
+        unknown = [name for name in extras if name.startswith(AWS)]
+    if unknown:
+        names = ", ".join(sorted(known))
+        raise UsageError(
+            f"{unknown[0]} is not a property of a login",
+            hint=f"Beside sasl.mechanism={MSK_IAM} there may be {names}.",
+        )
+    if MSK_IAM not in map(properties.get, _MECHANISMS):
+        return properties, extras
+    jaas = properties.get("sasl.jaas.config", "")
+    found = {
+        ours: match[1]
+        for theirs, ours in _OF_JAAS.items()
+        if (match := re.search(rf"""\b{theirs}\s*=\s*["']?([^"';\s]+)""", jaas))
+    }
+    named = _MSK_REGION.search(servers)
+    regions = [named[1] if named else None, *map(os.environ.get, _REGION_VARIABLES)]
+    region = next(filter(None, [extras.get("aws.region"), *regions]), None)
+    if region is None:
+        raise UsageError(
+            f"{MSK_IAM} needs the region of the cluster", hint="Add aws.region=eu-west-1."
+        )
+    apart = (*_MECHANISMS, *_OF_JAVA)
+    kept = {name: value for name, value in properties.items() if name not in apart}
+    kept["sasl.mechanism"] = "OAUTHBEARER"
+    return kept, {**found, **extras, "aws.region": region}
 
 
 def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple[str, str]]:

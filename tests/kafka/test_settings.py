@@ -171,11 +171,10 @@ def test_properties_of_extensions_are_kept_from_librdkafka_and_as_secret(propert
         "client.id=mine\nhttp.token=hush-1\nhttp.user=ann\nschema.registry.url=http://r:8081\n"
         "schema.registry.basic.auth.user.info=ann:hush-2\n"
     )
-    settings = ClientSettings.load("a:1", properties, ["aws.region=eu-west-1"])
+    settings = ClientSettings.load("a:1", properties)
 
     assert settings.properties == {"client.id": "mine"}
     assert settings.extension("http.") == {"token": "hush-1", "user": "ann"}
-    assert settings.extension("aws.") == {"region": "eu-west-1"}
     assert settings.extension("schema.registry.")["basic.auth.user.info"] == "ann:hush-2"
     for text in (repr(settings), settings.redact("hush-1 ann:hush-2, or hush-2 alone")):
         assert "hush" not in text
