@@ -21,7 +21,7 @@ from drainer.errors import DrainerError
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.model.account import PriorityClasses
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
@@ -114,7 +114,7 @@ def drain(
     request = Request(
         topic,
         group,
-        handler_of(handler, payloads),
+        handler_of(handler, payloads, client_settings(client).extras),
         tuple(partitions),
         from_,
         until,
@@ -166,9 +166,7 @@ def resume(
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare_resume(
             *(cluster, file, loaded, settings, request),
-            load=load_handler
-            if handler is None
-            else lambda _, payloads: handler_of(handler, payloads),
+            load=load_handler if handler is None else lambda _, *rest: handler_of(handler, *rest),
         )
         return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)
 
@@ -217,12 +215,16 @@ def config_file(client: Client) -> Path | None:
     return None if isinstance(client, Mapping) else Path(client)
 
 
-def handler_of(handler: AnyHandler, payloads: PayloadSettings = BY_HANDLER) -> LoadedHandler:
+def handler_of(
+    handler: AnyHandler,
+    payloads: PayloadSettings = BY_HANDLER,
+    extras: Mapping[str, str] = NO_EXTRAS,
+) -> LoadedHandler:
     """The handler as programs give it. Raises UsageError or Refused as ``load_handler`` does."""
     if isinstance(handler, str):
-        return load_handler(handler, payloads)
+        return load_handler(handler, payloads, extras)
     name = f"{handler.__module__}:{handler.__qualname__}"
-    return LoadedHandler(name, handler, None, payloads)
+    return LoadedHandler(name, handler, None, payloads, extras)
 
 
 class _Callback:

@@ -23,8 +23,9 @@ class Documents:
 
     ``split`` is the path of the list, such as ``order.lines``, or an expression of the rule
     language with the message's fields; None stands for the message itself. ``key`` is a path in an
-    element, or an expression where ``payload`` is the element. Keys are text or whole numbers. A
-    tombstone is one sub-message with the message's own key. Raises UsageError.
+    element, or an expression where ``payload`` is the element. Bytes are read as JSON. Keys are
+    text or whole numbers. A tombstone is one sub-message with the message's own key.
+    Raises UsageError.
     """
 
     def __init__(self, split: str | None, key: str | None) -> None:
@@ -40,9 +41,10 @@ class Documents:
         if message.value is None:
             yield SubMessage(message.key, None)
             return
-        body = orjson.loads(message.value)
+        found = message.decoded
+        body = orjson.loads(found) if isinstance(found, bytes) else found
         if self._list is None:
-            yield SubMessage(self._key_of(message, body), message.value)
+            yield SubMessage(self._key_of(message, body), message.decoded)
             return
         found = self._list(message, body)
         if not isinstance(found, list | tuple):

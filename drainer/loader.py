@@ -35,6 +35,7 @@ from traceback import walk_tb
 from types import ModuleType
 from typing import Any, cast
 
+from drainer import decoding
 from drainer.core.batches import Batch, Batching, BatchOf, InPart
 from drainer.documents import Documents
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
@@ -43,12 +44,14 @@ from drainer.extensions import Extension
 from drainer.handler import Context, Handler
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
+from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
 from drainer.secret import may_hide
 from drainer.splitting import NOT_OF_HANDLERS, split_or_reject
 
 ENTRY_POINTS = "drainer.handlers"
+NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
@@ -65,12 +68,14 @@ class LoadedHandler:
         source: Any,
         absolute_reference: str | None = None,
         payloads: PayloadSettings = BY_HANDLER,
+        extras: Mapping[str, str] = NO_EXTRAS,
     ) -> None:
         self.reference = reference  # as it was given
         # The same in a form that holds from any folder: what a plan keeps.
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.payloads = payloads
+        self.extras = extras  # properties of extensions in the client's file
         self.target = target = _instance(reference, source)  # an instance, or a module
         self.batching = _batching_of(reference, target)  # None when it takes them one by one
         of_batch: Any = _own(target, "handle_batch")
@@ -86,6 +91,12 @@ class LoadedHandler:
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
         if payloads.split is not None or payloads.split_key is not None:
             self.split = Documents(payloads.split, payloads.split_key)
+        if payloads.value_format is not None or payloads.key_format is not None:
+            of_value, of_key = (
+                decoding.decoder(name, _load_decoder, extras)
+                for name in (payloads.value_format, payloads.key_format)
+            )
+            self.split = decoding.Decoding(of_value, of_key).before(self.split)
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
         # It writes each sub-message to Kafka, so that write limits bind.
@@ -199,7 +210,9 @@ class LoadedHandler:
         It gets messages as this one does, or by ``payloads``.
         """
         payloads = self.payloads if payloads is None else payloads
-        return LoadedHandler(self.reference, self.source, self.absolute_reference, payloads)
+        return LoadedHandler(
+            self.reference, self.source, self.absolute_reference, payloads, self.extras
+        )
 
     async def open(self, context: Context, in_thread: BlockingCall = blocking_call) -> None:
         """Call the handler's ``open``, a plain one by ``in_thread``.
@@ -220,7 +233,11 @@ class LoadedHandler:
         await _call(in_thread, self.target, "close")
 
 
-def load_handler(reference: str, payloads: PayloadSettings = BY_HANDLER) -> LoadedHandler:
+def load_handler(
+    reference: str,
+    payloads: PayloadSettings = BY_HANDLER,
+    extras: Mapping[str, str] = NO_EXTRAS,
+) -> LoadedHandler:
     """Import the handler that ``reference`` names.
 
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
@@ -228,11 +245,29 @@ def load_handler(reference: str, payloads: PayloadSettings = BY_HANDLER) -> Load
     place, name = place_and_name(reference)
     if not name and (points := entry_points(group=ENTRY_POINTS, name=place)):
         source = _guard(reference, next(iter(points)).load)
-        return LoadedHandler(reference, source, None, payloads)
+        return LoadedHandler(reference, source, None, payloads, extras)
     module, absolute = _import(place, reference)
     source = _find(module, name, reference)
     absolute = f"{absolute}:{name}" if name else absolute
-    return LoadedHandler(reference, source, absolute, payloads)
+    return LoadedHandler(reference, source, absolute, payloads, extras)
+
+
+def _load_decoder(reference: str) -> Any:
+    place, name = place_and_name(reference)
+    if not name:
+        points = entry_points(group=decoding.ENTRY_POINTS)
+        if reference in points.names:
+            return _guard(reference, points[reference].load)
+        raise UsageError(
+            f"there is no decoder {reference!r}",
+            hint=f"Use {listed(['json', 'raw', *sorted(points.names)])}, or"
+            " package.module:decoder.",
+        )
+    module, _ = _import(place, reference)
+    found = getattr(module, name, None)
+    if found is None:
+        raise UsageError(f"the module {place} has no decoder {name}", hint="Name a function of it.")
+    return found
 
 
 def place_and_name(reference: str) -> tuple[str, str]:

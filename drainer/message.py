@@ -98,11 +98,14 @@ class LedgerEntry:
 class Message(LedgerEntry):
     """One Kafka record; a test makes one with ``drainer.testing.message``.
 
-    ``key`` and ``value`` are bytes or None; ``timestamp`` is in milliseconds since 1970 (UTC), or
-    None when the record carries none; ``headers`` are (name, bytes or None) pairs in their order.
+    ``key`` and ``value`` are bytes or None; ``decoded`` and ``decoded_key`` are what they mean.
+    ``timestamp`` is in milliseconds since 1970 (UTC), or None when the record carries none;
+    ``headers`` are (name, bytes or None) pairs in their order.
     """
 
     __slots__ = (
+        "_decoded",
+        "_decoded_key",
         "_headers",
         "_timestamp",
         "key",
@@ -144,13 +147,31 @@ class Message(LedgerEntry):
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         return self._headers
 
+    @property
+    def decoded(self) -> Any:
+        """The value's meaning by ``--value-format``; the value itself without that."""
+        return getattr(self, "_decoded", self.value)
+
+    @decoded.setter
+    def decoded(self, found: Any) -> None:
+        self._decoded = found
+
+    @property
+    def decoded_key(self) -> Any:
+        """The key's meaning by ``--key-format``; the key itself without that."""
+        return getattr(self, "_decoded_key", self.key)
+
+    @decoded_key.setter
+    def decoded_key(self, found: Any) -> None:
+        self._decoded_key = found
+
     def is_payload(self, sub: SubMessage) -> bool:
         """Whether the payload of a sub-message is this message's value itself."""
         return sub.payload is self.value
 
     def let_go(self) -> None:
         """Forgets the content, and keeps the place."""
-        self.value = None
+        self.value = self._decoded = None
         self._headers = ()
 
     def __str__(self) -> str:
@@ -276,7 +297,7 @@ class ShippedMessage(Message):
 
     def __getattr__(self, name: str) -> Any:
         # Python calls it only for what is not there.
-        if name == "value":
+        if name in ("value", "decoded"):
             raise ValueNotShipped(
                 f"handle() used message.value of {self}, but Spark tasks get no values",
                 hint="Put what handle() needs into the payload, or set whole_messages = True on"

@@ -59,7 +59,7 @@ def certify(
     - `drainer certify my_handlers.py:OnAFake --topic orders --handle --yes`
     """
     ensure_installed("certify", "drainer certify")
-    loaded = payload.load(handler)
+    loaded = payload.load(handler, kafka.settings().extras)
     state = _state_of(loaded) if checking.handle else None
     with kafka.connect() as cluster:
         taken = _sample_of(cluster, records, checking)

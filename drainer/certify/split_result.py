@@ -71,12 +71,12 @@ def results_in_process(
     import cloudpickle  # noqa: PLC0415 - by value where it can't be imported by name
 
     plain = [again(message) for message in sample]
-    source = None if subject.reference else subject.source
+    source = subject.reference or subject.source
     with TemporaryDirectory(prefix="drainer-certify-") as name:
         folder = Path(name)
         try:
-            what = (subject.reference, source, subject.options, subject.payloads, plain)
-            task: bytes = cloudpickle.dumps(what)
+            settings = (subject.options, subject.payloads, subject.extras)
+            task: bytes = cloudpickle.dumps((source, settings, plain))
         except Exception as error:  # whatever its __reduce__ raises
             raise ProcessFailed(
                 f"the handler can't be sent to another process: {describe(error)}"
@@ -117,8 +117,8 @@ def run_task(folder: Path, ahead_s: float) -> None:
         from time_machine import travel  # noqa: PLC0415
 
         travel(time.time() + ahead_s).start()
-    reference, source, options, payloads, sample = pickle.loads((folder / TASK).read_bytes())
-    results = run(_results(Subject(reference or source, options, payloads), sample))
+    source, settings, sample = pickle.loads((folder / TASK).read_bytes())
+    results = run(_results(Subject(source, *settings), sample))
     (folder / RESULTS).write_bytes(encode(results))
 
 

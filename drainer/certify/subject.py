@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 from drainer.handler import Context
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.message import Message, Origin
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.produce import as_value
@@ -67,13 +67,16 @@ class Subject:
         source: HandlerSource,
         options: Mapping[str, str] | None = None,
         payloads: PayloadSettings = BY_HANDLER,
+        extras: Mapping[str, str] = NO_EXTRAS,
     ) -> None:
         self.source = source
-        self.payloads = source.payloads if isinstance(source, LoadedHandler) else payloads
+        known = isinstance(source, LoadedHandler)
+        self.payloads = source.payloads if known else payloads
+        self.extras = source.extras if known else extras
         self.options = dict(options or {})
         self._loaded: LoadedHandler | None = None
         if isinstance(source, str):
-            self._loaded = load_handler(source, payloads)
+            self._loaded = load_handler(source, payloads, extras)
         elif isinstance(source, LoadedHandler):
             self._loaded = source
         self.name = self._loaded.reference if self._loaded else _name_of(source)
@@ -90,7 +93,8 @@ class Subject:
         source: Any = self.source
         makes = callable(source) and not isinstance(source, type) and not hasattr(source, "handle")
         own = source() if makes else source
-        return LoadedHandler(self.name, own, None, self.payloads).configured(self.options)
+        made = LoadedHandler(self.name, own, None, self.payloads, self.extras)
+        return made.configured(self.options)
 
     @asynccontextmanager
     async def opened(self, messages: Sequence[Message]) -> AsyncIterator[LoadedHandler]:

@@ -21,7 +21,7 @@ from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.metrics import TOKEN_VARIABLE, OversightOptions
-from drainer.cli.options import BacklogOptions, PayloadOptions, PriorityOptions, RuleOptions
+from drainer.cli.options import BacklogOptions, PriorityOptions, RuleOptions
 from drainer.cli.parameter import declared_by, source_of
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
@@ -31,6 +31,7 @@ from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Refused
 from drainer.escape import json_text
 from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
+from drainer.loader import LoadedHandler
 from drainer.mask import describe
 from drainer.model.account import PriorityClasses
 from drainer.model.plan import OffsetPlan
@@ -58,7 +59,7 @@ REPORT_S = 1.0  # a terminal that is held must not keep a process that is to end
 
 def request_of(
     backlog: BacklogOptions,
-    payload: PayloadOptions,
+    handler: LoadedHandler,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     failures: FailureSettings,
@@ -66,11 +67,11 @@ def request_of(
     limits: CapCurve | None,
     plan: PlanPlace | None,
 ) -> Request:
-    """The request of ``run`` and ``estimate``. Raises UsageError, or as loading a handler does."""
+    """The request of ``run`` and ``estimate``. Raises UsageError."""
     return Request(
         topic=backlog.topic,
         group=backlog.group,
-        handler=payload.load(backlog.handler),
+        handler=handler,
         partitions=backlog.partitions,
         from_=backlog.from_,
         until=backlog.until,

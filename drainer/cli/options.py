@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -124,11 +125,24 @@ class PayloadOptions:
         metavar="PATH",
     )
 
-    def load(self, reference: str) -> LoadedHandler:
-        """Load a handler that gets messages so. Raises UsageError or Refused."""
+    value_format: str | None = _payload(
+        "Format of values: raw, json, package.module:decoder, or an installed decoder.",
+        None,
+        unset="raw",
+        metavar="FORMAT",
+    )
+    key_format: str | None = _payload(
+        "Format of keys, likewise.", None, unset="raw", metavar="FORMAT"
+    )
+
+    def load(self, reference: str, extras: Mapping[str, str]) -> LoadedHandler:
+        """Load a handler that gets messages so; ``extras`` are properties of extensions.
+
+        Raises UsageError or Refused.
+        """
         from drainer.loader import load_handler  # noqa: PLC0415 - the help does without
 
-        return load_handler(reference, self.settings)
+        return load_handler(reference, self.settings, extras)
 
     @property
     def settings(self) -> PayloadSettings:

@@ -80,7 +80,8 @@ def run(
         if dry_run or chooses:
             question = Extension.ESTIMATE.load().question_of(latency, running, engines)
         settings = kafka.settings()
-        request = request_of(backlog, payload, priority, kafka, failures, rules, limits, plan)
+        handler = payload.load(backlog.handler, settings.extras)
+        request = request_of(backlog, handler, priority, kafka, failures, rules, limits, plan)
         request = request.configured(running.options)
         with connect(settings) as cluster:
             prepared = within_limits(cluster, prepare(cluster, request, running), limits)

@@ -62,7 +62,9 @@ def inspect(
         UsageError: a value makes no sense.
         Refused: the topic or a partition does not exist, or can't be read.
     """
-    loaded = None if handler is None else handler_of(handler, payloads)
+    loaded = (
+        None if handler is None else handler_of(handler, payloads, client_settings(client).extras)
+    )
     request = InspectRequest(
         topic, group, loaded, tuple(partitions), from_, until, messages, rules=rules
     )
@@ -102,7 +104,7 @@ def estimate(
     request = Request(
         topic,
         group,
-        handler_of(handler, payloads),
+        handler_of(handler, payloads, client_settings(client).extras),
         tuple(partitions),
         from_,
         until,

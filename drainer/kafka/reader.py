@@ -75,7 +75,7 @@ class KafkaMessage(Message):
         return found
 
     def let_go(self) -> None:
-        self.value = self._record = None  # the record holds the value, too
+        self.value = self._decoded = self._record = None  # the record holds the value, too
 
 
 @dataclass(frozen=True, slots=True)

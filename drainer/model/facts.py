@@ -136,9 +136,9 @@ def _message(message: Message) -> View:
     ms = message.timestamp
     time = None if ms is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
     fields = {name: getattr(message, name) for name in ("topic", "partition", "offset")}
-    fields |= {"key": message.key, "headers": dict(message.headers), "timestamp": time}
+    fields |= {"key": message.decoded_key, "headers": dict(message.headers), "timestamp": time}
     with suppress(ValueNotShipped):
-        fields["value"] = message.value
+        fields["value"] = message.decoded
     return View(fields)
 
 

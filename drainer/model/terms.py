@@ -54,10 +54,13 @@ class PayloadSettings(JsonRecord):
 
     Attributes:
         split, split_key: of the built-in split (drainer/documents.py).
+        value_format, key_format: names of decoders (drainer/decoding.py).
     """
 
     split: str | None = None
     split_key: str | None = None
+    value_format: str | None = None
+    key_format: str | None = None
 
 
 BY_HANDLER = PayloadSettings()

@@ -28,6 +28,8 @@ from drainer.operations.start import Findings, Prepared, build_prepared
 from drainer.policy.rules import Selection
 from drainer.store.plan_file import LoadedPlan, SavedPlan
 
+LoadHandler = Callable[[str, PayloadSettings, Mapping[str, str]], LoadedHandler]
+
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
@@ -68,7 +70,7 @@ def prepare_resume(
     request: ResumeRequest = AS_PLANNED,
     *,
     runtime: Runtime = THIS_PROCESS,
-    load: Callable[[str, PayloadSettings], LoadedHandler] = load_handler,
+    load: LoadHandler = load_handler,
 ) -> Prepared:
     """Check that a drain can be resumed, and touch nothing. ``load`` finds the handler.
 
@@ -85,7 +87,7 @@ def prepare_resume(
     open_ = open_transactions(terms.topic, logs, ends)
     classes = known.classes.resumed() if request.classes is None else request.classes
     options = terms.options_with(running.options)
-    handler = load(terms.handler, terms.payloads).configured(options)
+    handler = load(terms.handler, terms.payloads, cluster.settings.extras).configured(options)
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:

@@ -132,7 +132,7 @@ def drain(
     request = Request(
         topic,
         group,
-        handler_of(handler, payloads),
+        handler_of(handler, payloads, client_settings(client).extras),
         tuple(partitions),
         from_,
         until,
@@ -201,7 +201,7 @@ def _prepare(
             )
         return prepare_resume(
             *(cluster, file, loaded, running, resumes),
-            load=lambda _, payloads: request.handler.fresh(payloads),
+            load=lambda _, payloads, __: request.handler.fresh(payloads),
         )
     return prepare(cluster, request, running)
 

@@ -43,6 +43,9 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
 
 def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
     """Fields of what becomes of a message before the handler gets it."""
+    for name, found in (("value", payloads.value_format), ("key", payloads.key_format)):
+        if found is not None:
+            yield Field(name, found)
     if payloads.split_key is not None:
         parts = "messages" if payloads.split is None else payloads.split
         yield Field("split", figures.shorten(parts, WIDTH), f"key {payloads.split_key}")

@@ -39,3 +39,15 @@ def test_a_letter_of_a_whole_message_is_split_as_the_drain_would(command: Comman
     redrive = ("redrive", "-b", command.bootstrap, "--dead-letter-topic", dead, "--yes")
     again = command(*redrive, "--handler", "count", *SPLIT, "-o", "json", code=6)
     assert again.answer["messages"]["dead"] == 1
+
+
+def test_rules_see_what_a_decoder_of_ones_own_gives(command: Command) -> None:
+    (command.folder / "mine.py").write_text(
+        "def decode(data, headers, topic):\n    return {'n': int(data)}\n"
+    )
+    topic = command.topic(["1", "2", "3", "none"])
+    what = [*command.what(topic, "print"), "--from", "earliest", "--yes", "--value-format"]
+    more = ("--skip", "message.value.n == 2", "-q")
+    ended = command("run", *what, "mine:decode", *more, "--on-split-failure", "skip", code=6)
+    handled = [line.split("\t")[-1] for line in ended.out.splitlines() if "\t" in line]
+    assert handled == ["{'n': 1}", "{'n': 3}"]

@@ -181,7 +181,7 @@ class Simulation:
             prepared = prepare_resume(
                 *(cluster, file, loaded, self.settings, resume),
                 runtime=self.runtime,
-                load=lambda reference, payloads: self.handler,
+                load=lambda *_: self.handler,
             )
         else:
             nowhere = None in self.broker.committed.values()

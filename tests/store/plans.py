@@ -72,7 +72,7 @@ PLAN = a_plan(
     ),
     handler_code="sha256:0123",
     options={"topic": "wide"},
-    payloads=PayloadSettings("documents", "id"),
+    payloads=PayloadSettings("documents", "id", "json", "raw"),
     ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),
 )
 

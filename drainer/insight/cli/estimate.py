@@ -115,7 +115,8 @@ def estimate(
             raise UsageError(NO_CORES, hint="Add --tasks N.")
         terminal.warn(f"the estimate is for this process: {NO_CORES}; add --tasks N")
     settings = kafka.settings()
-    request = request_of(backlog, payload, priority, kafka, failures, rules, limits, plan)
+    handler = payload.load(backlog.handler, settings.extras)
+    request = request_of(backlog, handler, priority, kafka, failures, rules, limits, plan)
     request = request.configured(running.options)
     with connect(settings) as cluster:
         if canary is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
@@ -134,10 +135,11 @@ def inspect(
     """  # noqa: E501 - an example has to be on one line to be copied
     spark = readers.place(full=reading.full)
     kept = replace(rules.over(), max_per_key=None)  # which shows in an estimate
+    settings = kafka.settings()
     request = InspectRequest(
         topic=what.topic,
         group=what.group,
-        handler=_handler(what.handler, payload),
+        handler=_handler(what.handler, payload, settings.extras),
         partitions=what.partitions,
         from_=what.from_,
         until=what.until,
@@ -146,7 +148,6 @@ def inspect(
         seed=reading.seed,
         rules=kept,
     )
-    settings = kafka.settings()
     survey_all: SurveyAll | None = None
     if spark is not None:
         # PySpark is imported only where it is wanted: that takes its time.
@@ -172,7 +173,9 @@ def inspect(
     write_page(terminal, report, lambda _: page)
 
 
-def _handler(reference: str | None, payload: PayloadOptions) -> LoadedHandler | None:
+def _handler(
+    reference: str | None, payload: PayloadOptions, extras: Mapping[str, str]
+) -> LoadedHandler | None:
     if reference is None and payload != PayloadOptions():
         reference = "count"  # whose split is the default
-    return payload.load(reference) if reference else None
+    return payload.load(reference, extras) if reference else None

@@ -89,7 +89,7 @@ def redrive(
         request = Request(
             topic=where.dead_letter_topic,
             group=redrives.group or default_group(where.dead_letter_topic),
-            handler=payload.load(destination.reference),
+            handler=payload.load(destination.reference, settings.extras),
             plan_path=redrives.plan,
             client_config=kafka.client_config,
             failures=failures,

@@ -6,7 +6,7 @@ import atexit
 import shutil
 import socket
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -40,6 +40,7 @@ class Shipped:
     version: str = __version__
     source: Any = None
     payloads: PayloadSettings = BY_HANDLER
+    extras: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def load(self) -> LoadedHandler:
         """Raises UsageError or Refused as ``load_handler`` does, and Refused when this drainer is
@@ -51,7 +52,7 @@ class Shipped:
             )
         mask.use(self.mask)
         if self.source is not None:
-            return LoadedHandler(self.reference, self.source, None, self.payloads)
+            return LoadedHandler(self.reference, self.source, None, self.payloads, self.extras)
         reference = self.reference
         if self.file is not None:
             from pyspark import SparkFiles  # noqa: PLC0415 - only in a task
@@ -59,7 +60,7 @@ class Shipped:
             path = SparkFiles.get(self.file)
             reference = f"{path}:{self.name}" if self.name else path
         try:
-            return load_handler(reference, self.payloads)
+            return load_handler(reference, self.payloads, self.extras)
         except (Refused, UsageError) as error:
             # The driver has loaded it.
             if not isinstance(error.__cause__, ImportError | None):
@@ -76,7 +77,7 @@ def ship(session: Session, handler: LoadedHandler, archives: Sequence[str] = ())
     """
     for archive in archives:
         session.add_module(archive)
-    return replace(_shipped(session, handler), payloads=handler.payloads)
+    return replace(_shipped(session, handler), payloads=handler.payloads, extras=handler.extras)
 
 
 def _shipped(session: Session, handler: LoadedHandler) -> Shipped:

@@ -47,6 +47,8 @@ def why_whole(handler: LoadedHandler, rules: RuleSettings) -> str | None:
         return None
     if handler.whole_messages:
         return "the handler sets whole_messages"
+    if handler.payloads.key_format is not None:
+        return "keys are decoded"
     return "a rule reads message.value" if rules.read_values else None
 
 
@@ -58,7 +60,7 @@ class _Chunk:
     def __init__(self) -> None:
         self.facts: list[_Facts] = []
         self.counts: list[int] = []  # sub-messages of each message that are in this chunk
-        self.values: dict[int, bytes | None] = {}  # by the message's place in ``facts``
+        self.values: dict[int, Any] = {}  # contents, by the message's place in ``facts``
         # Of sub-messages, by offset and index; none at all of the default split.
         self.indexes: list[int] = []
         self.sub_keys: list[Hashable] = []
@@ -105,6 +107,7 @@ class ChunkWriter:
         memory_each = memory / count
         fill_each = _fill_of(message.size / count, memory_each)
         chunks, value = self._chunks, message.value
+        content = _content_of(message)
         for sub, shard in zip(subs, shards, strict=True):
             if shard < 0:
                 continue
@@ -116,9 +119,9 @@ class ChunkWriter:
                 facts.append(of_message)
                 chunk.counts.append(1)
                 if self._whole_messages:
-                    chunk.values[len(facts) - 1] = value
+                    chunk.values[len(facts) - 1] = content
             if payload is value:
-                chunk.values[len(facts) - 1] = value
+                chunk.values[len(facts) - 1] = content
             if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
                 sub.message = None  # type: ignore[assignment]  # which would travel with it
                 chunk.odd[len(chunk.indexes)] = sub
@@ -230,6 +233,12 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
     )
 
 
+def _content_of(message: Message) -> Any:
+    """The value of a message, with what it and the key mean if they were decoded."""
+    content = message.value, message.decoded, message.decoded_key
+    return message.value if content[1] is content[0] and content[2] is message.key else content
+
+
 def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     """The messages of a chunk, in their order, as those of an account.
 
@@ -256,7 +265,7 @@ def _messages(
     origin: Origin,
     all_facts: Iterable[_Facts],
     counts: Iterable[int],
-    values: Mapping[int, bytes | None],
+    values: Mapping[int, Any],
     columns: Sequence[Any],
 ) -> Iterator[ShippedMessage]:
     memory, indexes, sub_keys, payloads, odd = columns
@@ -273,7 +282,10 @@ def _messages(
         sums = KeySums(total, checksum)
         message = ShippedMessage(origin, offset, message_key, timestamp, headers, sums)
         if number in values:
-            value = message.value = values[number]
+            value = values[number]
+            if type(value) is tuple:
+                value, message.decoded, message.decoded_key = value
+            message.value = value
             message.size += 0 if value is None else len(value)
         message.size += memory * count
         message.subs = own = []

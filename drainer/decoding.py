@@ -1,0 +1,80 @@
+"""Decoding: what keys and values of messages are, before a handler gets them."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import orjson
+
+from drainer.errors import UsageError
+from drainer.message import Message, SubMessage
+
+Headers = Sequence[tuple[str, bytes | None]]
+# Gives the meaning of a key's or value's bytes, by the record's headers and topic.
+Decode = Callable[[bytes, Headers, str], Any]
+_Split = Callable[[Message], Iterable[SubMessage]]
+ENTRY_POINTS = "drainer.decoders"
+JSON, RAW = "json", "raw"
+_KEYS = (str, bytes, int, type(None))
+
+
+@dataclass(frozen=True, slots=True)
+class Decoding:
+    """Decoders of a drain's messages; None leaves the bytes as they are."""
+
+    of_value: Decode | None
+    of_key: Decode | None
+
+    def decoded(self, message: Message) -> Message:
+        """Decode a message in place. A tombstone's value stays None."""
+        if self.of_value is not None and message.value is not None:
+            message.decoded = self.of_value(message.value, message.headers, message.topic)
+        if self.of_key is not None and message.key is not None:
+            message.decoded_key = self.of_key(message.key, message.headers, message.topic)
+        return message
+
+    def before(self, split: _Split | None) -> _Split:
+        """A split that gets decoded messages; without one of the handler, the default."""
+        split = split or whole
+
+        def decoded_and_split(message: Message) -> Iterable[SubMessage]:
+            return split(self.decoded(message))
+
+        return decoded_and_split
+
+
+def whole(message: Message) -> Iterator[SubMessage]:
+    """The message as one sub-message; by its decoded key if that can be a sub-key."""
+    found = message.decoded_key
+    yield SubMessage(found if type(found) in _KEYS else message.key, message.decoded)
+
+
+def decoder(
+    name: str | None, load: Callable[[str], Any], extras: Mapping[str, str]
+) -> Decode | None:
+    """The decoder of a format; None for raw bytes.
+
+    ``load`` finds one by the name of an entry point, or as ``package.module:decoder``. A class is
+    made with the properties of extensions in the client's file. Raises UsageError.
+    """
+    if name is None or name == RAW:
+        return None
+    if name == JSON:
+        return _json
+    found = load(name)
+    make: Any = found
+    made = make(extras) if inspect.isclass(found) else found
+    if not callable(made):
+        raise UsageError(
+            f"the decoder {name!r} can't be called",
+            hint="Name a function of (data, headers, topic).",
+        )
+    decode: Decode = made
+    return decode
+
+
+def _json(data: bytes, headers: Headers, topic: str) -> Any:
+    return orjson.loads(data)

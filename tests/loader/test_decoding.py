@@ -1,0 +1,72 @@
+"""The options ``--value-format`` and ``--key-format``, as handlers, rules and splits see them."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+
+from drainer.errors import UsageError
+from drainer.loader import LoadedHandler, load_handler
+from drainer.message import Message, Origin, SubMessage, Unsplit
+from drainer.model.facts import Predicate
+from drainer.model.terms import PayloadSettings
+from drainer.splitting import split_or_reject
+
+JSON = PayloadSettings(value_format="json")
+
+
+def message(value: bytes | None, key: bytes | None = b"7") -> Message:
+    return Message(Origin("orders", "id", 0), 3, key, value)
+
+
+def split(handler: LoadedHandler, given: Message) -> list[SubMessage]:
+    assert handler.split is not None
+    return split_or_reject(handler.split, given)
+
+
+def test_the_default_split_gives_the_decoded_message() -> None:
+    handler = load_handler("count", PayloadSettings(value_format="json", key_format="json"))
+    given = message(b'{"customer": 42}')
+    (sub,) = split(handler, given)
+    assert (sub.key, sub.payload) == (7, {"customer": 42})
+    assert (given.decoded_key, given.value) == (7, b'{"customer": 42}')
+    (tombstone,) = split(handler, message(None, None))
+    assert (tombstone.key, tombstone.payload) == (None, None)
+    (by_bytes,) = split(handler, message(b"[]", b'{"id": 1}'))
+    assert by_bytes.key == b'{"id": 1}'  # a mapping can't be a sub-key
+
+
+def test_a_value_that_can_not_be_decoded_is_a_failure_of_split() -> None:
+    (sub,) = split(load_handler("count", JSON), message(b"{"))
+    assert isinstance(sub, Unsplit)
+    assert sub.error_type == "JSONDecodeError"
+
+
+def test_without_a_format_the_bytes_are_what_they_were() -> None:
+    given = message(b"{}")
+    assert (given.decoded, given.decoded_key) == (b"{}", b"7")
+    assert load_handler("count", PayloadSettings(value_format="raw")).split is not None
+
+
+def test_an_own_decoder_gets_bytes_headers_and_topic_and_rules_see_what_it_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    (tmp_path / "decode_here.py").write_text(
+        "def decode(data, headers, topic):\n    return {'n': int(data), 'topic': topic}\n"
+    )
+    settings = PayloadSettings(value_format=f"{tmp_path / 'decode_here.py'}:decode")
+    given = message(b"17")
+    (sub,) = split(load_handler("count", settings), given)
+    sub.message, sub.index = given, 0
+    assert sub.payload == {"n": 17, "topic": "orders"}
+    assert Predicate("message.value.n == 17 and payload.topic == 'orders'").matches(sub)
+
+
+@pytest.mark.parametrize("name", ["jsn", "drainer.escape:nothing", "absent_module:decode"])
+def test_a_decoder_that_does_not_exist_is_refused(name: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_handler("count", PayloadSettings(value_format=name))
+    assert caught.value.hint

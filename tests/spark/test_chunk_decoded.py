@@ -1,0 +1,46 @@
+"""Messages that were decoded where they were read stay so where they are handled."""
+
+from __future__ import annotations
+
+import pytest
+
+from drainer.errors import ValueNotShipped
+from drainer.loader import load_handler
+from drainer.message import Message, Origin, ShippedMessage
+from drainer.model.facts import Predicate
+from drainer.model.rules import RuleSettings
+from drainer.model.terms import PayloadSettings
+from drainer.spark.task.chunk import ChunkWriter, decode_chunk, why_whole
+
+ORIGIN = Origin("orders", "id", 0)
+
+
+def shipped(*, whole: bool) -> ShippedMessage:
+    handler = load_handler("count", PayloadSettings(value_format="json", key_format="json"))
+    assert handler.split is not None
+    message = Message(ORIGIN, 3, b"7", b'{"n": 2}')
+    writer = ChunkWriter(ORIGIN, whole_messages=whole)
+    subs = list(handler.split(message))
+    for index, sub in enumerate(subs):
+        sub.message, sub.index = message, index
+    writer.add(message, subs, [7], [0])
+    (chunk,) = writer.flush()
+    (there,) = decode_chunk(chunk.body, ORIGIN)
+    return there
+
+
+def test_a_rule_on_the_value_sees_what_was_decoded() -> None:
+    there = shipped(whole=True)
+    assert (there.value, there.decoded, there.decoded_key) == (b'{"n": 2}', {"n": 2}, 7)
+    (sub,) = there.subs
+    assert Predicate("message.value.n == payload.n and message.key == 7").matches(sub)
+
+
+def test_a_value_that_did_not_travel_is_not_there_decoded_either() -> None:
+    with pytest.raises(ValueNotShipped):
+        assert shipped(whole=False).decoded
+
+
+def test_decoded_keys_travel_with_the_values() -> None:
+    settings = PayloadSettings(value_format="json", key_format="json")
+    assert why_whole(load_handler("count", settings), RuleSettings()) == "keys are decoded"
