@@ -1,10 +1,12 @@
-"""Writes ``docs/reference/cli``: a page for each command, with all of its options.
+"""Writes ``docs/reference/cli``: a page for each command, with all of its options; and the OpenAPI
+document of the handler ``http``.
 
 Run it as ``python docs/generate.py``; a test compares what it would write with what is there.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,9 +16,11 @@ from typer.main import get_command
 
 from drainer.cli.app import PANELS, app
 from drainer.cli.parameter import declared_by
+from drainer.http.protocol import openapi
 from drainer.model.option import Option, ValueType
 
 FOLDER = Path(__file__).parent / "reference/cli"
+OPENAPI = FOLDER.parent / "http.openapi.json"
 HEAD = "option | meaning | default | variable | profile key\n---|---|---|---|---"
 
 
@@ -104,6 +108,11 @@ def main() -> None:
             old.unlink()
     for name, text in wanted.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    OPENAPI.write_text(openapi_text(), encoding="utf-8")
+
+
+def openapi_text() -> str:
+    return json.dumps(openapi(), indent=2) + "\n"
 
 
 if __name__ == "__main__":

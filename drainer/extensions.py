@@ -16,6 +16,7 @@ from drainer.errors import Refused
 EXTRAS = {
     "spark": ("pyspark", "pyarrow", "pandas", "lz4", "obstore"),
     "connect": ("grpc", "grpc_status", "zstandard"),
+    "http": ("aiohttp",),
     "report": ("jinja2", "markupsafe"),
     "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
     "msk": ("aws_msk_iam_sasl_signer",),

@@ -34,7 +34,7 @@ from drainer.view.report.file import ReportFile
 if TYPE_CHECKING:
     from drainer.loader import LoadedHandler
 
-_HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count or produce."
+_HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count, produce or http."
 _DROPS = "it leaves sub-messages out"
 _LIMITS = "Broker limits"
 

@@ -1,0 +1,1 @@
+"""The handler ``http``: a service in any language handles the sub-messages."""

@@ -1,0 +1,177 @@
+"""The built-in handler ``http``: each sub-message, or a batch of them, is a POST to a service."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import Mapping, Sequence
+from typing import Any
+from urllib.parse import urlsplit
+
+from drainer.errors import UsageError
+from drainer.extensions import ensure_installed
+from drainer.handler import Context, Handler, Results
+from drainer.http.answers import (
+    Response,
+    ServiceError,
+    StatusTable,
+    UnclearAnswer,
+    ensure_single_done,
+    results_of,
+)
+from drainer.http.protocol import encode_item
+from drainer.message import SubMessage
+
+STATUSES = frozenset(str(status) for status in range(200, 600))
+BATCH_MOST = 10_000
+CONNECT_S = 10.0
+KEEP_ALIVE_S = 4.0  # shorter than most servers': they must not close what is being written to
+ANSWER_BYTES, ANSWER_BYTES_PER_ITEM = 1 << 20, 1 << 10
+PROPERTIES = (
+    *("token", "user", "password"),
+    *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
+)
+_HINT = "Use url=, batch=, or a status such as 404=skip."
+
+
+class Http(Handler):
+    """Sends sub-messages to the service at ``--set url=…`` (docs/reference/http.md).
+
+    With ``batch=N`` a call has up to N of them, and the answer a result for each. The client file
+    has what proves who this is: ``http.token``, or ``http.user`` and ``http.password``, and
+    ``http.ssl.…``.
+    """
+
+    plan_options = frozenset({"url", "batch"}) | STATUSES
+
+    def __init__(self) -> None:
+        self.max_batch = 1
+        self._url = ""
+        self._batches = False
+        self._table = StatusTable()
+        self._session: Any = None
+
+    def configure(self, options: Mapping[str, str]) -> None:
+        """Raises UsageError when an option is wrong, ExtraMissing without aiohttp."""
+        ensure_installed("http", "the handler http")
+        if unknown := sorted(set(options) - self.plan_options):
+            raise UsageError(f"the handler http has no option {unknown[0]}", hint=_HINT)
+        self._url = _checked_url(options.get("url", ""))
+        self._table = StatusTable.of({n: v for n, v in options.items() if n in STATUSES})
+        self._batches = "batch" in options
+        text = options.get("batch", "1")
+        if not (text.isascii() and text.isdigit() and 0 < int(text) <= BATCH_MOST):
+            raise UsageError(
+                f"batch={text} is not a number from 1 to {BATCH_MOST:,}", hint="Use batch=100."
+            )
+        self.max_batch = int(text)
+
+    async def open(self, context: Context) -> None:
+        """Raises UsageError when a property of the client file is wrong."""
+        import aiohttp  # noqa: PLC0415 - an extra
+
+        properties = context.extras("http.")
+        if unknown := sorted(set(properties) - set(PROPERTIES)):
+            raise UsageError(
+                f"the client file has http.{unknown[0]}, which the handler http doesn't know",
+                hint=f"Use {', '.join(f'http.{name}' for name in PROPERTIES)}.",
+            )
+        headers = {"Content-Type": "application/json", "Accept": "application/json"}
+        headers |= {"Accept-Encoding": "identity", "User-Agent": "drainer"}
+        auth = None
+        if token := properties.get("token"):
+            headers["Authorization"] = f"Bearer {token}"
+        elif user := properties.get("user"):
+            auth = aiohttp.BasicAuth(user, properties.get("password", ""), "utf-8")
+        self._session = aiohttp.ClientSession(
+            auth=auth,
+            headers=headers,
+            connector=aiohttp.TCPConnector(
+                limit=context.concurrency, keepalive_timeout=KEEP_ALIVE_S, ssl=_tls(properties)
+            ),
+            cookie_jar=aiohttp.DummyCookieJar(),
+            # The drain's own --timeout ends a call.
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
+            auto_decompress=False,
+        )
+
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> Results | None:
+        if not self._batches:
+            sub = subs[0]
+            ids = {"Drainer-Id": sub.id, "Idempotency-Key": sub.id}
+            ensure_single_done(await self._post(encode_item(sub), 1, ids), self._table)
+            return None
+        results: list[BaseException | None] = []
+        items, places = list[bytes](), list[int]()
+        for place, sub in enumerate(subs):
+            try:
+                items.append(encode_item(sub))
+                places.append(place)
+                results.append(None)
+            except TypeError as error:
+                results.append(error)
+        if items:
+            response = await self._post(b'{"batch":[%b]}' % b",".join(items), len(items), {})
+            ids_sent = [subs[place].id for place in places]
+            found = results_of(response, ids_sent, self._table)
+            for place, result in zip(places, found, strict=True):
+                results[place] = result
+        return results
+
+    async def _post(self, body: bytes, items: int, headers: Mapping[str, str]) -> Response:
+        most = ANSWER_BYTES + ANSWER_BYTES_PER_ITEM * items
+        session = self._session
+        async with session.post(
+            self._url, data=body, headers=headers, allow_redirects=False
+        ) as answer:
+            found = bytearray()
+            async for part in answer.content.iter_any():
+                found += part
+                if len(found) > most:
+                    raise UnclearAnswer(f"the service's answer is larger than {most:,} bytes")
+            return Response(answer.status, answer.content_type, bytes(found), answer.headers)
+
+    def is_outage(self, error: BaseException) -> bool | None:
+        return error.is_outage if isinstance(error, ServiceError) else None
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+
+
+def _checked_url(url: str) -> str:
+    """Raises UsageError unless it is a URL without a login."""
+    try:
+        parts = urlsplit(url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname)
+        _ = parts.port
+    except ValueError:
+        parts, valid = urlsplit(""), False
+    if not valid:
+        raise UsageError(
+            "http needs the URL of a service" if not url else "url= is not a URL of http or https",
+            hint="Add --set url=https://HOST/PATH.",
+        )
+    if parts.username or parts.password:
+        raise UsageError(
+            "url= has a login, and the plan would keep it",
+            hint="Put it into the client file, as http.user and http.password.",
+        )
+    return url
+
+
+def _tls(properties: Mapping[str, str]) -> ssl.SSLContext | bool:
+    """Raises UsageError when a file can't be read."""
+    ca, certificate = (properties.get(f"ssl.{name}.location") for name in ("ca", "certificate"))
+    if ca is None and certificate is None:
+        return True
+    try:
+        context = ssl.create_default_context(cafile=ca)
+        if certificate is not None:
+            key, password = (properties.get(f"ssl.key.{each}") for each in ("location", "password"))
+            context.load_cert_chain(certificate, key, password)
+    except OSError as error:  # an SSLError among them
+        raise UsageError(
+            f"can't use the files of http.ssl.… in the client file: {error}",
+            hint="Name readable files in PEM.",
+        ) from error
+    return context

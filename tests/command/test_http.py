@@ -1,0 +1,161 @@
+"""The handler ``http``: a service handles sub-messages, and nothing else is done."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from command.process import FAST, Command, Running
+from command.service import Service, aiohttp_web, nothing, results, service
+from kafka.topic import Topic, eventually
+
+SPLIT = ("--split", "documents", "--split-key", "id")
+QUICK = ("--retry-delay", "10ms", "--max-doubt", "0")
+
+
+def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:
+    """Messages of some documents each, which take turns in so many keys."""
+    return [
+        json.dumps(
+            {"documents": [{"id": f"k{(n * documents + m) % keys}"} for m in range(documents)]}
+        )
+        for n in range(count)
+    ]
+
+
+def begin(command: Command, topic: Topic, called: Service, *more: str) -> Running:
+    what = [*command.what(topic, "http"), "--from", "earliest", "--yes", *SPLIT, *QUICK]
+    return command.start("run", *what, "--set", f"url={called.url}", *more)
+
+
+def ids(items: list[Any]) -> Counter[str]:
+    return Counter(item["id"] for item in items)
+
+
+def test_a_single_call_has_one_sub_message_and_its_identity(command: Command) -> None:
+    topic = command.topic(bundles(10))
+    client = command.home / "client.properties"
+    client.write_text("http.token=s3cr3t-t0ken\n")
+    with service(nothing) as called:
+        outcome = begin(command, topic, called, "--client-config", str(client)).ends(0)
+    assert len(called.bodies) == 50
+    first = next(item for item in called.items if (item["offset"], item["index"]) == (3, 2))
+    assert first["id"] == f"{command.cluster.topic(topic.name).topic_id}:0:3:2"
+    assert (first["topic"], first["key"], first["payload"]) == (topic.name, "k17", {"id": "k17"})
+    for body, headers in zip(called.bodies, called.headers, strict=True):
+        assert headers["Idempotency-Key"] == headers["Drainer-Id"] == body["id"]
+        assert headers["Authorization"] == "Bearer s3cr3t-t0ken"
+    assert "s3cr3t" not in outcome.err + command.plan(topic).read_text()
+
+
+def test_a_batch_is_done_as_far_as_the_answer_lists(command: Command) -> None:
+    topic = command.topic(bundles(40))
+    seen = Counter[str]()
+
+    def answer(body: Any) -> Any:
+        keys = [item["key"] for item in body["batch"]]
+        assert len(keys) == len(set(keys)), "one of each lane"
+        seen.update(keys)
+        later = {"k1": "retry"} if seen["k1"] < 3 else {}
+        return results(body, k7="give-up", k8="skip", **later)
+
+    with service(answer) as called:
+        more = (
+            "--set",
+            "batch=20",
+            "-c",
+            "4",
+            "--on-failure",
+            "dead-letter",
+            "--max-failures",
+            "9",
+        )
+        outcome = begin(command, topic, called, *more, "-o", "json").ends(6)
+    counts = outcome.answer["sub_messages"]
+    assert (counts["done"], counts["dead"], counts["skipped"]) == (190, 5, 5)
+    again = {item["key"] for item in called.items if ids(called.items)[item["id"]] > 1}
+    assert again == {"k1"}, "items that are retried hold only their own lanes"
+    assert len(called.bodies) < 100
+
+
+@pytest.mark.parametrize("batch", [(), ("--set", "batch=10")], ids=["single", "batch"])
+@pytest.mark.parametrize("answer", ["html", "redirect", "empty list"])
+def test_an_answer_that_is_unclear_finishes_nothing(
+    command: Command, batch: tuple[str, ...], answer: str
+) -> None:
+    topic = command.topic(bundles(2))
+    others = {
+        "html": lambda body: aiohttp_web.Response(text="<p>Sign in", content_type="text/html"),
+        "redirect": lambda body: aiohttp_web.Response(status=302, headers={"Location": "/other"}),
+        "empty list": lambda body: (
+            aiohttp_web.json_response({"results": []})
+            if batch
+            else aiohttp_web.Response(text="{", content_type="application/json")
+        ),
+    }
+    with service(others[answer]) as called:
+        outcome = begin(command, topic, called, *batch, "-o", "json").ends(5)
+    assert outcome.answer["sub_messages"]["done"] == 0
+    assert command.committed(topic) in ({0: None}, {0: 0})
+    if answer == "html":
+        assert "text/html" in outcome.err
+
+
+def test_a_batch_that_is_too_large_is_halved(command: Command) -> None:
+    topic = command.topic(bundles(8))
+
+    def answer(body: Any) -> Any:
+        large = len(body["batch"]) > 5
+        return aiohttp_web.Response(status=413) if large else results(body)
+
+    with service(answer) as called:
+        begin(command, topic, called, "--set", "batch=40", "-c", "1").ends(0)
+    done = [item for body in called.bodies if len(body["batch"]) <= 5 for item in body["batch"]]
+    assert len(done) == len(ids(done)) == 40
+
+
+def test_killed_it_resumes_without_its_options(command: Command) -> None:
+    topic = command.topic(bundles(200))
+    done = list[Any]()
+
+    def answer(body: Any) -> Any:
+        done.extend(body["batch"])
+        return results(body)
+
+    with service(answer) as called:
+        running = begin(command, topic, called, "--set", "batch=5", "--rate", "800/s", *FAST)
+        eventually(lambda: len(done) > 200 or not running.running, "some are done", 60)
+        running.kill()
+        command("resume", str(command.plan(topic)), "--yes", "--rate", "none")
+    assert len(ids(done)) == 1_000
+    assert sum(ids(done).values()) < 1_000 + 100
+    for key in {item["key"] for item in done}:
+        places = [(item["offset"], item["index"]) for item in done if item["key"] == key]
+        back = sum(b <= a for a, b in pairwise(places))
+        assert back <= 1, "in order but for where it was killed"
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ((), "needs the URL"),
+        (("url=http://me:word@x/",), "has a login"),
+        (("url=ftp://x/",), "is not a URL"),
+        (("url=http://x/", "batch=0"), "batch=0"),
+        (("url=http://x/", "404=perhaps"), "404=perhaps"),
+        (("url=http://x/", "urls=2"), "no option urls"),
+    ],
+    ids=str,
+)
+def test_wrong_options_are_refused_before_the_preview(
+    command: Command, options: tuple[str, ...], text: str
+) -> None:
+    topic = command.topic(bundles(1))
+    words = [word for option in options for word in ("--set", option)]
+    outcome = command("run", *command.what(topic, "http"), *words, code=2)
+    assert text in outcome.error
+    assert command.left_behind == []
