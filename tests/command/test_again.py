@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from command.conftest import distinct, is_refused
 from command.process import FAST, Command
 from drainer.kafka.lock import lock_group
@@ -80,3 +82,15 @@ def test_a_drain_without_commits_names_its_range_and_a_drain_beside_it(command: 
     assert "is in use" in beside.err
     command.gate.touch()
     running.ends(0)
+
+
+@pytest.mark.long
+def test_on_spark_a_range_is_drained_again_without_commits_too(command: Command) -> None:
+    topic = command.topic(distinct(50))
+    what = [*command.what(topic), *command.options(), *RANGE, "--yes"]
+
+    found = command("run", *what, "--engine", "spark", "--master", "local[2]", "-o", "json").answer
+
+    assert (found["status"], found["commits"]) == ("done", False)
+    assert offsets(command) == set(range(10, 40))
+    assert command.committed(topic) == {0: None}
