@@ -41,9 +41,10 @@ from drainer.documents import Documents
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
-from drainer.handler import Context, Handler
+from drainer.handler import Context, Divert, Handler
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
+from drainer.model.facts import Predicate, Undecided
 from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
@@ -148,6 +149,47 @@ class LoadedHandler:
         handler.whole_messages = False  # it gets the letter's own message
         handler.ignored_letters = ignored
         handler.selects = selects
+        return handler
+
+    def diverting(self, expressions: Sequence[str]) -> LoadedHandler:
+        """Make a handler that is not called for what one of these is true of: that raises Divert.
+
+        A batch with such a sub-message is taken apart. Nothing is folded.
+        """
+        if not expressions:
+            return self
+        handler = copy(self)
+        handle, handle_batch = self.handle, self.handle_batch
+        tests = [(text, Predicate(text)) for text in expressions]
+
+        def check(sub: SubMessage) -> None:
+            for text, test in tests:
+                with suppress(Undecided):
+                    if test.matches(sub.original if isinstance(sub, Redriven) else sub):
+                        raise Divert(text)
+
+        def plainly(sub: SubMessage) -> Any:
+            check(sub)
+            return handle(sub)
+
+        async def on_the_loop(sub: SubMessage) -> Any:
+            check(sub)
+            return await handle(sub)
+
+        def plainly_together(batch: Batch) -> Any:
+            for sub in batch.subs:
+                check(sub)
+            return handle_batch(batch)
+
+        async def together(batch: Batch) -> Any:
+            for sub in batch.subs:
+                check(sub)
+            return await handle_batch(batch)
+
+        handler.handle = on_the_loop if self.is_async else plainly
+        handler.handle_batch = together if self.is_async else plainly_together
+        if self.batching is not None:
+            handler.batching = replace(self.batching, coalesce=None)
         return handler
 
     @property

@@ -29,7 +29,7 @@ from drainer.errors import (
     Halted,
     ThreadsOverdue,
 )
-from drainer.handler import Fatal, GiveUp, Retry, Skip
+from drainer.handler import Divert, Fatal, GiveUp, Retry, Skip
 from drainer.message import SubMessage, Unsplit
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
@@ -102,6 +102,7 @@ class Failures:
         self.source: WorkSource = self._batcher or self._admission  # where workers get their work
         self._letters = LetterDelivery(sink, self._written, events.halt)
         self._failed_subs = self._timeouts = self._skipped = 0
+        self._diverted: dict[SubMessage, str] = {}  # by expression, until the letter is safe
         self._outage = ""  # the error with which it began; empty while the breaker is closed
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
         self._stuck_since_s: float | None = None  # all threads are overdue
@@ -206,7 +207,7 @@ class Failures:
 
     def _blame(self, error: BaseException) -> tuple[Fault, BaseException]:
         fault, error = blame(error, self._is_outage)
-        if not isinstance(error, Skip | Retry):
+        if not isinstance(error, Skip | Retry | Divert):
             self._errors.count(error)
             self._timeouts += isinstance(error, TimedOut)
         return fault, error
@@ -225,7 +226,7 @@ class Failures:
     def _failed_alone(self, sub: SubMessage, error: BaseException, fault: Fault) -> None:
         now_s = self._clock()
         known = getattr(sub, "failing", None)  # without a try of its own, it was in a batch
-        if not (isinstance(error, Skip | Retry) or (known and known.tries)):
+        if not (isinstance(error, Skip | Retry | Divert) or (known and known.tries)):
             self._failed_subs += 1
         if isinstance(error, Skip):
             self._policy.excuse(sub, now_s)  # decided by the handler, perhaps without a call
@@ -235,6 +236,10 @@ class Failures:
         elif isinstance(error, Retry):
             decision = self._policy.try_later(now_s, error.after, sub)
             self._carry_out(sub, decision, error)
+        elif isinstance(error, Divert):
+            self._policy.excuse(sub, now_s)
+            self._diverted[sub] = str(error)
+            self._write(sub, error)
         elif isinstance(error, GiveUp):
             self._policy.excuse(sub, now_s)
             self._carry_out(sub, self._policy.give_up(HANDLER), error)
@@ -443,8 +448,11 @@ class Failures:
 
     def _written(self, sub: SubMessage, summary: str) -> None:
         self._dispatcher.resume(sub)
+        diverted = self._diverted.pop(sub, None)
+        if diverted is not None:
+            self._dispatcher.rule_filter.diverted_by[diverted] += 1
         settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._settings
-        if settings.stops_behind_dead:
+        if settings.stops_behind_dead and diverted is None:
             self._dispatcher.park_behind(sub, Outcome.DEAD, summary)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)

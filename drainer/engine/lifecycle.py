@@ -312,7 +312,9 @@ class Lifecycle:
             messages,
             subs,
             # What died in former runs of a redrive is among its letters again.
-            gave_up=status.failures.given_up if plan.terms.redrive else subs.given_up,
+            gave_up=status.failures.given_up
+            if plan.terms.redrive
+            else subs.given_up - account.ruled().diverted,
             lost=bool(plan.account.lost) and not plan.terms.redrive,
         )
         return work.sum_up(

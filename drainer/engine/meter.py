@@ -241,6 +241,7 @@ class LocalSampler(MetricsSampler):
             dict(found.undecided),
             dict(found.why_undecided),
             dict(found.skipped_for),
+            dict(found.diverted_by),
         )
 
     def counts(self) -> tuple[Counts, Counts]:

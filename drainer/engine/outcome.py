@@ -52,8 +52,9 @@ def given_up_before(context: DrainContext) -> int:
     What died in former runs of a redrive is in the topic again, but not what died in former
     passes of this one.
     """
+    account = context.plan.account
     return (
-        context.plan.account.counts()[1].given_up
+        account.counts()[1].given_up - account.ruled.diverted
         if context.plan.terms.redrive is None
         else context.given_up
     )

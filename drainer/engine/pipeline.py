@@ -49,7 +49,9 @@ class Pipeline:
         watchdog: Watchdog,
     ) -> None:
         self._context, self._ports, self._ending = context, ports, ending
-        self._handler, self._runtime = context.handler, context.runtime
+        diverts = context.plan.terms.failures.divert
+        self._handler = context.handler.diverting(diverts)
+        self._runtime = context.runtime
         self._watchdog = watchdog
         self.dispatcher = dispatcher
         self._loop = asyncio.get_running_loop()

@@ -452,8 +452,8 @@ class Account(JsonRecord):
                 )
         _, subs = self.counts()
         skipped, reasons = self.ruled.skipped_by.values(), self.ruled.skipped_for.values()
-        if sum(skipped) + sum(reasons) > subs.skipped:
-            raise damaged("rules have skipped more than was")
+        if sum(skipped) + sum(reasons) > subs.skipped or self.ruled.diverted > subs.dead:
+            raise damaged("rules have skipped or diverted more than was")
 
     def _check_classes(self) -> None:
         wheres = [each.where for each in self.classes.each]

@@ -92,7 +92,8 @@ class RuleSettings(JsonRecord):
             raise UsageError(f"the rules are not valid: {error}", hint=_TABLE_HINT) from None
 
 
-_NUMBERS = ("skipped_by", "skipped_for")  # fields of a rule account that add up over tasks
+# Fields of a rule account that add up over tasks.
+_NUMBERS = ("skipped_by", "skipped_for", "diverted_by")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +111,16 @@ class RuleAccount(JsonRecord):
     asked_by: Mapping[str, Mapping[Whole, Whole]] = field(default_factory=dict)
     # Sub-messages that the handler skipped, by the reason that it gave.
     skipped_for: Mapping[str, Whole] = field(default_factory=dict)
+    # Dead letters of ``--divert``, by the expression.
+    diverted_by: Mapping[str, Whole] = field(default_factory=dict)
 
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self))
+
+    @property
+    def diverted(self) -> int:
+        """How many sub-messages are dead that did not fail."""
+        return sum(self.diverted_by.values())
 
     @property
     def numbers(self) -> RuleAccount:

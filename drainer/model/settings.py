@@ -128,7 +128,8 @@ class FailureSettings(JsonRecord):
     ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
     ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_outage_s`` is how long the circuit
     breaker waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one
-    sub-message fails, when no other lane has work to compare. ``rate`` is in sub-messages started
+    sub-message fails, when no other lane has work to compare. ``divert`` are expressions of what
+    becomes a dead letter without a call. ``rate`` is in sub-messages started
     per second.
     """
 
@@ -159,6 +160,14 @@ class FailureSettings(JsonRecord):
         unset="TOPIC.GROUP.dead",
         metavar="TOPIC",
         proposes="topic",
+    )
+    divert: tuple[str, ...] = _kept(
+        "Send what this expression matches to the dead-letter topic; repeatable.",
+        (),
+        name="--divert",
+        metavar="EXPRESSION",
+        live=False,
+        envvar=None,
     )
     max_failures: Limit = _kept(
         "Halt when more sub-messages are given up, over all runs.",
@@ -192,7 +201,8 @@ class FailureSettings(JsonRecord):
         """
         given = dict(given)
         of_split = given.get("on_split_failure")
-        if given.get("dead_letter_topic") and of_split is not OnFailure.DEAD_LETTER:
+        has_letters = of_split is OnFailure.DEAD_LETTER or given.get("divert", self.divert)
+        if given.get("dead_letter_topic") and not has_letters:
             action = given.setdefault("on_failure", OnFailure.DEAD_LETTER)
             if action is not OnFailure.DEAD_LETTER:
                 raise UsageError(
@@ -219,7 +229,7 @@ class FailureSettings(JsonRecord):
 
     @property
     def writes_letters(self) -> bool:
-        return OnFailure.DEAD_LETTER in (self.on_failure, self.on_unsplit)
+        return bool(self.divert) or OnFailure.DEAD_LETTER in (self.on_failure, self.on_unsplit)
 
     @property
     def letters_topic(self) -> str | None:

@@ -137,7 +137,7 @@ class AutoStatus:
 @dataclass(frozen=True, slots=True)
 class RuleStatus:
     """Sub-messages that rules took out, over all runs, by their names, and that the handler
-    skipped, by its reasons (``skipped_for``).
+    skipped, by its reasons (``skipped_for``). ``diverted_by`` are dead letters, by expression.
 
     ``undecided`` counts, in this run, sub-messages that a rule could not decide on, and so did not
     take out; ``why`` is the first reason of each such rule.
@@ -147,6 +147,7 @@ class RuleStatus:
     undecided: Mapping[str, int] = field(default_factory=dict)
     why: Mapping[str, str] = field(default_factory=dict)
     skipped_for: Mapping[str, int] = field(default_factory=dict)
+    diverted_by: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

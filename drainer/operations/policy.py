@@ -11,6 +11,7 @@ from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
 from drainer.errors import Refused, UsageError
+from drainer.handler import Divert
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.dead_letters import (
@@ -22,6 +23,7 @@ from drainer.kafka.dead_letters import (
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
 from drainer.model.account import PriorityClasses
+from drainer.model.facts import Predicate
 from drainer.model.plan import OffsetPlan
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings
@@ -90,6 +92,8 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityCl
     failures, rules, topic = terms.failures, terms.rules, terms.topic
     redrives = terms.redrive is not None
     RuleFilter(rules)
+    for expression in failures.divert:
+        Predicate(expression)
     for each in classes.each:
         Selection(each.where)
     if classes.next is not None and rules.max_per_key is not None:
@@ -131,6 +135,12 @@ def letter_writers(
         yield writer_to
 
 
+def _reason_of(error: BaseException) -> str:
+    if isinstance(error, Divert):
+        return "diverted"
+    return "timeout" if isinstance(error, TimedOut) else "failed"
+
+
 class LetterWriter:
     """Writes sub-messages that were given up as dead letters; the engine's ``DeadLetters``."""
 
@@ -149,7 +159,7 @@ class LetterWriter:
         former = sub.letter if isinstance(sub, Redriven | Unsplit) else None
         letter = dead_letter(
             sub.original if isinstance(sub, Redriven) else sub,
-            reason="timeout" if isinstance(error, TimedOut) else "failed",
+            reason=_reason_of(error),
             error=error,
             attempts=sub.attempt + (0 if former is None else former.attempts),
             terms=self._plan.terms,

@@ -83,13 +83,14 @@ class RuleFilter:
         self._checked_by = [(Claim.parse(text), below) for text, below in account.asked_by.items()]
         self.skipped_by = Counter(account.skipped_by)  # over all runs
         self.skipped_for = Counter(account.skipped_for)  # by the handler
+        self.diverted_by = Counter(account.diverted_by)
         self.undecided: Counter[str] = Counter()  # in this run: let through
         self.why_undecided: dict[str, str] = {}  # the first reason of each rule
 
     @property
     def acts(self) -> bool:
         """Whether anything is ever taken out."""
-        return bool(self.settings or self.skipped_for)
+        return bool(self.settings or self.skipped_for or self.diverted_by)
 
     @property
     def full(self) -> bool:
@@ -166,7 +167,8 @@ class RuleFilter:
         below = self._checked_below
         if self._limit is not None:
             below = greater(below, positions)
-        return RuleAccount(dict(self.skipped_by), below, counts, {}, dict(self.skipped_for))
+        numbers = dict(self.skipped_for), dict(self.diverted_by)
+        return RuleAccount(dict(self.skipped_by), below, counts, {}, *numbers)
 
     def _was_checked(self, sub: SubMessage, message: Message) -> bool:
         """Whether the task that had its claim has checked it."""

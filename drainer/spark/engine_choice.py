@@ -73,7 +73,7 @@ def resolve_on_spark(
         java_for_spark()
     master = spark.master if session is not None else with_retries(spark.master)
     spark = replace(spark, master=master, state=_state(spark, prepared.action.plan_path))
-    whole = why_whole(prepared.handler, prepared.plan.terms.rules)
+    whole = why_whole(prepared.handler, prepared.plan.terms)
     engine = EngineChoice(
         SPARK, why, f"Spark on {shown_master(spark.master)}", _in_words(spark, whole)
     )

@@ -75,6 +75,9 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
     yield Field("on failure", _then(failures, failures.on_failure))
     if failures.on_unsplit is not failures.on_failure:
         yield Field("if split fails", _then(failures, failures.on_unsplit))
+    if failures.divert:
+        where = f"to {failures.dead_letter_topic}, without a call"
+        yield Field("diverts", "; ".join(failures.divert), where)
     halts, most_dead = [], failures.max_failures
     some = most_dead.count is not None or most_dead.share is not None
     if {failures.on_failure, failures.on_unsplit} != {OnFailure.HALT} and some:
@@ -124,7 +127,11 @@ def rule_fields(rules: RuleSettings) -> Iterator[Field]:
 
 def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
     """Fields of what rules and handler skipped so far."""
-    for label, counts in (("skipped by", rules.skipped_by), ("skipped for", rules.skipped_for)):
+    for label, counts in (
+        ("skipped by", rules.skipped_by),
+        ("skipped for", rules.skipped_for),
+        ("diverted by", rules.diverted_by),
+    ):
         most = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
         if most:
             each = [f"{figures.count(number)} by {_name(name)}" for name, number in most]

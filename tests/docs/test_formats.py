@@ -85,6 +85,8 @@ NAMED = {
     "claims.SELECTOR.N.fates": None,
     "ruled.skipped_by": None,
     "ruled.skipped_for": None,
+    "ruled.diverted_by": None,
+    "redrive.headers": None,
     "ruled.asked_below": None,
     "ruled.asked_by": None,
     "ruled.counts": None,
@@ -94,6 +96,7 @@ NAMED = {
     "engine_counts": None,
     "skipped_by": None,
     "skipped_for": None,
+    "diverted_by": None,
     "undecided": None,
     "why": None,
 }

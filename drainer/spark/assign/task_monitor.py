@@ -136,7 +136,12 @@ class TaskMonitor(MetricsSampler):
 
     def rules(self) -> RuleStatus:
         ruled, found = self.aggregation.ruled(), _ruled(self._ever)
-        return replace(found, skipped_by=ruled.skipped_by, skipped_for=ruled.skipped_for)
+        return replace(
+            found,
+            skipped_by=ruled.skipped_by,
+            skipped_for=ruled.skipped_for,
+            diverted_by=ruled.diverted_by,
+        )
 
     @property
     def trouble(self) -> str | None:

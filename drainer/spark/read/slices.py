@@ -153,7 +153,7 @@ class _SliceReader:
 
     def _chunks(self) -> Iterator[Row]:
         opened = self._opened
-        whole = why_whole(opened.handler, self._task.handler.terms.rules) is not None
+        whole = why_whole(opened.handler, self._task.handler.terms) is not None
         writer = ChunkWriter(self._origin, whole_messages=whole)
         add = (
             partial(self._add, writer, opened.handler.split)

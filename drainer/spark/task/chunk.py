@@ -18,8 +18,8 @@ from drainer.loader import LoadedHandler
 from drainer.mask import describe
 from drainer.message import HeadersUnreadable, KeySums, Message, Origin, ShippedMessage, SubMessage
 from drainer.model.progress import checksum_keys
-from drainer.model.rules import RuleSettings
 from drainer.model.sub_messages import Payloads, SubKeys
+from drainer.model.terms import Terms
 from drainer.spark.task.rows import Row
 
 # A chunk is full when it has one of these. A message's value counts by the sub-messages that are
@@ -40,7 +40,7 @@ _Headers = tuple[tuple[str, bytes | None], ...]
 _Facts = tuple[int, int | None, bytes | None, _Headers | None, int, int]
 
 
-def why_whole(handler: LoadedHandler, rules: RuleSettings) -> str | None:
+def why_whole(handler: LoadedHandler, terms: Terms) -> str | None:
     """Return why the values of messages travel beside what they split into; None when they
     don't."""
     if handler.split is None:  # they are the payloads
@@ -49,7 +49,9 @@ def why_whole(handler: LoadedHandler, rules: RuleSettings) -> str | None:
         return "the handler sets whole_messages"
     if handler.payloads.key_format is not None:
         return "keys are decoded"
-    return "a rule reads message.value" if rules.read_values else None
+    if any("value" in text for text in terms.failures.divert):
+        return "--divert reads message.value"
+    return "a rule reads message.value" if terms.rules.read_values else None
 
 
 class _Chunk:
