@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from builders import a_plan
 from drainer.errors import ValueNotShipped
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, ShippedMessage
 from drainer.model.facts import Predicate
-from drainer.model.rules import RuleSettings
 from drainer.model.terms import PayloadSettings
 from drainer.spark.task.chunk import ChunkWriter, decode_chunk, why_whole
 
@@ -43,4 +43,4 @@ def test_a_value_that_did_not_travel_is_not_there_decoded_either() -> None:
 
 def test_decoded_keys_travel_with_the_values() -> None:
     settings = PayloadSettings(value_format="json", key_format="json")
-    assert why_whole(load_handler("count", settings), RuleSettings()) == "keys are decoded"
+    assert why_whole(load_handler("count", settings), a_plan(1).terms) == "keys are decoded"
