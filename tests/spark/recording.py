@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,13 @@ class Whole(Recorder):
     """Each message is one sub-message, by its own key."""
 
     split = drainer.Handler.split  # type: ignore[assignment]
+
+
+class InPart(Recorder):
+    """Takes several sub-messages in a call, with a result for each."""
+
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> list[BaseException | None]:
+        return await asyncio.gather(*map(self.handle, subs), return_exceptions=True)
 
 
 class Turning(Recorder):
