@@ -75,19 +75,14 @@ def prepare_redrive(
     if own is None:
         if not mixed:
             _ensure_one_origin(origins, plan.terms.topic)
-        warnings += _warnings_of_topics(cluster, redrive, origins) or [
-            f"the handler {other} gave these letters up; now {reference} gets them"
-            for _, _, other in origins
-            if other not in ("", reference) and not mixed
-        ]
+        warnings += _warnings_of(cluster, redrive, origins, reference)
     elif len(origins) > 1 and not set(own) <= set(chosen):
         letters = replace(redrive.letters, sources=(*chosen, *own))
         narrowed = replace(redrive, letters=letters)
         prepared = prepare_redrive(
             *(cluster, given, narrowed, running), accept_repeats=accept_repeats, parking=parking
         )
-        rest = counted(origins.total() - origins[own], "letter")
-        others = f"left alone: {rest} of other drains"
+        others = f"left alone: {counted(origins.total() - origins[own], 'letter')} of other drains"
         action = prepared.action
         return replace(prepared, action=replace(action, warnings=(*action.warnings, others)))
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
@@ -153,11 +148,15 @@ def _origins(
     return origins
 
 
-def _warnings_of_topics(
-    cluster: Cluster, redrive: RedriveSettings, origins: Counter[From]
+def _warnings_of(
+    cluster: Cluster, redrive: RedriveSettings, origins: Counter[From], reference: str
 ) -> list[str]:
     if redrive.to is None:
-        return []
+        return [
+            f"the handler {other} gave these letters up; now {reference} gets them"
+            for _, _, other in origins
+            if other not in ("", reference)
+        ]
     sources = sorted({topic for topic, _, _ in origins if topic != MANY[0]})
     topics = sources if redrive.to == SOURCE else [redrive.to]
     named, groups = ", ".join(topics) or "the source", groups_of(cluster, topics)

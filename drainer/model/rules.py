@@ -119,7 +119,7 @@ class RuleAccount(JsonRecord):
 
     @property
     def diverted(self) -> int:
-        """How many sub-messages are dead that did not fail."""
+        """Count of sub-messages that are dead and did not fail."""
         return sum(self.diverted_by.values())
 
     @property

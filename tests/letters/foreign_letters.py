@@ -31,7 +31,7 @@ class Record:
 
 
 def recorded(tool: str) -> list[Record]:
-    """What was recorded of a tool; stack traces are cut short."""
+    """Letters that were recorded of a tool; stack traces are cut short."""
     found: list[dict[str, Any]] = json.loads((RECORDED / f"{tool}.json").read_text())
     return [
         Record(

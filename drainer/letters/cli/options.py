@@ -38,7 +38,7 @@ class LetterTopicOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationOptions:
-    """Where letters go, and where those go that fail again."""
+    """Destinations of letters, and of those that fail again."""
 
     handler: str | None = option(
         "Handler that gets the letters.",
