@@ -39,7 +39,7 @@ class Documents:
 
     def __call__(self, message: Message) -> Iterator[SubMessage]:
         if message.value is None:
-            yield SubMessage(message.key, None)
+            yield SubMessage(_text_of(message.key), None)  # the lane of what it deletes
             return
         found = message.decoded
         body = orjson.loads(found) if isinstance(found, bytes) else found
@@ -54,13 +54,20 @@ class Documents:
 
     def _key_of(self, message: Message, element: Any) -> str:
         found = self._key(message, element)
-        if isinstance(found, float | Decimal) and found == int(found):
+        if isinstance(found, float | Decimal) and -(2**53) < found == int(found) < 2**53:
             found = int(found)  # of an expression that computes
         if isinstance(found, bool) or not isinstance(found, str | int):
             raise TypeError(
                 f"{self._key_name!r} is {found!r}, but a key must be text or an integer"
             )
         return str(found)
+
+
+def _text_of(key: bytes | None) -> str | bytes | None:
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return key
 
 
 def _finder(text: str) -> _Find:

@@ -41,7 +41,7 @@ from drainer.documents import Documents
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
-from drainer.handler import Context, Divert, Handler
+from drainer.handler import Context, Divert, Fatal, Handler
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.facts import Predicate, Undecided
@@ -85,8 +85,8 @@ class LoadedHandler:
         self.handle_batch: Callable[[Batch], Any] = lambda batch: handle(batch.subs[0])
         if of_batch is not None:
             together = _with_results(of_batch)
-            self.handle = lambda sub: together([sub])
-            self.handle_batch = lambda batch: together(batch.subs)
+            self.handle = lambda sub: together((sub,))
+            self.handle_batch = lambda batch: together(tuple(batch.subs))
         self.is_async = _is_async(of_batch or handle)
         # None stands for the default split, which the engine does without calling anything.
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
@@ -118,7 +118,9 @@ class LoadedHandler:
             handler = LoadedHandler(self.reference, made, self.absolute_reference)
         handle, handle_batch = self.handle, self.handle_batch
         ignored: Counter[str] = Counter()
-        own = None if self.split is None else partial(split_or_reject, self.split)
+        own = None
+        if self.split is not None and of_letters is None:
+            own = partial(split_or_reject, self.split)
         read = Extension.FOREIGN.load().reader(redrive.headers)
         split_own = partial(split_letter, redrive, split=own, read=read)
 
@@ -348,20 +350,19 @@ def _with_results(of_batch: Callable[[Sequence[SubMessage]], Any]) -> Callable[[
 
 
 def _ensure_all_done(results: Any, count: int) -> None:
-    """Raises the error of the only one, or InPart; TypeError when these are no results of so
-    many."""
+    """Raises the error of the only one, or InPart; Fatal when these are no results of so many."""
     if results is None:
         return
     ensure_done(results)
     if not isinstance(results, list | tuple) or len(results) != count:
         number = f" of {len(results)}" if isinstance(results, list | tuple) else ""
-        raise TypeError(
+        raise Fatal(
             f"handle_batch returned a {type(results).__name__}{number} for {count} sub-messages:"
             " return None, or a list with None or an exception for each"
         )
     for index, result in enumerate(results):
         if not (result is None or isinstance(result, BaseException)):
-            raise TypeError(
+            raise Fatal(
                 f"handle_batch returned a {type(result).__name__} for sub-message {index}: an entry"
                 " must be None or an exception"
             )

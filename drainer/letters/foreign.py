@@ -32,6 +32,9 @@ _DIGITS = re.compile(rb"\d{1,19}\Z")
 _OWN = FORMAT.partition("/")[0], RECEIPT.partition("/")[0]
 
 
+OTHER = "other"  # a tool whose headers a user names
+
+
 @dataclass(frozen=True, slots=True)
 class Scheme:
     """Names of a tool's headers.
@@ -50,6 +53,10 @@ class Scheme:
     text: str = ""
     timestamp: str = ""
     leaves_out: bool = False  # whether a null value may stand for one that was left out
+
+    def owns(self, name: str) -> bool:
+        """Whether a header is the tool's; of names that a user gave these alone are."""
+        return name in self.prefixes if self.name == OTHER else name.startswith(self.prefixes)
 
 
 def _spring(prefix: str, *prefixes: str) -> Scheme:
@@ -111,7 +118,7 @@ def scheme_of(headers: Mapping[str, str]) -> Scheme | None:
         headers.get(name, "") for name in _FIELDS
     )
     place, errors = (topic, partition, offset), (error,) if error else ()
-    return Scheme("other", tuple(headers.values()), *place, group, errors, text, timestamp)
+    return Scheme(OTHER, tuple(headers.values()), *place, group, errors, text, timestamp)
 
 
 def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
@@ -132,7 +139,10 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
                 if scheme.topic in known:
                     return _letter(message, scheme, known, redrives or 0)
         letter = read_letter(message)
-        return replace(letter, redrives=letter.redrives + redrives) if redrives else letter
+        if not redrives:
+            return letter
+        headers = tuple(each for each in letter.headers if each[0] != REDRIVES)
+        return replace(letter, redrives=letter.redrives + redrives, headers=headers)
 
     return read
 
@@ -171,7 +181,7 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
         error_type=next(errors, "").rpartition(".")[2][:TYPE_CHARACTERS] or None,
         error_text=_text(known.get(scheme.text, b""), ERROR_CHARACTERS) or None,
         drain_id="",
-        time=datetime.fromtimestamp(died_ms / 1000, UTC).isoformat(timespec="milliseconds"),
+        time=_time(died_ms),
         redrives=redrives,
         message_key=message.key,
         timestamp=_number(known[stamp]) if stamp in known else message.timestamp,
@@ -189,8 +199,15 @@ def _of_the_message(message: Message, scheme: Scheme) -> list[Header]:
     return [
         (name, value)
         for name, value in message.headers
-        if not name.startswith(scheme.prefixes) and name != REDRIVES
+        if not scheme.owns(name) and name != REDRIVES
     ]
+
+
+def _time(ms: int) -> str:
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (ValueError, OverflowError, OSError):  # some write microseconds
+        return "unknown"
 
 
 def _text(value: bytes, most: int) -> str:

@@ -8,7 +8,7 @@ from contextlib import suppress
 from time import monotonic
 
 from drainer.errors import DrainerError, RecordTooLarge, TopicMissing, UsageError
-from drainer.handler import Context, GiveUp, Handler, Writer
+from drainer.handler import Context, Fatal, GiveUp, Handler, Writer
 from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import REDRIVES
 from drainer.message import SubMessage
@@ -52,6 +52,8 @@ class Resend(Handler):
                 f"{REFERENCE} handles dead letters only", hint="Use redrive --to source."
             )
         letter = sub.letter
+        if not letter.whole:
+            raise Fatal(f"{sub} is a part of its letter: only whole ones can be sent")
         try:
             writer = await self._writer(letter.topic if self._to == SOURCE else self._to)
         except TopicMissing as error:

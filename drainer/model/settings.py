@@ -165,7 +165,7 @@ class FailureSettings(JsonRecord):
         "Send what this expression matches to the dead-letter topic; repeatable.",
         (),
         name="--divert",
-        metavar="EXPRESSION",
+        metavar="EXPR",
         live=False,
         envvar=None,
     )

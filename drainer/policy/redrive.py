@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from drainer.errors import NotADeadLetter, OtherFormat
-from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage, Unsplit
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings
@@ -38,10 +38,12 @@ def split_letter(
         return
     except NotADeadLetter:
         damaged = "no dead letter that drainer recognises, or a damaged one"
-        yield LeftAlone(message.offset, damaged, for_good=True)
+        yield LeftAlone(message.offset, damaged, for_good=not _may_be_anothers(message))
         return
     if (never := letter.why_not_redriven) is not None:
-        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=True)
+        # Another tool's letter without its payload has its message where that came from.
+        own = bool(letter.drain_id)
+        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=own)
         return
     why = None
     if not letter.matches(settings.letters):
@@ -65,6 +67,15 @@ def _why_not_sent(to: str, letter: Letter, topic: str) -> str | None:
     if not (raw and letter.whole):
         return "it is a part of a message, for a handler only"
     return "it comes from this topic itself" if to == SOURCE and letter.topic == topic else None
+
+
+def _may_be_anothers(message: Message) -> bool:
+    # A run that is given other names of headers may recognise it.
+    try:
+        names = [name for name, _ in message.headers]
+    except HeadersUnreadable:
+        return False
+    return bool(names) and not any(name.startswith("drainer-") for name in names)
 
 
 class LeftAlone(SubMessage):

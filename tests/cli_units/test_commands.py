@@ -25,6 +25,7 @@ WITHOUT_VARIABLE = {
     "--skip",
     "--skip-key",
     "--first",
+    "--divert",
     "--only",
     "--accept-gap",
     "--accept-repeats",

@@ -40,7 +40,10 @@ def test_each_option_has_its_place_in_the_policy() -> None:
     words = [f"--{name.replace('_', '-')}={text}" for name, (text, _) in OPTIONS.items()]
     assert CliRunner().invoke(app, [*words, "--no-breaker"]).exit_code == 0
     seen = {name.removesuffix("_s"): value for name, value in vars_of(found[0]).items()}
-    assert seen == {name: value for name, (_, value) in OPTIONS.items()} | {"breaker": False}
+    assert seen == {name: value for name, (_, value) in OPTIONS.items()} | {
+        "breaker": False,
+        "divert": (),
+    }
 
 
 def vars_of(settings: FailureSettings) -> dict[str, object]:

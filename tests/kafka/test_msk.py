@@ -153,7 +153,7 @@ def test_tokens_and_credentials_that_expire_during_a_drain_are_renewed(
 
     class Slow(drainer.Handler):
         def handle(self, sub: drainer.SubMessage) -> None:
-            time.sleep(0.1)
+            over.wait(0.1)
 
     renewing = threading.Thread(target=renew)
     renewing.start()

@@ -43,7 +43,7 @@ def test_without_a_list_the_message_has_another_key() -> None:
 
 @pytest.mark.parametrize("split", [None, "documents"])
 def test_a_tombstone_has_its_own_key_only(split: str | None) -> None:
-    assert subs(None, split, "id") == [(b"key", None)]
+    assert subs(None, split, "id") == [("key", None)]
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 from drainer.errors import UsageError
 from drainer.letters.resend import HANDLER, REFERENCE
 from drainer.model.option import PAIRS, option
-from drainer.model.terms import LetterFilter
+from drainer.model.terms import BY_HANDLER, LetterFilter, PayloadSettings
 
 _which = partial(option, panel="Which dead letters")
 
@@ -26,12 +26,11 @@ class LetterTopicOptions:
         proposes="topic",
     )
     headers: Mapping[str, str] | None = _which(
-        "Header of another tool: topic, partition, offset, group, error, text or timestamp;"
-        " repeatable.",
+        "Header of another tool's letters, such as topic=x-topic; repeatable.",
         None,
         PAIRS,
         name="--letter-header",
-        metavar="FIELD=HEADER",
+        metavar="FIELD=NAME",
         pairs=True,
     )
 
@@ -49,10 +48,10 @@ class DestinationOptions:
         proposes="handler",
     )
     to: str = _which(
-        "Where letters go: the handler, each one's source topic, or this topic.",
+        "Where letters go: handler, source (the topic of each), or a topic.",
         HANDLER,
         basic=True,
-        metavar="handler|source|TOPIC",
+        metavar="WHERE",
     )
     parking_topic: str | None = _which(
         "Topic of letters that fail again.",
@@ -66,6 +65,14 @@ class DestinationOptions:
     def topic(self) -> str | None:
         """The topic that letters go to, or ``source``; None for the handler."""
         return None if self.to == HANDLER else self.to
+
+    def ensure_copies(self, payloads: PayloadSettings) -> None:
+        """Raises UsageError if letters that go to a topic were to be taken apart."""
+        if self.topic is not None and payloads != BY_HANDLER:
+            raise UsageError(
+                f"--to {self.to} copies letters as they are",
+                hint="Remove --split, --split-key, --value-format and --key-format.",
+            )
 
     @property
     def reference(self) -> str:

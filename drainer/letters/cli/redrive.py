@@ -86,6 +86,7 @@ def redrive(
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(redrives.plan)
         settings = kafka.settings()
+        destination.ensure_copies(payload.settings)
         request = Request(
             topic=where.dead_letter_topic,
             group=redrives.group or default_group(where.dead_letter_topic),
