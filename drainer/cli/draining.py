@@ -27,7 +27,7 @@ from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted, Refused
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.escape import json_text
 from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
@@ -220,17 +220,15 @@ def preview_and_drain(
         summary = drain(cluster, prepared, running)
     else:
         question = f"Drain {plan.terms.topic} for {plan.terms.group}?"
-        if plan.terms.redrive is not None:
+        redrive, needs_yes = plan.terms.redrive, action.needs_yes
+        if redrive is not None:
             question = f"Redrive these letters of {plan.terms.topic}?"
-        redrive = plan.terms.redrive
-        if redrive is not None and redrive.to is not None and not oversight.yes:
-            raise Refused(
-                f"with --to {redrive.to} letters reach all groups of a topic, so --yes is required",
-                hint="Check the preview above, then add --yes.",
-            )
+            if redrive.to is not None:  # a resume has no other warning of it
+                question = f"Send letters to {redrive.to}, where all groups of a topic get them?"
+                needs_yes = True
         if not plan.terms.commits:
             question = f"Drain these offsets of {plan.terms.topic} again, and commit nothing?"
-        ensure_confirmed(terminal, question, yes=oversight.yes, needs_yes=action.needs_yes)
+        ensure_confirmed(terminal, question, yes=oversight.yes, needs_yes=needs_yes)
         control = Control()
 
         def resuming() -> Resuming:

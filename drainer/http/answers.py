@@ -104,8 +104,7 @@ def ensure_single_done(response: Response, table: StatusTable) -> None:
         return
     found = _decoded(response, dict[str, Any] | Any)
     if isinstance(found, dict) and "result" in found:
-        single = _decoded(response, SingleAnswer)
-        error = _error_of(ItemResult("", single.result, single.after, single.text))
+        error = _error_of(_decoded(response, SingleAnswer))
         if error is not None:
             raise error
 
@@ -127,7 +126,7 @@ def results_of(response: Response, ids: Sequence[str], table: StatusTable) -> Re
     return [_error_of(by_id[each]) for each in ids]
 
 
-def _error_of(result: ItemResult) -> BaseException | None:
+def _error_of(result: ItemResult | SingleAnswer) -> BaseException | None:
     text = result.text[:TEXT_LENGTH]
     match result.result:
         case "done":

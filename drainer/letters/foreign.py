@@ -15,8 +15,7 @@ from drainer.errors import NotADeadLetter, UsageError
 from drainer.message import Message
 from drainer.policy.dead_letter import (
     ERROR_CHARACTERS,
-    FORMAT,
-    RECEIPT,
+    OWN_HEADERS,
     TOPIC_CHARACTERS,
     TYPE_CHARACTERS,
     Header,
@@ -29,9 +28,6 @@ REDRIVES = "drainer.redrives"  # header: how often the record was sent back to a
 NUMBER_MOST = 2**63 - 1  # of an offset
 _TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z")
 _DIGITS = re.compile(rb"\d{1,19}\Z")
-_OWN = FORMAT.partition("/")[0], RECEIPT.partition("/")[0]
-
-
 OTHER = "other"  # a tool whose headers a user names
 
 
@@ -134,7 +130,7 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
         for name, value in message.headers:
             known.setdefault(name, value or b"")  # tools append: the first is of the source
         redrives = _number(known.get(REDRIVES, b""))
-        if not any(name.startswith(_OWN) for name in known):
+        if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
                 if scheme.topic in known:
                     return _letter(message, scheme, known, redrives or 0)

@@ -7,6 +7,7 @@ from collections.abc import Awaitable
 from contextlib import suppress
 from time import monotonic
 
+from drainer.engine.loop import blocking_call
 from drainer.errors import DrainerError, RecordTooLarge, TopicMissing, UsageError
 from drainer.handler import Context, Fatal, GiveUp, Handler, Writer
 from drainer.kafka.cluster import Cluster
@@ -86,7 +87,7 @@ class Resend(Handler):
         known = self._writers.get(topic)
         if known is None or (known.done() and known.exception() is not None):
             assert self._context is not None
-            known = asyncio.ensure_future(asyncio.to_thread(self._context.writer, topic))
+            known = blocking_call(self._context.writer, topic)
             self._writers[topic] = known
         return asyncio.shield(known)
 

@@ -37,6 +37,7 @@ _Name = Annotated[str, Meta(max_length=32_767)]  # of a group: a path and what i
 From = tuple[str, str, str]  # the topic, group and handler of the drain that gave it up first
 
 _FORMATS = FORMAT.partition("/")[0]
+OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]  # beginnings, in any version
 _SUB_MESSAGE, _BARRIER, _MESSAGE = "sub-message", "barrier", "message"
 
 

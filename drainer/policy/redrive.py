@@ -11,7 +11,7 @@ from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage, Uns
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings
-from drainer.policy.dead_letter import TYPE_CHARACTERS, Letter, ReadLetter, read_letter
+from drainer.policy.dead_letter import OWN_HEADERS, TYPE_CHARACTERS, Letter, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding
 
 SOURCE = "source"  # as the topic that gets letters: the one that each comes from
@@ -75,7 +75,7 @@ def _may_be_anothers(message: Message) -> bool:
         names = [name for name, _ in message.headers]
     except HeadersUnreadable:
         return False
-    return bool(names) and not any(name.startswith("drainer-") for name in names)
+    return bool(names) and not any(name.startswith(OWN_HEADERS) for name in names)
 
 
 class LeftAlone(SubMessage):
