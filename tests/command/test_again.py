@@ -33,7 +33,8 @@ def test_beside_live_consumers_a_range_is_drained_again_killed_and_resumed(
         assert "--yes" in unconfirmed.hint
         is_refused(command, unconfirmed)
 
-        running = command.start("run", *what, *FAST, "--yes", *command.options(pause_ms=20))
+        pauses = command.options(pause_ms=500)
+        running = command.start("run", *what, *FAST, "--yes", *pauses, "-c", "4")
         command.wait_for(running, "done", 5)
         locks = [lock_group(group), lock_group(group, commits=False)]
         assert [len(command.cluster.group(each).members) for each in locks] == [0, 1]
