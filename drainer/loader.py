@@ -49,7 +49,7 @@ from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
 from drainer.secret import may_hide
-from drainer.splitting import NOT_OF_HANDLERS, split_or_reject
+from drainer.splitting import NOT_OF_HANDLERS, Prepare, split_or_reject
 
 ENTRY_POINTS = "drainer.handlers"
 NO_EXTRAS: Mapping[str, str] = {}
@@ -98,6 +98,7 @@ class LoadedHandler:
                 for name in (payloads.value_format, payloads.key_format)
             )
             self.split = decoding.Decoding(of_value, of_key).before(self.split)
+        self.prepare: Prepare | None = None  # before ``split``, in a thread that may block
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
         # It writes each sub-message to Kafka, so that write limits bind.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from traceback import walk_tb
 
-from drainer.errors import SplitFailed
+from drainer.errors import Halted, SplitFailed
 from drainer.handler import Fatal, Retry, Skip
 from drainer.mask import describe
 from drainer.message import Message, SubMessage, Unsplit
@@ -22,6 +22,10 @@ NOT_OF_HANDLERS = (
 # The way past a message that split rejects, for a hint.
 PAST = ", or resume with --on-split-failure dead-letter, skip or park to go past it"
 SplitFunction = Callable[[Message], Iterable[SubMessage]]
+# Waits so many seconds for what does not answer, and shows why; whether to try again then.
+Wait = Callable[[float, str], bool]
+# Gets what splits of these messages will need, so that they don't block. It may block itself.
+Prepare = Callable[[Iterable[Message], Wait], None]
 
 
 def describe_with_line(error: BaseException) -> str:
@@ -48,11 +52,12 @@ def split_failed(message: Message, why: str, past: str = "", first: str = "") ->
 def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
     """Split a message in a drain; if ``split`` raises, the one unit that stands for the message.
 
-    Raises SplitFailed when that halts whatever the settings: ``Fatal``, or ``sys.exit()``.
+    Raises SplitFailed when that halts whatever the settings: ``Fatal``, or ``sys.exit()``; Halted
+    when what it needs can't be had.
     """
     try:
         return list(split(message))
-    except SplitFailed:  # of a split within this one
+    except Halted:  # of a split within this one, too
         raise
     except BaseException as error:
         why = describe_with_line(error)

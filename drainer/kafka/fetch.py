@@ -8,10 +8,12 @@ from dataclasses import KW_ONLY, dataclass
 from math import inf
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import DrainerError, Interrupted, RecordsDeleted
+from drainer.errors import DrainerError, Halted, Interrupted, RecordsDeleted
 from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
+from drainer.model.listed import round_duration
 from drainer.policy.rate_cap import RateLimiter
+from drainer.splitting import Prepare
 
 BATCHES_IN_QUEUE = 4  # at least that many fit into the queue, unless messages are huge
 ROOM_WAIT_S = 0.1
@@ -98,6 +100,10 @@ class FetchThread:
     # The drain then takes until there is nothing, or remembers to come back.
     notify: Callable[[], None]
     pace: RateLimiter | None = None  # when reading is capped
+    # Called with a batch's messages before it is queued. Where it waits for longer than
+    # ``max_outage_s``, reading ends.
+    prepare: Prepare | None = None
+    max_outage_s: float = inf
     runtime: Runtime = THIS_PROCESS
 
     def __post_init__(self) -> None:
@@ -108,6 +114,7 @@ class FetchThread:
         self._stopping = False
         self._ended = False
         self._balanced_s = 0.0
+        self._outage: tuple[float, str] | None = None  # since when ``prepare`` waits, and why
         self._gone: RecordsDeleted | None = None  # reported when what was read before is taken
         self._thread = self.runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
         self._reader = RangeReader(
@@ -139,7 +146,8 @@ class FetchThread:
         """The reason that nothing arrives, or ever will; None while records flow."""
         if self._gone is not None:
             return f"reading has stopped: {self._gone}"
-        return self._reader.trouble
+        outage = self._outage
+        return self._reader.trouble if outage is None else outage[1]
 
     def start(self) -> None:
         """Begin to read."""
@@ -194,8 +202,27 @@ class FetchThread:
                 self._wait_for_room()
                 continue
             for batch in reader.poll():
+                if self.prepare is not None:
+                    self.prepare(batch.messages, self._wait_for_outage)
+                    self._outage = None
+                    if self._stopping:
+                        return
                 if self._queue.put(batch):
                     self.notify()
+
+    def _wait_for_outage(self, seconds: float, why: str) -> bool:
+        now_s = self._clock()
+        since_s = now_s if self._outage is None else self._outage[0]
+        if now_s - since_s > self.max_outage_s:
+            raise Halted(
+                f"{why}, for longer than --max-outage ({round_duration(self.max_outage_s)})",
+                hint="Once it answers, resume with the plan.",
+            )
+        self._outage = since_s, why
+        self._room.clear()
+        if not self._stopping:
+            self._room.wait(seconds)
+        return not self._stopping
 
     def _wait_for_room(self) -> None:
         self._room.clear()

@@ -73,6 +73,8 @@ class InProcess:
                 load_bytes=running.buffer_bytes // 2,
                 notify=notify,
                 pace=pace,
+                prepare=context.handler.prepare,
+                max_outage_s=plan.terms.failures.max_outage_s,
                 runtime=context.runtime,
             )
             return self.wrap(thread, dispatcher)

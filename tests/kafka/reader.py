@@ -6,11 +6,13 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from math import inf
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
+from drainer.splitting import Prepare
 from kafka.topic import WAIT_S
 
 MIB = 1024 * 1024
@@ -38,6 +40,8 @@ class Reader:
     messages: list[KafkaMessage] = field(default_factory=list)
     positions: dict[int, int] = field(default_factory=dict)
     topic_id: str = ""
+    prepare: Prepare | None = None
+    max_outage_s: float = inf
 
     def __post_init__(self) -> None:
         self._news = threading.Event()
@@ -55,6 +59,8 @@ class Reader:
             partition_load=lambda partition: self.loads.get(partition, 0),
             load_bytes=self.bounds.load_bytes,
             notify=self._news.set,
+            prepare=self.prepare,
+            max_outage_s=self.max_outage_s,
         )
 
     def __enter__(self) -> Reader:

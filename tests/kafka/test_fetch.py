@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from dataclasses import dataclass, field
 
 import pytest
 from confluent_kafka import Producer
 
-from drainer.errors import Interrupted, TopicGone
+from drainer.errors import Halted, Interrupted, TopicGone
 from drainer.kafka import reader as reader_module
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import BatchQueue
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Origin
+from drainer.message import Message, Origin
+from drainer.splitting import Wait
 from kafka.reader import MIB, Bounds, Reader, numbered
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
@@ -82,6 +85,56 @@ def test_an_empty_backlog_is_done_at_once(settings: ClientSettings, topic: Topic
     with Reader(settings, topic.name, {0: (0, 0)}) as reader:
         eventually(lambda: reader.fetch.done, "it is done")
         assert reader.fetch.next_batch() is None
+
+
+# What splits need is there before messages are.
+
+
+@dataclass
+class Shelf:
+    """Shelf of what splits need; it is empty until ``there``."""
+
+    there: bool = False
+    prepared: list[int] = field(default_factory=list)
+
+    def __call__(self, messages: Iterable[Message], wait: Wait) -> None:
+        while not self.there:
+            if not wait(0.01, "the shelf is empty"):
+                return
+        self.prepared += [message.offset for message in messages]
+
+
+def test_messages_wait_for_what_their_splits_need(settings: ClientSettings, topic: Topic) -> None:
+    topic.produce(numbered(100))
+    shelf = Shelf()
+    with Reader(settings, topic.name, {0: (0, 100)}, prepare=shelf) as reader:
+        eventually(lambda: reader.fetch.trouble == "the shelf is empty", "it shows why")
+        assert reader.fetch.next_batch() is None
+        shelf.there = True
+        reader.read()
+        assert reader.fetch.trouble is None
+    assert reader.offsets() == shelf.prepared == list(range(100))
+
+
+def test_an_outage_of_what_splits_need_ends_the_thread_in_time(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    topic.produce(numbered(10))
+    with (
+        Reader(settings, topic.name, {0: (0, 10)}, prepare=Shelf(), max_outage_s=0.1) as reader,
+        pytest.raises(Halted, match="the shelf is empty, for longer than --max-outage"),
+    ):
+        reader.read()
+
+
+def test_stop_ends_a_wait_and_nothing_unprepared_is_queued(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    topic.produce(numbered(10))
+    with Reader(settings, topic.name, {0: (0, 10)}, prepare=Shelf()) as reader:
+        eventually(lambda: reader.fetch.trouble is not None, "it waits")
+    assert reader.fetch.next_batch() is None
+    assert reader.fetch.failure is None
 
 
 # Within bounds.
