@@ -368,9 +368,7 @@ class SparkRun:
                 auto=None if self._quota.search is None else auto_status(self._quota.search),
                 read_cap=self._read_cap(status.timing.elapsed_s),
             ),
-            health=HealthStatus(
-                self._reader.trouble or self._monitor.trouble or self._slots.trouble
-            ),
+            health=HealthStatus(self._reader.trouble or self._monitor.trouble),
         )
 
     def sum_up(self, summary: Summary) -> Summary:

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
-from drainer.spark.session.settings import SparkLook
-from drainer.spark.session.start import session_on
+from drainer.spark.session.settings import SparkLook, SparkSettings
+from drainer.spark.session.start import drain_session, session_on
 from spark.connect import local
 from spark.story import Story
 from spark.trouble import slots_taken
@@ -90,3 +90,19 @@ def test_slots_that_other_jobs_have_are_waited_for_and_that_is_reported(
 
     assert summary.exit_code == 0
     assert story.printed == [driver.NOT_BEGUN]
+
+
+@local
+def test_a_setting_that_is_taken_for_the_number_of_slots_is_named(spark: SparkSession) -> None:
+    lines: list[str] = []
+    spark.conf.set("spark.default.parallelism", "200")
+    try:
+        for tasks in (None, 8):
+            with drain_session(SparkSettings(tasks=tasks), spark, "drain", lines.append):
+                pass
+    finally:
+        spark.conf.unset("spark.default.parallelism")
+
+    (line,) = lines
+    assert "200" in line
+    assert "--tasks" in line

@@ -35,10 +35,6 @@ class Slots:
         """Number of slots that there may be, about."""
         return max(self.count, self.wanted or self.to_come)
 
-    @property
-    def trouble(self) -> str | None:
-        return None if self.count else "Spark has no executor: the tasks wait for one"
-
     def look(self, count: int, busy: int, now_s: float) -> None:
         """Takes how many there are now, and how many tasks are under way."""
         if count != self.count:

@@ -156,6 +156,12 @@ def drain_session(
 
         with spark_failures():
             found = interruptible(slots)
+        given = session.conf("spark.default.parallelism")
+        if given and settings.tasks is None and not session.is_remote:
+            print_line(
+                f"{given} tasks are taken to run at once, by spark.default.parallelism: "
+                "give --tasks if there are fewer cores"
+            )
         yield session, found
 
 
