@@ -164,6 +164,14 @@ class Handler:
         """
         return None
 
+    def is_stale(self, sub: SubMessage) -> Awaitable[bool] | bool:
+        """Whether newer state than that of a dead letter is there, so that it must not be handled.
+
+        Asked before each call of ``redrive --if-newer skip``, which skips the sub-message then;
+        plain or async, as ``handle`` is. A plain one runs on a thread.
+        """
+        raise NotImplementedError
+
     whole_messages: bool = False
     """Whether ``handle`` needs ``sub.message.value``: a drain on Spark leaves it out otherwise."""
 

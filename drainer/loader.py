@@ -38,15 +38,21 @@ from typing import Any, cast
 from drainer import decoding
 from drainer.core.batches import Batch, Batching, BatchOf, InPart
 from drainer.documents import Documents
+from drainer.engine.exemptions import (
+    Exempt,
+    ExemptingCalls,
+    ExemptingCallsOnTheLoop,
+    ExemptLater,
+)
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
-from drainer.handler import Context, Divert, Fatal, Handler
+from drainer.handler import Context, Divert, Fatal, Handler, Skip
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.facts import Predicate, Undecided
 from drainer.model.listed import listed
-from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings
+from drainer.model.terms import BY_HANDLER, IfNewer, PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
 from drainer.secret import may_hide
 from drainer.splitting import NOT_OF_HANDLERS, Prepare, split_or_reject
@@ -54,6 +60,7 @@ from drainer.splitting import NOT_OF_HANDLERS, Prepare, split_or_reject
 ENTRY_POINTS = "drainer.handlers"
 NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")
+NEWER = "newer state exists"  # the reason of what is_stale skips
 OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
 
 
@@ -117,7 +124,8 @@ class LoadedHandler:
         if of_letters is not None:
             made = of_letters(redrive)
             handler = LoadedHandler(self.reference, made, self.absolute_reference)
-        handle, handle_batch = self.handle, self.handle_batch
+        called = self._asking_whether_stale() if redrive.if_newer is IfNewer.SKIP else self
+        handle, handle_batch = called.handle, called.handle_batch
         ignored: Counter[str] = Counter()
         own = None
         if self.split is not None and of_letters is None:
@@ -157,42 +165,58 @@ class LoadedHandler:
     def diverting(self, expressions: Sequence[str]) -> LoadedHandler:
         """Make a handler that is not called for what one of these is true of: that raises Divert.
 
-        A batch with such a sub-message is taken apart. Nothing is folded.
+        The others of its batch are handled. Nothing is folded.
         """
         if not expressions:
             return self
-        handler = copy(self)
-        handle, handle_batch = self.handle, self.handle_batch
         tests = [(text, Predicate(text)) for text in expressions]
 
-        def check(sub: SubMessage) -> None:
+        def diverted(sub: SubMessage) -> Divert | None:
             for text, test in tests:
                 with suppress(Undecided):
                     if test.matches(sub.original if isinstance(sub, Redriven) else sub):
-                        raise Divert(text)
+                        return Divert(text)
+            return None
 
-        def plainly(sub: SubMessage) -> Any:
-            check(sub)
-            return handle(sub)
+        async def on_the_loop(sub: SubMessage) -> Divert | None:
+            return diverted(sub)
 
-        async def on_the_loop(sub: SubMessage) -> Any:
-            check(sub)
-            return await handle(sub)
+        return self._exempting(diverted, on_the_loop)
 
-        def plainly_together(batch: Batch) -> Any:
-            for sub in batch.subs:
-                check(sub)
-            return handle_batch(batch)
+    def _asking_whether_stale(self) -> LoadedHandler:
+        is_stale: Any = _own(self.target, "is_stale")
+        if is_stale is None:
+            raise UsageError(
+                f"--if-newer skip needs the handler to know: {self.reference} has no is_stale",
+                hint="Define is_stale(self, sub), or use --if-newer handle.",
+            )
+        if _is_async(is_stale) and not self.is_async:
+            raise UsageError(
+                f"{self.reference} has an async is_stale, but handles on threads",
+                hint="Declare is_stale as a plain def.",
+            )
 
-        async def together(batch: Batch) -> Any:
-            for sub in batch.subs:
-                check(sub)
-            return await handle_batch(batch)
+        def plainly(sub: SubMessage) -> Skip | None:
+            return _skip_if(is_stale(sub))
 
-        handler.handle = on_the_loop if self.is_async else plainly
-        handler.handle_batch = together if self.is_async else plainly_together
-        if self.batching is not None:
-            handler.batching = replace(self.batching, coalesce=None)
+        async def on_the_loop(sub: SubMessage) -> Skip | None:
+            found = is_stale(sub) if _is_async(is_stale) else blocking_call(is_stale, sub)
+            return _skip_if(await found)
+
+        return self._exempting(plainly, on_the_loop)
+
+    def _exempting(self, exempt: Exempt, on_the_loop: ExemptLater) -> LoadedHandler:
+        # Nothing is folded: one may be exempt, and not the other.
+        handler, batching = copy(self), self.batching
+        of_lane = batching is not None and batching.of is BatchOf.LANE
+        calls: ExemptingCalls | ExemptingCallsOnTheLoop = (
+            ExemptingCallsOnTheLoop(self.handle, self.handle_batch, on_the_loop, of_lane)
+            if self.is_async
+            else ExemptingCalls(self.handle, self.handle_batch, exempt, of_lane)
+        )
+        handler.handle, handler.handle_batch = calls.handle, calls.handle_batch
+        if batching is not None:
+            handler.batching = replace(batching, coalesce=None)
         return handler
 
     @property
@@ -234,6 +258,13 @@ class LoadedHandler:
             raise UsageError(
                 f"the handler {self.reference}: {describe(error)}", hint="Correct --set NAME=VALUE."
             ) from error
+        if (self.payloads.split, self.payloads.split_key) != (None, None) and (
+            "split" in self.kept_options(options)
+        ):
+            raise UsageError(
+                f"--set split= and --split both split messages for {self.reference}",
+                hint="Remove one of them.",
+            )
         handler, batching = copy(self), _batching_of(self.reference, self.target)
         if self.batching is not None and batching is not None:  # of a redrive, which folds nothing
             handler.batching = replace(batching, coalesce=self.batching.coalesce)
@@ -371,6 +402,12 @@ def _ensure_all_done(results: Any, count: int) -> None:
         raise results[0]
     if any(result is not None for result in results):
         raise InPart(results)
+
+
+def _skip_if(stale: object) -> Skip | None:
+    if not isinstance(stale, bool):
+        raise Fatal(f"is_stale returned a {type(stale).__name__}: it must return True or False")
+    return Skip(NEWER) if stale else None
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

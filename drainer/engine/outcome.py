@@ -49,15 +49,13 @@ def may_continue(cause: BaseException | None) -> bool:
 def given_up_before(context: DrainContext) -> int:
     """Count the sub-messages that the failure policy starts from.
 
-    What died in former runs of a redrive is in the topic again, but not what died in former
-    passes of this one.
+    What died in former runs of a redrive is in the topic again, unless it went to another one, but
+    not what died in former passes of this one.
     """
-    account = context.plan.account
-    return (
-        account.counts()[1].given_up - account.ruled.diverted
-        if context.plan.terms.redrive is None
-        else context.given_up
-    )
+    account, terms = context.plan.account, context.plan.terms
+    if terms.redrive is not None and terms.failures.dead_letter_topic in (None, terms.topic):
+        return context.given_up
+    return account.counts()[1].given_up - account.ruled.diverted
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:

@@ -14,13 +14,13 @@ from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import reader
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
-from drainer.letters.resend import ensure_no_loop, groups_of
+from drainer.letters.resend import ensure_no_loop, groups_of, no_way_back
 from drainer.model.claims import ALL
 from drainer.model.listed import counted, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import RangeSet
 from drainer.model.settings import LocalSettings
-from drainer.model.terms import RedriveSettings
+from drainer.model.terms import IfNewer, RedriveSettings
 from drainer.operations.examine import ensure_same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From, default_dead_letter_topic
@@ -69,8 +69,8 @@ def prepare_redrive(
     prepared = prepare(cluster, request, running, new_group=own_group)
     plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
     chosen, reference = redrive.letters.sources, handler.absolute_reference
-    looks = redrive.to is not None or not mixed
-    origins = _origins(cluster, redrive, plan, reference) if looks else Counter[From]()
+    looks = redrive.to is not None or parking is not None or not mixed
+    origins = _origins(cluster, redrive, plan, reference, parking) if looks else Counter[From]()
     own = next((each for each in origins if _is_own(each, plan.terms.topic, reference)), None)
     if own is None:
         if not mixed:
@@ -85,6 +85,10 @@ def prepare_redrive(
         others = f"left alone: {counted(origins.total() - origins[own], 'letter')} of other drains"
         action = prepared.action
         return replace(prepared, action=replace(action, warnings=(*action.warnings, others)))
+    if parking in {topic for topic, _, _ in origins}:
+        raise no_way_back(parking)
+    if redrive.to is None and redrive.if_newer is IfNewer.HANDLE and not prepared.is_empty:
+        warnings.append("newer state of these sub-keys may exist: letters are handled after it")
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
     try:
         cluster.topic(plan.terms.topic, "WRITE")
@@ -129,7 +133,11 @@ def _known(
 
 
 def _origins(
-    cluster: Cluster, redrive: RedriveSettings, plan: OffsetPlan, reference: str
+    cluster: Cluster,
+    redrive: RedriveSettings,
+    plan: OffsetPlan,
+    reference: str,
+    parking: str | None,
 ) -> Counter[From]:
     # Where the letters that are left come from, and how many of each. Reads them all.
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
@@ -142,9 +150,8 @@ def _origins(
             if isinstance(sub, Redriven):
                 origin = sub.letter.from_
                 few = origin in origins or len(origins) < ORIGINS_MOST
-                origins[
-                    origin if few or _is_own(origin, plan.terms.topic, reference) else MANY
-                ] += 1
+                own = _is_own(origin, plan.terms.topic, reference)
+                origins[origin if few or own or origin[0] == parking else MANY] += 1
     return origins
 
 

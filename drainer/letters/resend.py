@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
 from contextlib import suppress
+from dataclasses import dataclass
 from time import monotonic
 
 from drainer.engine.loop import blocking_call
 from drainer.errors import DrainerError, RecordTooLarge, TopicMissing, UsageError
-from drainer.handler import Context, Fatal, GiveUp, Handler, Writer
+from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Writer
 from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import REDRIVES
 from drainer.message import SubMessage
 from drainer.model.terms import RedriveSettings
-from drainer.policy.dead_letter import Header
+from drainer.policy.dead_letter import Header, Letter
 from drainer.policy.redrive import SOURCE, Redriven
 
 REFERENCE = f"{__name__}:Resend"
 HANDLER = "handler"  # as --to: no topic
+TOPICS_MOST = 32  # that are written to at once: each has a producer with threads
+WAIT_S = 0.2  # for one of them to be idle
 GROUPS_MOST, GROUPS_S = 100, 2.0  # that are looked at for those of a topic
 
 _OWN = (REDRIVES, "drainer.topic", "drainer.id")
@@ -38,7 +40,7 @@ class Resend(Handler):
     def __init__(self, to: str = SOURCE) -> None:
         self._to = to
         self._context: Context | None = None
-        self._writers: dict[str, asyncio.Future[Writer]] = {}
+        self._writing_to: dict[str, _Writing] = {}
 
     def of_letters(self, redrive: RedriveSettings) -> Resend:
         """Make the one of a redrive, which gets the letters themselves."""
@@ -55,50 +57,85 @@ class Resend(Handler):
         letter = sub.letter
         if not letter.whole:
             raise Fatal(f"{sub} is a part of its letter: only whole ones can be sent")
+        topic = letter.topic if self._to == SOURCE else self._to
+        writing = self._writing(topic)
+        writing.calls += 1
         try:
-            writer = await self._writer(letter.topic if self._to == SOURCE else self._to)
-        except TopicMissing as error:
+            await self._write(letter, await asyncio.shield(writing.writer))
+        except (RecordTooLarge, TopicMissing) as error:  # others can be written
             raise GiveUp(str(error)) from error
+        finally:
+            writing.calls -= 1
+            if not writing.is_open and self._writing_to.get(topic) is writing:
+                del self._writing_to[topic]  # the next one tries again
+
+    async def _write(self, letter: Letter, writer: Writer) -> None:
         same = self._to == SOURCE and letter.message_partition < writer.partitions
         redrives = letter.redrives + 1
         own: tuple[Header, ...] = (
             ("drainer.topic", letter.topic.encode()),
             (REDRIVES, str(redrives).encode()),
         )
-        try:
-            await writer.write(
-                letter.message().value,
-                letter.message_key,
-                partition=letter.message_partition if same else -1,
-                headers=(*(each for each in letter.headers if each[0] not in _OWN), *own),
-                id=f"{letter.id}:{redrives}",
-            )
-        except RecordTooLarge as error:  # others fit
-            raise GiveUp(str(error)) from error
+        await writer.write(
+            letter.message().value,
+            letter.message_key,
+            partition=letter.message_partition if same else -1,
+            headers=(*(each for each in letter.headers if each[0] not in _OWN), *own),
+            id=f"{letter.id}:{redrives}",
+        )
 
     def close(self) -> None:
-        for made in self._writers.values():
-            if made.done() and made.exception() is None:
-                made.result().close()
-        self._writers.clear()
+        for writing in self._writing_to.values():
+            writing.close()
+        self._writing_to.clear()
 
-    def _writer(self, topic: str) -> Awaitable[Writer]:
+    def _writing(self, topic: str) -> _Writing:
         # Which topics they are is seen as they come; a writer looks at its topic, which blocks.
-        known = self._writers.get(topic)
-        if known is None or (known.done() and known.exception() is not None):
+        known = self._writing_to.pop(topic, None)
+        if known is None:
+            if len(self._writing_to) >= TOPICS_MOST:
+                self._close_idle()
             assert self._context is not None
-            known = blocking_call(self._context.writer, topic)
-            self._writers[topic] = known
-        return asyncio.shield(known)
+            known = _Writing(blocking_call(self._context.writer, topic))
+        self._writing_to[topic] = known  # the one that was used last comes last
+        return known
+
+    def _close_idle(self) -> None:
+        for topic, writing in self._writing_to.items():
+            if not writing.calls:
+                blocking_call(self._writing_to.pop(topic).close)
+                return
+        raise Retry(f"letters are on their way to {TOPICS_MOST} topics", after=WAIT_S)
+
+
+@dataclass(eq=False, slots=True)
+class _Writing:
+    """The writer of a topic, once it is there, and the calls that use it."""
+
+    writer: asyncio.Future[Writer]
+    calls: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        done = self.writer.done() and not self.writer.cancelled()
+        return not self.writer.done() or (done and self.writer.exception() is None)
+
+    def close(self) -> None:
+        if self.writer.done() and self.is_open:
+            self.writer.result().close()
 
 
 def ensure_no_loop(to: str, topic: str, parking: str | None) -> None:
     """Raises UsageError if letters would come back to where they are read."""
     if topic in (to, parking) or (parking is not None and parking == to):
-        raise UsageError(
-            f"{topic if topic in (to, parking) else parking} can't get its own letters again",
-            hint="Name another topic with --to or --parking-topic.",
-        )
+        raise no_way_back(topic if topic in (to, parking) else parking)
+
+
+def no_way_back(topic: str | None) -> UsageError:
+    return UsageError(
+        f"{topic} can't get its own letters again",
+        hint="Name another topic with --to or --parking-topic.",
+    )
 
 
 def groups_of(cluster: Cluster, topics: list[str]) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Annotated
 
 import msgspec
@@ -32,6 +33,13 @@ class LetterFilter:
     sources: tuple[str, ...] = ()
 
 
+class IfNewer(Enum):
+    """Action on a letter whose handler may have newer state: a call, or none if that says so."""
+
+    HANDLE = "handle"
+    SKIP = "skip"
+
+
 @dataclass(frozen=True, slots=True)
 class RedriveSettings(JsonRecord):
     """Choice of dead letters that go to the handler again; the others stay pending.
@@ -39,13 +47,14 @@ class RedriveSettings(JsonRecord):
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
     What no redrive could give the handler is skipped. ``headers`` are those of another tool's
     letters by what they mean, such as ``topic``. ``to`` is a topic that gets their messages, or
-    ``source``; None for the handler.
+    ``source``; None for the handler. ``if_newer`` is whether ``is_stale`` is asked.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
     max_redrives: Whole = 3
     headers: Mapping[str, str] = field(default_factory=dict)
     to: str | None = None
+    if_newer: IfNewer = IfNewer.HANDLE
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import asyncio
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 
-from drainer.core.batches import Batcher
+from drainer.core.batches import Batch, Batcher, InPart
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.errors import SplitFailed
-from drainer.handler import Fatal, Handler
+from drainer.errors import SplitFailed, UsageError
+from drainer.handler import Fatal, Handler, Skip
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
 from drainer.model.sub_messages import identify
-from drainer.model.terms import LetterFilter, RedriveSettings
+from drainer.model.terms import IfNewer, LetterFilter, RedriveSettings
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
 from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_or_reject
@@ -40,7 +41,9 @@ def redriven(sample: Sample, settings: RedriveSettings = ALL) -> Redriven:
 
 
 def test_settings_are_read_as_they_were_written_and_a_filter_is_lists_of_words() -> None:
-    settings = RedriveSettings(LetterFilter(("failed",), ("a", "b"), ("naïve",)), 7)
+    settings = RedriveSettings(
+        LetterFilter(("failed",), ("a", "b"), ("naïve",)), 7, if_newer=IfNewer.SKIP
+    )
     body: dict[str, Any] = orjson.loads(orjson.dumps(settings.as_json()))
     assert RedriveSettings.from_json(body) == settings
     for wrong in ("failed", {"failed": 1}, [1], None):
@@ -87,6 +90,103 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
     assert {first.key, second.key} == {"a", "b"}
     assert (first.message.topic, first.attempt) == ("orders", 4)
     assert handler.batching.coalesce is None
+
+
+class Aware(Handler):
+    """Knows of newer state of some documents; ``bad`` ones it can't look up."""
+
+    def __init__(self) -> None:
+        self.handled: list[Any] = []
+
+    def is_stale(self, sub: SubMessage) -> Any:
+        if sub.key == "bad":
+            raise ConnectionError("away")
+        return bool(sub.payload["stale"])
+
+
+class Plainly(Aware):
+    def handle(self, sub: SubMessage) -> None:
+        self.handled.append(sub.key)
+
+
+class OnTheLoop(Aware):
+    async def handle(self, sub: SubMessage) -> None:
+        self.handled.append(sub.key)
+
+
+class AllOnTheLoop(OnTheLoop):
+    async def is_stale(self, sub: SubMessage) -> bool:
+        return bool(super().is_stale(sub))
+
+
+class TogetherPlainly(Aware):
+    def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        self.handled += [sub.key for sub in subs]
+
+
+class TogetherOnTheLoop(Aware):
+    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
+        self.handled += [sub.key for sub in subs]
+
+
+SKIPPING = RedriveSettings(if_newer=IfNewer.SKIP)
+STALE = {"new": False, "old": True, "bad": False, "newer": False}
+
+
+def letters_of_documents() -> Iterator[Redriven]:
+    for key, stale in STALE.items():
+        yield redriven(Sample(key=key, payload={"stale": stale}))
+
+
+@pytest.mark.parametrize("kind", [Plainly, OnTheLoop, AllOnTheLoop])
+def test_what_the_handler_knows_to_be_stale_is_skipped_before_its_call(kind: type[Aware]) -> None:
+    handler = LoadedHandler("aware", kind).redriving(SKIPPING)
+    ends = [ended(handler.handle, sub) for sub in letters_of_documents()]
+    assert [type(end) for end in ends] == [type(None), Skip, ConnectionError, type(None)]
+    assert str(ends[1]) == "newer state exists"
+    assert handler.target.handled == ["new", "newer"]
+
+
+@pytest.mark.parametrize("kind", [TogetherPlainly, TogetherOnTheLoop])
+def test_the_others_of_a_batch_are_handled_beside_what_is_stale(kind: type[Aware]) -> None:
+    handler, batch = LoadedHandler("aware", kind).redriving(SKIPPING), Batch()
+    batch.subs = [*letters_of_documents()]
+    part = ended(handler.handle_batch, batch)
+    assert isinstance(part, InPart)
+    assert [type(end) for end in part.results] == [type(None), Skip, ConnectionError, type(None)]
+    assert handler.target.handled == ["new", "newer"]
+
+
+def test_a_handler_that_does_not_know_skips_nothing() -> None:
+    with pytest.raises(UsageError, match="has no is_stale"):
+        LoadedHandler("plain", NotAware).redriving(SKIPPING)
+    assert (
+        LoadedHandler("aware", Plainly).redriving(ALL).handle(next(letters_of_documents())) is None
+    )
+
+    class Forgets(OnTheLoop):
+        def is_stale(self, sub: SubMessage) -> None: ...
+
+    handler = LoadedHandler("forgets", Forgets).redriving(SKIPPING)
+    assert isinstance(ended(handler.handle, next(letters_of_documents())), Fatal)
+    assert not handler.target.handled
+
+
+class NotAware(Handler):
+    def handle(self, sub: SubMessage) -> None: ...
+
+
+def ended(call: Callable[[Any], Any], work: Any) -> BaseException | None:
+    async def run() -> None:
+        found = call(work)
+        if isinstance(found, Awaitable):
+            await found
+
+    try:
+        asyncio.run(run())
+    except Exception as raised:
+        return raised
+    return None
 
 
 def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:

@@ -408,7 +408,7 @@ class Rehearsal:
             self.finished_ever |= set(handler.account.finished)
             if self.failures.on_failure is not OnFailure.HALT:
                 self.finished_ever |= set(handler.account.failed)  # and perhaps given up
-            if self.rules:
+            if self.rules or self.failures.divert:
                 return  # what they took out is finished, and was handled by no handler
             assert self.finished_by_the_plan() <= self.finished_ever, "the plan claims too much"
             self._check_commit(

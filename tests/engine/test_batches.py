@@ -163,6 +163,29 @@ def test_each_sub_message_of_a_call_ends_by_its_own_result(
         assert not handler.account.breaches
 
 
+@kinds
+@pytest.mark.parametrize("batch_of", ["lanes", "lane"])
+def test_what_is_diverted_out_of_a_call_has_no_other_handled_again(
+    kind: type[Together], batch_of: Literal["lanes", "lane"], tmp_path: Path
+) -> None:
+    handler = kind(poison(56))
+    handler.batch_of = batch_of
+    failures = replace(
+        QUICK,
+        divert=("message.offset % 7 == 3",),
+        on_failure=OnFailure.DEAD_LETTER,
+        dead_letter_topic="dead",
+    )
+    rehearsal = Rehearsal(tmp_path, in_lanes(100, 10), failures=failures)
+    summary = rehearsal.drain(handler)
+
+    gone = {*range(3, 100, 7), 56}
+    assert {offset for _, offset, _ in rehearsal.letters.written} == gone
+    assert summary.sub_messages == counts(done=100 - len(gone), dead=len(gone))
+    assert sorted(handler.account.finished) == [(0, n, 0) for n in range(100) if n not in gone]
+    assert not handler.account.breaches
+
+
 def test_one_that_is_retried_delays_only_its_own_lane(tmp_path: Path) -> None:
     seen: list[int] = []
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from drainer.errors import UsageError
 from drainer.letters.resend import HANDLER, REFERENCE
 from drainer.model.option import PAIRS, option
-from drainer.model.terms import BY_HANDLER, LetterFilter, PayloadSettings
+from drainer.model.terms import BY_HANDLER, IfNewer, LetterFilter, PayloadSettings
 
 _which = partial(option, panel="Which dead letters")
 
@@ -61,6 +61,12 @@ class DestinationOptions:
         proposes="topic",
     )
 
+    if_newer: IfNewer = _which(
+        "When newer state may exist, handle, or skip if the handler's is_stale is true.",
+        IfNewer.HANDLE,
+        metavar="ACTION",
+    )
+
     @property
     def topic(self) -> str | None:
         """The topic that letters go to, or ``source``; None for the handler."""
@@ -68,10 +74,10 @@ class DestinationOptions:
 
     def ensure_copies(self, payloads: PayloadSettings) -> None:
         """Raises UsageError if letters that go to a topic were to be taken apart."""
-        if self.topic is not None and payloads != BY_HANDLER:
+        if self.topic is not None and (payloads, self.if_newer) != (BY_HANDLER, IfNewer.HANDLE):
             raise UsageError(
                 f"--to {self.to} copies letters as they are",
-                hint="Remove --split, --split-key, --value-format and --key-format.",
+                hint="Remove --split, --split-key, --value-format, --key-format and --if-newer.",
             )
 
     @property

@@ -98,7 +98,8 @@ def redrive(
             classes=priority.over() or PriorityClasses(),
         )
         meant = RedriveSettings(
-            letters.filter(), max_redrives, where.headers or {}, destination.topic
+            *(letters.filter(), max_redrives, where.headers or {}),
+            *(destination.topic, destination.if_newer),
         )
         with connect(settings) as cluster:
             prepared = prepare_redrive(
