@@ -167,8 +167,8 @@ class Handler:
     def is_stale(self, sub: SubMessage) -> Awaitable[bool] | bool:
         """Whether newer state than that of a dead letter is there, so that it must not be handled.
 
-        Asked before each call of ``redrive --if-newer skip``, which skips the sub-message then;
-        plain or async, as ``handle`` is. A plain one runs on a thread.
+        ``redrive --if-newer skip`` calls it before each call of ``handle``, and skips the
+        sub-message if it is true. Plain or async, as ``handle`` is; a plain one runs on a thread.
         """
         raise NotImplementedError
 

@@ -124,7 +124,7 @@ class LoadedHandler:
         if of_letters is not None:
             made = of_letters(redrive)
             handler = LoadedHandler(self.reference, made, self.absolute_reference)
-        called = self._asking_whether_stale() if redrive.if_newer is IfNewer.SKIP else self
+        called = self._skipping_stale() if redrive.if_newer is IfNewer.SKIP else self
         handle, handle_batch = called.handle, called.handle_batch
         ignored: Counter[str] = Counter()
         own = None
@@ -183,7 +183,7 @@ class LoadedHandler:
 
         return self._exempting(diverted, on_the_loop)
 
-    def _asking_whether_stale(self) -> LoadedHandler:
+    def _skipping_stale(self) -> LoadedHandler:
         is_stale: Any = _own(self.target, "is_stale")
         if is_stale is None:
             raise UsageError(

@@ -67,8 +67,7 @@ class ExemptingCallsOnTheLoop:
         return await self.call(sub)
 
     async def handle_batch(self, batch: Batch) -> Any:
-        asked = map(self.exempt, batch.subs)
-        errors = await asyncio.gather(*asked, return_exceptions=True)
+        errors = await asyncio.gather(*map(self.exempt, batch.subs), return_exceptions=True)
         if all(error is None for error in errors):
             return await self.call_batch(batch)
         called, results = _others(batch, errors, self.of_lane), None

@@ -10,7 +10,7 @@ from pathlib import Path
 from drainer.errors import UsageError
 from drainer.letters.resend import HANDLER, REFERENCE
 from drainer.model.option import PAIRS, option
-from drainer.model.terms import BY_HANDLER, IfNewer, LetterFilter, PayloadSettings
+from drainer.model.terms import BY_HANDLER, IfNewer, LetterFilter, PayloadSettings, RedriveSettings
 
 _which = partial(option, panel="Which dead letters")
 
@@ -71,6 +71,13 @@ class DestinationOptions:
     def topic(self) -> str | None:
         """The topic that letters go to, or ``source``; None for the handler."""
         return None if self.to == HANDLER else self.to
+
+    def settings(
+        self, letters: LetterFilter, max_redrives: int, where: LetterTopicOptions
+    ) -> RedriveSettings:
+        return RedriveSettings(
+            letters, max_redrives, where.headers or {}, self.topic, self.if_newer
+        )
 
     def ensure_copies(self, payloads: PayloadSettings) -> None:
         """Raises UsageError if letters that go to a topic were to be taken apart."""

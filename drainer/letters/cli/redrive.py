@@ -29,7 +29,6 @@ from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.model.account import PriorityClasses
 from drainer.model.option import Option, number
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
-from drainer.model.terms import RedriveSettings
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 
@@ -97,10 +96,7 @@ def redrive(
             rules=rules.over(),
             classes=priority.over() or PriorityClasses(),
         )
-        meant = RedriveSettings(
-            *(letters.filter(), max_redrives, where.headers or {}),
-            *(destination.topic, destination.if_newer),
-        )
+        meant = destination.settings(letters.filter(), max_redrives, where)
         with connect(settings) as cluster:
             prepared = prepare_redrive(
                 *(cluster, request, meant, running),
