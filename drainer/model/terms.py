@@ -34,7 +34,7 @@ class LetterFilter:
 
 
 class IfNewer(Enum):
-    """Action on a letter when there may be newer state; to skip it takes the handler's ``is_stale``."""
+    """Action on a letter when there may be newer state; ``is_stale`` of the handler finds that."""
 
     HANDLE = "handle"
     SKIP = "skip"
@@ -47,8 +47,8 @@ class RedriveSettings(JsonRecord):
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
     What no redrive could give the handler is skipped. ``headers`` are those of another tool's
     letters by what they mean, such as ``topic``. ``to`` is a topic that gets their messages, or
-    ``source``; None for the handler. ``if_newer`` is the
-    action where newer state may exist.
+    ``source``; None for the handler. ``if_newer`` is
+    the action where newer state may exist.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
