@@ -165,7 +165,7 @@ def test_a_handler_that_does_not_know_skips_nothing() -> None:
     )
 
     class Forgets(OnTheLoop):
-        def is_stale(self, sub: SubMessage) -> None: ...
+        def is_stale(self, sub: SubMessage) -> Any: ...
 
     handler = LoadedHandler("forgets", Forgets).redriving(SKIPPING)
     assert isinstance(ended(handler.handle, next(letters_of_documents())), Fatal)
