@@ -62,7 +62,7 @@ class DestinationOptions:
     )
 
     if_newer: IfNewer = _which(
-        "When newer state may exist, handle, or skip if the handler's is_stale is true.",
+        "Handle letters that may be stale, or skip by the handler's is_stale.",
         IfNewer.HANDLE,
         metavar="ACTION",
     )
