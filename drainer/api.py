@@ -124,7 +124,7 @@ def drain(
         rules=rules,
         classes=PriorityClasses().requested(first, only=False),
         commits=commit,
-    )
+    ).configured(settings.options)
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare(cluster, request, settings)
         return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)

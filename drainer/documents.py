@@ -81,7 +81,8 @@ def _finder(text: str) -> _Find:
 def _at(path: tuple[str, ...], message: Message, value: Any) -> Any:
     for name in path:
         if not isinstance(value, dict) or name not in value:
-            raise ValueError(f"there is nothing at the path {'.'.join(path)!r}")
+            meant = f"; did you mean {'.'.join(path[1:])!r}?" if path[0] == "payload" else ""
+            raise ValueError(f"there is nothing at the path {'.'.join(path)!r}{meant}")
         value = value[name]
     return value
 
@@ -89,7 +90,10 @@ def _at(path: tuple[str, ...], message: Message, value: Any) -> Any:
 def _computed(expression: Any, message: Message, value: Any) -> Any:
     sub = SubMessage(message.key, value)
     sub.message, sub.index = message, 0
-    found = expression.evaluate(Facts(sub))
-    if isinstance(found, list | tuple):
-        return [each.fields if isinstance(each, View) else each for each in found]
-    return found
+    return _plain(expression.evaluate(Facts(sub)))
+
+
+def _plain(found: Any) -> Any:
+    if isinstance(found, View):
+        return found.fields
+    return [_plain(each) for each in found] if isinstance(found, list | tuple) else found

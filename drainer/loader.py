@@ -250,13 +250,21 @@ class LoadedHandler:
 
     def configured(self, options: Mapping[str, str]) -> LoadedHandler:
         """Make the handler that these options call for. Raises UsageError when they are wrong."""
-        if _own(self.target, "configure") is None:
+        # A module's function of this name may be for anything, or come from a library.
+        if inspect.ismodule(self.target) or _own(self.target, "configure") is None:
             return self
         try:
             self.target.configure(dict(options))
+        except DrainerError:
+            raise
         except ValueError as error:
             raise UsageError(
                 f"the handler {self.reference}: {describe(error)}", hint="Correct --set NAME=VALUE."
+            ) from error
+        except (Exception, SystemExit) as error:
+            raise Refused(
+                f"configure() of the handler {self.reference} failed: {describe(error)}",
+                hint="Fix configure(). Nothing was touched.",
             ) from error
         if (self.payloads.split, self.payloads.split_key) != (None, None) and (
             "split" in self.kept_options(options)
@@ -265,20 +273,25 @@ class LoadedHandler:
                 f"--set split= and --split both split messages for {self.reference}",
                 hint="Remove one of them.",
             )
-        handler, batching = copy(self), _batching_of(self.reference, self.target)
-        if self.batching is not None and batching is not None:  # of a redrive, which folds nothing
-            handler.batching = replace(batching, coalesce=self.batching.coalesce)
+        handler = copy(self)
+        handler.batching = _batching_of(self.reference, self.target)
         return handler
 
     def kept_options(self, options: Mapping[str, str]) -> dict[str, str]:
         """The options that a plan keeps: those that the handler names, but none that looks like a
         secret."""
         names = getattr(self.target, "plan_options", Handler.plan_options)
+        known = {**options, **getattr(self.target, "absolute_options", {})}
         return {
             name: value
-            for name, value in options.items()
+            for name, value in known.items()
             if name in names and not may_hide(name, value, chosen=False)
         }
+
+    def check_before_preview(self) -> tuple[list[str], list[str]]:
+        """Checks of a built-in handler that passed, and warnings. Raises UsageError."""
+        check = getattr(self.target, "check_before_preview", None)
+        return ([], []) if check is None else check(self.extras)
 
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
         """Make another one: a new instance if a class was named, else the same target again.

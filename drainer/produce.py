@@ -34,10 +34,11 @@ class Produce(Handler):
     writes_records = True  # an estimate knows that its writing is capped
 
     def __init__(self) -> None:
-        self._split: _Split | None = None
+        self._split: _Split = _whole
         self._writer: Writer | None = None
         self._timestamps = True
         self._topic = ""
+        self.absolute_options: dict[str, str] = {}  # for a plan, which holds from any folder
 
     plan_options = frozenset(OPTIONS)
 
@@ -54,7 +55,8 @@ class Produce(Handler):
                 f"timestamp={timestamps!r} is not keep or now", hint="Use keep or now."
             )
         self._timestamps = timestamps == KEEP
-        self._split = _split_of(options)
+        if "split" in options:
+            self._split, self.absolute_options["split"] = _split_by(options["split"])
         self._topic = topic
 
     def open(self, context: Context) -> None:
@@ -68,8 +70,6 @@ class Produce(Handler):
             self._writer = context.writer(self._topic)
 
     def split(self, message: Message) -> Iterator[SubMessage]:
-        if self._split is None:
-            raise RuntimeError("produce is not configured")
         for sub in self._split(message):
             if isinstance(sub, Barrier) or (sub.keys is not None and len(sub.keys) > 1):
                 raise ValueError(f"{sub!r} has several sub-keys, but a record has only one key")
@@ -116,23 +116,20 @@ def as_value(payload: Any) -> bytes | None:
     return payload.encode() if isinstance(payload, str) else orjson.dumps(payload)
 
 
-def _split_of(options: Mapping[str, str]) -> _Split:
-    reference = options.get("split")
-    if reference is None:
-        return lambda message: (SubMessage(message.key, message.value),)
-    return _split_by(reference)
+def _whole(message: Message) -> Iterable[SubMessage]:
+    return (SubMessage(message.key, message.value),)
 
 
-def _split_by(reference: str) -> _Split:
+def _split_by(reference: str) -> tuple[_Split, str]:
     from drainer.loader import load_handler  # noqa: PLC0415 - it finds this module as well
 
-    split = load_handler(reference).split
-    if split is None:
+    handler = load_handler(reference)
+    if handler.split is None:
         raise UsageError(
             f"the handler {reference!r} has no split",
             hint="Remove split=: produce then writes messages unchanged.",
         )
-    return split
+    return handler.split, handler.absolute_reference
 
 
 def partition_of(key: bytes, partitions: int) -> int:

@@ -204,6 +204,9 @@ class _Recorder:
             elif result is None:
                 self.result.done.extend(sub.folded)
                 yield None
+            elif isinstance(result, Skip):  # of all that were folded
+                self.result.skipped.extend((each, result) for each in sub.folded)
+                yield result
             else:
                 yield self._note(sub.folded, result, handler)
                 stopped = of_lane and not isinstance(result, Skip)

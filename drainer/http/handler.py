@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import ssl
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -19,11 +22,12 @@ from drainer.http.answers import (
     results_of,
 )
 from drainer.http.protocol import encode_item
+from drainer.mask import describe
 from drainer.message import SubMessage
 
 STATUSES = frozenset(str(status) for status in range(200, 600))
 BATCH_MOST = 10_000
-CONNECT_S = 10.0
+CONNECT_S, CHECK_S = 10.0, 3.0
 KEEP_ALIVE_S = 4.0  # shorter than most servers': they must not close what is being written to
 ANSWER_BYTES, ANSWER_BYTES_PER_ITEM = 1 << 20, 1 << 10
 PROPERTIES = (
@@ -66,24 +70,18 @@ class Http(Handler):
         self.max_batch = int(text)
 
     async def open(self, context: Context) -> None:
-        """Raises UsageError when a property of the client file is wrong."""
+        """Raises UsageError when a file that the client file names can't be read."""
         import aiohttp  # noqa: PLC0415 - an extra
 
         properties = context.extras("http.")
-        if unknown := sorted(set(properties) - set(PROPERTIES)):
-            raise UsageError(
-                f"the client file has http.{unknown[0]}, which the handler http doesn't know",
-                hint=f"Use {', '.join(f'http.{name}' for name in PROPERTIES)}.",
-            )
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         headers |= {"Accept-Encoding": "identity", "User-Agent": "drainer"}
-        auth = None
         if token := properties.get("token"):
             headers["Authorization"] = f"Bearer {token}"
         elif user := properties.get("user"):
-            auth = aiohttp.BasicAuth(user, properties.get("password", ""), "utf-8")
+            login = f"{user}:{properties.get('password', '')}".encode()
+            headers["Authorization"] = f"Basic {b64encode(login).decode()}"
         self._session = aiohttp.ClientSession(
-            auth=auth,
             headers=headers,
             connector=aiohttp.TCPConnector(
                 limit=context.concurrency, keepalive_timeout=KEEP_ALIVE_S, ssl=_tls(properties)
@@ -93,6 +91,30 @@ class Http(Handler):
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             auto_decompress=False,
         )
+
+    def check_before_preview(self, extras: Mapping[str, str]) -> tuple[list[str], list[str]]:
+        """Checks that passed, and warnings. Raises UsageError when the client file is wrong."""
+        given = {name[5:]: value for name, value in extras.items() if name.startswith("http.")}
+        if unknown := sorted(set(given) - set(PROPERTIES)):
+            raise UsageError(
+                f"the client file has http.{unknown[0]}, which the handler http doesn't know",
+                hint=f"Use {', '.join(f'http.{name}' for name in PROPERTIES)}.",
+            )
+        tls, url = _tls(given), urlsplit(self._url)
+        service = f"the service {url.scheme}://{url.netloc}{url.path}"  # a query may have a secret
+        connection = HTTPConnection(url.netloc, timeout=CHECK_S)
+        if url.scheme == "https":
+            context = tls if isinstance(tls, ssl.SSLContext) else None
+            connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=context)
+        begun = monotonic()
+        try:
+            connection.request("OPTIONS", url.path or "/")
+            status = connection.getresponse().status
+        except (OSError, HTTPException) as error:
+            return [], [f"{service} does not answer ({describe(error)}): start it, or correct url="]
+        finally:
+            connection.close()
+        return [f"{service} answers (OPTIONS {status} in {monotonic() - begun:.3f} s)"], []
 
     async def handle_batch(self, subs: Sequence[SubMessage]) -> Results | None:
         if not self._batches:

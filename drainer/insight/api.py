@@ -110,7 +110,7 @@ def estimate(
         until,
         client_config=config_file(client),
         rules=rules,
-    )
+    ).configured(settings.options)
     question = latency
     if isinstance(question, str):
         source = f"latency={question!r}"

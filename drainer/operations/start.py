@@ -130,11 +130,12 @@ def prepare(
 ) -> Prepared:
     """Check the cluster, the group and the disk, and touch none of them.
 
+    The handler is configured already.
+
     With ``new_group`` it does not warn of a group without a committed offset.
 
     Raises Refused, with the reason and a hint, when the drain would not be safe.
     """
-    request = request.configured(running.options)
     topic = cluster.topic(request.topic)
     path = request.plan_path or default_path(request.topic, request.group, commits=request.commits)
     file = plan_at(absolute(path))
@@ -194,6 +195,7 @@ def build_prepared(
     findings: Findings,
 ) -> Prepared:
     """A drain that was found safe, with its preview."""
+    checks, warnings = handler.check_before_preview()
     action = Preview(
         plan,
         batching=handler.batching,
@@ -202,8 +204,8 @@ def build_prepared(
         plan_path=file.path,
         partitions=findings.partitions,
         resumes=plan.account.history[-1].what is EventKind.RESUMED,
-        checks=findings.checks,
-        warnings=(*filter(None, [findings.readers]), *findings.warnings),
+        checks=(*findings.checks, *checks),
+        warnings=(*filter(None, [findings.readers]), *findings.warnings, *warnings),
         makes_topic=policy.makes,
         open_transactions=findings.open_transactions,
         needs_yes=findings.readers is not None,

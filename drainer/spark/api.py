@@ -203,7 +203,7 @@ def _prepare(
             *(cluster, file, loaded, running, resumes),
             load=lambda _, payloads, __: request.handler.fresh(payloads),
         )
-    return prepare(cluster, request, running)
+    return prepare(cluster, request.configured(running.options), running)
 
 
 class _StopRequests:

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+# A CA, and what it signed: a service for localhost, and a client whose key has a password.
+TLS = Path(__file__).parent / "tls"
 
 aiohttp_web = pytest.importorskip("aiohttp.web")
 
@@ -37,8 +42,13 @@ class Service:
 
 
 @contextmanager
-def service(answer: Callable[[Any], Any]) -> Iterator[Service]:
-    """Serve on a free port while the block lasts."""
+def service(answer: Callable[[Any], Any], *, tls: bool = False) -> Iterator[Service]:
+    """Serve on a free port while the block lasts; by TLS only who has a certificate of the CA."""
+    context = None
+    if tls:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=TLS / "ca.pem")
+        context.verify_mode = ssl.CERT_REQUIRED
+        context.load_cert_chain(TLS / "service.pem")
     made = Service(answer)
     loop = asyncio.new_event_loop()
     application = aiohttp_web.Application(client_max_size=1 << 26)
@@ -47,8 +57,9 @@ def service(answer: Callable[[Any], Any]) -> Iterator[Service]:
     async def start() -> Any:
         runner = aiohttp_web.AppRunner(application)
         await runner.setup()
-        await aiohttp_web.TCPSite(runner, "127.0.0.1", 0).start()
-        made.url = f"http://127.0.0.1:{runner.addresses[0][1]}/drain"
+        await aiohttp_web.TCPSite(runner, "127.0.0.1", 0, ssl_context=context).start()
+        scheme = "http" if context is None else "https"
+        made.url = f"{scheme}://127.0.0.1:{runner.addresses[0][1]}/drain"
         return runner
 
     runner = loop.run_until_complete(start())

@@ -14,6 +14,7 @@ from command.service import Service, aiohttp_web, nothing, results, service
 from kafka.topic import Topic, eventually
 
 SPLIT = ("--split", "documents", "--split-key", "id")
+EARLIEST = ("--from", "earliest")
 QUICK = ("--retry-delay", "10ms", "--max-doubt", "0")
 
 
@@ -49,6 +50,7 @@ def test_a_single_call_has_one_sub_message_and_its_identity(command: Command) ->
     for body, headers in zip(called.bodies, called.headers, strict=True):
         assert headers["Idempotency-Key"] == headers["Drainer-Id"] == body["id"]
         assert headers["Authorization"] == "Bearer s3cr3t-t0ken"
+    assert f"the service {called.url} answers (OPTIONS 405" in outcome.err
     assert "s3cr3t" not in outcome.err + command.plan(topic).read_text()
 
 
@@ -83,26 +85,21 @@ def test_a_batch_is_done_as_far_as_the_answer_lists(command: Command) -> None:
 
 
 @pytest.mark.parametrize("batch", [(), ("--set", "batch=10")], ids=["single", "batch"])
-@pytest.mark.parametrize("answer", ["html", "redirect", "empty list"])
 def test_an_answer_that_is_unclear_finishes_nothing(
-    command: Command, batch: tuple[str, ...], answer: str
+    command: Command, batch: tuple[str, ...]
 ) -> None:
     topic = command.topic(bundles(2))
-    others = {
-        "html": lambda body: aiohttp_web.Response(text="<p>Sign in", content_type="text/html"),
-        "redirect": lambda body: aiohttp_web.Response(status=302, headers={"Location": "/other"}),
-        "empty list": lambda body: (
-            aiohttp_web.json_response({"results": []})
-            if batch
-            else aiohttp_web.Response(text="{", content_type="application/json")
-        ),
-    }
-    with service(others[answer]) as called:
+
+    def answer(body: Any) -> Any:
+        if batch:
+            return aiohttp_web.json_response({"results": []})
+        return aiohttp_web.Response(text="<p>Sign in", content_type="text/html")
+
+    with service(answer) as called:
         outcome = begin(command, topic, called, *batch, "-o", "json").ends(5)
     assert outcome.answer["sub_messages"]["done"] == 0
     assert command.committed(topic) in ({0: None}, {0: 0})
-    if answer == "html":
-        assert "text/html" in outcome.err
+    assert ("0 results for" if batch else "text/html") in outcome.err
 
 
 def test_a_batch_that_is_too_large_is_halved(command: Command) -> None:
@@ -139,23 +136,27 @@ def test_killed_it_resumes_without_its_options(command: Command) -> None:
         assert back <= 1, "in order but for where it was killed"
 
 
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ((), "needs the URL"),
-        (("url=http://me:word@x/",), "has a login"),
-        (("url=ftp://x/",), "is not a URL"),
-        (("url=http://x/", "batch=0"), "batch=0"),
-        (("url=http://x/", "404=perhaps"), "404=perhaps"),
-        (("url=http://x/", "urls=2"), "no option urls"),
-    ],
-    ids=str,
-)
-def test_wrong_options_are_refused_before_the_preview(
-    command: Command, options: tuple[str, ...], text: str
-) -> None:
-    topic = command.topic(bundles(1))
-    words = [word for option in options for word in ("--set", option)]
-    outcome = command("run", *command.what(topic, "http"), *words, code=2)
-    assert text in outcome.error
+def test_what_is_wrong_is_refused_before_the_preview(command: Command) -> None:
+    topic = command.topic(['{"documents": [{"name": "x"}]}'])
+    what = [*command.what(topic, "http"), "--set"]
+    outcome = command("run", *what, "url=http://me:word@x/", code=2)
+    assert "has a login" in outcome.error
+    client = command.home / "client.properties"
+    client.write_text("http.tokn=s3cr3t\n")
+    outcome = command(
+        "run", *what, "url=http://x/", "--client-config", str(client), *EARLIEST, code=2
+    )
+    assert "http.tokn" in outcome.error
+    assert "http.ssl.ca.location" in outcome.hint
     assert command.left_behind == []
+
+
+def test_a_service_that_is_down_is_a_warning_and_a_key_that_is_not_there_an_error(
+    command: Command,
+) -> None:
+    topic = command.topic(['{"documents": [{"id": "x"}]}'])
+    what = [*command.what(topic, "http"), "--set", "url=http://localhost:1/drain"]
+    split = ("--split", "documents", "--split-key", "payload.id")
+    outcome = command("run", *what, *split, *EARLIEST, "--yes", code=5)
+    assert "the service http://localhost:1/drain does not answer" in outcome.err
+    assert "there is nothing at the path 'payload.id'; did you mean 'id'?" in outcome.err

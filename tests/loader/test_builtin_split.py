@@ -35,6 +35,14 @@ def test_elements_of_a_list_are_found_by_a_path_or_an_expression(split: str, key
     assert subs(ORDER, split, key) == [("17", {"id": 17}), ("a", {"id": "a", "at": {"no": 2}})]
 
 
+def test_an_expression_gives_lists_as_they_are() -> None:
+    values = {"pairs": [[{"id": 1}, {"n": 2}]]}
+    found = subs(
+        values, "[[message.value.pairs[0][0]], message.value.pairs[0]]", "message.topic + ''"
+    )
+    assert [payload for _, payload in found] == [[{"id": 1}], [{"id": 1}, {"n": 2}]]
+
+
 def test_without_a_list_the_message_has_another_key() -> None:
     raw = json.dumps(ORDER).encode()
     assert subs(ORDER, None, "order.id") == [("5", raw)]
@@ -53,11 +61,12 @@ def test_a_tombstone_has_its_own_key_only(split: str | None) -> None:
         ({"documents": "none"}, "'documents' is not a list"),
         ({"documents": [{"id": [1]}]}, "a key must be text or an integer"),
         ({"documents": [{"id": True}]}, "a key must be text or an integer"),
+        ({"documents": [{}]}, "nothing at the path 'payload.id'; did you mean 'id'?"),
     ],
 )
 def test_a_message_without_what_is_wanted_is_an_error(value: Any, text: str) -> None:
     with pytest.raises((TypeError, ValueError), match=text):
-        subs(value, "documents", "id")
+        subs(value, "documents", "payload.id" if "payload" in text else "id")
 
 
 @pytest.mark.parametrize(

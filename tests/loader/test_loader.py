@@ -600,6 +600,23 @@ def test_a_handler_is_made_by_its_options_before_it_is_opened() -> None:
         LoadedHandler("one", Configured).configured({"batch": "many"})
 
 
+def test_a_bug_in_configure_is_a_refusal() -> None:
+    class Wrong(Configured):
+        def configure(self, options: Mapping[str, str]) -> None:
+            self.max_batch = options["batch"]  # type: ignore[assignment]
+
+    with pytest.raises(
+        Refused, match=r"configure\(\) of the handler one failed: KeyError"
+    ) as caught:
+        LoadedHandler("one", Wrong).configured({})
+    assert caught.value.hint
+
+
+def test_a_function_of_a_module_is_not_called_to_configure_it(folder: Path) -> None:
+    write("mine.py", "def configure(): raise AssertionError\ndef handle(sub): pass\n")
+    assert load_handler("mine").configured({"batch": "7"}).batching is None
+
+
 def test_the_plan_keeps_the_options_that_a_handler_names_and_no_secret() -> None:
     handler = LoadedHandler("one", Configured)
     assert handler.kept_options({"url": "http://x", "other": "y"}) == {"url": "http://x"}

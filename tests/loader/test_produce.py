@@ -13,6 +13,7 @@ import pytest
 
 from drainer.errors import UsageError
 from drainer.handler import Context
+from drainer.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.produce import Produce, as_value, partition_of
 
@@ -40,13 +41,19 @@ def test_the_split_of_another_handler_can_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "path", list(sys.path))
-    (tmp_path / "mine.py").write_text(
+    (tmp_path / "splits_here.py").write_text(
         "import drainer\n"
         "def split(message):\n"
         "    yield drainer.SubMessage(('one', 1), {'n': 0})\n"
         "def handle(sub): raise AssertionError\n"
     )
-    assert subs({}, split=f"{tmp_path / 'mine.py'}") == [(b"('one', 1)", b'{"n":0}')]
+    assert subs({}, split=f"{tmp_path / 'splits_here.py'}") == [(b"('one', 1)", b'{"n":0}')]
+    monkeypatch.chdir(tmp_path)
+    options = {"topic": "wide", "split": "splits_here.py"}
+    kept = load_handler("produce").configured(options).kept_options(options)
+    assert kept == {"topic": "wide", "split": str(tmp_path / "splits_here.py")}, (
+        "as any folder finds it"
+    )
 
 
 @pytest.mark.parametrize(

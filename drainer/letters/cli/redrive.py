@@ -95,7 +95,7 @@ def redrive(
             failures=failures,
             rules=rules.over(),
             classes=priority.over() or PriorityClasses(),
-        )
+        ).configured(running.options)
         meant = destination.settings(letters.filter(), max_redrives, where)
         with connect(settings) as cluster:
             prepared = prepare_redrive(
