@@ -27,9 +27,9 @@ class Extension(StrEnum):
     """The modules of extensions that the core calls."""
 
     ESTIMATE = "drainer.insight.cli.estimate"
-    FOREIGN = "drainer.letters.foreign"  # letters of other tools
     LIMITS = "drainer.limits.capping"
     MSK = "drainer.msk"  # the login of AWS
+    ORIGINALS = "drainer.letters.originals"  # of letters, which other tools wrote, too
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
     SPARK = "drainer.spark.engine_choice"
     SPARK_STATE = "drainer.spark.state.state"  # of tasks

@@ -33,7 +33,7 @@ from operator import attrgetter
 from pathlib import Path
 from traceback import walk_tb
 from types import ModuleType
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from drainer import decoding
 from drainer.core.batches import Batch, Batching, BatchOf, InPart
@@ -56,6 +56,9 @@ from drainer.model.terms import BY_HANDLER, IfNewer, PayloadSettings, RedriveSet
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
 from drainer.secret import may_hide
 from drainer.splitting import NOT_OF_HANDLERS, Prepare, split_or_reject
+
+if TYPE_CHECKING:
+    from drainer.kafka.settings import ClientSettings
 
 ENTRY_POINTS = "drainer.handlers"
 NO_EXTRAS: Mapping[str, str] = {}
@@ -114,10 +117,10 @@ class LoadedHandler:
         self.split_letter: Split | None = None  # of a redrive; it counts nothing
         self.ignored_letters: Counter[str] | None = None  # by a redrive: how many for each reason
 
-    def redriving(self, redrive: RedriveSettings) -> LoadedHandler:
+    def redriving(self, redrive: RedriveSettings, client: ClientSettings) -> LoadedHandler:
         """Make a handler for a topic of dead letters: it gets the sub-messages that they were.
 
-        One that has ``of_letters`` gets the letters themselves.
+        One that has ``of_letters`` gets the letters themselves. ``client`` reads what they lack.
         """
         handler = copy(self)
         of_letters = getattr(self.target, "of_letters", None)
@@ -130,8 +133,9 @@ class LoadedHandler:
         own = None
         if self.split is not None and of_letters is None:
             own = partial(split_or_reject, self.split)
-        read = Extension.FOREIGN.load().reader(redrive.headers)
-        split_own = partial(split_letter, redrive, split=own, read=read)
+        of_whole = None if of_letters is not None else self.prepare
+        letters = Extension.ORIGINALS.load().Originals(client, redrive.headers, of_whole)
+        split_own = partial(split_letter, redrive, split=own, read=letters.letter)
 
         def split(message: Message) -> Iterator[SubMessage]:
             for sub in split_own(message):
@@ -157,6 +161,7 @@ class LoadedHandler:
         if self.batching is not None:  # a letter is redriven as what it was, under its own name
             handler.batching = replace(self.batching, coalesce=None)
         handler.split, handler.split_letter = split, split_own
+        handler.prepare = letters.prepare
         handler.whole_messages = False  # it gets the letter's own message
         handler.ignored_letters = ignored
         handler.selects = selects

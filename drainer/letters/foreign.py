@@ -114,7 +114,8 @@ def scheme_of(headers: Mapping[str, str]) -> Scheme | None:
         headers.get(name, "") for name in _FIELDS
     )
     place, errors = (topic, partition, offset), (error,) if error else ()
-    return Scheme(OTHER, tuple(headers.values()), *place, group, errors, text, timestamp)
+    names = tuple(headers.values())
+    return Scheme(OTHER, names, *place, group, errors, text, timestamp, leaves_out=True)
 
 
 def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:

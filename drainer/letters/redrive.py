@@ -15,6 +15,7 @@ from drainer.letters.foreign import reader
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.letters.resend import ensure_no_loop, groups_of, no_way_back
+from drainer.message import Message
 from drainer.model.claims import ALL
 from drainer.model.listed import counted, name_lost
 from drainer.model.plan import OffsetPlan
@@ -23,7 +24,8 @@ from drainer.model.settings import LocalSettings
 from drainer.model.terms import IfNewer, RedriveSettings
 from drainer.operations.examine import ensure_same_records
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.policy.dead_letter import From, default_dead_letter_topic
+from drainer.policy.dead_letter import From, Letter, default_dead_letter_topic
+from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import SOURCE, Redriven, split_letter
 from drainer.store.place import default_path
 
@@ -60,7 +62,7 @@ def prepare_redrive(
     given, handler = request, request.handler
     request = replace(
         given,
-        handler=handler.redriving(redrive),
+        handler=handler.redriving(redrive, cluster.settings),
         plan_path=request.plan_path or default_path(request.topic, "redrive"),
         failures=replace(request.failures, dead_letter_topic=parking or request.topic),
         redrive=redrive,
@@ -141,7 +143,13 @@ def _origins(
 ) -> Counter[From]:
     # Where the letters that are left come from, and how many of each. Reads them all.
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
-    read = reader(redrive.headers)
+    known = reader(redrive.headers)
+
+    def read(message: Message) -> Letter:
+        letter = known(message)
+        kept = not letter.lacks_message
+        return letter if kept else replace(letter, payload_encoding=Encoding.NULL)
+
     origins: Counter[From] = Counter()
     for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
         if message.partition not in finished or message.offset in finished[message.partition]:

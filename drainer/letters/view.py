@@ -155,8 +155,8 @@ def _as_text(value: bytes | None) -> str:
 
 def _pretty(letter: Letter) -> str:
     payload: Any = letter.payload
-    if letter.payload_encoding is Encoding.LEFT_OUT:
-        return "left out: too large for the dead-letter topic"
+    if letter.payload_encoding in (Encoding.LEFT_OUT, Encoding.GONE, Encoding.ELSEWHERE):
+        return f"left out: {letter.why_not_redriven}"
     if letter.payload_encoding is Encoding.LITERAL:
         return repr(payload)
     if isinstance(payload, bytes):

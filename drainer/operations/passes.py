@@ -43,7 +43,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         # To be opened and closed by itself.
         handler = context.handler.fresh().configured(context.options)
         if now.plan.terms.redrive is not None:
-            handler = handler.redriving(now.plan.terms.redrive)
+            handler = handler.redriving(now.plan.terms.redrive, now.cluster.settings)
         begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
         summary = in_process(begun)
         passes.append(summary)

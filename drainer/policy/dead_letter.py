@@ -166,6 +166,11 @@ class Letter(Provenance):
         return self.kind == _MESSAGE
 
     @property
+    def lacks_message(self) -> bool:
+        """Whether another tool wrote only the place of its message, which may still be there."""
+        return self.payload_encoding is Encoding.LEFT_OUT and not self.drain_id
+
+    @property
     def key_texts(self) -> tuple[str, ...]:
         """The sub-keys as a person types them; a barrier and a whole message have none."""
         if self.kind in (_BARRIER, _MESSAGE):
@@ -192,9 +197,9 @@ class Letter(Provenance):
             return "drainer can't write its sub-key exactly"
         if self.payload_encoding is Encoding.REPR:
             return "drainer can't write its payload exactly"
-        if self.payload_encoding is Encoding.LEFT_OUT:
+        if self.payload_encoding is Encoding.LEFT_OUT and not self.lacks_message:
             return "its payload was too large for the dead-letter topic"
-        return None
+        return _NO_ORIGINAL.get(self.payload_encoding)
 
     def sub_message(self) -> SubMessage:
         """The sub-message, as ``split`` gave it. Raises ValueError when it can't be recreated."""
@@ -328,6 +333,10 @@ def read_letter(message: Message) -> Letter:
         ) from None
 
 
+_NO_ORIGINAL = {
+    Encoding.GONE: "retention or compaction deleted its original",
+    Encoding.ELSEWHERE: "its original is not on this cluster",
+}
 ReadLetter = Callable[[Message], Letter]  # raises NotADeadLetter
 _KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER, Unsplit: _MESSAGE}
 

@@ -18,7 +18,8 @@ _NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 class Encoding(StrEnum):
     """Ways to write a value.
 
-    All but the last two give the value back exactly. ``repr`` is for people to read.
+    Those up to ``literal`` give the value back exactly. ``repr`` is for people to read. The last
+    two are of originals that letters of other tools name.
     """
 
     NULL = "null"
@@ -28,6 +29,8 @@ class Encoding(StrEnum):
     LITERAL = "literal"  # as Python's source has it, which ast.literal_eval reads
     REPR = "repr"
     LEFT_OUT = "left-out"
+    GONE = "gone"
+    ELSEWHERE = "elsewhere"
 
 
 def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:

@@ -41,9 +41,8 @@ def split_letter(
         yield LeftAlone(message.offset, damaged, for_good=not _may_be_anothers(message))
         return
     if (never := letter.why_not_redriven) is not None:
-        # Another tool's letter without its payload has its message where that came from.
-        own = bool(letter.drain_id)
-        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=own)
+        elsewhere = letter.payload_encoding is Encoding.ELSEWHERE
+        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=not elsewhere)
         return
     why = None
     if not letter.matches(settings.letters):

@@ -70,6 +70,46 @@ def test_names_of_headers_are_kept_in_the_plan(command: Command, tmp_path: Path)
     assert '"topic": "x-topic"' in next(command.folder.glob("*.plan.json")).read_text()
 
 
+def share(topic: str, offset: int, partition: int = 0) -> Record:
+    """A letter of a share group, without its message."""
+    place = {"topic": topic, "partition": partition, "offset": offset, "group": "workers"}
+    headers = [(f"__dlq.errors.{name}", str(value).encode()) for name, value in place.items()]
+    return Record(None, None, 1, headers)
+
+
+def test_a_letter_that_only_names_its_message_has_it_read_where_it_was(
+    command: Command, tmp_path: Path
+) -> None:
+    source, dead = command.topic(partitions=2), command.topic()
+    for partition in range(2):
+        values = [f'{{"documents": [{{"id": "{partition}-{n}"}}]}}' for n in range(1500)]
+        source.produce(values, partition=partition)
+    source.delete_before(10, partition=1)
+    places = [(1400, 0), (3, 0), (7, 1), (3, 0), (600, 0), (900, 1), (10, 1)]
+    write(dead, [share(source.name, *place) for place in places])
+    write(dead, [share("missing", 1), share(source.name, 5000), share(source.name, 0, 9)])
+    where = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name]
+    assert command("dead", "list", *where, "-o", "json").answer["letters"] == 10
+    assert '"id": "0-3"' in command("dead", "show", "0:1", *where).out
+    assert "retention or compaction deleted" in command("dead", "show", "0:2", *where).out
+
+    handler, done = command.handler(HANDLER), tmp_path / "done"
+    words = [*where, "--handler", handler, "--set", f"done={done}", "-o", "json", "--mixed"]
+    answer = command("redrive", *words, "--yes").answer
+    handled = ["0-1400", "0-3", "0-3", "0-600", "1-900", "1-10"]
+    assert sorted(line.split()[1] for line in done.read_text().splitlines()) == sorted(handled)
+    assert done.read_text().startswith(f"{source.name}:0:1400:0 0-1400 ")
+    assert answer["skipped_for"] == {"retention or compaction deleted its original": 1}
+    assert answer["left_alone"] == {"its original is not on this cluster": 3}
+
+    copied = command.topic()
+    words = [*where, "--to", copied.name, "--group", "copies", "--mixed", "--yes"]
+    command("redrive", *words, "--plan", "copies.json")
+    values = [record.value or b"" for record in read_letters(command.cluster, copied.name)]
+    assert len(values) == len(handled)
+    assert b'"0-1400"' in values[0]
+
+
 def test_letters_go_to_their_source_as_they_were_and_no_further_than_allowed(
     command: Command,
 ) -> None:
@@ -86,6 +126,8 @@ def test_letters_go_to_their_source_as_they_were_and_no_further_than_allowed(
     write(dead, [letter(5, dead.name), letter(6, "missing")])
     words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--to", "source", "--mixed"]
     words += ["--parking-topic", parked.name]
+    parked_at_source = [*words[:-1], source.name, "--yes"]
+    assert "can't get its own letters" in command("redrive", *parked_at_source, code=2).err
     refused = command("redrive", *words, code=3)
     assert f"records appended to missing, {source.name} reach every group" in refused.err
     assert "newer records of these keys may already be there" in refused.err

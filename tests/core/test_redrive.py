@@ -15,6 +15,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import SplitFailed, UsageError
 from drainer.handler import Fatal, Handler, Skip
+from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
@@ -27,6 +28,7 @@ from drainer.splitting import split_or_reject
 from .letters import DEAD, Sample, as_record, mutated_letters
 
 ALL = RedriveSettings()
+CLIENT = ClientSettings("nowhere:9092")
 
 
 def split(settings: RedriveSettings, message: Message) -> SubMessage:
@@ -75,7 +77,7 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
         def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage:
             return later
 
-    handler = LoadedHandler("batches", Batches).redriving(ALL)
+    handler = LoadedHandler("batches", Batches).redriving(ALL, CLIENT)
     assert handler.split is not None
     assert handler.batching is not None
     dispatcher = Dispatcher({DEAD.partition: Ledger(0, 2)})
@@ -140,7 +142,7 @@ def letters_of_documents() -> Iterator[Redriven]:
 
 @pytest.mark.parametrize("kind", [Plainly, OnTheLoop, AllOnTheLoop])
 def test_what_the_handler_knows_to_be_stale_is_skipped_before_its_call(kind: type[Aware]) -> None:
-    handler = LoadedHandler("aware", kind).redriving(SKIPPING)
+    handler = LoadedHandler("aware", kind).redriving(SKIPPING, CLIENT)
     ends = [ended(handler.handle, sub) for sub in letters_of_documents()]
     assert [type(end) for end in ends] == [type(None), Skip, ConnectionError, type(None)]
     assert str(ends[1]) == "newer state exists"
@@ -149,7 +151,7 @@ def test_what_the_handler_knows_to_be_stale_is_skipped_before_its_call(kind: typ
 
 @pytest.mark.parametrize("kind", [TogetherPlainly, TogetherOnTheLoop])
 def test_the_others_of_a_batch_are_handled_beside_what_is_stale(kind: type[Aware]) -> None:
-    handler, batch = LoadedHandler("aware", kind).redriving(SKIPPING), Batch()
+    handler, batch = LoadedHandler("aware", kind).redriving(SKIPPING, CLIENT), Batch()
     batch.subs = [*letters_of_documents()]
     part = ended(handler.handle_batch, batch)
     assert isinstance(part, InPart)
@@ -159,15 +161,16 @@ def test_the_others_of_a_batch_are_handled_beside_what_is_stale(kind: type[Aware
 
 def test_a_handler_that_does_not_know_skips_nothing() -> None:
     with pytest.raises(UsageError, match="has no is_stale"):
-        LoadedHandler("plain", NotAware).redriving(SKIPPING)
+        LoadedHandler("plain", NotAware).redriving(SKIPPING, CLIENT)
     assert (
-        LoadedHandler("aware", Plainly).redriving(ALL).handle(next(letters_of_documents())) is None
+        LoadedHandler("aware", Plainly).redriving(ALL, CLIENT).handle(next(letters_of_documents()))
+        is None
     )
 
     class Forgets(OnTheLoop):
         def is_stale(self, sub: SubMessage) -> Any: ...
 
-    handler = LoadedHandler("forgets", Forgets).redriving(SKIPPING)
+    handler = LoadedHandler("forgets", Forgets).redriving(SKIPPING, CLIENT)
     assert isinstance(ended(handler.handle, next(letters_of_documents())), Fatal)
     assert not handler.target.handled
 
@@ -198,7 +201,7 @@ def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:
 
     unit = Unsplit(b"{", "ValueError", "no", "ValueError: no")
     letter = as_record(Sample(sub=unit, reason="split failed").letter())
-    handler = LoadedHandler("no-schema", NoSchema).redriving(ALL)
+    handler = LoadedHandler("no-schema", NoSchema).redriving(ALL, CLIENT)
     assert handler.split is not None
 
     with pytest.raises(SplitFailed, match="no schema"):

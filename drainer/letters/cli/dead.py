@@ -12,6 +12,7 @@ from drainer.cli.connecting import ConnectionOptions
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.foreign import reader
+from drainer.letters.originals import Originals
 from drainer.letters.overview import overview_of, whole_letter_as_json
 from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
@@ -82,7 +83,7 @@ def show(
     """
     partition, offset = _parse_place(place)
     with kafka.connect() as cluster:
-        read = reader(where.headers or {})
+        read = Originals(cluster.settings, where.headers or {}).letter
         letter = find_letter(cluster, where.dead_letter_topic, partition, offset, read)
     terminal.data({"status": "ok", "exit_code": EXIT_DONE, **whole_letter_as_json(letter)})
     terminal.present(letter_page(letter))

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from time import thread_time
+from time import sleep, thread_time
 from typing import cast
 from zlib import crc32
 
@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 
 from drainer.core.other_claims import OtherClaims
+from drainer.errors import Halted
 from drainer.kafka.spans import read_range
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ALL, Claims, ShardMap
@@ -118,6 +119,7 @@ class _SliceReader:
         self._checksums: Counter[int] = Counter()
         self._chunk_bytes: Counter[int] = Counter()
         self._log_bytes = 0
+        self._waited_s = 0.0  # for what split needs
         self._subs_before = 0
         self._ignored: Counter[str] = Counter()
         self._connected = False
@@ -172,6 +174,8 @@ class _SliceReader:
             opened.report_reading()
             if self._ended:
                 break
+            if opened.handler.prepare is not None:
+                opened.handler.prepare(batch.messages, self._wait)
             for message in batch.messages:
                 self._log_bytes += message.size
                 if (
@@ -182,6 +186,13 @@ class _SliceReader:
                     add(message)
                     yield from writer.full()
         yield from writer.flush()
+
+    def _wait(self, seconds: float, why: str) -> bool:
+        self._waited_s += seconds
+        if self._waited_s > self._task.failures.max_outage_s:
+            raise Halted(f"{why}, for longer than --max-outage", hint="Resume once it answers.")
+        sleep(seconds)
+        return True
 
     @property
     def _ended(self) -> bool:

@@ -74,7 +74,7 @@ class OpenHandler:
             self._pace = None if limits is None else RateLimiter(limits, spec.share)
             self.handler = spec.shipped.load().configured(spec.options)
             if terms.redrive is not None:
-                self.handler = self.handler.redriving(terms.redrive)
+                self.handler = self.handler.redriving(terms.redrive, spec.client)
             context = Context(
                 topic=terms.topic,
                 group=terms.group,
