@@ -105,9 +105,9 @@ def test_a_letter_that_only_names_its_message_has_it_read_where_it_was(
     copied = command.topic()
     words = [*where, "--to", copied.name, "--group", "copies", "--mixed", "--yes"]
     command("redrive", *words, "--plan", "copies.json")
-    values = [record.value or b"" for record in read_letters(command.cluster, copied.name)]
-    assert len(values) == len(handled)
-    assert b'"0-1400"' in values[0]
+    copies = [record.value or b"" for record in read_letters(command.cluster, copied.name)]
+    assert len(copies) == len(handled)
+    assert b'"0-1400"' in copies[0]
 
 
 def test_letters_go_to_their_source_as_they_were_and_no_further_than_allowed(
