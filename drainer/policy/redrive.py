@@ -41,8 +41,8 @@ def split_letter(
         yield LeftAlone(message.offset, damaged, for_good=not _may_be_anothers(message))
         return
     if (never := letter.why_not_redriven) is not None:
-        elsewhere = letter.payload_encoding is Encoding.ELSEWHERE
-        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=not elsewhere)
+        for_good = letter.payload_encoding is not Encoding.ELSEWHERE
+        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=for_good)
         return
     why = None
     if not letter.matches(settings.letters):
