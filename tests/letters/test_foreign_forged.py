@@ -11,6 +11,7 @@ import pytest
 
 from drainer.errors import NotADeadLetter
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.reader import KafkaMessage
 from drainer.letters.foreign import REDRIVES, SCHEMES
 from drainer.letters.originals import Originals
 from drainer.letters.overview import overview_of, whole_letter_as_json
@@ -22,7 +23,7 @@ from drainer.loader import load_handler
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import drain
-from drainer.operations.start import Request
+from drainer.operations.start import Prepared, Request
 from drainer.policy.dead_letter import FORMAT, OWN_HEADERS, read_letter
 from drainer.policy.exact_json import Encoding
 from kafka.raw import produce_with_header
@@ -103,6 +104,35 @@ def topics(bootstrap: str, topic_name: str) -> Iterator[tuple[Topic, Topic]]:
         each.discard()
 
 
+def ensure_shown(cluster: Cluster, topic: str, records: list[KafkaMessage]) -> None:
+    """Each record is counted, and each letter among the first has a page."""
+    originals = Originals(cluster.settings, {})
+    found = overview_of(
+        topic, ((each, False) for each in records), LetterFilter(), 1000, read=originals.letter
+    )
+    assert found.letters + found.foreign == len(records)
+    for each in records[:20]:
+        try:
+            letter = find_letter(cluster, topic, 0, each.offset, originals.letter)
+        except NotADeadLetter:
+            continue
+        assert letter_page(letter)
+        assert whole_letter_as_json(letter)["offset"] == each.offset
+
+
+def prepared_redrive(cluster: Cluster, topic: str, folder: Path) -> Prepared:
+    (folder / "handler.py").write_text(HANDLER)
+    request = Request(
+        topic=topic,
+        group=default_group(topic),
+        handler=load_handler(str(folder / "handler.py")),
+        failures=FAILURES,
+        plan_path=folder / "plan.json",
+    )
+    cluster.group(request.group)  # waits for its coordinator
+    return prepare_redrive(cluster, request, RedriveSettings(), LocalSettings(), mixed=True)
+
+
 @pytest.mark.parametrize("seed", range(2))
 def test_no_made_up_letter_stops_a_redrive_or_is_finished_without_a_call(
     topics: tuple[Topic, Topic], cluster: Cluster, tmp_path: Path, seed: int
@@ -115,28 +145,8 @@ def test_no_made_up_letter_stops_a_redrive_or_is_finished_without_a_call(
     produce_with_header(dead.bootstrap, dead.name, b"v", b"\xff")
 
     originals, records = Originals(cluster.settings, {}), [*read_letters(cluster, dead.name)]
-    found = overview_of(
-        dead.name, ((each, False) for each in records), LetterFilter(), 1000, read=originals.letter
-    )
-    assert found.letters + found.foreign == len(records)
-    for each in records[:20]:
-        try:
-            letter = find_letter(cluster, dead.name, 0, each.offset, originals.letter)
-        except NotADeadLetter:
-            continue
-        assert letter_page(letter)
-        assert whole_letter_as_json(letter)["offset"] == each.offset
-
-    (tmp_path / "handler.py").write_text(HANDLER)
-    request = Request(
-        topic=dead.name,
-        group=default_group(dead.name),
-        handler=load_handler(str(tmp_path / "handler.py")),
-        failures=FAILURES,
-        plan_path=tmp_path / "plan.json",
-    )
-    cluster.group(request.group)  # waits for its coordinator
-    prepared = prepare_redrive(cluster, request, RedriveSettings(), LocalSettings(), mixed=True)
+    ensure_shown(cluster, dead.name, records)
+    prepared = prepared_redrive(cluster, dead.name, tmp_path)
     summary = drain(cluster, prepared, LocalSettings())
 
     assert summary.exit_code == 6
