@@ -153,9 +153,10 @@ def test_no_made_up_letter_stops_a_redrive_or_is_finished_without_a_call(
     assert summary.conserved
     handled: Counter[bytes | None] = Counter(prepared.handler.target.handled)
     assert handled[None], "of the source"
-    progress = redrive_progress(cluster, dead.name, request.group)
+    group = default_group(dead.name)
+    progress = redrive_progress(cluster, dead.name, group)
     finished = {n for start, end in progress.finished[0] for n in range(start, end)}
-    finished |= set(range(cluster.committed(request.group, dead.name, [0])[0] or 0))
+    finished |= set(range(cluster.committed(group, dead.name, [0])[0] or 0))
     gone = 0
     for each in records:
         if each.offset not in finished:
