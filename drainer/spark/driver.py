@@ -59,8 +59,8 @@ LOOK_S = 0.1
 CLOSE_S = 10.0  # for the handlers of all workers to be closed
 OPENING = "the handler is being opened in Spark's tasks"
 NOT_BEGUN = (
-    "Spark has begun no task yet: other jobs have its slots, or it has no executor, for which check"
-    " that the master has the memory and cores free"
+    "Spark is still starting its tasks; if that lasts, other jobs have its slots, or no executor"
+    " got the memory and cores that it needs"
 )
 
 
