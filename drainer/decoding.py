@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 import orjson
 
 from drainer.errors import UsageError
-from drainer.message import Message, SubMessage
+from drainer.message import HeadersUnreadable, Message, SubMessage
+from drainer.splitting import Prepare, Wait
 
 Headers = Sequence[tuple[str, bytes | None]]
 # Gives the meaning of a key's or value's bytes, by the record's headers and topic.
@@ -18,12 +20,21 @@ Decode = Callable[[bytes, Headers, str], Any]
 _Split = Callable[[Message], Iterable[SubMessage]]
 ENTRY_POINTS = "drainer.decoders"
 JSON, RAW = "json", "raw"
+OF_REGISTRY = "avro", "protobuf", "json-schema"
+FORMATS = JSON, RAW, *OF_REGISTRY
 _KEYS = (str, bytes, int, type(None))
+
+
+class Undecodable(ValueError):
+    """Raised by a decoder for bytes that it can't make sense of."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Decoders of a drain's messages; None leaves the bytes as they are."""
+    """Decoders of a drain's messages; None leaves the bytes as they are.
+
+    A decoder that has to get something first has a method ``prepare(data, headers, wait)``.
+    """
 
     of_value: Decode | None
     of_key: Decode | None
@@ -35,6 +46,21 @@ class Decoding:
         if self.of_key is not None and message.key is not None:
             message.decoded_key = self.of_key(message.key, message.headers, message.topic)
         return message
+
+    @property
+    def prepare(self) -> Prepare | None:
+        """Prepares decoders, if any has something to get."""
+        of_value, of_key = (getattr(each, "prepare", None) for each in (self.of_value, self.of_key))
+
+        def prepare(messages: Iterable[Message], wait: Wait) -> None:
+            for message in messages:
+                with suppress(HeadersUnreadable):  # decoding raises it again, in its place
+                    if of_value is not None and message.value is not None:
+                        of_value(message.value, message.headers, wait)
+                    if of_key is not None and message.key is not None:
+                        of_key(message.key, message.headers, wait)
+
+        return prepare if of_value or of_key else None
 
     def before(self, split: _Split | None) -> _Split:
         """A split that gets decoded messages; without one of the handler, the default."""

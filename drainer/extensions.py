@@ -19,6 +19,7 @@ EXTRAS = {
     "http": ("aiohttp",),
     "report": ("jinja2", "markupsafe"),
     "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
+    "registry": ("fastavro", "google", "grpc_tools", "httpx2"),  # the last is of Confluent's client
     "msk": ("aws_msk_iam_sasl_signer",),
 }
 
@@ -30,6 +31,7 @@ class Extension(StrEnum):
     LIMITS = "drainer.limits.capping"
     MSK = "drainer.msk"  # the login of AWS
     ORIGINALS = "drainer.letters.originals"  # of letters, which other tools wrote, too
+    PAYLOADS = "drainer.payloads.formats"  # by the schemas of a registry
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
     SPARK = "drainer.spark.engine_choice"
     SPARK_STATE = "drainer.spark.state.state"  # of tasks

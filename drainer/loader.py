@@ -102,13 +102,11 @@ class LoadedHandler:
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
         if payloads.split is not None or payloads.split_key is not None:
             self.split = Documents(payloads.split, payloads.split_key)
-        if payloads.value_format is not None or payloads.key_format is not None:
-            of_value, of_key = (
-                decoding.decoder(name, _load_decoder, extras)
-                for name in (payloads.value_format, payloads.key_format)
-            )
-            self.split = decoding.Decoding(of_value, of_key).before(self.split)
-        self.prepare: Prepare | None = None  # before ``split``, in a thread that may block
+        self.decoding = _decoding(payloads, extras)
+        if self.decoding is not None:
+            self.split = self.decoding.before(self.split)
+        # To be called before ``split``, by a thread that may block.
+        self.prepare: Prepare | None = None if self.decoding is None else self.decoding.prepare
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
         # It writes each sub-message to Kafka, so that write limits bind.
@@ -346,6 +344,20 @@ def load_handler(
     return LoadedHandler(reference, source, absolute, payloads, extras)
 
 
+def _decoding(payloads: PayloadSettings, extras: Mapping[str, str]) -> decoding.Decoding | None:
+    """Decoders of messages, None if there is nothing to decode. Raises UsageError."""
+    formats = payloads.value_format, payloads.key_format
+    if not any(formats):
+        return None
+    made = (
+        Extension.PAYLOADS.load().registry_decoder(name, is_key, payloads.registry, extras)
+        if name in decoding.OF_REGISTRY
+        else decoding.decoder(name, _load_decoder, extras)
+        for is_key, name in enumerate(formats)
+    )
+    return decoding.Decoding(*made)
+
+
 def _load_decoder(reference: str) -> Any:
     place, name = place_and_name(reference)
     if not name:
@@ -354,7 +366,7 @@ def _load_decoder(reference: str) -> Any:
             return _guard(reference, points[reference].load)
         raise UsageError(
             f"there is no decoder {reference!r}",
-            hint=f"Use {listed(['json', 'raw', *sorted(points.names)])}, or"
+            hint=f"Use {listed([*decoding.FORMATS, *sorted(points.names)])}, or"
             " package.module:decoder.",
         )
     module, _ = _import(place, reference)
@@ -543,9 +555,7 @@ def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes
     left = [path]
     while left:
         path = left.pop()
-        is_installed = str(path).startswith(NOT_OF_HANDLERS) and (
-            package not in path.parents or package == Path(__file__).parent
-        )
+        is_installed = str(path).startswith(NOT_OF_HANDLERS) and package not in path.parents
         try:
             if path in files or (files and is_installed) or not path.is_file():
                 continue

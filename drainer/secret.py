@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 
 from drainer.errors import UsageError
 
@@ -24,6 +25,8 @@ IN_A_URL = re.compile(
     r"://[^/\s?#]*@|[?&](sig|key|code|[^=&\s]*(signature|auth|sas))=", re.IGNORECASE
 )
 _LOGIN = re.compile(r":\S*@")
+_LOGIN_IN_A_URL = re.compile(r"://([^/\s?#]*)@")
+REDACTED = "***"
 # Names that handlers' authors choose; too many are named without their value rather than too few.
 _CHOSEN = re.compile(
     r".key$|auth|bearer|cookie|cred|dsn|jwt|pass|private|pwd|^pw$|signature|token", re.IGNORECASE
@@ -43,6 +46,17 @@ def hides(name: str, value: str) -> bool:
     secrets in their values, too."""
     texts = _SECRET.search(name), _SECRET.search(value), IN_A_URL.search(value)
     return is_secret(name) or any(texts)
+
+
+def redact(text: str, properties: Mapping[str, str]) -> str:
+    """The text with all replaced that is secret in these properties."""
+    secrets = {value for name, value in properties.items() if is_secret(name)}
+    pairs = {value for name, value in properties.items() if name.endswith(LOGIN_PAIR)}
+    logins = {each for value in properties.values() for each in _LOGIN_IN_A_URL.findall(value)}
+    secrets |= logins | {each.partition(":")[2] for each in pairs | logins}
+    for secret in sorted(filter(None, secrets), key=len, reverse=True):
+        text = text.replace(secret, REDACTED)
+    return text
 
 
 def may_hide(name: str, value: str, chosen: bool) -> bool:

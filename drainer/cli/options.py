@@ -126,13 +126,20 @@ class PayloadOptions:
     )
 
     value_format: str | None = _payload(
-        "Format of values: raw, json, package.module:decoder, or an installed decoder.",
+        "Format: raw, json, avro, protobuf, json-schema, or package.module:decoder.",
         None,
         unset="raw",
         metavar="FORMAT",
     )
     key_format: str | None = _payload(
         "Format of keys, likewise.", None, unset="raw", metavar="FORMAT"
+    )
+    registry: str | None = _payload(
+        "Address of the schema registry, without a login.",
+        None,
+        unset="schema.registry.url of the client's file",
+        metavar="URL",
+        envvar="DRAINER_REGISTRY",
     )
 
     def load(self, reference: str, extras: Mapping[str, str]) -> LoadedHandler:
@@ -146,7 +153,8 @@ class PayloadOptions:
 
     @property
     def settings(self) -> PayloadSettings:
-        return PayloadSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
+        found = PayloadSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
+        return found if found.of_registry else replace(found, registry=None)
 
 
 @dataclass(frozen=True, kw_only=True)

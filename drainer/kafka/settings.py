@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from drainer.errors import BrokerUnreachable, UsageError
 from drainer.extensions import Extension
 from drainer.kafka.log import ClientLog
-from drainer.secret import LOGIN_PAIR, hides, is_secret
+from drainer.secret import REDACTED, hides, is_secret, redact
 
 ClientT = TypeVar("ClientT")
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -26,7 +26,6 @@ BOOTSTRAP_VARIABLE = "DRAINER_BOOTSTRAP_SERVER"
 ISOLATION = "isolation.level"
 IN_FLIGHT = "max.in.flight.requests.per.connection"
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
-REDACTED = "***"
 
 KIB, MIB = 1024, 1024 * 1024
 # The broker sends no more than that, be it amid a batch of its producer, of which the rest is then
@@ -252,12 +251,7 @@ class ClientSettings:
 
     def redact(self, text: str) -> str:
         """The text with the value of every secret property replaced."""
-        named = [*self.properties.items(), *self.extras.items()]
-        secrets = {value for name, value in named if is_secret(name)}
-        secrets |= {v.partition(":")[2] for name, v in named if name.endswith(LOGIN_PAIR)}
-        for secret in sorted(filter(None, secrets), key=len, reverse=True):
-            text = text.replace(secret, REDACTED)
-        return text
+        return redact(text, {**self.properties, **self.extras})
 
     def _made(self, kind: Callable[[dict[str, Any]], ClientT], conf: Mapping[str, Any]) -> ClientT:
         try:

@@ -65,12 +65,19 @@ class PayloadSettings(JsonRecord):
     Attributes:
         split, split_key: of the built-in split (drainer/documents.py).
         value_format, key_format: names of decoders (drainer/decoding.py).
+        registry: the address of their schemas, if the client's file has none.
     """
 
     split: str | None = None
     split_key: str | None = None
     value_format: str | None = None
     key_format: str | None = None
+    registry: str | None = None
+
+    @property
+    def of_registry(self) -> bool:
+        """Whether a registry is needed."""
+        return not {self.value_format, self.key_format}.isdisjoint(("avro", "protobuf"))
 
 
 BY_HANDLER = PayloadSettings()

@@ -46,6 +46,8 @@ def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
     for name, found in (("value", payloads.value_format), ("key", payloads.key_format)):
         if found is not None:
             yield Field(name, found)
+    if payloads.registry is not None:
+        yield Field("registry", payloads.registry)
     if payloads.split_key is not None:
         parts = "messages" if payloads.split is None else payloads.split
         yield Field("split", figures.shorten(parts, WIDTH), f"key {payloads.split_key}")

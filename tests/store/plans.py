@@ -72,7 +72,7 @@ PLAN = a_plan(
     ),
     handler_code="sha256:0123",
     options={"topic": "wide"},
-    payloads=PayloadSettings("documents", "id", "json", "raw"),
+    payloads=PayloadSettings("documents", "id", "avro", "raw", "http://registry:8081"),
     ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),
 )
 

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 from drainer.errors import Refused, SandboxRefused, UsageError, handling_nothing
 from drainer.extensions import ensure_installed
 from drainer.java import find_java
-from drainer.kafka.settings import REDACTED
 from drainer.model.status import Summary
 from drainer.operations.engine import LocalContext
-from drainer.secret import hides
+from drainer.secret import REDACTED, hides
 from drainer.spark.state import lease
 from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.objects import check_uri

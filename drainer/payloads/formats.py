@@ -1,0 +1,106 @@
+"""Formats of Confluent's serialisers: what comes before a body, and how that is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from io import BytesIO
+from typing import Any
+from uuid import UUID
+
+import fastavro
+import orjson
+
+from drainer.decoding import Decode, Headers, Undecodable
+from drainer.mask import describe
+from drainer.payloads.protobuf import protobuf
+from drainer.payloads.registry import Registry, RegistryAway, Schema, SchemaId, registry
+from drainer.splitting import Wait
+
+HEADERS = "__value_schema_id", "__key_schema_id"
+_BY_NUMBER, _BY_GUID = 0, 1
+# Gives the meaning of a body; beside it what follows the schema's id in a header, if it was there.
+Read = Callable[[bytes, bytes | None], Any]
+
+
+def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, bytes | None]:
+    """The schema's id, the body, and what follows the id in the header of that name, if it is
+    there. Raises Undecodable."""
+    header = next((value for each, value in headers if each == name), None)
+    frame = data if header is None else header
+    if len(frame) >= 5 and frame[0] == _BY_NUMBER:
+        schema_id: SchemaId = int.from_bytes(frame[1:5])
+        rest = frame[5:]
+    elif len(frame) >= 17 and frame[0] == _BY_GUID:
+        schema_id, rest = str(UUID(bytes=frame[1:17])), frame[17:]
+    else:
+        raise Undecodable(
+            f"no schema's id is where Confluent's serialisers put it: {len(frame)} bytes that"
+            f" begin with {frame[:1].hex() or 'nothing'}"
+        )
+    return (schema_id, rest, None) if header is None else (schema_id, data, rest)
+
+
+class OfRegistry:
+    """Decoder of keys or values of one format, by the schemas of a registry.
+
+    Each is read by the schema that it was written with.
+    """
+
+    def __init__(self, kind: str, registry: Registry, is_key: bool) -> None:
+        self._kind, self.registry = kind, registry
+        self._header = HEADERS[is_key]
+        self._readers: dict[SchemaId, Read | str] = {}  # or why there is none
+
+    def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
+        schema_id, body, beside = framed(data, headers, self._header)
+        read = self._readers.get(schema_id) or self._reader(schema_id)
+        if isinstance(read, str):
+            raise Undecodable(read)
+        try:
+            return read(body, beside)
+        except Exception as error:  # of any type, and some are not even ValueErrors
+            raise Undecodable(f"not of schema {schema_id}: {describe(error)}") from error
+
+    def prepare(self, data: bytes, headers: Headers, wait: Wait) -> None:
+        """Get the schema that decoding will need. Blocks, and raises nothing: decoding does."""
+        with suppress(Undecodable, RegistryAway):
+            schema_id, _, _ = framed(data, headers, self._header)
+            if schema_id not in self._readers:
+                self._reader(schema_id, wait)
+
+    def _reader(self, schema_id: SchemaId, wait: Wait | None = None) -> Read | str:
+        try:
+            schema = self.registry.schema(schema_id, wait)
+            if schema.kind != self._kind:
+                raise Undecodable(f"schema {schema_id} is {schema.kind}, not {self._kind}")
+            found: Read | str = self._reader_of(schema)
+        except Undecodable as error:
+            found = str(error)
+        self._readers[schema_id] = found
+        return found
+
+    def _reader_of(self, schema: Schema) -> Read:
+        try:
+            return (_avro if self._kind == "AVRO" else protobuf)(schema)
+        except Exception as error:  # of any type: it comes from whoever registered the schema
+            raise Undecodable(f"the schema can't be used: {describe(error)}") from error
+
+
+def registry_decoder(name: str, is_key: bool, url: str | None, extras: Mapping[str, str]) -> Decode:
+    """The decoder of a format of ``decoding.OF_REGISTRY``; JSON does without its schema.
+
+    Raises UsageError when the registry of Avro and Protobuf is not named.
+    """
+    if name == "json-schema":
+        return lambda data, headers, _: orjson.loads(framed(data, headers, HEADERS[is_key])[1])
+    return OfRegistry(name.upper(), registry(url, extras), is_key)
+
+
+def _avro(schema: Schema) -> Read:
+    named: dict[str, Any] = {}
+    for each in schema.files().values():
+        fastavro.parse_schema(json.loads(each.text), named_schemas=named)
+    parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
+    return lambda body, _: fastavro.schemaless_reader(BytesIO(body), parsed, None)

@@ -1,0 +1,150 @@
+"""A schema registry of Confluent's interface: each schema is requested once."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from threading import Lock
+
+from confluent_kafka import schema_registry
+
+from drainer.decoding import Undecodable
+from drainer.errors import Halted, UsageError
+from drainer.mask import describe
+from drainer.secret import IN_A_URL, redact
+from drainer.splitting import Wait
+
+PREFIX = "schema.registry."
+REQUEST_S = 5.0
+PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
+NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
+PATIENCE_S = 10.0  # of who has nothing better to do than to wait
+SchemaId = int | str  # a number, or a GUID as text
+
+
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """A schema with those that it refers to, by the names that it has for them."""
+
+    kind: str  # AVRO, PROTOBUF or JSON
+    text: str
+    references: tuple[tuple[str, Schema], ...] = ()
+
+    def files(self) -> dict[str, Schema]:
+        """All that it refers to, by name; what one needs comes before it."""
+        found: dict[str, Schema] = {}
+        for name, schema in self.references:
+            found |= {**schema.files(), name: schema}
+        return found
+
+
+class RegistryAway(Halted):
+    """Raised when a registry gives no answer, or none that has a schema."""
+
+
+class Registry:
+    """Schemas of a registry; thread-safe. It remembers what it got, and what is not there.
+
+    A schema's id means one schema for ever. Raises UsageError when a property is unknown.
+    """
+
+    def __init__(self, url: str, properties: Mapping[str, str]) -> None:
+        self._properties = {f"{PREFIX}{name}": value for name, value in properties.items()}
+        self._properties[f"{PREFIX}url"] = url
+        self.url = redact(url, self._properties)
+        # Its own retries would sleep for up to 20 s, whoever wants to stop.
+        own = {"url": url, "max.retries": 0, "timeout": REQUEST_S}
+        given = dict(properties)
+        given.pop("basic.auth.credentials.source", None)  # Java's: this client finds out itself
+        try:
+            self._client = schema_registry.SchemaRegistryClient({**given, **own})
+        except (TypeError, ValueError, OSError) as error:
+            raise UsageError(
+                f"the properties {PREFIX}*: {self._redacted(error)}",
+                hint="Use the names of Confluent's clients, such as"
+                f" {PREFIX}basic.auth.user.info=USER:PASSWORD.",
+            ) from None
+        self._known: dict[SchemaId, Schema | str] = {}
+        self._lock = Lock()
+
+    def schema(self, schema_id: SchemaId, wait: Wait | None = None) -> Schema:
+        """Get a schema; blocks, with pauses by ``wait`` while the registry is away.
+
+        Raises Undecodable when the registry has no such schema, RegistryAway when there is no
+        waiting any more.
+        """
+        wait = wait or waiting(PATIENCE_S)
+        pause_s = PAUSE_S
+        while (found := self._known.get(schema_id)) is None:
+            try:
+                with self._lock:
+                    self._known[schema_id] = self._get(schema_id)
+            except Exception as error:  # whatever it is of HTTP or JSON, no schema has come
+                away = f"the registry {self.url} does not answer: {self._redacted(error)}"
+                if not wait(pause_s, away):
+                    raise RegistryAway(away, hint="Check its address and login.") from None
+                pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
+        if isinstance(found, str):
+            raise Undecodable(found)
+        return found
+
+    def _get(self, schema_id: SchemaId) -> Schema | str:
+        try:
+            if isinstance(schema_id, int):
+                return self._whole(self._client.get_schema(schema_id))
+            return self._whole(self._client.get_schema_by_guid(schema_id))
+        except schema_registry.SchemaRegistryError as error:
+            # The 404 of a proxy or of a wrong path has no such code.
+            if error.http_status_code == 404 and error.error_code in NOT_THERE:
+                return f"schema {schema_id} is not in the registry {self.url} (404)"
+            raise
+
+    def _whole(self, schema: schema_registry.Schema) -> Schema:
+        references: list[tuple[str, Schema]] = []
+        for each in schema.references or ():
+            subject, version = each.subject or "", each.version or 0
+            found = self._client.get_version(subject, version).schema
+            references.append((each.name or subject, self._whole(found)))
+        return Schema(schema.schema_type or "AVRO", schema.schema_str or "", tuple(references))
+
+    def _redacted(self, error: BaseException) -> str:
+        return redact(describe(error), self._properties)
+
+
+def waiting(patience_s: float) -> Wait:
+    """Wait by sleeping, until so many seconds are over."""
+    until_s = time.monotonic() + patience_s
+
+    def wait(seconds: float, why: str) -> bool:
+        time.sleep(seconds)
+        return time.monotonic() < until_s
+
+    return wait
+
+
+def registry(url: str | None, extras: Mapping[str, str]) -> Registry:
+    """The registry of a URL, else of the properties of the client's file; one for each process.
+
+    Raises UsageError when there is none.
+    """
+    own = {n.removeprefix(PREFIX): v for n, v in extras.items() if n.startswith(PREFIX)}
+    found = url or own.get("url")
+    if found is None:
+        raise UsageError(
+            "there is no schema registry",
+            hint=f"Add --registry URL, or {PREFIX}url to the client's file.",
+        )
+    if url is not None and IN_A_URL.search(url):
+        raise UsageError(
+            "--registry has a login",
+            hint=f"Put it into the client's file as {PREFIX}basic.auth.user.info.",
+        )
+    own.pop("url", None)
+    return _registry(found, tuple(own.items()))
+
+
+@cache
+def _registry(url: str, properties: tuple[tuple[str, str], ...]) -> Registry:
+    return Registry(url, dict(properties))

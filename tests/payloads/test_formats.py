@@ -1,0 +1,186 @@
+"""Formats of a schema registry: what Confluent's serialisers wrote, read without their classes."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message_factory import GetMessageClass
+from hypothesis import given
+from hypothesis import strategies as st
+
+from drainer.decoding import Decode, Undecodable
+from drainer.errors import UsageError
+from drainer.kafka.settings import ClientSettings
+from drainer.loader import load_handler
+from drainer.model.terms import PayloadSettings
+from drainer.payloads.formats import framed, registry_decoder
+from drainer.payloads.protobuf import compiled, message_indexes
+from drainer.payloads.registry import RegistryAway, waiting
+from drainer.payloads.registry import registry as registry_at
+from payloads.registry import AT, Registry, Serialisers, running
+
+ORDER = {"id": "o-1", "at": AT, "to": {"zip": "1010"}}
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with running() as registry:
+        yield registry.url
+
+
+@pytest.fixture
+def registry() -> Iterator[Registry]:
+    with running() as registry:
+        yield registry
+
+
+def decode(name: str, url: str) -> Decode:
+    return registry_decoder(name, False, url, {})
+
+
+@pytest.mark.parametrize("in_headers", [False, True], ids=["in the payload", "in headers"])
+def test_each_format_is_read_as_confluents_serialisers_wrote_it(url: str, in_headers: bool) -> None:
+    write = Serialisers(url, "orders", in_headers=in_headers)
+    wrote: list[tuple[str, Any, dict[str, Any]]] = [
+        ("avro", write.avro, ORDER),
+        ("json-schema", write.json, {"id": "o-1", "docs": [{"id": 1}]}),
+    ]
+    for name, serialise, value in wrote:
+        data = serialise(value)
+        assert bool(write.headers) == in_headers
+        assert decode(name, url)(data, write.headers, "orders") == value
+    data = write.protobuf({"id": "o-1"})
+    found = decode("protobuf", url)(data, write.headers, "orders")
+    assert found == {"fields": {"id": {"string_value": "o-1"}}}
+
+
+def test_subjects_and_versions_are_mixed_in_one_topic(url: str) -> None:
+    write, read = Serialisers(url, "mixed"), decode("avro", url)
+    new = {"name": "note", "type": "string", "default": ""}
+    values = [write.avro(ORDER), write.avro({**ORDER, "note": "late"}, new), write.avro(ORDER)]
+    assert [read(each, [], "mixed") for each in values] == [ORDER, {**ORDER, "note": "late"}, ORDER]
+
+
+def test_protobuf_is_read_by_the_registrys_text(url: str) -> None:
+    number = Serialisers(url, "text").protobuf_text()
+    schema = registry_at(url, {}).schema(number)
+    pool = DescriptorPool()
+    for file in compiled({**schema.files(), "o.proto": schema}, "o.proto").file:
+        pool.Add(file)
+    made: Any = GetMessageClass(pool.FindMessageTypeByName("t.Order"))
+    order = made(id="o", a="x", kinds=[1, 0, 7], raw=b"\1", big=2**60, docs=[{"id": "d"}])
+    getattr(order.to, "in").zip = "10"
+    order.m["k"], order.at.seconds, order.by_name["k"].id = 5, 3, "z"
+    frame = b"\0" + struct.pack(">I", number)
+    found = decode("protobuf", url)(frame + b"\2\2" + order.SerializeToString(), [], "text")
+    assert found == {
+        **{"id": "o", "a": "x", "kinds": ["BIG", "NONE", 7], "raw": b"\1", "big": 2**60},
+        **{"docs": [{"id": "d", "v": 0.0}], "to": {"zip": "", "in": {"zip": "10"}}},
+        **{
+            "m": {"k": 5},
+            "at": {"seconds": 3, "nanos": 0},
+            "by_name": {"k": {"id": "z", "v": 0.0}},
+        },
+    }
+    nested = pool.FindMessageTypeByName("t.Order.Doc")
+    data = GetMessageClass(nested)(id="d").SerializeToString()
+    assert decode("protobuf", url)(frame + b"\4\2\0" + data, [], "text") == {"id": "d", "v": 0.0}
+
+
+@given(st.lists(st.integers(0, 2**31), min_size=1), st.binary())
+def test_the_place_of_a_message_type_is_read_back(indexes: list[int], body: bytes) -> None:
+    data = bytearray()
+    for number in [len(indexes), *indexes]:
+        left = number << 1
+        while left > 0x7F:
+            data.append(left & 0x7F | 0x80)
+            left >>= 7
+        data.append(left)
+    assert message_indexes(bytes(data) + body) == (tuple(indexes), body)
+    assert message_indexes(b"\0" + body) == ((0,), body)
+
+
+@given(st.binary(), st.none() | st.binary())
+def test_any_bytes_are_framed_or_undecodable(data: bytes, header: bytes | None) -> None:
+    try:
+        _, body, _ = framed(data, [("h", header)], "h")
+    except Undecodable:
+        return
+    assert data.endswith(body)
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "why"),
+    [
+        ("avro", b"\0\0\0\0\x63abc", "schema 99 is not in the registry"),
+        ("avro", b"{}", "no schema's id is where"),
+        ("protobuf", b"\0\0\0\0\1\0", "schema 1 is AVRO, not PROTOBUF"),
+        ("avro", b"\0\0\0\0\1\x08ab", "not of schema 1"),
+    ],
+)
+def test_what_can_not_be_decoded_is_the_messages_fault(
+    registry: Registry, name: str, data: bytes, why: str
+) -> None:
+    Serialisers(registry.url, "orders").avro(ORDER)
+    read = decode(name, registry.url)
+    for _ in range(2):
+        with pytest.raises(Undecodable, match=why):
+            read(data, [], "orders")
+    assert registry.requests[f"/schemas/ids/{data[4] if len(data) > 4 else 0}"] <= 1, "it remembers"
+
+
+def test_a_file_outside_of_its_folder_is_not_written(registry: Registry) -> None:
+    body = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3";'}
+    registry.answer("POST", "/subjects/bad/versions", body)
+    reference = {"name": "../../bad.proto", "subject": "bad", "version": 1}
+    main = {**body, "schema": 'import "../../bad.proto";', "references": [reference]}
+    registry.answer("POST", "/subjects/main/versions", main)
+    with pytest.raises(Undecodable, match="which is not a file's name"):
+        decode("protobuf", registry.url)(b"\0\0\0\0\2\0", [], "main")
+
+
+@pytest.mark.parametrize("status", [404, 401, 503])
+def test_a_registry_that_gives_no_schema_is_away(registry: Registry, status: int) -> None:
+    registry.status = status  # 404 is also what a wrong path gives
+    shown: list[str] = []
+
+    def wait(seconds: float, why: str) -> bool:
+        shown.append(why)
+        return len(shown) < 3
+
+    with pytest.raises(RegistryAway):
+        registry_at(registry.url, {}).schema(1, wait)
+    assert f"the registry {registry.url} does not answer" in shown[0]
+    assert len(shown) == 3
+
+
+def test_waiting_ends() -> None:
+    assert not waiting(0.0)(0.0, "")
+
+
+def test_a_registry_is_named_without_its_login_and_secrets_are_not_shown() -> None:
+    avro = PayloadSettings(value_format="avro")
+    with pytest.raises(UsageError, match="no schema registry"):
+        load_handler("count", avro)
+    for url in ("http://u:hidden@h", "http://u@h"):
+        with pytest.raises(UsageError, match="--registry has a login"):
+            load_handler("count", PayloadSettings(value_format="avro", registry=url))
+    with pytest.raises(UsageError, match="nonsense") as caught:
+        load_handler(
+            "count", avro, {"schema.registry.url": "http://h", "schema.registry.nonsense": "1"}
+        )
+    assert "basic.auth.user.info" in (caught.value.hint or "")
+    secrets = {"schema.registry.url": "http://u:hidden1@h"}
+    settings = ClientSettings(
+        "b", {}, {**secrets, "schema.registry.basic.auth.user.info": "v:hidden2"}
+    )
+    assert "hidden" not in settings.redact(f"{settings} http://u:hidden1@h v:hidden2 hidden1")
+    with pytest.raises(RegistryAway) as away:
+        registry_at(None, {"schema.registry.url": "http://u:hidden1@127.0.0.1:1"}).schema(
+            1, lambda *_: False
+        )
+    assert "hidden" not in str(away.value)
