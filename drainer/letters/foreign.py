@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Final
 
 from drainer.errors import NotADeadLetter, UsageError
-from drainer.message import Message
+from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import (
     ERROR_CHARACTERS,
     OWN_HEADERS,
@@ -128,8 +129,9 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
 
     def read(message: Message) -> Letter:
         known: dict[str, bytes] = {}
-        for name, value in message.headers:
-            known.setdefault(name, value or b"")  # tools append: the first is of the source
+        with suppress(HeadersUnreadable):
+            for name, value in message.headers:
+                known.setdefault(name, value or b"")  # tools append: the first is of the source
         redrives = _number(known.get(REDRIVES, b""))
         if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
