@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from command.process import Command
+import pytest
+
+from command.process import FAST, Command
 from drainer.letters.reading import read_letters
+from kafka.topic import eventually
 from letters.foreign_letters import TOOLS, Record, recorded, write
 
 HANDLER = """
@@ -77,8 +80,13 @@ def share(topic: str, offset: int, partition: int = 0) -> Record:
     return Record(None, None, 1, headers)
 
 
+@pytest.mark.parametrize(
+    "engine",
+    [(), pytest.param(("--master", "local[2]"), marks=pytest.mark.long)],
+    ids=["here", "on Spark"],
+)
 def test_a_letter_that_only_names_its_message_has_it_read_where_it_was(
-    command: Command, tmp_path: Path
+    command: Command, tmp_path: Path, engine: tuple[str, ...]
 ) -> None:
     source, dead = command.topic(partitions=2), command.topic()
     for partition in range(2):
@@ -95,10 +103,10 @@ def test_a_letter_that_only_names_its_message_has_it_read_where_it_was(
 
     handler, done = command.handler(HANDLER), tmp_path / "done"
     words = [*where, "--handler", handler, "--set", f"done={done}", "-o", "json", "--mixed"]
-    answer = command("redrive", *words, "--yes").answer
+    answer = command("redrive", *words, "--yes", *engine).answer
     handled = ["0-1400", "0-3", "0-3", "0-600", "1-900", "1-10"]
     assert sorted(line.split()[1] for line in done.read_text().splitlines()) == sorted(handled)
-    assert done.read_text().startswith(f"{source.name}:0:1400:0 0-1400 ")
+    assert f"{source.name}:0:1400:0 0-1400 " in done.read_text()
     assert answer["skipped_for"] == {"retention or compaction deleted its original": 1}
     assert answer["left_alone"] == {"its original is not on this cluster": 3}
 
@@ -166,3 +174,23 @@ def test_a_record_that_a_topic_does_not_take_stops_no_other(command: Command) ->
         2,
         1,
     )
+
+
+def test_what_died_elsewhere_before_a_resume_counts_in_it(command: Command, tmp_path: Path) -> None:
+    dead, parked = command.topic(), command.topic()
+    place = [("dead-letter-topic", b"orders"), ("dead-letter-partition", b"0")]
+    values = [b"not json", *[b'{"documents": [{"id": 1}]}'] * 40]
+    numbered = enumerate(values)
+    offset = "dead-letter-offset"
+    write(dead, [Record(b"k", v, 0, [*place, (offset, b"%d" % n)]) for n, v in numbered])
+    handler = command.handler(HANDLER.replace('== "orders"', '== "no"'))
+    done = tmp_path / "done"
+    words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--handler", handler]
+    words += ["--set", f"done={done}", "--plan", "plan.json", "--yes", "--rate", "20/s", *FAST]
+    running = command.start("redrive", *words, "--parking-topic", parked.name)
+    eventually(lambda: done.exists() and done.read_text().count("\n") > 5, "some are done", 60)
+    running.kill()
+    more = ["--set", f"done={done}", "--rate", "none", "-o", "json"]
+    outcome = command("resume", "plan.json", "--yes", *more, code=6)
+    assert outcome.answer["sub_messages"]["dead"] == 1
+    assert len(list(read_letters(command.cluster, parked.name))) == 1
