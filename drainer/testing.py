@@ -23,7 +23,7 @@ from drainer.certify.certify import (
     check_split,
     check_together,
 )
-from drainer.certify.finding import Certificate, Finding, HandlerDoubt, LawBroken, Level
+from drainer.certify.finding import Certificate, HandlerDoubt, LawBroken
 from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
 from drainer.certify.trial import Effort
 from drainer.core.batches import Batch, BatchOf, InPart
@@ -35,6 +35,7 @@ from drainer.engine.workers import CallInput
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
+from drainer.model.finding import Finding, Level
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.sub_messages import identify
 from drainer.operations.in_memory import drain_of

@@ -7,13 +7,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from drainer.certify import laws
-from drainer.certify.finding import Certificate, Finding, LawBroken, Level, ensure_lawful
+from drainer.certify.finding import Certificate, LawBroken, ensure_lawful
 from drainer.certify.split import PROBES, split_report
 from drainer.certify.subject import HandlerSource, Subject
 from drainer.certify.trial import NORMAL, Effort, HandlerTrial, StateOf
 from drainer.errors import SplitFailed
 from drainer.extensions import ensure_installed
 from drainer.message import Message
+from drainer.model.finding import Finding, Level
 
 HANDLE_CHECKS = {
     "handle": "handle accepts every sub-message",

@@ -1,38 +1,14 @@
-"""Findings of checks of a handler: one shape for the command that lists and the test that fails."""
+"""A certificate of what was found about a handler, and what a test fails or warns by."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 
 from drainer.errors import EXIT_DONE, EXIT_FOUND
 from drainer.model.codec import builtins
-
-
-class Level(Enum):
-    """Results of a check. ``UNCHECKED`` is one that could not be made."""
-
-    OK = "ok"
-    WARN = "warn"
-    BAD = "bad"
-    UNCHECKED = "unchecked"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """Result of one check, with the reason for it.
-
-    Attributes:
-        check: its name, which stays the same (``deterministic``, ``commutes``, ...).
-        text: what was found, in words; where it is bad, the counter-example.
-    """
-
-    check: str
-    level: Level
-    text: str
-    hint: str | None = None
+from drainer.model.finding import Finding, Level
 
 
 @dataclass(frozen=True, slots=True)

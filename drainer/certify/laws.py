@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from drainer.certify.finding import Finding, Level
 from drainer.certify.schedule import SampleWork, SubIndex, first_free, last_free
 from drainer.certify.subject import AT_ONCE
 from drainer.certify.trial import (
@@ -16,6 +15,7 @@ from drainer.certify.trial import (
     minimized,
 )
 from drainer.errors import Refused, SplitFailed
+from drainer.model.finding import Finding, Level
 
 _CLAIM = "Name in `keys` all that an operation touches, or make it a Barrier."
 _REPEAT = (

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.certify.finding import Certificate, Finding, Level
+from drainer.certify.finding import Certificate
 from drainer.certify.split_result import (
     Entry,
     ProcessFailed,
@@ -19,6 +19,7 @@ from drainer.certify.subject import Subject, again, run
 from drainer.certify.travel import payloads
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.finding import Finding, Level
 from drainer.policy.exact_json import Encoding, encode_payload
 
 DAY_S = 24 * 3600.0

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from drainer.certify.finding import Finding, Level
 from drainer.certify.form import form_of
 from drainer.errors import Refused, SplitFailed
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
+from drainer.model.finding import Finding, Level
 
 
 def shipped(

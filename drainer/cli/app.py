@@ -20,6 +20,7 @@ from drainer.errors import DrainerError
 # The callback or group of each command, by panels of the help and in their order.
 PANELS = {
     "Before": {
+        "probe": "drainer.probe.cli:probe_",
         "inspect": "drainer.insight.cli.inspect:inspect",
         "estimate": "drainer.insight.cli.estimate:estimate",
         "certify": "drainer.certify.cli:certify",

@@ -90,6 +90,14 @@ class Registry:
             raise Undecodable(found)
         return found
 
+    def subjects(self) -> list[str]:
+        """Names of all subjects, requested once. Raises RegistryAway without an answer."""
+        try:
+            return self._client.get_subjects()
+        except Exception as error:  # whatever it is of HTTP or JSON
+            away = f"the registry {self.url} does not answer: {self._redacted(error)}"
+            raise RegistryAway(away, hint="Check its address and login.") from None
+
     def _get(self, schema_id: SchemaId) -> Schema | str:
         try:
             if isinstance(schema_id, int):

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import random
 import socket
-import struct
 from dataclasses import dataclass
 from pathlib import Path
+
+from drainer.kafka.handshake import request_versions
 
 HOST = "127.0.0.1"
 LOWEST_PORT = 20_000
 PICKS = 200
-
-_API_VERSIONS, _CORRELATION_ID, _CLIENT_ID = 18, 1729, b"drainer-sandbox"
 
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _EPHEMERAL_FROM = 32_768  # where the system names none: macOS starts higher still
@@ -79,12 +78,8 @@ def answers(port: int, *, timeout_s: float = 1.0) -> bool:
     An open port is not enough: a broker binds it early, and serves requests on it only once its
     controller has let it in.
     """
-    body = struct.pack(">hhih", _API_VERSIONS, 0, _CORRELATION_ID, len(_CLIENT_ID)) + _CLIENT_ID
     try:
         with socket.create_connection((HOST, port), timeout=timeout_s) as connection:
-            connection.sendall(struct.pack(">i", len(body)) + body)
-            with connection.makefile("rb") as answer:
-                header = answer.read(10)  # its size, the correlation id, an error
-    except OSError:
+            return bool(request_versions(connection))
+    except (OSError, ValueError):
         return False
-    return header[4:] == struct.pack(">ih", _CORRELATION_ID, 0)

@@ -92,6 +92,7 @@ def drain(
     partitions: Sequence[int] = (),
     from_: str = "committed",
     until: str = "end",
+    commit: bool = True,
     order: Order = Order.SUB_KEY,
     concurrency: int | Concurrency = 100,
     options: Mapping[str, str] | None = None,
@@ -116,6 +117,7 @@ def drain(
         plan: the file of the offset plan, or its URI in an object store.
         client: librdkafka's properties, ``bootstrap.servers`` among them, or the file that has
             them. A drain keeps the file's name in its plan, and no property.
+        commit: False drains a range again and leaves the group and its consumers alone.
         options: the handler's own.
         failures, rules: those of a plan that is resumed, unless given.
         payloads: as for ``drainer.drain``; those of a plan that is resumed stay.
@@ -141,6 +143,7 @@ def drain(
         client_config=config_file(client),
         failures=failures or NEW_DRAIN,
         rules=rules or RuleSettings(),
+        commits=commit,
     )
     resumes = ResumeRequest(failures, rules, client_config=request.client_config)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
@@ -193,10 +196,12 @@ def _prepare(
 ) -> Prepared:
     if file.exists and not (loaded := file.load()).plan.account.complete:
         plan = loaded.plan
-        if (plan.terms.topic, plan.terms.group) != (request.topic, request.group):
+        drains = plan.terms.topic, plan.terms.group, plan.terms.commits
+        if drains != (request.topic, request.group, request.commits):
+            commits = "" if plan.terms.commits else ", without commits"
             raise PlanRefused(
                 f"{file.path} is the plan of another drain: topic {plan.terms.topic}, group"
-                f" {plan.terms.group}",
+                f" {plan.terms.group}{commits}",
                 hint="Name another file.",
             )
         return prepare_resume(

@@ -29,10 +29,10 @@ from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import find_test_topics, new_topic_name
+from drainer.probe.rights import rights_by_command
 from scenarios.brokers import Broker
 from scenarios.trust.case import TRY_S, Ended, Stage, ensure, wait_until
 
-DOCUMENT = Path(__file__).parents[2] / "docs/howto/permissions.md"
 PASSWORD = "rights-hush"
 LEAST, LACKING = "least", "lacking"
 WAIT_S = 30.0
@@ -65,9 +65,6 @@ class Waits(Fine):
             time.sleep(0.05)
 """
 
-_ROW = re.compile(r"^\| (`.+?) \| (.+) \|$", re.MULTILINE)
-_RIGHTS = re.compile(r"([A-Z]+(?:(?:, | and )[A-Z]+)*) on (topic|group)s? `([^`]+)`")
-
 
 @dataclass(frozen=True, slots=True)
 class Right:
@@ -92,18 +89,9 @@ class Right:
         return replace(self, name=_named(self.name, names))
 
 
-def rights_by_command() -> dict[str, tuple[Right, ...]]:
-    """The table of the document: the least rights of each command."""
-    section = DOCUMENT.read_text().split("## Kafka rights")[1].split("\n## ")[0]
-    return {
-        command: tuple(
-            Right(operation, kind, name)
-            for operations, kind, name in _RIGHTS.findall(needs)
-            for operation in re.findall("[A-Z]+", operations)
-        )
-        for commands, needs in _ROW.findall(section)
-        for command in re.findall("`([^`]+)`", commands)
-    }
+def rights_of(command: str) -> list[Right]:
+    """The least rights of a command, as the page on permissions has them."""
+    return [Right(*each) for each in rights_by_command()[command]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +171,7 @@ def try_rights(stage: Stage, attempt: Attempt) -> str:
     served.
     """
     names = _prepare(stage, attempt)
-    needed = [right.of(names) for right in rights_by_command()[attempt.command]]
+    needed = [right.of(names) for right in rights_of(attempt.command)]
     lacking = [(right, [other for other in needed if other != right]) for right in needed]
     lacking += [
         (right, [replace(o, operation="DESCRIBE") if o == right else o for o in needed])
@@ -209,7 +197,7 @@ def try_right_of_tasks(stage: Stage) -> None:
     """Tasks on Spark that may no longer read the topic, as the driver could, name that right."""
     words = f"{_RUN}:Waits --set folder=FOLDER --yes --engine spark {_ON_SPARK}"
     names = _prepare(stage, Attempt("run --engine spark", words))
-    needed = [right.of(names) for right in rights_by_command()["run --engine spark"]]
+    needed = [right.of(names) for right in rights_of("run --engine spark")]
     reads = next(right for right in needed if right.kind == "topic")
     grant(stage.broker, LEAST, needed)
     before = _kept(stage, names)
@@ -234,7 +222,7 @@ def try_right_of_tasks(stage: Stage) -> None:
 def try_least_rights(stage: Stage, attempt: Attempt, without: str = "") -> str:
     """Serve a user who has the rights of the table, and no more; the command's output."""
     names = _prepare(stage, attempt)
-    rights = rights_by_command()[attempt.command]
+    rights = rights_of(attempt.command)
     needed = [right.of(names) for right in rights if right.operation != without]
     return _ensure_service(stage, attempt, names, needed)
 

@@ -8,7 +8,7 @@ import sys
 from command.conftest import operations
 from command.process import Command
 
-EXTENSIONS = {"spark", "insight", "limits", "certify", "sandbox", "letters", "demo"}
+EXTENSIONS = {"spark", "insight", "limits", "certify", "sandbox", "letters", "demo", "probe"}
 WRITES_AT_THE_END = """
 import atexit, sys
 from pathlib import Path

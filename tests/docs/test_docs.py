@@ -19,8 +19,9 @@ from drainer import errors
 from drainer.cli.app import app
 from drainer.cli.parameter import declared_by
 from drainer.loader import load_handler
+from drainer.probe.rights import TABLE, rights_by_command
 from scenarios.trust.cases import all_cases
-from scenarios.trust.rights import ATTEMPTS, rights_by_command
+from scenarios.trust.rights import ATTEMPTS
 
 README = (ROOT / "README.md").read_text()
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
@@ -98,6 +99,7 @@ def test_the_rights_of_every_command_are_documented() -> None:
 
     table = rights_by_command()
 
+    assert TABLE.read_text() in (ROOT / "docs/howto/permissions.md").read_text()
     assert set(words(get_command(app))) <= set(table)
     assert {attempt.command for attempt in ATTEMPTS} == {
         command for command, rights in table.items() if rights

@@ -10,6 +10,8 @@ import pytest
 from drainer.errors import RightMissing
 from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
+from drainer.model.finding import Level
+from drainer.probe.probe import probe
 from kafka.topic import Topic
 from scenarios.brokers import Broker
 from scenarios.trust.case import Stage
@@ -73,6 +75,28 @@ def test_reading_takes_no_right_on_any_group(
     # The client looks for a coordinator beside its first fetch; which is answered first is chance.
     for _ in range(5):
         assert len(list(read_letters(ann, topic_name))) == 100
+
+
+def test_a_probe_names_each_right_and_what_needs_it(
+    ann: Cluster, strict_broker: Broker, topic_name: str, group: str
+) -> None:
+    Topic(strict_broker.bootstrap_servers, topic_name)
+    may(strict_broker, "READ", "topic", topic_name)
+    may(strict_broker, "DESCRIBE", "group", group)
+    names = {"TOPIC": topic_name, "GROUP": group, "DEAD": f"{topic_name}.{group}.dead"}
+
+    found = {each.text: each for each in probe(ann.settings, names, {}) if each.check == "right"}
+
+    assert found[f"READ on topic {topic_name}"].level is Level.OK
+    commands = (
+        "estimate --canary, run, run --engine spark, resume, resume --engine spark and 4 more"
+    )
+    work = found[f"READ on group {group} is missing, for {commands}"]
+    assert (work.level, work.hint) == (Level.BAD, f"Grant READ on group {group} to this user.")
+    again = found[f"READ on group drainer.again.{group} is missing, for run --no-commit"]
+    assert again.level is Level.WARN
+    dead = [each for text, each in found.items() if f"on topic {names['DEAD']} is missing" in text]
+    assert [each.level for each in dead] == [Level.WARN]
 
 
 @pytest.mark.long

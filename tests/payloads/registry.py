@@ -77,6 +77,8 @@ class Registry:
                 found = self.schemas[int(number) - 1]
             case ["schemas", "guids", guid]:
                 found = next(each for each in self.schemas if each["guid"] == guid)
+            case ["subjects"]:
+                found = [*self.subjects]
             case ["subjects", name, *_] if method == "POST":
                 found = self._registered(name, body)
             case ["subjects", name, "versions", number] if name in self.subjects:

@@ -15,6 +15,7 @@ from pyspark.sql import SparkSession
 
 import drainer.spark
 from drainer.errors import PlanRefused, Refused, Signalled, UsageError
+from drainer.kafka.cluster import Cluster
 from drainer.model.status import Status
 from drainer.spark import api, driver
 from drainer.spark.session.session import Session
@@ -64,7 +65,9 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     # As one that was typed into the notebook: no executor can import it.
     recorder = runpy.run_path(str(HANDLER), run_name="__main__")["Recorder"]
 
-    def drain(wait_ms: str, group: str = story.group) -> drainer.spark.Drained:
+    def drain(
+        wait_ms: str, group: str = story.group, *, commit: bool = True
+    ) -> drainer.spark.Drained:
         return drainer.spark.drain(
             spark,
             topic=story.topic,
@@ -74,6 +77,7 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
             state=story.state,
             client={"bootstrap.servers": story.settings.bootstrap_servers},
             from_="earliest",
+            commit=commit,
             concurrency=2,
             options={"record": str(story.record), "wait_ms": wait_ms},
         )
@@ -88,6 +92,8 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     with pytest.raises(PlanRefused, match="another drain") as raised:
         drain("0", group="another")
     assert raised.value.__notes__ == ["hint: Name another file."]
+    with pytest.raises(PlanRefused, match="another drain"):
+        drain("0", commit=False)
 
     drained = drain("0")
 
@@ -105,6 +111,31 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     }
     assert drained.failures().count() == 0
     assert everything_global(spark) == before
+
+
+@pytest.mark.long
+def test_a_range_is_drained_again_beside_the_groups_offsets(
+    spark: SparkSession, story: Story, tmp_path: Path
+) -> None:
+    story.fill([[f"k{number % 7}", f"j{number}"] for number in range(100)])
+    with Cluster.connect(story.settings) as cluster:
+        cluster.alter_committed(story.group, story.topic, {0: 60})
+
+        drained = drainer.spark.drain(
+            spark,
+            topic=story.topic,
+            group=story.group,
+            handler=f"{HANDLER}:Recorder",
+            plan=tmp_path / "again.plan.json",
+            state=story.state,
+            client={"bootstrap.servers": story.settings.bootstrap_servers},
+            from_="earliest",
+            commit=False,
+            options={"record": str(story.record)},
+        )
+
+        assert drained.summary.messages.done == 100
+        assert cluster.committed(story.group, story.topic, [0]) == {0: 60}
 
 
 @classic

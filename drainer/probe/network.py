@@ -1,0 +1,143 @@
+"""The way to a server, layer by layer: its name, TCP, TLS, and the first words of Kafka's protocol.
+
+By the means of Python alone: they give a reason where librdkafka tries again.
+"""
+
+from __future__ import annotations
+
+import socket
+import ssl
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from threading import Thread
+from urllib.parse import urlsplit
+
+from drainer.errors import DrainerError
+from drainer.kafka.handshake import request_versions
+from drainer.mask import describe
+from drainer.model.finding import Finding, Level
+from drainer.model.listed import counted, listed
+
+CONNECT_S = 3.0
+LATE_S = 8.0  # for all of one job
+SOON_DAYS, DAY_S = 14, 24 * 60 * 60
+
+_FETCH, _METADATA, _DESCRIBE_TRANSACTIONS = 1, 3, 65  # of which a release dropped or added some
+
+_AUTHORITY = "Set ssl.ca.location to the certificate of the authority that signed it."
+_NAMES = "Connect by a name that the certificate has, or have this one added to it."
+_CLOCK = "Renew the certificate, or set this machine's clock."
+_HINTS = {9: _CLOCK, 10: _CLOCK, 62: _NAMES, 64: _NAMES}  # by OpenSSL's code (X509_V_ERR_...)
+_ADVERTISED = "Brokers advertise it: set advertised.listeners to what this machine reaches."
+
+Job = Callable[[], Iterable[Finding]]
+ProbeJobs = Mapping[tuple[str, str], Job]  # by the first check of each, and what it is about
+
+
+def run_jobs(jobs: ProbeJobs) -> list[Finding]:
+    """Findings of jobs that run at once. What one raises is a finding, and so is one that is late:
+    nothing waits for it any more."""
+    found: dict[tuple[str, str], list[Finding]] = {job: [] for job in jobs}
+
+    def run(job: tuple[str, str]) -> None:
+        try:
+            for each in jobs[job]():
+                found[job].append(each)
+        except DrainerError as error:
+            found[job].append(Finding(job[0], Level.BAD, str(error), error.hint))
+        except Exception as error:
+            found[job].append(Finding(job[0], Level.BAD, f"{job[1]}: {describe(error)}"))
+
+    threads = {job: Thread(target=run, args=(job,), daemon=True) for job in jobs}
+    until_s = time.monotonic() + LATE_S
+    for thread in threads.values():
+        thread.start()
+    for job, thread in threads.items():
+        thread.join(max(0.0, until_s - time.monotonic()))
+        if thread.is_alive():
+            late = f"{job[1]}: no answer within {LATE_S:g} s"
+            found[job] = [*found[job], Finding(job[0], Level.BAD, late)]
+    return [each for findings in found.values() for each in findings]
+
+
+def probe_server(
+    server: str, properties: Mapping[str, str], advertised: bool = False
+) -> Iterator[Finding]:
+    """Look at a server layer by layer, up to the first that fails; the last one is ``kafka``."""
+    place = urlsplit(f"//{server.rpartition('//')[2]}")
+    host, port = place.hostname or "", place.port or 9092
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    except OSError as error:
+        hint = _ADVERTISED if advertised else "Check the name, this machine's DNS, and your VPN."
+        yield Finding("name", Level.BAD, f"{server}: unknown host ({error.strerror})", hint)
+        return
+    addresses = listed([*dict.fromkeys(str(each[4][0]) for each in found)])
+    yield Finding("name", Level.OK, f"{server} is {addresses}")
+    begun_s = time.monotonic()
+    try:
+        connection = socket.create_connection((host, port), CONNECT_S)
+    except OSError as error:
+        hint = _ADVERTISED if advertised else "Check the port, that the broker runs, and firewalls."
+        yield Finding("tcp", Level.BAD, f"{server}: {error.strerror or error}", hint)
+        return
+    took_ms = 1000 * (time.monotonic() - begun_s)
+    yield Finding("tcp", Level.OK, f"{server} accepts connections, {took_ms:.0f} ms")
+    with connection:
+        if not properties.get("security.protocol", "").lower().endswith("ssl"):
+            yield _protocol(server, connection)
+            return
+        try:
+            secured = _context(properties).wrap_socket(connection, server_hostname=host)
+        except ssl.SSLCertVerificationError as error:
+            hint = _HINTS.get(error.verify_code, _AUTHORITY)
+            yield Finding("tls", Level.BAD, f"{server}: {error.verify_message}", hint)
+        except OSError as error:
+            hint = "Check that this listener speaks TLS: security.protocol."
+            yield Finding("tls", Level.BAD, f"{server}: no TLS ({describe(error)})", hint)
+        else:
+            with secured:
+                yield _certificate(server, secured)
+                yield _protocol(server, secured)
+
+
+def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
+    # What librdkafka's properties make of TLS. Raises OSError for a file that can't be used.
+    place = properties.get("ssl.ca.location", "probe")
+    file, folder = (None, place) if Path(place).is_dir() else (place, None)
+    if place == "probe":
+        file = None
+    pem = properties.get("ssl.ca.pem")
+    context = ssl.create_default_context(cafile=file, capath=folder, cadata=pem)
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # which librdkafka is not
+    if properties.get("ssl.endpoint.identification.algorithm") == "none":
+        context.check_hostname = False
+    if properties.get("enable.ssl.certificate.verification") == "false":
+        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    if own := properties.get("ssl.certificate.location"):
+        key = properties.get("ssl.key.location")
+        context.load_cert_chain(own, key, properties.get("ssl.key.password", ""))
+    return context
+
+
+def _certificate(server: str, connection: ssl.SSLSocket) -> Finding:
+    certificate = connection.getpeercert()
+    if not certificate:
+        return Finding("tls", Level.WARN, f"{server}: the certificate is not verified")
+    days = int((ssl.cert_time_to_seconds(str(certificate["notAfter"])) - time.time()) // DAY_S)
+    text = f"{server}: {connection.version()}, the certificate expires in {counted(days, 'day')}"
+    return Finding("tls", Level.WARN if days < SOON_DAYS else Level.OK, text)
+
+
+def _protocol(server: str, connection: socket.socket) -> Finding:
+    try:
+        known = request_versions(connection)
+        newest, oldest = known[_METADATA][1], known[_FETCH][0]
+    except (OSError, ValueError, KeyError):
+        hint = "Check security.protocol: the listener may expect TLS, or may not be Kafka's."
+        return Finding("kafka", Level.BAD, f"{server} does not answer as a broker", hint)
+    if newest < 10:  # which has the ids of topics
+        return Finding("kafka", Level.BAD, f"{server} is older than Kafka 2.8, which drainer needs")
+    release = "4.0" if oldest >= 4 else "3.0" if _DESCRIBE_TRANSACTIONS in known else "2.8"
+    return Finding("kafka", Level.OK, f"{server} speaks as Kafka {release} or newer")

@@ -1,0 +1,194 @@
+"""Checks of all that a drain needs of its cluster and group."""
+
+from __future__ import annotations
+
+import platform
+import re
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import partial
+from typing import cast
+
+import confluent_kafka
+from confluent_kafka import KafkaException, TopicPartition
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is exported without __all__
+    OffsetSpec,
+)
+
+from drainer import __version__
+from drainer.errors import BrokerUnreachable, Refused, RightMissing, TopicMissing
+from drainer.kafka.answers import Right
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.log import ClientLog
+from drainer.kafka.settings import ClientSettings
+from drainer.model.finding import Finding, Level
+from drainer.model.listed import counted, listed
+from drainer.probe.network import CONNECT_S, Job, ProbeJobs, probe_server, run_jobs
+from drainer.probe.rights import rights_by_command
+
+ALWAYS = {"run", "run --handler produce"}  # commands without whose rights the probe fails
+SKEW_S, RECENT_S = 1.0, 60.0
+MAX_TIME = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
+SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"  # after which a client complains
+_NAMED = re.compile(r"(\S+:\d+)/\d+: ")  # brokers in the complaints of a client
+_WORD = re.compile(r"\b[A-Z]+\b")  # TOPIC and the others
+
+
+def probe(settings: ClientSettings, names: Mapping[str, str], beside: ProbeJobs) -> list[Finding]:
+    """Look at all of a drain and change nothing, within seconds, whatever does not answer.
+
+    ``names`` has those that are known of TOPIC, GROUP, DEAD and TO, by the words of the table of
+    rights. ``beside`` is what there is beside Kafka.
+    """
+    versions = f"drainer {__version__}, librdkafka {confluent_kafka.libversion()[0]}"
+    ours = Finding("versions", Level.OK, f"{versions}, Python {platform.python_version()}")
+    servers = {each.strip() for each in settings.bootstrap_servers.split(",")}
+    found = _probe_servers(settings, servers)
+    if any(each.check == "kafka" and each.level is Level.OK for each in found):
+        found += _probe_cluster(settings, servers, names)
+    else:
+        found.append(Finding("login", Level.UNCHECKED, "no server answers that could take a login"))
+    return [ours, *found, *run_jobs(beside)]
+
+
+def _probe_servers(
+    settings: ClientSettings, servers: set[str], *, advertised: bool = False
+) -> list[Finding]:
+    look = partial(probe_server, properties=settings.properties, advertised=advertised)
+    return run_jobs({("name", each): partial(look, each) for each in sorted(servers)})
+
+
+def _probe_cluster(
+    given: ClientSettings, servers: set[str], names: Mapping[str, str]
+) -> list[Finding]:
+    settings = replace(given, properties={SETUP_TIMEOUT: "2000", **given.properties})
+    cluster, login = None, Finding("login", Level.OK, _login(settings.properties))
+    try:
+        cluster = Cluster.connect(settings, CONNECT_S)
+    except BrokerUnreachable as error:  # maybe of a broker that another one names
+        login = Finding("login", Level.BAD, str(error), error.hint)
+    except Refused as error:
+        return [Finding("login", Level.BAD, str(error), error.hint)]
+    found = [login, *_probe_servers(settings, _brokers(settings) - servers, advertised=True)]
+    if cluster is None:
+        return found
+    if topic := names.get("TOPIC"):
+        found += run_jobs({("topic", topic): partial(_topic, cluster, topic)})
+        topic = topic if found[-1].level is Level.OK else None
+    jobs: dict[tuple[str, str], Job] = {
+        ("right", f"rights on {kind}s"): partial(_rights, cluster, kind, names)
+        for kind in ("topic", "group")
+    }
+    if group := names.get("GROUP"):
+        jobs["group", group] = partial(_group, cluster, group, topic)
+    if topic:
+        jobs["clock", "the brokers' clock"] = partial(_clock, cluster, topic)
+    with cluster:
+        return found + run_jobs(jobs)
+
+
+def _brokers(settings: ClientSettings) -> set[str]:
+    log = ClientLog(settings.redact)
+    try:
+        admin = settings.admin(log)
+        brokers = admin.list_topics(timeout=CONNECT_S).brokers.values()
+        return {f"{each.host}:{each.port}" for each in brokers}
+    except (KafkaException, Refused):  # a client may leave a server for those that this one names
+        return {place for each in log.complaints for place in _NAMED.findall(each.text)}
+
+
+def _login(properties: Mapping[str, str]) -> str:
+    protocol = properties.get("security.protocol", "plaintext").upper()
+    mechanism = properties.get("sasl.mechanism") or properties.get("sasl.mechanisms", protocol)
+    user = properties.get("sasl.username", "")
+    return f"{mechanism} is accepted{user and f' for {user}'}"
+
+
+def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
+    leaders = cluster.topic(topic, "DESCRIBE").leaders
+    text = f"{topic} has {counted(len(leaders), 'partition')}"
+    if without := [f"{topic}/{number}" for number, leader in leaders.items() if not leader]:
+        yield Finding("topic", Level.BAD, f"{text}; no leader for {listed(without)}")
+    else:
+        yield Finding("topic", Level.OK, text)
+
+
+def _rights(cluster: Cluster, kind: str, names: Mapping[str, str]) -> Iterator[Finding]:
+    needed: dict[str, dict[str, list[str]]] = {}  # commands by name and operation
+    for command, rights in rights_by_command().items():
+        for operation, of_kind, name in rights:
+            if of_kind == kind and set(_WORD.findall(name)) <= names.keys():
+                named = _WORD.sub(lambda word: names[word[0]], name)
+                needed.setdefault(named, {}).setdefault(operation, []).append(command)
+    for name, operations in needed.items():
+        if len(operations) > 1:
+            operations.pop("DESCRIBE", None)  # which the others include
+        yield _right(cluster, kind, name, operations)
+
+
+def _right(cluster: Cluster, kind: str, name: str, needed: Mapping[str, list[str]]) -> Finding:
+    missing, absent, one = [], False, name.replace("*", "probe")
+    operations = sorted(needed, key="CREATE".__eq__)
+    for operation in operations:
+        try:
+            if operation == "CREATE":
+                if absent:
+                    cluster.create_topic(one, only_check=True)
+            elif kind == "topic":
+                cluster.topic(one, cast(Right, operation))
+            else:
+                cluster.group(one, right=cast(Right, operation))
+        except RightMissing:
+            missing.append(operation)
+        except TopicMissing:
+            absent = True
+    rights = f"{' and '.join(missing or operations)} on {kind} {name}"
+    if not missing:
+        level, end = (Level.UNCHECKED, ", which does not exist yet") if absent else (Level.OK, "")
+        return Finding("right", level, rights + end)
+    commands = [*dict.fromkeys(each for one in missing for each in needed[one])]
+    level = Level.BAD if {*commands} & ALWAYS else Level.WARN
+    grant = f"Grant {rights} to this user."
+    return Finding("right", level, f"{rights} is missing, for {listed(commands)}", grant)
+
+
+def _group(cluster: Cluster, group: str, topic: str | None) -> Iterator[Finding]:
+    found, behind = cluster.group(group, right="DESCRIBE"), ""
+    if topic:
+        committed = cluster.committed(group, topic, cluster.topic(topic, "DESCRIBE").partitions)
+        ends = cluster.log_ends(topic, committed)
+        known = {number: offset for number, offset in committed.items() if offset is not None}
+        offsets = sum(max(0, ends[number][0] - offset) for number, offset in known.items())
+        behind = f", {counted(offsets, 'offset')} behind" if known else ", no offsets committed"
+    text = f"{group} is {found.state}{behind}"
+    if found.active:
+        use = found.in_use()
+        yield Finding("group", Level.WARN, f"{text}: {use}", use.hint)
+    elif found.state == "dead" and not behind.endswith("behind"):
+        near = " or ".join(cluster.near_groups(group))
+        hint = f"Did you mean {near}?" if near else "Drain with --from."
+        yield Finding("group", Level.WARN, f"{group} does not exist{behind}", hint)
+    else:
+        yield Finding("group", Level.OK, f"{text}; no consumer would handle new records")
+
+
+def _clock(cluster: Cluster, topic: str) -> Iterator[Finding]:
+    unknown = partial(Finding, "clock", Level.UNCHECKED)
+    config = cluster.topic_config(topic)
+    if config.get("message.timestamp.type") != "LogAppendTime":
+        seen = "the times in it are its producers'" if config else "this user can't see which times"
+        yield unknown(f"not known: no answer of a broker has a time ({topic}: {seen})")
+        return
+    places = [TopicPartition(topic, n) for n in cluster.topic(topic, "DESCRIBE").partitions]
+    found = cluster.admin.list_offsets(dict.fromkeys(places, MAX_TIME), request_timeout=CONNECT_S)
+    newest_ms = max(cluster.wait(each, CONNECT_S).timestamp for each in found.values())
+    # The broker has set it, so its clock was there at least.
+    ahead_s = newest_ms / 1000 - time.time()
+    if newest_ms < 0 or ahead_s < -RECENT_S:
+        yield unknown(f"not known: {topic} has no record of the last minute")
+    elif ahead_s > SKEW_S:
+        hint = "Set the clocks by NTP: drainer compares times with those of records."
+        yield Finding("clock", Level.WARN, f"the brokers' is {ahead_s:.1f} s ahead, or more", hint)
+    else:
+        yield Finding("clock", Level.OK, f"the brokers' is at most {-ahead_s:.1f} s behind")
