@@ -15,6 +15,8 @@ from command.test_spark_chaos import CONCURRENCY, IN_PROCESS, PATIENCE_S, ensure
 from kafka.topic import eventually
 from scenarios.connect_server import ConnectServer
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
@@ -27,7 +29,6 @@ def on(server: str, command: Command) -> tuple[str, ...]:
     return (*FAST, "--remote", server, "--state", state, "-c", str(CONCURRENCY))
 
 
-@pytest.mark.long
 def test_a_drain_moves_from_a_process_to_a_server_and_to_spark_of_its_own(
     command: Command, server: str
 ) -> None:
@@ -65,7 +66,6 @@ def test_what_a_worker_raises_comes_back_in_drainer_s_words(command: Command, se
     assert "Traceback" not in refused.err
 
 
-@pytest.mark.long
 def test_a_server_that_is_killed_ends_the_drain_and_a_process_resumes_it(
     command: Command, tmp_path: Path
 ) -> None:
@@ -84,7 +84,6 @@ def test_a_server_that_is_killed_ends_the_drain_and_a_process_resumes_it(
     ensure_few_repeats(command, killed, victims=2)
 
 
-@pytest.mark.long
 def test_a_session_that_expires_ends_the_drain_and_a_resume_goes_on(
     command: Command, tmp_path: Path
 ) -> None:

@@ -61,10 +61,7 @@ def test_the_completion_reads_the_cluster_and_the_folder(command: Command, topic
     assert completed(command, f"{run} --topic {topic.name[:-2]}") == [topic.name]
     assert completed(command, f"{run} --group {group[:-1]}") == [group]
     assert completed(command, f"drainer resume {topic.name}") == [f"{topic.name}.{group}.plan.json"]
-    assert completed(command, f"{run} --handler pri") == ["print"]
     assert completed(command, "drainer run -b localhost:1 --topic o") == [], "without a cluster"
-    assert {"show", "verify", "undo"} <= set(completed(command, "drainer plan "))
-    assert "--concurrency" in completed(command, "drainer run --conc")
 
 
 def test_the_completion_reads_the_client_file_that_the_profile_names(

@@ -43,10 +43,11 @@ class Slow(drainer.Handler):
     ("place", "reported", "has_plan"),
     [
         ("jvm", "■ interrupted while Spark was starting; nothing was handled", False),
-        (
+        pytest.param(
             "open",
             "■ interrupted by SIGINT while Spark's tasks were checked; nothing was handled",
             False,
+            marks=pytest.mark.long,
         ),
         pytest.param(
             "split",

@@ -82,6 +82,7 @@ def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: 
     story.ensure_done(resumed, repeated=None)
 
 
+@pytest.mark.long
 def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
     story.fill([[f"k{number}", f"j{number}"] for number in range(100)])
     with trouble(story, interrupt(1), after=20):

@@ -67,6 +67,7 @@ def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story) -> None
     story.ensure_done(rest, repeated=1)
 
 
+@pytest.mark.long
 def test_parked_lanes_stay_parked_from_wave_to_wave(story: Story) -> None:
     story.fill([["bad" if n == 3 else f"k{n % 4}", f"k{n % 3}"] for n in range(60)], [["bad"]] * 3)
 
@@ -100,6 +101,7 @@ def test_a_handler_that_can_not_be_opened_is_refused_and_nothing_is_touched(stor
     assert list(story.folder.iterdir()) == []
 
 
+@pytest.mark.long
 def test_no_more_is_handled_at_once_than_concurrency_allows(story: Story) -> None:
     story.fill([[f"k{n}"] for n in range(30)])
 
@@ -180,6 +182,7 @@ def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_mak
     assert max(calls for pid, calls in most.items() if pid) > 4
 
 
+@pytest.mark.long
 def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
     story.fill(messages(250, 31), messages(150, 32))
 
@@ -213,6 +216,7 @@ def several_keys(count: int, seed: int, *, lanes: int, several: float) -> list[l
     return [[op() for _ in range(5)] for _ in range(count)]
 
 
+@pytest.mark.long
 def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import orjson
+import pytest
 
 from core.letters import Sample
 from drainer.demo.fill import create_topic
@@ -55,6 +56,7 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     assert story.plan.account.complete
 
 
+@pytest.mark.long
 def test_a_message_that_did_not_split_is_split_again(story: Story) -> None:
     create_topic(story.settings, story.topic, 1)
     with sending(story.settings, story.topic) as sender:

@@ -72,7 +72,8 @@ def resident_mib() -> float:
     return found
 
 
-@pytest.mark.parametrize("waves", [10, pytest.param(200, marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("waves", [10, 200])
 def test_a_lane_keeps_its_order_across_many_waves_and_nothing_grows(
     story: Story, spark: SparkSession, waves: int
 ) -> None:
