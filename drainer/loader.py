@@ -38,12 +38,7 @@ from typing import TYPE_CHECKING, Any, cast
 from drainer import decoding
 from drainer.core.batches import Batch, Batching, BatchOf, InPart
 from drainer.documents import Documents
-from drainer.engine.exemptions import (
-    Exempt,
-    ExemptingCalls,
-    ExemptingCallsOnTheLoop,
-    ExemptLater,
-)
+from drainer.engine.exemptions import exempting
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
@@ -181,10 +176,7 @@ class LoadedHandler:
                         return Divert(text)
             return None
 
-        async def on_the_loop(sub: SubMessage) -> Divert | None:
-            return diverted(sub)
-
-        return self._exempting(diverted, on_the_loop)
+        return self._exempting(diverted)
 
     def _skipping_stale(self) -> LoadedHandler:
         is_stale: Any = _own(self.target, "is_stale")
@@ -193,32 +185,25 @@ class LoadedHandler:
                 f"--if-newer skip needs the handler to know: {self.reference} has no is_stale",
                 hint="Define is_stale(self, sub), or use --if-newer handle.",
             )
-        if _is_async(is_stale) and not self.is_async:
-            raise UsageError(
-                f"{self.reference} has an async is_stale, but handles on threads",
-                hint="Declare is_stale as a plain def.",
-            )
 
         def plainly(sub: SubMessage) -> Skip | None:
             return _skip_if(is_stale(sub))
 
         async def on_the_loop(sub: SubMessage) -> Skip | None:
-            found = is_stale(sub) if _is_async(is_stale) else blocking_call(is_stale, sub)
-            return _skip_if(await found)
+            return _skip_if(await is_stale(sub))
 
-        return self._exempting(plainly, on_the_loop)
+        if not self.is_async:
+            return self._exempting(plainly)
+        in_thread = partial(blocking_call, plainly)
+        return self._exempting(on_the_loop if _is_async(is_stale) else in_thread)
 
-    def _exempting(self, exempt: Exempt, on_the_loop: ExemptLater) -> LoadedHandler:
-        # Nothing is folded: one may be exempt, and not the other.
+    def _exempting(self, exempt: Callable[[SubMessage], Any]) -> LoadedHandler:
         handler, batching = copy(self), self.batching
         of_lane = batching is not None and batching.of is BatchOf.LANE
-        calls: ExemptingCalls | ExemptingCallsOnTheLoop = (
-            ExemptingCallsOnTheLoop(self.handle, self.handle_batch, on_the_loop, of_lane)
-            if self.is_async
-            else ExemptingCalls(self.handle, self.handle_batch, exempt, of_lane)
+        handler.handle, handler.handle_batch = exempting(
+            self.handle, self.handle_batch, exempt, of_lane=of_lane, is_async=self.is_async
         )
-        handler.handle, handler.handle_batch = calls.handle, calls.handle_batch
-        if batching is not None:
+        if batching is not None:  # one may be exempt, and not what it is folded with
             handler.batching = replace(batching, coalesce=None)
         return handler
 

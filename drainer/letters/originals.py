@@ -44,30 +44,28 @@ class Originals:
         by_topic: dict[str, list[Letter]] = {}
         whole: list[Letter] = []
         for message in messages:
+            if message.value is not None and self._after is None:
+                continue
             with suppress(NotADeadLetter):
                 letter = self._read(message)
                 if letter.lacks_message:
                     by_topic.setdefault(letter.topic, []).append(letter)
                 elif letter.is_message:
                     whole.append(letter)
-        for letters in by_topic.values():
-            left = letters
-            while left and self._put - self._taken < AHEAD_BYTES:
+        for topic, letters in by_topic.items():
+            while left := [each for each in letters if _place_of(each) not in self._found]:
                 try:
                     for letter in self._complete(left):
+                        if self._put - self._taken > AHEAD_BYTES:
+                            return  # the others are read one by one
                         self._put += len(letter.payload or b"")
-                        self._found[letter.partition, letter.offset] = letter
-                        if self._put - self._taken >= AHEAD_BYTES:
-                            break  # the others are read one by one
-                    left = []
+                        self._found[_place_of(letter)] = letter
                 except Refused as error:
                     if type(error) not in (Refused, BrokerUnreachable):
                         raise
-                    if not wait(RETRY_S, f"can't read originals of {letters[0].topic}: {error}"):
+                    if not wait(RETRY_S, f"can't read originals of {topic}: {error}"):
                         return
-                    left = [x for x in letters if (x.partition, x.offset) not in self._found]
-            found = (self._found.get((each.partition, each.offset)) for each in letters)
-            whole += filter(None, found)
+            whole += [self._found[_place_of(each)] for each in letters]
         if self._after is not None:
             self._after([letter.message() for letter in whole], wait)
 
@@ -118,6 +116,10 @@ class Originals:
                     yield _completed(letter, message)
         for left in wanted.values():  # compaction
             yield from (replace(letter, payload_encoding=Encoding.GONE) for letter in left)
+
+
+def _place_of(letter: Letter) -> _Place:
+    return letter.partition, letter.offset
 
 
 def _spans(places: Sequence[_Place]) -> list[Span]:
