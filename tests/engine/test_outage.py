@@ -138,9 +138,10 @@ def drain_of(bad: Bad, concurrency: int = 8, *, virtual: Any = None, **settings:
         named("odd attributes", drain_of(always(5, error=ApiError), virtual={"lanes": 20}), (5,),
               inf),
         named("unclear, faster than others succeed", drain_of(
-            always(*range(0, 2_000, 3), error=RuntimeError), 200,
-            virtual={"latency_of": lambda offset: 0.002 if offset % 3 == 0 else 0.3}),
-            range(0, 2_000, 3), inf),
+            always(*range(0, 800, 3), error=RuntimeError), 200,
+            virtual={"lanes": 800, "count": 800,
+                     "latency_of": lambda offset: 0.002 if offset % 3 == 0 else 0.3}),
+            range(0, 800, 3), inf),
         *(
             named(f"unclear, first, {count}, {concurrency} at once, {retries} retries",
                   drain_of(always(*range(50, 50 + count), error=RuntimeError), concurrency,
@@ -224,15 +225,14 @@ def test_what_does_not_end_by_itself_halts_a_drain(
     assert run.now_s < within_s
 
 
-@pytest.mark.parametrize(("concurrency", "retries"), [(20, 0), (1_000, 3)])
-def test_a_proxy_that_answers_html_costs_99_at_most(concurrency: int, retries: int) -> None:
+def test_a_proxy_that_answers_html_costs_99_at_most() -> None:
     run = VirtualDrain(
         away(1, 31, html_with_200),
         lanes=20_000,
         count=20_000,
-        concurrency=concurrency,
+        concurrency=1_000,
         latency_s=0.05,
-        policy=policy(retries=retries),
+        policy=policy(retries=3),
     )
     assert run.halted is None
     assert len(run.given_up) < FAILURES_OWN
@@ -254,10 +254,9 @@ class Flapping:
         return self.second() if self.back_s + 0.05 <= now_s < self.back_s + 4 else None
 
 
-@pytest.mark.parametrize("first", [ValueError, ConnectionError])
-def test_own_errors_that_come_back_after_a_success_cost_99_again_at_most(first: Error) -> None:
+def test_own_errors_that_come_back_after_a_success_cost_99_again_at_most() -> None:
     run = VirtualDrain(
-        Flapping(first, ValueError), 8_000, 8_000, 1_000, 0.3, policy=policy(retries=0)
+        Flapping(ValueError, ValueError), 8_000, 8_000, 1_000, 0.3, policy=policy(retries=0)
     )
     assert len(run.given_up) <= 2 * (FAILURES_OWN - 1)
 
