@@ -36,28 +36,37 @@ Metrics: TypeAlias = Annotated[
     Option("Expose the broker's JMX metrics, behind a login.", False, envvar="DRAINER_SANDBOX_JMX"),
 ]
 
+WithRegistry: TypeAlias = Annotated[
+    bool,
+    Option("Start a schema registry beside it (Apicurio's, in memory).", False),
+]
+
 
 @app.command()
 @command
-def up(folder: SandboxFolder, jmx: Metrics, terminal: Terminal) -> None:
+def up(folder: SandboxFolder, jmx: Metrics, registry: WithRegistry, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
-    The first start downloads Kafka (43 MB) into your cache folder.
+    The first start downloads Kafka (43 MB), or the registry (109 MB), into your cache folder.
 
     Examples:
 
     - `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
     - `drainer sandbox up --jmx`
+    - `drainer sandbox up --registry`
     """
-    state = sandbox.up(folder, jmx=jmx, print_line=terminal.print_line)
+    state = sandbox.up(folder, jmx=jmx, registry=registry, print_line=terminal.print_line)
     terminal.data(
         {
             "bootstrap_servers": state.bootstrap_servers,
             "folder": str(state.folder),
             "jmx": state.jmx_address,
             "jmx_login": None if state.jmx_login is None else str(state.jmx_login),
+            "registry": None if state.registry is None else state.registry.url,
         }
     )
+    if state.registry is not None:
+        terminal.print_line(f"schema registry: --registry {state.registry.url}")
     if state.jmx_login is not None:
         terminal.print_line(f"metrics: --jmx {state.jmx_address} --jmx-login {state.jmx_login}")
     terminal.print_line(

@@ -30,7 +30,7 @@ class BrokerPorts:
         """Pick ports that are free now."""
         picked: set[int] = set()
         while len(picked) < 2 + jmx:
-            picked.add(_free_port())
+            picked.add(free_port())
         return cls(*picked)
 
     def taken(self) -> tuple[int, ...]:
@@ -39,7 +39,8 @@ class BrokerPorts:
         return tuple(port for port in wanted if port is not None and not _is_free(port))
 
 
-def _free_port() -> int:
+def free_port() -> int:
+    """A port that is free now."""
     # Not from the ephemeral range, where bind(0) picks: while the broker is down (a crash test),
     # a client that retries can be given the broker's own port as its source port, connect to
     # itself, and keep the broker from coming back.

@@ -20,18 +20,20 @@ from drainer.java import find_java
 from drainer.model.codec import decode, encode
 from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.process import ProcessMark
+from drainer.sandbox import registry as schema_registry
 from drainer.sandbox.broker import Broker, is_broker_of
 from drainer.sandbox.jars import kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
+from drainer.sandbox.registry import RegistryState
 from drainer.store.atomic_file import write_whole
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
 JMX_LOGIN = "jmx.login"
-FORMAT = "drainer-sandbox/3"
+FORMAT = "drainer-sandbox/4"
 STOP_TIMEOUT_S = 10.0
 OURS = re.compile(  # what drainer, Kafka and a Java that crashed leave in the folder
-    r"sandbox\.json|jmx\.(login|access)|server\.properties|data|tmp|broker\.(out|log(\.\d+)?)"
+    r"sandbox\.json|jmx\.(login|access)|server\.properties|data|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
     r"|(hs_err|replay)_pid\d+\.log|\.drainer-.*\.new"
 )
 
@@ -43,6 +45,7 @@ class SandboxState:
     folder: Path  # ``down`` removes it whole
     ports: BrokerPorts
     process: ProcessMark | None = None  # the broker's; None if it never came so far
+    registry: RegistryState | None = None
 
     @property
     def bootstrap_servers(self) -> str:
@@ -71,6 +74,7 @@ class _StateFile:
     format: str
     ports: BrokerPorts
     process: ProcessMark | None
+    registry: RegistryState | None = None
 
 
 def default_folder() -> Path:
@@ -93,13 +97,14 @@ def up(
     folder: Path | None = None,
     *,
     jmx: bool = False,
+    registry: bool = False,
     print_line: Callable[[str], None] = quiet,
     die_with_parent: bool = False,
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
 
     The leftovers of a dead broker are started again, with its data and on its ports. A new one has
-    with ``jmx`` metrics behind a login.
+    with ``jmx`` metrics behind a login. ``registry`` starts a schema registry beside any.
 
     Raises SandboxRefused when the folder holds something else, or a sandbox without the metrics
     that were requested, or when the broker does not start; its log is left then, for ``down``.
@@ -119,9 +124,21 @@ def up(
                 )
             if found.running:
                 print_line(f"the sandbox is already up on {found.bootstrap_servers}")
-                return found
-            print_line(f"starting the sandbox in {folder} again, with its data")
-        return _start(found, print_line, die_with_parent)
+            else:
+                print_line(f"starting the sandbox in {folder} again, with its data")
+        if not found.running:
+            found = _start(found, print_line, die_with_parent)
+        if found.registry is not None and not found.registry.process.alive():
+            found = replace(found, registry=None)
+        if registry:
+            if found.registry is None:
+                started = schema_registry.launch(folder, die_with_parent, print_line)
+                found = replace(found, registry=started)
+                _write(found)
+            assert found.registry is not None
+            found.registry.wait_ready(folder / schema_registry.LOG)
+            print_line(f"Apicurio Registry answers on {found.registry.url}")
+        return found
 
 
 def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quiet) -> bool:
@@ -146,6 +163,8 @@ def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quie
                 f"can't end the sandbox's broker, process {found.process.pid}",
                 hint="Kill the process, then try again.",
             )
+        if found.registry is not None:
+            found.registry.process.end(grace_s=STOP_TIMEOUT_S)
         try:
             shutil.rmtree(folder)
         except OSError as error:
@@ -218,7 +237,7 @@ def _write(state: SandboxState) -> None:
     file = state.folder / STATE_FILE
     try:
         state.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(file, encode(_StateFile(FORMAT, state.ports, state.process)))
+        write_whole(file, encode(_StateFile(FORMAT, state.ports, state.process, state.registry)))
     except OSError as error:
         raise SandboxRefused(
             f"can't write to the sandbox's folder {state.folder}: {error}",
@@ -243,7 +262,9 @@ def find(folder: Path) -> SandboxState | None:
         process = found.process
         if process is not None and process.alive() and not is_broker_of(folder, process):
             raise ValueError(f"process {process.pid} is not its broker")
-        return SandboxState(folder, found.ports, process)
+        if found.registry is not None and not found.registry.is_of(folder):
+            raise ValueError(f"process {found.registry.process.pid} is not its registry")
+        return SandboxState(folder, found.ports, process, found.registry)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except NotOwn as error:

@@ -167,7 +167,8 @@ class Serialisers:
 
     def json(self, value: Mapping[str, Any]) -> bytes:
         """A value of any JSON object."""
-        schema = json.dumps({"title": "any", "type": "object"})
+        draft = "http://json-schema.org/draft-07/schema#"
+        schema = json.dumps({"$schema": draft, "title": "any", "type": "object"})
         serialise = JSONSerializer(schema, self._client, conf=self._conf)
         found = serialise(value, self._context())
         assert isinstance(found, bytes)

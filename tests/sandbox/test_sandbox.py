@@ -41,7 +41,7 @@ def _up(folder: Path, print_line: Callable[[str], None] = lambda _: None) -> san
 def _leave(folder: Path, *, process: dict[str, object] | None) -> None:
     folder.mkdir()
     state = {
-        "format": "drainer-sandbox/3",
+        "format": "drainer-sandbox/4",
         "ports": {"client": 20001, "controller": 20002},
         "process": process,
     }

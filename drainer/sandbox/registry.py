@@ -1,0 +1,117 @@
+"""A schema registry as a child process: Apicurio's, in memory, with Confluent's interface."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import subprocess
+import tarfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+from platformdirs import user_cache_path
+
+from drainer.errors import SandboxRefused
+from drainer.java import find_java
+from drainer.process import ProcessMark, bound_to_parent
+from drainer.sandbox.ports import HOST, free_port
+
+VERSION = "3.0.9"
+NAME = f"apicurio-registry-app-{VERSION}"
+ARCHIVE = (
+    f"https://repo1.maven.org/maven2/io/apicurio/apicurio-registry-app/{VERSION}/{NAME}-all.tar.gz"
+)
+SHA256 = "2b28181501a20cbf6efcd77f9b7153908fc01f3d3a7c32024c0bd9e1b04c8a43"
+FOLDER, LOG = "registry", "registry.log"
+START_TIMEOUT_S, FETCH_S, PROBE_EVERY_S, ANSWER_S = 180.0, 60.0, 0.2, 5.0
+
+
+@dataclass(frozen=True, slots=True)
+class RegistryState:
+    """A registry that was started; its schemas end with it."""
+
+    port: int
+    process: ProcessMark
+
+    @property
+    def url(self) -> str:
+        """Address of Confluent's interface."""
+        return f"http://{HOST}:{self.port}/apis/ccompat/v7"
+
+    def is_of(self, folder: Path) -> bool:
+        """Whether its process, if it lives, was started from a sandbox's folder."""
+        return not self.process.alive() or str(folder / FOLDER) in self.process.command()
+
+    def answers(self) -> bool:
+        """Whether it answers requests."""
+        with suppress(OSError), urlopen(f"{self.url}/subjects", timeout=ANSWER_S) as answer:
+            return bool(answer.status == 200)
+        return False
+
+    def wait_ready(self, log: Path) -> None:
+        """Wait until it answers. Raises SandboxRefused when it ends, or gives no answer in time."""
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self.answers():
+            if not self.process.alive() or time.monotonic() > deadline:
+                raise SandboxRefused("the schema registry did not start", hint=f"See {log}.")
+            time.sleep(PROBE_EVERY_S)
+
+
+def launch(folder: Path, die_with_parent: bool, print_line: Callable[[str], None]) -> RegistryState:
+    """Start a registry in a sandbox's folder, without waiting for an answer.
+
+    Raises SandboxRefused when it can't be fetched, or is not the one that was published.
+    """
+    home, port = folder / FOLDER, free_port()
+    try:
+        archive = _archive(print_line)
+        shutil.rmtree(home, ignore_errors=True)
+        with tarfile.open(archive) as packed:
+            packed.extractall(home, filter="data")
+        command = [
+            *(str(find_java()), "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+            *(f"-Dquarkus.http.host={HOST}", f"-Dquarkus.http.port={port}"),
+            *("-Dapicurio.storage.kind=sql", "-Dapicurio.storage.sql.kind=h2"),
+            *(f"-Djava.io.tmpdir={home}", "-jar", str(home / f"{NAME}-runner.jar")),
+        ]
+        with (folder / LOG).open("wb") as output:
+            process = subprocess.Popen(
+                bound_to_parent(command) if die_with_parent else command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                cwd=home,
+                start_new_session=True,
+            )
+    except (OSError, tarfile.TarError) as error:
+        raise SandboxRefused(
+            f"can't start a schema registry in {folder}: {error}",
+            hint="Check the network (HTTPS_PROXY for a proxy) and the disk, which takes 250 MB.",
+        ) from error
+    mark = ProcessMark.of(process.pid)
+    if mark is None:
+        raise SandboxRefused("the schema registry ended at once", hint=f"See {folder / LOG}.")
+    return RegistryState(port, mark)
+
+
+def _archive(print_line: Callable[[str], None]) -> Path:
+    """The published archive, in the user's cache: compared with its SHA-256 before each use."""
+    cached = user_cache_path("drainer", ensure_exists=True) / f"{NAME}-all.tar.gz"
+    if not cached.exists():
+        print_line(f"fetching Apicurio Registry {VERSION} into {cached} (once; 109 MB)")
+        part = cached.with_name(f"{cached.name}.part")  # another process waits for its lock
+        with urlopen(ARCHIVE, timeout=FETCH_S) as answer, part.open("wb") as file:
+            shutil.copyfileobj(answer, file)
+        part.rename(cached)
+    with cached.open("rb") as content:
+        found = hashlib.file_digest(content, "sha256").hexdigest()
+    if found != SHA256:
+        raise SandboxRefused(
+            f"{cached} has the SHA-256 {found} instead of {SHA256}",
+            hint="Check the proxy or mirror, remove the file, and try again.",
+        )
+    return cached
