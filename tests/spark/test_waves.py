@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 
 import pytest
 from pyspark.sql import SparkSession
@@ -91,7 +92,7 @@ def test_a_lane_keeps_its_order_across_many_waves_and_nothing_grows(
         (
             max(e.blocks for e in each),
             max(e.state_bytes for e in each),
-            max(e.mib for e in each),
+            median(e.mib for e in each),  # a JVM that starts a process is there twice for a moment
         )
         for each in (early, late)
     ]
