@@ -134,6 +134,8 @@ def _protocol(server: str, connection: socket.socket) -> Finding:
     try:
         known = request_versions(connection)
         newest, oldest = known[_METADATA][1], known[_FETCH][0]
+    except ssl.SSLError:  # a certificate in a keystore, which only librdkafka reads, is required
+        return Finding("kafka", Level.UNCHECKED, f"{server} answers only those with a certificate")
     except (OSError, ValueError, KeyError):
         hint = "Check security.protocol: the listener may expect TLS, or may not be Kafka's."
         return Finding("kafka", Level.BAD, f"{server} does not answer as a broker", hint)

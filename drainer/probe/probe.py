@@ -45,7 +45,7 @@ def probe(settings: ClientSettings, names: Mapping[str, str], beside: ProbeJobs)
     ours = Finding("versions", Level.OK, f"{versions}, Python {platform.python_version()}")
     servers = {each.strip() for each in settings.bootstrap_servers.split(",")}
     found = _probe_servers(settings, servers)
-    if any(each.check == "kafka" and each.level is Level.OK for each in found):
+    if any(each.check == "kafka" and each.level is not Level.BAD for each in found):
         found += _probe_cluster(settings, servers, names)
     else:
         found.append(Finding("login", Level.UNCHECKED, "no server answers that could take a login"))

@@ -47,7 +47,6 @@ def lines(outcome: Outcome) -> list[str]:
 def test_a_drain_that_has_all_it_needs_passes(command: Command) -> None:
     topic = command.topic(distinct(10), config={"message.timestamp.type": "LogAppendTime"})
     command.cluster.alter_committed(command.group(topic), topic.name, {0: 4})
-    before = command.cluster.topic_names()
     produces = ("--handler", "produce", "--set", f"topic={topic.name}")
     where = ("-b", command.bootstrap, "--topic", topic.name, "--group", command.group(topic))
 
@@ -71,7 +70,8 @@ def test_a_drain_that_has_all_it_needs_passes(command: Command) -> None:
     assert any(line.startswith("✓ clock the brokers' is at most") for line in found), found
     assert (answer["status"], answer["exit_code"]) == ("passed", 0)
     assert {"check": "kafka", "level": "ok"}.items() <= answer["findings"][3].items()
-    assert command.cluster.topic_names() == before
+    # Others of the session's tests make topics of other names.
+    assert [name for name in command.cluster.topic_names() if topic.name in name] == [topic.name]
 
 
 def test_members_missing_topics_and_handlers_are_named(command: Command) -> None:

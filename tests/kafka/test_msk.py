@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import os
 import sys
 import threading
@@ -16,7 +17,8 @@ from drainer.errors import Refused, UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.model.settings import LocalSettings
-from drainer.sandbox.ports import HOST, BrokerPorts
+from drainer.msk import token_source
+from kafka.listeners import OAUTH, Listener, guarded
 from kafka.topic import Topic
 from scenarios.brokers import Broker
 
@@ -77,27 +79,17 @@ def signer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signer:
 
 
 @pytest.fixture
-def guarded(kafka_installed: None, tmp_path: Path) -> Iterator[tuple[Broker, str]]:
+def token_broker(kafka_installed: None, tmp_path: Path) -> Iterator[tuple[Broker, str]]:
     """A broker with a listener that takes unsecured tokens, and ends connections with them."""
-    ports, port = BrokerPorts.free(), BrokerPorts.free().client
-    plain, guarded = f"PLAIN://{HOST}:{ports.client}", f"OAUTH://{HOST}:{port}"
-    listener = "listener.name.oauth.oauthbearer"
-    module = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
-    properties = {
-        "listeners": f"{plain},CONTROLLER://{HOST}:{ports.controller},{guarded}",
-        "advertised.listeners": f"{plain},{guarded}",
-        "listener.security.protocol.map": (
-            "PLAIN:PLAINTEXT,CONTROLLER:PLAINTEXT,OAUTH:SASL_PLAINTEXT"
-        ),
-        "sasl.enabled.mechanisms": "OAUTHBEARER",
-        "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
-        f"{listener}.connections.max.reauth.ms": "3600000",
-        f"{listener}.sasl.jaas.config": (
-            f'{module} required unsecuredLoginStringClaim_sub="broker";'
+    own = {
+        "oauthbearer.connections.max.reauth.ms": "3600000",
+        "oauthbearer.sasl.jaas.config": (
+            f'{OAUTH}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
         ),
     }
-    with Broker(tmp_path / "broker", ports=ports, properties=properties) as running:
-        yield running, f"{HOST}:{port}"
+    listener = Listener("SASL_PLAINTEXT", own, "OAUTHBEARER")
+    with guarded(tmp_path / "broker", {"OAUTH": listener}) as (running, addresses):
+        yield running, addresses["OAUTH"]
 
 
 def test_the_file_of_a_java_client_is_understood(tmp_path: Path, signer: Signer) -> None:
@@ -133,10 +125,35 @@ def test_what_a_token_lacks_is_reported_before_a_client_waits_for_it(
 
 
 @pytest.mark.long
-def test_tokens_and_credentials_that_expire_during_a_drain_are_renewed(
-    guarded: tuple[Broker, str], signer: Signer, tmp_path: Path
+def test_the_signer_of_aws_makes_a_token_without_a_network(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    broker, servers = guarded
+    pytest.importorskip("aws_msk_iam_sasl_signer", reason="drainer[msk] is not installed")
+    for name in ("AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"):
+        monkeypatch.setenv(name, str(tmp_path / "none"))
+    monkeypatch.delenv("AWS_PROFILE", raising=False)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    login = ["security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"]
+    settings = ClientSettings.load(HOSTS, None, login)
+    with pytest.raises(Refused, match="no token for AWS_MSK_IAM"):
+        settings.ensure_login()
+
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
+    before_s = time.time()
+    text, expires_s = token_source(settings.extension("aws."))("")
+
+    url = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
+    assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect")
+    assert "AKIDEXAMPLE" in url
+    assert 800 < expires_s - before_s < 1000
+
+
+@pytest.mark.long
+def test_tokens_and_credentials_that_expire_during_a_drain_are_renewed(
+    token_broker: tuple[Broker, str], signer: Signer, tmp_path: Path
+) -> None:
+    broker, servers = token_broker
     topic = Topic(broker.bootstrap_servers, "orders")
     topic.produce([f"{n}" for n in range(100)])
     login = {
