@@ -124,7 +124,7 @@ def test_killed_it_resumes_without_its_options(command: Command) -> None:
         return results(body)
 
     with service(answer) as called:
-        running = begin(command, topic, called, "--set", "batch=5", "--rate", "800/s", *FAST)
+        running = begin(command, topic, called, "--set", "batch=5", "--rate", "250/s", *FAST)
         eventually(lambda: len(done) > 200 or not running.running, "some are done", 60)
         running.kill()
         command("resume", str(command.plan(topic)), "--yes", "--rate", "none")
