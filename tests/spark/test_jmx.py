@@ -31,6 +31,7 @@ def measured(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) ->
         yield running
 
 
+@classic
 @pytest.mark.long
 def test_handlers_of_an_idle_broker_are_idle_and_of_a_loaded_one_are_not(
     spark: SparkSession, measured: Broker
@@ -79,6 +80,7 @@ def test_brokers_are_measured_all_the_time(spark: SparkSession, broker: Broker) 
     jmx.close()
 
 
+@classic
 @pytest.mark.long
 def test_metrics_behind_a_login_are_for_whoever_has_it(
     spark: SparkSession, kafka_installed: None, tmp_path: Path

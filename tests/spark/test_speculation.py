@@ -19,6 +19,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.model.status import Summary
 from drainer.spark.assign import work
 from scenarios.spark_chaos.standalone import standalone
+from spark.connect import classic
 from spark.story import Story
 from spark.trouble import states
 
@@ -64,6 +65,7 @@ def copies(folder: Path) -> Iterator[dict[str, Any]]:
                     yield event
 
 
+@classic
 @pytest.mark.long
 def test_a_speculative_copy_of_a_task_handles_nothing_that_the_first_attempt_handles(
     bootstrap: str, topic_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -69,6 +69,7 @@ def written(settings: ClientSettings, topic: str) -> int:
     return sum(bound.end for bound in bounds.values())
 
 
+@classic
 @pytest.mark.long
 def test_one_job_makes_trial_after_trial(
     spark: SparkSession,
@@ -140,6 +141,7 @@ def ensure_sane_signals(seen: Signals) -> None:
     assert seen.errors == 0
 
 
+@classic
 @pytest.mark.long
 def test_a_quota_of_the_brokers_is_seen(
     spark: SparkSession, kafka_installed: None, tmp_path: Path
@@ -172,6 +174,7 @@ def test_more_tasks_than_run_at_once_are_refused(
         pass
 
 
+@classic
 @pytest.mark.long
 def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
     spark: SparkSession, settings: ClientSettings, topic: str
