@@ -111,10 +111,11 @@ def drain(
             command to resume. Interrupted and Halted are the usual ones.
         KeyboardInterrupt: Ctrl-C stopped the drain. Its ``__cause__`` is such an error.
     """
+    connection = client_settings(client)
     request = Request(
         topic,
         group,
-        handler_of(handler, payloads, client_settings(client).extras),
+        handler_of(handler, payloads, connection.extras),
         tuple(partitions),
         from_,
         until,
@@ -125,7 +126,7 @@ def drain(
         classes=PriorityClasses().requested(first, only=False),
         commits=commit,
     ).configured(settings.options)
-    with Cluster.connect(client_settings(client)) as cluster:
+    with Cluster.connect(connection) as cluster:
         prepared = prepare(cluster, request, settings)
         return _finish(*(cluster, prepared, settings, control), on_preview, on_status, on_message)
 

@@ -5,6 +5,7 @@ The core knows them by these names alone, so that a drain in one process loads n
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from enum import StrEnum
 from importlib import import_module
 from importlib.util import find_spec
@@ -40,6 +41,12 @@ class Extension(StrEnum):
     def load(self) -> Any:
         """Import the module."""
         return import_module(self)
+
+
+def without_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
+    """Those properties of an extension, such as ``http.``, by their names without the prefix."""
+    found = properties.items()
+    return {name.removeprefix(prefix): v for name, v in found if name.startswith(prefix)}
 
 
 class ExtraMissing(Refused):

@@ -191,7 +191,7 @@ class Handler:
         each: None for done, or an exception (``Retry``, ``Skip``, ``GiveUp`` or any other), which
         counts as if that one had raised it alone. ``await asyncio.gather(…,
         return_exceptions=True)`` gives such a list. In a run of one sub-key, what is behind an
-        entry that is not done or skipped is handled again, whatever its own entry is.
+        entry that is not done or skipped is handled again, even if its own entry is None.
         """
         raise NotImplementedError
 

@@ -36,7 +36,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from drainer import decoding
-from drainer.core.batches import Batch, Batching, BatchOf, InPart
+from drainer.core.batches import Batch, Batching, BatchOf, ensure_all_done
 from drainer.documents import Documents
 from drainer.engine.exemptions import exempting
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
@@ -388,15 +388,15 @@ def _with_results(of_batch: Callable[[Sequence[SubMessage]], Any]) -> Callable[[
     """Make a call of ``handle_batch`` that raises unless all of its sub-messages are done."""
 
     def plainly(subs: Sequence[SubMessage]) -> None:
-        _ensure_all_done(of_batch(subs), len(subs))
+        _ensure_results(of_batch(subs), len(subs))
 
     async def on_the_loop(subs: Sequence[SubMessage]) -> None:
-        _ensure_all_done(await of_batch(subs), len(subs))
+        _ensure_results(await of_batch(subs), len(subs))
 
     return on_the_loop if _is_async(of_batch) else plainly
 
 
-def _ensure_all_done(results: Any, count: int) -> None:
+def _ensure_results(results: Any, count: int) -> None:
     """Raises the error of the only one, or InPart; Fatal when these are no results of so many."""
     if results is None:
         return
@@ -413,10 +413,7 @@ def _ensure_all_done(results: Any, count: int) -> None:
                 f"handle_batch returned a {type(result).__name__} for sub-message {index}: an entry"
                 " must be None or an exception"
             )
-    if count == 1 and results[0] is not None:
-        raise results[0]
-    if any(result is not None for result in results):
-        raise InPart(results)
+    ensure_all_done(results)
 
 
 def _skip_if(stale: object) -> Skip | None:

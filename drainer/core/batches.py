@@ -74,6 +74,14 @@ class InPart(Exception):
         return f"{len(errors)} of {len(self.results)} are not done; first: {error_text(errors[0])}"
 
 
+def ensure_all_done(results: Results) -> None:
+    """Raises the error of the only one, or InPart, unless all are done."""
+    if len(results) == 1 and results[0] is not None:
+        raise results[0]
+    if any(result is not None for result in results):
+        raise InPart(results)
+
+
 class Batch:
     """One call of the handler: ``subs`` are what it is given, an operation each.
 
@@ -161,8 +169,8 @@ class Batcher:
 
         Gives what is skipped, and the first of each lane that is not done, which is still to be put
         back: with its error, and the number of sub-messages in its operation. A result is that of
-        all that were folded into its operation. Behind one that is not done nothing of its lane is,
-        whatever its result: it may have been handled without the one before it.
+        all that were folded into its operation. Behind one that is not done nothing of its lane is:
+        it may have been handled without the one before it.
         """
         self.calls += 1
         of_each = [

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from inspect import isawaitable
 from typing import Any
 
-from drainer.core.batches import Batch, InPart
+from drainer.core.batches import Batch, InPart, ensure_all_done
 from drainer.engine.loop import ensure_done
 from drainer.handler import Results, Skip
 
@@ -80,7 +80,4 @@ def _others(batch: Batch, errors: Sequence[BaseException | None], of_lane: bool)
         results = [raised]
     of_called = iter(results)
     ends = [next(of_called, None) if end is None else end for end in ends]
-    if len(ends) == 1 and ends[0] is not None:
-        raise ends[0]
-    if any(end is not None for end in ends):
-        raise InPart(ends)
+    ensure_all_done(ends)

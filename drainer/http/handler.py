@@ -11,7 +11,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from drainer.errors import UsageError
-from drainer.extensions import ensure_installed
+from drainer.extensions import ensure_installed, without_prefix
 from drainer.handler import Context, Handler, Results
 from drainer.http.answers import (
     Response,
@@ -94,7 +94,7 @@ class Http(Handler):
 
     def check_before_preview(self, extras: Mapping[str, str]) -> tuple[list[str], list[str]]:
         """Checks that passed, and warnings. Raises UsageError when the client file is wrong."""
-        given = {name[5:]: value for name, value in extras.items() if name.startswith("http.")}
+        given = without_prefix(extras, "http.")
         if unknown := sorted(set(given) - set(PROPERTIES)):
             raise UsageError(
                 f"the client file has http.{unknown[0]}, which the handler http doesn't know",
@@ -106,7 +106,7 @@ class Http(Handler):
         if url.scheme == "https":
             context = tls if isinstance(tls, ssl.SSLContext) else None
             connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=context)
-        begun = monotonic()
+        started_s = monotonic()
         try:
             connection.request("OPTIONS", url.path or "/")
             status = connection.getresponse().status
@@ -114,7 +114,7 @@ class Http(Handler):
             return [], [f"{service} does not answer ({describe(error)}): start it, or correct url="]
         finally:
             connection.close()
-        return [f"{service} answers (OPTIONS {status} in {monotonic() - begun:.3f} s)"], []
+        return [f"{service} answers (OPTIONS {status} in {monotonic() - started_s:.3f} s)"], []
 
     async def handle_batch(self, subs: Sequence[SubMessage]) -> Results | None:
         if not self._batches:

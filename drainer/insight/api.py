@@ -62,13 +62,12 @@ def inspect(
         UsageError: a value makes no sense.
         Refused: the topic or a partition does not exist, or can't be read.
     """
-    loaded = (
-        None if handler is None else handler_of(handler, payloads, client_settings(client).extras)
-    )
+    connection = client_settings(client)
+    loaded = None if handler is None else handler_of(handler, payloads, connection.extras)
     request = InspectRequest(
         topic, group, loaded, tuple(partitions), from_, until, messages, rules=rules
     )
-    with Cluster.connect(client_settings(client)) as cluster:
+    with Cluster.connect(connection) as cluster:
         return inspect_backlog(cluster, request, survey_all=survey_all)
 
 
@@ -101,10 +100,11 @@ def estimate(
 
     Raises UsageError or Refused as ``drainer.drain`` does.
     """
+    connection = client_settings(client)
     request = Request(
         topic,
         group,
-        handler_of(handler, payloads, client_settings(client).extras),
+        handler_of(handler, payloads, connection.extras),
         tuple(partitions),
         from_,
         until,
@@ -117,7 +117,7 @@ def estimate(
         question = Question(
             Distribution.parse(question), source, False, settings, settings.deadline
         )
-    with Cluster.connect(client_settings(client)) as cluster:
+    with Cluster.connect(connection) as cluster:
         backlog, most = backlog_of(cluster, request), most_at_once(request, question.running)
         measured = measure_backlog(cluster, backlog, request, most, on_message)
     return make_estimate(backlog, measured, request, question, on_message)

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from drainer.errors import BrokerUnreachable, UsageError
-from drainer.extensions import Extension
+from drainer.extensions import Extension, without_prefix
 from drainer.kafka.log import ClientLog
 from drainer.secret import REDACTED, hides, is_secret, redact
 
@@ -171,8 +171,7 @@ class ClientSettings:
 
     def extension(self, prefix: str) -> dict[str, str]:
         """The properties of an extension, such as ``http.``, by their names without the prefix."""
-        found = self.extras.items()
-        return {name.removeprefix(prefix): v for name, v in found if name.startswith(prefix)}
+        return without_prefix(self.extras, prefix)
 
     def conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
         """The configuration of any client; ``owned`` has property names with ``_`` for ``.``."""
@@ -290,17 +289,15 @@ def _of_msk(
     properties: Mapping[str, str], extras: Mapping[str, str], servers: str
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
     """Properties and extras in librdkafka's words, when a Java client's file has AWS_MSK_IAM."""
-    known = {*_OF_JAAS.values(), "aws.region"}
-    unknown = [name for name in extras if name.startswith(AWS) and name not in known]
-    if MSK_IAM not in map(properties.get, _MECHANISMS):
-        unknown = [name for name in extras if name.startswith(AWS)]
-    if unknown:
-        names = ", ".join(sorted(known))
+    uses_iam = MSK_IAM in map(properties.get, _MECHANISMS)
+    known = sorted({*_OF_JAAS.values(), "aws.region"})
+    allowed = known if uses_iam else []
+    if unknown := [name for name in extras if name.startswith(AWS) and name not in allowed]:
         raise UsageError(
             f"{unknown[0]} is not a property of a login",
-            hint=f"Beside sasl.mechanism={MSK_IAM} there may be {names}.",
+            hint=f"Beside sasl.mechanism={MSK_IAM} there may be {', '.join(known)}.",
         )
-    if MSK_IAM not in map(properties.get, _MECHANISMS):
+    if not uses_iam:
         return properties, extras
     jaas = properties.get("sasl.jaas.config", "")
     found = {

@@ -117,8 +117,9 @@ class _Writing:
 
     @property
     def is_open(self) -> bool:
-        done = self.writer.done() and not self.writer.cancelled()
-        return not self.writer.done() or (done and self.writer.exception() is None)
+        if not self.writer.done():
+            return True
+        return not self.writer.cancelled() and self.writer.exception() is None
 
     def close(self) -> None:
         if self.writer.done() and self.is_open:

@@ -12,6 +12,7 @@ from confluent_kafka import schema_registry
 
 from drainer.decoding import Undecodable
 from drainer.errors import Halted, UsageError
+from drainer.extensions import without_prefix
 from drainer.mask import describe
 from drainer.secret import IN_A_URL, redact
 from drainer.splitting import Wait
@@ -81,7 +82,7 @@ class Registry:
             try:
                 with self._lock:
                     self._known[schema_id] = self._get(schema_id)
-            except Exception as error:  # whatever it is of HTTP or JSON, no schema has come
+            except Exception as error:  # of HTTP or JSON: no schema has come
                 away = f"the registry {self.url} does not answer: {self._redacted(error)}"
                 if not wait(pause_s, away):
                     raise RegistryAway(away, hint="Check its address and login.") from None
@@ -94,7 +95,7 @@ class Registry:
         """Names of all subjects, requested once. Raises RegistryAway without an answer."""
         try:
             return self._client.get_subjects()
-        except Exception as error:  # whatever it is of HTTP or JSON
+        except Exception as error:  # of HTTP or JSON
             away = f"the registry {self.url} does not answer: {self._redacted(error)}"
             raise RegistryAway(away, hint="Check its address and login.") from None
 
@@ -137,7 +138,7 @@ def registry(url: str | None, extras: Mapping[str, str]) -> Registry:
 
     Raises UsageError when there is none.
     """
-    own = {n.removeprefix(PREFIX): v for n, v in extras.items() if n.startswith(PREFIX)}
+    own = without_prefix(extras, PREFIX)
     found = url or own.get("url")
     if found is None:
         raise UsageError(

@@ -75,14 +75,14 @@ def probe_server(
         return
     addresses = listed([*dict.fromkeys(str(each[4][0]) for each in found)])
     yield Finding("name", Level.OK, f"{server} is {addresses}")
-    begun_s = time.monotonic()
+    started_s = time.monotonic()
     try:
         connection = socket.create_connection((host, port), CONNECT_S)
     except OSError as error:
         hint = _ADVERTISED if advertised else "Check the port, that the broker runs, and firewalls."
         yield Finding("tcp", Level.BAD, f"{server}: {error.strerror or error}", hint)
         return
-    took_ms = 1000 * (time.monotonic() - begun_s)
+    took_ms = 1000 * (time.monotonic() - started_s)
     yield Finding("tcp", Level.OK, f"{server} accepts connections, {took_ms:.0f} ms")
     with connection:
         if not properties.get("security.protocol", "").lower().endswith("ssl"):

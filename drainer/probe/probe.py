@@ -36,7 +36,7 @@ _WORD = re.compile(r"\b[A-Z]+\b")  # TOPIC and the others
 
 
 def probe(settings: ClientSettings, names: Mapping[str, str], beside: ProbeJobs) -> list[Finding]:
-    """Look at all of a drain and change nothing, within seconds, whatever does not answer.
+    """Look at all of a drain and change nothing, within seconds, even where nothing answers.
 
     ``names`` has those that are known of TOPIC, GROUP, DEAD and TO, by the words of the table of
     rights. ``beside`` is what there is beside Kafka.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from pathlib import Path
 
 TABLE = Path(__file__).with_name("rights.md")
@@ -10,6 +11,7 @@ _ROW = re.compile(r"^\| (`.+?) \| (.+) \|$", re.MULTILINE)
 _RIGHTS = re.compile(r"([A-Z]+(?:(?:, | and )[A-Z]+)*) on (topic|group)s? `([^`]+)`")
 
 
+@cache
 def rights_by_command() -> dict[str, list[tuple[str, str, str]]]:
     """The least rights of each command: READ, ``group``, ``drainer.lock.GROUP``."""
     return {

@@ -131,10 +131,11 @@ def drain(
     """
     session = Session.of(spark)
     place = parse_place(str(plan))
+    connection = client_settings(client)
     request = Request(
         topic,
         group,
-        handler_of(handler, payloads, client_settings(client).extras),
+        handler_of(handler, payloads, connection.extras),
         tuple(partitions),
         from_,
         until,
@@ -157,7 +158,7 @@ def drain(
         archives=tuple(archives),
     )
     file = plan_at(absolute(place), state)
-    summary = _drain(client_settings(client), file, request, resumes, running, on_spark, spark)
+    summary = _drain(connection, file, request, resumes, running, on_spark, spark)
     return Drained(done(summary) if check else summary, spark)
 
 

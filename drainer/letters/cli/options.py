@@ -60,7 +60,6 @@ class DestinationOptions:
         metavar="TOPIC",
         proposes="topic",
     )
-
     if_newer: IfNewer = _which(
         "Handle letters that may be stale, or skip by the handler's is_stale.",
         IfNewer.HANDLE,
