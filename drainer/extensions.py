@@ -44,7 +44,7 @@ class Extension(StrEnum):
 
 
 def without_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Those properties of an extension, such as ``http.``, by their names without the prefix."""
+    """Choose the properties of an extension, such as ``http.``: by their names without that."""
     found = properties.items()
     return {name.removeprefix(prefix): v for name, v in found if name.startswith(prefix)}
 

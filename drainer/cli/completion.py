@@ -18,9 +18,9 @@ import typer
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.profile import folder, read_profile
 from drainer.control import client
+from drainer.importing import ENTRY_POINTS
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK
-from drainer.loader import ENTRY_POINTS
 
 WAIT_S = 2.0  # for the cluster
 _PRIVATE = ("__", LOCK)  # names that are proposed only to who begins them

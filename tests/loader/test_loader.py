@@ -17,7 +17,8 @@ from drainer.core.batches import BatchOf
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
-from drainer.loader import OWN_NAME, LoadedHandler, load_handler
+from drainer.importing import OWN_NAME
+from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin, SubMessage
 from privileges import without_privileges
 

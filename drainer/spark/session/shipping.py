@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 from drainer import __version__, mask
 from drainer.errors import Refused, UsageError
-from drainer.loader import LoadedHandler, load_handler, place_and_name
+from drainer.importing import place_and_name
+from drainer.loader import LoadedHandler, load_handler
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.spark.session.failure import SEND_ALONG
 from drainer.spark.session.settings import is_local
