@@ -63,14 +63,17 @@ def _probe_cluster(
     given: ClientSettings, servers: set[str], names: Mapping[str, str]
 ) -> list[Finding]:
     settings = replace(given, properties={SETUP_TIMEOUT: "2000", **given.properties})
-    cluster, login = None, Finding("login", Level.OK, _login(settings.properties))
+    cluster, named = None, set[str]()
+    login = Finding("login", Level.OK, _login(settings.properties))
     try:
         cluster = Cluster.connect(settings, CONNECT_S)
     except BrokerUnreachable as error:  # maybe of a broker that another one names
         login = Finding("login", Level.BAD, str(error), error.hint)
+        named = {*_NAMED.findall(str(error))}
     except Refused as error:
         return [Finding("login", Level.BAD, str(error), error.hint)]
-    found = [login, *_probe_servers(settings, _brokers(settings) - servers, advertised=True)]
+    named |= _brokers(settings)
+    found = [login, *_probe_servers(settings, named - servers, advertised=True)]
     if cluster is None:
         return found
     if topic := names.get("TOPIC"):
