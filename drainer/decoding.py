@@ -33,7 +33,8 @@ class Undecodable(ValueError):
 class Decoding:
     """Decoders of a drain's messages; None leaves the bytes as they are.
 
-    A decoder that has to get something first has a method ``prepare(data, headers, wait)``.
+    A decoder that has to get something first has a method ``prepare(data, headers, wait)``. That
+    of a registry has ``check`` and ``known_schemas``, too.
     """
 
     of_value: Decode | None
@@ -61,6 +62,32 @@ class Decoding:
                         of_key(message.key, message.headers, wait)
 
         return prepare if of_value or of_key else None
+
+    def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
+        """Try decoders of a registry with some messages: what is right, and what is not.
+
+        Raises Refused when the registry does not answer.
+        """
+        right, wrong, messages = list[str](), list[str](), list(messages)
+        for decoder in self._of_registry:
+            found = decoder.check(messages)
+            right += found[0]
+            wrong += found[1]
+        return right, wrong
+
+    @property
+    def known_schemas(self) -> list[Any]:
+        """Schemas that decoders have got."""
+        return [each.known_schemas for each in self._of_registry]
+
+    def use_schemas(self, found: Sequence[Any]) -> None:
+        """Take schemas that another process has got."""
+        for decoder, schemas in zip(self._of_registry, found, strict=False):
+            decoder.known_schemas = schemas
+
+    @property
+    def _of_registry(self) -> list[Any]:
+        return [each for each in (self.of_value, self.of_key) if hasattr(each, "known_schemas")]
 
     def before(self, split: _Split | None) -> _Split:
         """A split that gets decoded messages; without one of the handler, the default."""

@@ -256,10 +256,20 @@ class LoadedHandler:
             if name in names and not may_hide(name, value, chosen=False)
         }
 
-    def check_before_preview(self) -> tuple[list[str], list[str]]:
-        """Checks of a built-in handler that passed, and warnings. Raises UsageError."""
+    def check_before_preview(
+        self, messages: Callable[[], Iterable[Message]]
+    ) -> tuple[list[str], list[str]]:
+        """Checks of a built-in handler and a schema registry that passed, and warnings.
+
+        ``messages`` reads some to decode. Raises UsageError, and Refused without a registry's
+        answer.
+        """
         check = getattr(self.target, "check_before_preview", None)
-        return ([], []) if check is None else check(self.extras)
+        checks, warnings = ([], []) if check is None else check(self.extras)
+        if self.decoding is None or not self.payloads.of_registry:
+            return checks, warnings
+        right, wrong = self.decoding.check(messages())
+        return [*checks, *right], [*warnings, *wrong]
 
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
         """Make another one: a new instance if a class was named, else the same target again.

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from traceback import walk_tb
 
-from drainer.errors import Halted, SplitFailed
+from drainer.errors import Halted, Refused, SplitFailed
 from drainer.handler import Fatal, Retry, Skip
 from drainer.mask import describe
 from drainer.message import Message, SubMessage, Unsplit
@@ -73,7 +73,8 @@ def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
 def split_up(split: SplitFunction | None, message: Message) -> list[SubMessage]:
     """Split a message outside of a drain, None being the default; into nothing if it is skipped.
 
-    Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``.
+    Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``; Refused when what it needs
+    can't be had.
     """
     if split is None:
         return [SubMessage(message.key, message.value)]
@@ -83,5 +84,7 @@ def split_up(split: SplitFunction | None, message: Message) -> list[SubMessage]:
         raise
     except Skip:
         return []
+    except Halted as error:
+        raise Refused(str(error), hint=error.hint) from error
     except BaseException as error:
         raise split_failed(message, describe_with_line(error)) from error

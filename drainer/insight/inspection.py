@@ -39,6 +39,7 @@ from drainer.model.codec import builtins
 from drainer.model.plan import OpenTransaction
 from drainer.model.rules import RuleSettings
 from drainer.model.status import RuleStatus
+from drainer.model.terms import BY_HANDLER, PayloadSettings
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
 AGE_BINS = 10
@@ -123,6 +124,7 @@ class Inspection:
     failures: SplitFailures | None  # of ``split``; None when there were none
     rule_status: RuleStatus = field(default_factory=RuleStatus)
     remarks: tuple[str, ...] = ()  # on its bounds: lost, assumed, behind open transactions
+    payloads: PayloadSettings = BY_HANDLER
     held: tuple[OpenTransaction, ...] = ()  # what open transactions keep behind its end
 
     @property
@@ -282,6 +284,7 @@ def inspect_backlog(
         failures=survey.failures,
         rule_status=survey.rule_status,
         remarks=backlog.remarks,
+        payloads=request.handler.payloads if request.handler else BY_HANDLER,
         held=backlog.open_transactions,
     )
 

@@ -7,7 +7,8 @@ from other processes, make one. Its memory is bounded, whatever there is to be c
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import chain
 from typing import Any
@@ -15,7 +16,9 @@ from zlib import crc32
 
 import orjson
 
+from drainer.decoding import OF_REGISTRY
 from drainer.errors import SplitFailed
+from drainer.extensions import Extension
 from drainer.insight.sketch import Amounts, Heavy, ItemShare, Spread
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
@@ -23,6 +26,7 @@ from drainer.message import Barrier, Message, SubMessage
 from drainer.model.rules import RuleSettings
 from drainer.model.status import RuleStatus
 from drainer.model.sub_messages import identify
+from drainer.model.terms import BY_HANDLER
 from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_up
 
@@ -50,6 +54,9 @@ class Contents:
     sizes: Spread
     message_keys: int  # how many different ones came, to 1.6%
     hottest_keys: tuple[ItemShare, ...]  # those with the most messages
+    # Ids of the registry's schemas, the most frequent first; none without such a format.
+    value_schemas: tuple[ItemShare, ...] = ()
+    key_schemas: tuple[ItemShare, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +111,10 @@ class Survey:
         self._sizes, self._fan_outs = Amounts(), Amounts()
         self._keys, self._sub_keys = Heavy(message_key_text), Heavy(sub_key_text)
         self._kinds, self._rules = Heavy(str), Heavy(str)
+        payloads = BY_HANDLER if handler is None else handler.payloads
+        formats = payloads.value_format, payloads.key_format
+        self._is_framed = [each in OF_REGISTRY for each in formats]
+        self._schemas = Heavy(str), Heavy(str)
         self.tasks: int | None = None
         self.read_s = 0.0
 
@@ -121,6 +132,9 @@ class Survey:
         self._sizes.add(sizes)
         self._keys.add([message.key for message in messages])
         self._counts["tombstones"] += sum(message.value is None for message in messages)
+        for is_key in (False, True):
+            if self._is_framed[is_key]:
+                self._schemas[is_key].add(_schemas_of(messages, is_key=is_key))
         if self._splits:
             for message in messages:
                 try:
@@ -165,6 +179,8 @@ class Survey:
             sizes=self._sizes.spread,
             message_keys=self._keys.distinct,
             hottest_keys=_masked(self._keys.most(SHOWN, self._sizes.counts, fraction)),
+            value_schemas=self._schemas[False].most(SHOWN, self._sizes.counts, fraction),
+            key_schemas=self._schemas[True].most(SHOWN, self._sizes.counts, fraction),
         )
 
     def skew(self, fraction: float) -> Skew | None:
@@ -203,7 +219,7 @@ class Survey:
     def _parts(self) -> tuple[Amounts | Heavy, ...]:
         return (
             *(self._sizes, self._fan_outs),
-            *(self._keys, self._sub_keys, self._kinds, self._rules),
+            *(self._keys, self._sub_keys, self._kinds, self._rules, *self._schemas),
         )
 
     def _take_apart(self, message: Message) -> None:
@@ -222,6 +238,14 @@ class Survey:
         self._kinds.add(map(operation_kind, subs))
         if self._has_rules:
             self._rules.add(filter(None, map(self._rule_filter.skips, subs)))
+
+
+def _schemas_of(messages: Sequence[Message], *, is_key: bool) -> Iterator[int | str]:
+    schema_of = Extension.PAYLOADS.load().schema_of
+    for message in messages:
+        if (message.key if is_key else message.value) is not None:
+            with suppress(ValueError):  # it has none, or unreadable headers
+                yield schema_of(message, is_key=is_key)
 
 
 def operation_kind(sub: SubMessage) -> str:

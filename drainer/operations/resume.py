@@ -122,7 +122,7 @@ def prepare_resume(
     facts = tuple(text for text, _ in checks)
     readers = None if terms.commits else live_readers(cluster, terms.group)
     findings = Findings(_actions(known, committed), facts, warnings, open_, readers)
-    return build_prepared(plan, handler, running, policy, file, loaded, findings)
+    return build_prepared(cluster, plan, handler, running, policy, file, loaded, findings)
 
 
 def _actions(account: Account, committed: Mapping[int, int | None]) -> tuple[PartitionAction, ...]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from drainer.engine.preview import PartitionAction, Preview
@@ -22,7 +23,9 @@ from drainer.kafka.backlog import (
 )
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
+from drainer.kafka.spans import first_messages
 from drainer.loader import LoadedHandler
+from drainer.message import Message
 from drainer.model.account import Account, Event, EventKind, PartitionPlan, PriorityClasses
 from drainer.model.claims import ALL
 from drainer.model.listed import listed
@@ -39,6 +42,8 @@ from drainer.operations.group import check_inactive, committed_offsets, live_rea
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
+
+LAST = 10  # offsets of a partition: the very last ones may hold no message
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,10 +187,13 @@ def prepare(
         readers,
     )
     plan = _new_plan(cluster, request, topic, backlog, policy.failures, running, runtime)
-    return build_prepared(plan, request.handler, running, policy, plan_at(path), seen, findings)
+    return build_prepared(
+        cluster, plan, request.handler, running, policy, plan_at(path), seen, findings
+    )
 
 
 def build_prepared(
+    cluster: Cluster,
     plan: OffsetPlan,
     handler: LoadedHandler,
     running: LocalSettings,
@@ -195,7 +203,8 @@ def build_prepared(
     findings: Findings,
 ) -> Prepared:
     """A drain that was found safe, with its preview."""
-    checks, warnings = handler.check_before_preview()
+    ends = partial(_first_and_last, cluster, plan.terms, findings.partitions)
+    checks, warnings = handler.check_before_preview(ends)
     action = Preview(
         plan,
         batching=handler.batching,
@@ -211,6 +220,21 @@ def build_prepared(
         needs_yes=findings.readers is not None,
     )
     return Prepared(action, handler, seen, policy, file)
+
+
+def _first_and_last(
+    cluster: Cluster, terms: Terms, parts: Sequence[PartitionAction]
+) -> Iterator[Message]:
+    """The first message of each partition, and one of its last: of another schema, perhaps."""
+    if terms.redrive is not None:  # these are letters
+        return
+    for last in (False, True):
+        ranges = {
+            each.partition: (max(each.start, each.end - LAST) if last else each.start, each.end)
+            for each in parts
+        }
+        found = first_messages(cluster.settings, terms.topic, terms.topic_id, terms.group, ranges)
+        yield from found.values()
 
 
 def _warnings(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from io import BytesIO
 from typing import Any
@@ -13,13 +13,24 @@ import fastavro
 import orjson
 
 from drainer.decoding import Decode, Headers, Undecodable
+from drainer.errors import Refused
 from drainer.mask import describe
+from drainer.message import Message
+from drainer.model.listed import listed
 from drainer.payloads.protobuf import protobuf
-from drainer.payloads.registry import Registry, RegistryAway, Schema, SchemaId, registry
+from drainer.payloads.registry import (
+    Registry,
+    RegistryAway,
+    Schema,
+    SchemaId,
+    registry,
+    waiting,
+)
 from drainer.splitting import Wait
 
 HEADERS = "__value_schema_id", "__key_schema_id"
 _BY_NUMBER, _BY_GUID = 0, 1
+CHECK_S = 1.0  # for the registry to answer before a drain
 # Gives the meaning of a body; beside it what follows the schema's id in a header, if it was there.
 Read = Callable[[bytes, bytes | None], Any]
 
@@ -42,6 +53,12 @@ def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, b
     return (schema_id, rest, None) if header is None else (schema_id, data, rest)
 
 
+def schema_of(message: Message, *, is_key: bool) -> SchemaId:
+    """The id of the schema of a message's key or value. Raises Undecodable without any."""
+    data = message.key if is_key else message.value
+    return framed(data or b"", message.headers, HEADERS[is_key])[0]
+
+
 class OfRegistry:
     """Decoder of keys or values of one format, by the schemas of a registry.
 
@@ -50,7 +67,7 @@ class OfRegistry:
 
     def __init__(self, kind: str, registry: Registry, is_key: bool) -> None:
         self._kind, self.registry = kind, registry
-        self._header = HEADERS[is_key]
+        self._is_key, self._header = is_key, HEADERS[is_key]
         self._readers: dict[SchemaId, Read | str] = {}  # or why there is none
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
@@ -63,12 +80,45 @@ class OfRegistry:
         except Exception as error:  # of any type, and some are not even ValueErrors
             raise Undecodable(f"not of schema {schema_id}: {describe(error)}") from error
 
+    @property
+    def known_schemas(self) -> Mapping[SchemaId, Schema]:
+        """Schemas that it has got, or that another process has and sets here."""
+        return self.registry.known
+
+    @known_schemas.setter
+    def known_schemas(self, schemas: Mapping[SchemaId, Schema]) -> None:
+        self.registry.known = dict(schemas)
+
     def prepare(self, data: bytes, headers: Headers, wait: Wait) -> None:
         """Get the schema that decoding will need. Blocks, and raises nothing: decoding does."""
         with suppress(Undecodable, RegistryAway):
             schema_id, _, _ = framed(data, headers, self._header)
             if schema_id not in self._readers:
                 self._reader(schema_id, wait)
+
+    def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
+        """Decode some messages: what is right, and what is not.
+
+        Raises Refused when the registry does not answer soon.
+        """
+        ids, wrong = dict[SchemaId, None](), list[str]()
+        for message in messages:
+            data = message.key if self._is_key else message.value
+            if data is None:
+                continue
+            try:
+                schema_id = schema_of(message, is_key=self._is_key)
+                if schema_id not in self._readers:
+                    self._reader(schema_id, waiting(CHECK_S))
+                self(data, message.headers, message.topic)
+                ids[schema_id] = None
+            except RegistryAway as error:
+                raise Refused(str(error), hint=error.hint) from error
+            except ValueError as error:
+                wrong.append(f"{message} can't be decoded: {describe(error)}")
+        which = "keys" if self._is_key else "values"
+        right = f"{which} decode by schema {listed([*ids])} of the registry {self.registry.url}"
+        return [right] if ids else [], wrong
 
     def _reader(self, schema_id: SchemaId, wait: Wait | None = None) -> Read | str:
         try:

@@ -70,6 +70,16 @@ class Registry:
         self._known: dict[SchemaId, Schema | str] = {}
         self._lock = Lock()
 
+    @property
+    def known(self) -> dict[SchemaId, Schema]:
+        """Schemas that it got; what is set here is not requested."""
+        found = dict(self._known)
+        return {number: each for number, each in found.items() if isinstance(each, Schema)}
+
+    @known.setter
+    def known(self, schemas: Mapping[SchemaId, Schema]) -> None:
+        self._known.update(schemas)
+
     def schema(self, schema_id: SchemaId, wait: Wait | None = None) -> Schema:
         """Get a schema; blocks, with pauses by ``wait`` while the registry is away.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from command.process import Command
+from drainer.operations.start import LAST
 from payloads.registry import AT, Registry, Serialisers, running
 
 HANDLER = """
@@ -36,6 +37,7 @@ def test_avro_is_split_inspected_and_drained_and_what_is_not_is_dead(
     what = [*command.what(topic, command.handler(HANDLER)), "--from", "earliest"]
     seen = command("inspect", *what[:-4], *what[-2:], *formats, "--full", "-o", "json").answer
     assert {each["name"] for each in seen["skew"]["hottest"]} == {"'o-0'", "'o-1'", "'o-2'"}
+    assert {e["name"]: e["count"] for e in seen["contents"]["value_schemas"]} == {"2": 3, "99": 1}
     words = ["--yes", *formats, "--skip", "message.value.to.zip == '1'", "--max-failures", "9"]
     ended = command("run", *what, *words, "--on-split-failure", "dead-letter", code=6)
     assert [line for line in ended.out.splitlines() if line.startswith("got")] == [
@@ -55,10 +57,32 @@ def test_avro_is_split_inspected_and_drained_and_what_is_not_is_dead(
     assert registry.requests["/schemas/ids/99"] <= 2, "once for each process"
 
 
+def test_the_preview_has_the_schemas_at_both_ends_or_a_refusal(
+    command: Command, registry: Registry
+) -> None:
+    topic = command.topic(partitions=2)
+    write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}
+    topic.produce([write.avro(order(1)), *([write.avro({**order(2), "n": 1}, note)] * LAST)])
+    topic.produce([b"{}"], partition=1)
+    formats = ("--value-format", "avro", "--registry", registry.url, "--from", "earliest")
+    what = [*command.what(topic, command.handler(HANDLER)), *formats]
+    registry.status = 503
+    for looks in (("run", "--yes"), ("inspect",), ("estimate", "--latency", "1ms")):
+        refused = command(*looks, *what, code=3)
+        assert "does not answer" in refused.error
+        assert "address" in refused.hint
+    registry.status = 200
+    seen = command("run", *what, "--yes", "--on-split-failure", "skip", code=6).err
+    assert f"values decode by schema 2, 3 of the registry {registry.url}" in seen
+    assert f"{topic.name}/1/0 can't be decoded" in seen
+
+
 def test_an_outage_of_the_registry_is_waited_out(command: Command, registry: Registry) -> None:
     topic = command.topic()
-    topic.produce([Serialisers(registry.url, topic.name).avro(order(n)) for n in range(3)])
-    registry.status = 503
+    write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}
+    first, evolved = write.avro(order(1)), write.avro({**order(2), "n": 1}, note)
+    topic.produce([first, evolved, *([first] * LAST)])
+    registry.away.add(evolved[4])  # and not that of both ends, which the preview needs
     (command.folder / "client.properties").write_text(
         f"bootstrap.servers={command.bootstrap}\nschema.registry.url={registry.url}\n"
         "schema.registry.basic.auth.user.info=me:hidden\n"
@@ -73,6 +97,6 @@ def test_an_outage_of_the_registry_is_waited_out(command: Command, registry: Reg
     assert "hidden" not in halted.err
     waits = command.start(*halted.resume_words, "--yes", "--max-outage", "1h")
     waits.prints("does not answer")
-    registry.status = 200
+    registry.away.clear()
     ended = waits.ends(0)
-    assert ended.out.count("got None") == 3
+    assert halted.out.count("got None") + ended.out.count("got None") == LAST + 2

@@ -52,13 +52,15 @@ message Order {
 
 
 class Registry:
-    """A registry on a port of its own; ``status`` other than 200 is what it answers to all."""
+    """A registry on a port of its own; ``status`` other than 200 is what it answers to all, and
+    ``away`` has ids of schemas for which it answers 503."""
 
     def __init__(self) -> None:
         self.schemas: list[dict[str, Any]] = []
         self.subjects: dict[str, list[int]] = {}  # ids of the versions
         self.requests: Counter[str] = Counter()
         self.status = 200
+        self.away = set[int]()
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), self._answers())
         self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
@@ -72,6 +74,8 @@ class Registry:
         if self.status != 200:
             return self.status, {"error_code": self.status, "message": "away"}
         found: Any = None
+        if path in {f"/schemas/ids/{number}" for number in self.away}:
+            return 503, {"error_code": 503, "message": "away"}
         match path.strip("/").split("/"):
             case ["schemas", "ids", number] if 0 < int(number) <= len(self.schemas):
                 found = self.schemas[int(number) - 1]

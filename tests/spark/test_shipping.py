@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from drainer.errors import Refused
+from drainer.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.terms import PayloadSettings
 from drainer.spark.session.shipping import Shipped
+from payloads.registry import AT, Serialisers, running
+
+ORIGIN = Origin("orders", "id", 0)
 
 
 def test_an_executor_with_another_version_of_drainer_is_refused() -> None:
@@ -40,8 +47,28 @@ def test_a_handler_that_fails_for_another_reason_has_another_hint(tmp_path: Path
     assert "--archive" not in (raised.value.hint or "")
 
 
+def test_a_task_decodes_by_the_schemas_that_the_driver_has_got() -> None:
+    with running() as registry:
+        value = Serialisers(registry.url, "orders").avro({"id": "o-1", "at": AT, "to": None})
+        payloads = PayloadSettings(value_format="avro", registry=registry.url)
+        handler = load_handler("count", payloads)
+        assert handler.decoding is not None
+        assert handler.decoding.decoded(Message(ORIGIN, 0, None, value))
+    shipped = Shipped("count", payloads=payloads, schemas=handler.decoding.known_schemas)
+    # In another process, and the registry is gone.
+    code = (
+        "import pickle, sys; shipped, value = pickle.load(sys.stdin.buffer)\n"
+        "print(shipped.load().decoding.of_value(value, (), 'orders')['id'])"
+    )
+    given = pickle.dumps((shipped, value))
+    done = subprocess.run(
+        [sys.executable, "-c", code], input=given, capture_output=True, check=True
+    )
+    assert done.stdout == b"o-1\n"
+
+
 def test_a_task_splits_as_the_driver_does() -> None:
     handler = Shipped("count", payloads=PayloadSettings("documents", "id")).load()
     assert handler.split is not None
-    message = Message(Origin("orders", "id", 0), 0, None, b'{"documents": [{"id": 7}]}')
+    message = Message(ORIGIN, 0, None, b'{"documents": [{"id": 7}]}')
     assert [sub.key for sub in handler.split(message)] == ["7"]

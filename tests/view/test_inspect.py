@@ -13,6 +13,7 @@ from drainer.kafka.cluster import Replicas
 from drainer.kafka.group import GroupInfo, Member
 from drainer.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.terms import PayloadSettings
 
 ORIGIN = Origin("orders", "id", 0)
 WINDOWS = 10
@@ -109,9 +110,11 @@ def exact() -> Inspection:
         ItemShare("sale", 79_973, 0.9997, 0.9997, 0.9997),
         ItemShare("storno", 27, 3e-4, 3e-4, 3e-4),
     )
+    schemas = (ItemShare("12", 9_812, 0.98, 0.98, 0.98), ItemShare("17", 188, 0.02, 0.02, 0.02))
     return replace(
         found,
-        contents=replace(found.contents, message_keys=20_001),
+        payloads=PayloadSettings(value_format="avro"),
+        contents=replace(found.contents, message_keys=20_001, value_schemas=schemas),
         skew=replace(found.skew, kinds=kinds, sub_keys=20_001),
     )
 

@@ -226,6 +226,8 @@ def _made_of(found: Inspection) -> Iterator[Field]:
         sizes = contents.sizes
         spread = f"p50 {size(sizes.p50)}, p99 {size(sizes.p99)}, max {size(sizes.max)}"
         yield Field("message size", spread, "keys and values")
+    yield from _schemas("value", found.payloads.value_format, contents.value_schemas)
+    yield from _schemas("key", found.payloads.key_format, contents.key_schemas)
     skew, subs = found.skew, found.sub_messages
     if skew is None or subs is None or not skew.messages:
         return
@@ -239,6 +241,12 @@ def _made_of(found: Inspection) -> Iterator[Field]:
         yield Field("barriers", figures.count(skew.barriers), "each runs alone")
     where = "in the backlog" if found.reading.full else "in the sample; the backlog may have more"
     yield Field("sub-keys", f"{_estimated(skew.sub_keys)}{figures.count(skew.sub_keys)}", where)
+
+
+def _schemas(name: str, format_: str | None, found: Sequence[ItemShare]) -> Iterator[Field]:
+    if found:
+        ids = listed([f"{each.name} in {figures.count(each.count)}" for each in found])
+        yield Field(name, f"{format_}: schema {ids}", "of the messages read")
 
 
 def _days_and_hours(seconds: float) -> str:

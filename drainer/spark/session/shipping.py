@@ -42,6 +42,7 @@ class Shipped:
     source: Any = None
     payloads: PayloadSettings = BY_HANDLER
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
+    schemas: Sequence[Any] = ()  # that the driver has got: tasks don't request them
 
     def load(self) -> LoadedHandler:
         """Raises UsageError or Refused as ``load_handler`` does, and Refused when this drainer is
@@ -52,6 +53,12 @@ class Shipped:
                 hint="Install the driver's version there.",
             )
         mask.use(self.mask)
+        handler = self._load()
+        if handler.decoding is not None:
+            handler.decoding.use_schemas(self.schemas)
+        return handler
+
+    def _load(self) -> LoadedHandler:
         if self.source is not None:
             return LoadedHandler(self.reference, self.source, None, self.payloads, self.extras)
         reference = self.reference
@@ -78,7 +85,9 @@ def ship(session: Session, handler: LoadedHandler, archives: Sequence[str] = ())
     """
     for archive in archives:
         session.add_module(archive)
-    return replace(_shipped(session, handler), payloads=handler.payloads, extras=handler.extras)
+    schemas = () if handler.decoding is None else handler.decoding.known_schemas
+    shipped = _shipped(session, handler)
+    return replace(shipped, payloads=handler.payloads, extras=handler.extras, schemas=schemas)
 
 
 def _shipped(session: Session, handler: LoadedHandler) -> Shipped:
