@@ -53,13 +53,14 @@ class Decoding:
         """Prepares decoders, if any has something to get."""
         of_value, of_key = (getattr(each, "prepare", None) for each in (self.of_value, self.of_key))
 
-        def prepare(messages: Iterable[Message], wait: Wait) -> None:
+        def prepare(messages: Sequence[Message], wait: Wait) -> int:
             for message in messages:
                 with suppress(HeadersUnreadable):  # decoding raises it again, in its place
                     if of_value is not None and message.value is not None:
                         of_value(message.value, message.headers, wait)
                     if of_key is not None and message.key is not None:
                         of_key(message.key, message.headers, wait)
+            return len(messages)
 
         return prepare if of_value or of_key else None
 

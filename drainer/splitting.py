@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sysconfig
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from traceback import walk_tb
 
@@ -24,8 +24,9 @@ PAST = ", or resume with --on-split-failure dead-letter, skip or park to go past
 SplitFunction = Callable[[Message], Iterable[SubMessage]]
 # Waits so many seconds for what does not answer, and shows why; whether to try again then.
 Wait = Callable[[float, str], bool]
-# Gets what splits of these messages will need, so that they don't block. It may block itself.
-Prepare = Callable[[Iterable[Message], Wait], None]
+# Gets what splits of the first of these messages will need, so that they don't block, and returns
+# how many those are: as many as memory holds, or none after a wait that was ended. It may block.
+Prepare = Callable[[Sequence[Message], Wait], int]
 
 
 def describe_with_line(error: BaseException) -> str:

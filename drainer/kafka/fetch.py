@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass
 from math import inf
 
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.errors import DrainerError, Halted, Interrupted, RecordsDeleted
+from drainer.errors import DrainerError, Interrupted, RecordsDeleted
 from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
-from drainer.model.listed import round_duration
+from drainer.policy.outage import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.splitting import Prepare
 
@@ -114,7 +114,9 @@ class FetchThread:
         self._stopping = False
         self._ended = False
         self._balanced_s = 0.0
-        self._outage: tuple[float, str] | None = None  # since when ``prepare`` waits, and why
+        self._outage = Outage(self.max_outage_s, self._pause, self._clock)
+        # Parts of batches that are not prepared yet, with their partition.
+        self._unprepared: list[tuple[int, Iterator[FetchedBatch]]] = []
         self._gone: RecordsDeleted | None = None  # reported when what was read before is taken
         self._thread = self.runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
         self._reader = RangeReader(
@@ -129,7 +131,8 @@ class FetchThread:
     @property
     def done(self) -> bool:
         """Whether all partitions are read to their ends, and all of that is in the queue."""
-        return self._ended and not self._reader.open and self.failure is None
+        left = self._reader.open or self._unprepared
+        return self._ended and not left and self.failure is None
 
     @property
     def queued_bytes(self) -> int:
@@ -146,8 +149,7 @@ class FetchThread:
         """The reason that nothing arrives, or ever will; None while records flow."""
         if self._gone is not None:
             return f"reading has stopped: {self._gone}"
-        outage = self._outage
-        return self._reader.trouble if outage is None else outage[1]
+        return self._outage.trouble or self._reader.trouble
 
     def start(self) -> None:
         """Begin to read."""
@@ -195,30 +197,37 @@ class FetchThread:
     def _read(self) -> None:
         reader = self._reader
         reader.assign(self.ranges)
-        while reader.open and not self._stopping:
+        while (reader.open or self._unprepared) and not self._stopping:
             self._balance()
             if not self._has_room():
                 reader.starved_since_s = None
                 self._wait_for_room()
-                continue
-            for batch in reader.poll():
-                if self.prepare is not None:
-                    self.prepare(batch.messages, self._wait_for_outage)
-                    self._outage = None
-                    if self._stopping:
-                        return
-                if self._queue.put(batch):
-                    self.notify()
+            elif not self._prepare_next():
+                for batch in reader.poll():
+                    if self.prepare is None:
+                        self._put(batch)
+                    else:
+                        parts = batch.prepared(self.prepare, self._outage)
+                        self._unprepared.append((batch.origin.partition, parts))
 
-    def _wait_for_outage(self, seconds: float, why: str) -> bool:
-        now_s = self._clock()
-        since_s = now_s if self._outage is None else self._outage[0]
-        if now_s - since_s > self.max_outage_s:
-            raise Halted(
-                f"{why}, for longer than --max-outage ({round_duration(self.max_outage_s)})",
-                hint="Once it answers, resume with the plan.",
-            )
-        self._outage = since_s, why
+    def _put(self, batch: FetchedBatch) -> None:
+        if self._queue.put(batch):
+            self.notify()
+
+    def _prepare_next(self) -> bool:
+        """Prepare and queue a part of the first batch that is not of a paused partition; whether
+        there is one."""
+        for place, (partition, parts) in enumerate(self._unprepared):
+            if partition not in self._reader.paused:
+                part = next(parts, None)
+                if part is None:
+                    del self._unprepared[place]
+                elif not self._stopping:
+                    self._put(part)
+                return True
+        return False
+
+    def _pause(self, seconds: float) -> bool:
         self._room.clear()
         if not self._stopping:
             self._room.wait(seconds)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, replace
 from itertools import groupby, repeat
 from math import ceil
 from operator import methodcaller
@@ -21,7 +21,9 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import TopicCheck, recreated, unreadable
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, headers_unreadable
+from drainer.policy.outage import Outage
 from drainer.policy.rate_cap import RateLimiter
+from drainer.splitting import Prepare
 
 BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
 FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are
@@ -90,6 +92,7 @@ class FetchedBatch:
     reached: dict[int, int]
     bytes: int  # what it takes in memory, estimated
     beside: int = 0  # bytes of key and headers of one record, as ``beside_value`` has it
+    made: Sequence[KafkaMessage] = ()  # of the records, once they are prepared
 
     def __len__(self) -> int:
         return len(self.records)
@@ -101,7 +104,28 @@ class FetchedBatch:
         They are wrapped as they are taken: the drain does that in slices that suit it, where the
         fetch thread would take the interpreter away from it for a whole batch.
         """
+        if self.made:
+            return iter(self.made)
         return map(KafkaMessage, repeat(self.origin), self.records, repeat(self.beside))
+
+    def prepared(self, prepare: Prepare, outage: Outage) -> Iterator[FetchedBatch]:
+        """Prepare the messages, part by part; it ends before them if a wait is ended."""
+        messages, begin = list(self.messages), 0
+        if not messages:
+            yield self
+        while begin < len(messages):
+            if not (count := prepare(messages[begin:], outage)):
+                return
+            outage.end()
+            part, end = messages[begin : begin + count], begin + count
+            yield replace(
+                self,
+                records=self.records[begin:end],
+                reached=self.reached if end == len(messages) else {},
+                bytes=sum(each.size + RECORD_BYTES for each in part),
+                made=part,
+            )
+            begin = end
 
 
 @dataclass(eq=False)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from itertools import chain
 
 from drainer.errors import BrokerUnreachable, Halted, NotADeadLetter, Refused, TopicMissing
 from drainer.kafka.cluster import Cluster, LogBounds
@@ -12,16 +13,19 @@ from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import Span, read_spans
 from drainer.letters.foreign import reader
 from drainer.message import HeadersUnreadable, Message
-from drainer.policy.dead_letter import Letter
+from drainer.policy.dead_letter import Header, Letter
 from drainer.policy.exact_json import Encoding
 from drainer.splitting import Prepare, Wait
 
 READER = "drainer-originals"
 GAP_OFFSETS = 500  # between two originals, that are read through: a seek takes longer
-AHEAD_BYTES = 64 * 1024 * 1024  # of originals whose letters are not split yet
+PART_BYTES = 16 * 1024 * 1024  # of originals that are there together
+LETTERS_MOST = 2_000
+CLOCKS_MS = 5_000  # by which the clocks of two hosts may differ
 RETRY_S = 1.0
 
 _Place = tuple[int, int]  # partition and offset
+_Read = tuple[Message, Letter]  # a record of the dead-letter topic, and what it is
 
 
 class Originals:
@@ -36,12 +40,35 @@ class Originals:
         self._settings = replace(settings, properties=properties)
         self._read = reader(headers)
         self._after = after
-        self._found: dict[_Place, Letter] = {}  # by the place of the letter
-        self._put = self._taken = 0  # bytes, by the thread that prepares and the one that splits
+        self._at_once = LETTERS_MOST  # by the size of the last originals
 
-    def prepare(self, messages: Iterable[Message], wait: Wait) -> None:
-        """Read the originals of letters ahead, those of a topic at once."""
-        by_topic: dict[str, list[Letter]] = {}
+    def prepare(self, messages: Sequence[Message], wait: Wait) -> int:
+        """Complete the first letters, those of a topic at once: each is its message's ``decoded``
+        from then on."""
+        while (ready := self._prepare(messages[: self._at_once], wait)) is None:
+            self._at_once = min(self._at_once, len(messages)) // 2
+        return ready
+
+    def letter(self, message: Message) -> Letter:
+        """Read a letter, with its original if that was not prepared.
+
+        Raises NotADeadLetter; Halted when its original can't be read now.
+        """
+        if isinstance(message.decoded, Letter):
+            return message.decoded
+        letter = self._read(message)
+        if not letter.lacks_message:
+            return letter
+        try:
+            return next(self._complete([(message, letter)]))[1]
+        except Refused as error:
+            raise Halted(
+                f"can't read the original of the dead letter at {message}: {error}", hint=error.hint
+            ) from error
+
+    def _prepare(self, messages: Sequence[Message], wait: Wait) -> int | None:
+        # How many are ready: all, or none after a wait that was ended. None if they are too large.
+        lacking: dict[str, list[_Read]] = {}
         whole: list[Letter] = []
         for message in messages:
             if message.value is not None and self._after is None:
@@ -49,77 +76,79 @@ class Originals:
             with suppress(NotADeadLetter):
                 letter = self._read(message)
                 if letter.lacks_message:
-                    by_topic.setdefault(letter.topic, []).append(letter)
+                    lacking.setdefault(letter.topic, []).append((message, letter))
                 elif letter.is_message:
                     whole.append(letter)
-        for topic, letters in by_topic.items():
-            while left := [each for each in letters if _place_of(each) not in self._found]:
-                try:
-                    for letter in self._complete(left):
-                        if self._put - self._taken > AHEAD_BYTES:
-                            return  # the others are read one by one
-                        self._put += len(letter.payload or b"")
-                        self._found[_place_of(letter)] = letter
-                except Refused as error:
-                    if type(error) not in (Refused, BrokerUnreachable):
-                        raise
-                    if not wait(RETRY_S, f"can't read originals of {topic}: {error}"):
-                        return
-            whole += [self._found[_place_of(each)] for each in letters]
+        completed, size = list[_Read](), 0
+        for topic, letters in lacking.items():
+            if (found := self._complete_patiently(topic, letters, wait)) is None:
+                return 0
+            completed += found
+            size += sum(len(letter.payload or b"") for _, letter in found)
+            if size > PART_BYTES and len(messages) > 1:
+                return None
+        if size:
+            fitting = max(1, PART_BYTES * len(messages) // size)
+            self._at_once = min(2 * self._at_once, LETTERS_MOST, fitting)
+        for message, letter in completed:
+            message.decoded = letter
+            message.size += len(letter.payload or b"")
+            whole.append(letter)
         if self._after is not None:
             self._after([letter.message() for letter in whole], wait)
+        return len(messages)
 
-    def letter(self, message: Message) -> Letter:
-        """Read a letter. Raises NotADeadLetter; Halted when its original can't be read now."""
-        found = self._found.pop((message.partition, message.offset), None)
-        if found is not None:
-            self._taken += len(found.payload or b"")
-            return found
-        letter = self._read(message)
-        if not letter.lacks_message:
-            return letter
-        try:
-            return next(self._complete([letter]))
-        except Refused as error:
-            raise Halted(
-                f"can't read the original of the dead letter at {message}: {error}", hint=error.hint
-            ) from error
+    def _complete_patiently(
+        self, topic: str, letters: Sequence[_Read], wait: Wait
+    ) -> list[_Read] | None:
+        # Not all of them if they are too large, and None after a wait that was ended.
+        while True:
+            found, size = list[_Read](), 0
+            try:
+                for each in self._complete(letters):
+                    found.append(each)
+                    size += len(each[1].payload or b"")
+                    if size > PART_BYTES:
+                        break
+            except Refused as error:
+                if type(error) not in (Refused, BrokerUnreachable):
+                    raise
+                if not wait(RETRY_S, f"can't read originals of {topic}: {error}"):
+                    return None
+            else:
+                return found
 
-    def _complete(self, letters: Sequence[Letter]) -> Iterator[Letter]:
+    def _complete(self, letters: Sequence[_Read]) -> Iterator[_Read]:
         """Complete letters of one topic; one without an original has that for its encoding."""
-        topic = letters[0].topic
+        topic = letters[0][1].topic
         logs: dict[int, LogBounds] = {}
         try:
             with Cluster.connect(self._settings) as cluster:
                 there = cluster.topic(topic)
-                numbers = {letter.message_partition for letter in letters} & {*there.partitions}
+                numbers = {each.message_partition for _, each in letters} & {*there.partitions}
                 logs = cluster.log_bounds(topic, numbers, "read_uncommitted")
         except TopicMissing:
             pass
-        wanted: dict[_Place, list[Letter]] = {}
-        for letter in letters:
+        wanted: dict[_Place, list[_Read]] = {}
+        for record, letter in letters:
             log = logs.get(letter.message_partition)
             if log is None or letter.message_offset >= log.end:
-                yield replace(letter, payload_encoding=Encoding.ELSEWHERE)
+                yield record, replace(letter, payload_encoding=Encoding.ELSEWHERE)
             elif letter.message_offset < log.start:
-                yield replace(letter, payload_encoding=Encoding.GONE)
+                yield record, replace(letter, payload_encoding=Encoding.GONE)
             else:
                 place = letter.message_partition, letter.message_offset
-                wanted.setdefault(place, []).append(letter)
+                wanted.setdefault(place, []).append((record, letter))
         if not wanted:
             return
         for batch in read_spans(
             self._settings, topic, there.topic_id, READER, _spans(sorted(wanted))
         ):
             for message in batch.messages:
-                for letter in wanted.pop((message.partition, message.offset), ()):
-                    yield _completed(letter, message)
-        for left in wanted.values():  # compaction
-            yield from (replace(letter, payload_encoding=Encoding.GONE) for letter in left)
-
-
-def _place_of(letter: Letter) -> _Place:
-    return letter.partition, letter.offset
+                for record, letter in wanted.pop((message.partition, message.offset), ()):
+                    yield record, _completed(record, letter, message)
+        for record, letter in chain.from_iterable(wanted.values()):  # compaction
+            yield record, replace(letter, payload_encoding=Encoding.GONE)
 
 
 def _spans(places: Sequence[_Place]) -> list[Span]:
@@ -133,18 +162,28 @@ def _spans(places: Sequence[_Place]) -> list[Span]:
     return found
 
 
-def _completed(letter: Letter, message: Message) -> Letter:
-    if letter.message_key not in (None, message.key):  # the topic was made again
+def _completed(record: Message, letter: Letter, original: Message) -> Letter:
+    if not _may_be_of(record, letter, original):  # the topic was made again
         return replace(letter, payload_encoding=Encoding.ELSEWHERE)
-    headers: list[tuple[str, bytes | None]] = []
+    headers: list[Header] = []
     with suppress(HeadersUnreadable):
-        headers = list(message.headers)
+        headers = list(original.headers)
     return replace(
         letter,
-        payload=message.value,
-        payload_encoding=Encoding.NULL if message.value is None else Encoding.BYTES,
-        message_key=message.key,
-        timestamp=message.timestamp,
+        payload=original.value,
+        payload_encoding=Encoding.NULL if original.value is None else Encoding.BYTES,
+        message_key=original.key,
+        timestamp=original.timestamp,
         message_headers=len(headers),
         headers=tuple(headers),
     )
+
+
+def _may_be_of(record: Message, letter: Letter, original: Message) -> bool:
+    """Whether key and time of a record are those of a letter's original, as far as it has them."""
+    if letter.message_key not in (None, original.key):
+        return False
+    own, named, found = record.timestamp, letter.timestamp, original.timestamp
+    if named not in (None, own):
+        return named == found
+    return own is None or found is None or found <= own + CLOCKS_MS  # it came before its letter

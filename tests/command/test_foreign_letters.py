@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from time import time
 
 import pytest
 
@@ -77,7 +78,7 @@ def share(topic: str, offset: int, partition: int = 0) -> Record:
     """A letter of a share group, without its message."""
     place = {"topic": topic, "partition": partition, "offset": offset, "group": "workers"}
     headers = [(f"__dlq.errors.{name}", str(value).encode()) for name, value in place.items()]
-    return Record(None, None, 1, headers)
+    return Record(None, None, int(time() * 1000), headers)
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import pytest
@@ -95,13 +95,19 @@ class Shelf:
     """Shelf of what splits need; it is empty until ``there``."""
 
     there: bool = False
+    most: int = 2000  # messages at a time
+    size: int = 0  # bytes of what each needs
     prepared: list[int] = field(default_factory=list)
 
-    def __call__(self, messages: Iterable[Message], wait: Wait) -> None:
+    def __call__(self, messages: Sequence[Message], wait: Wait) -> int:
         while not self.there:
             if not wait(0.01, "the shelf is empty"):
-                return
-        self.prepared += [message.offset for message in messages]
+                return 0
+        ready = messages[: self.most]
+        self.prepared += [message.offset for message in ready]
+        for message in ready:
+            message.size += self.size
+        return len(ready)
 
 
 def test_messages_wait_for_what_their_splits_need(settings: ClientSettings, topic: Topic) -> None:
@@ -113,6 +119,20 @@ def test_messages_wait_for_what_their_splits_need(settings: ClientSettings, topi
         shelf.there = True
         reader.read()
         assert reader.fetch.trouble is None
+    assert reader.offsets() == shelf.prepared == list(range(100))
+
+
+def test_what_splits_need_is_in_memory_for_a_part_of_a_batch_only(
+    settings: ClientSettings, topic: Topic
+) -> None:
+    topic.produce(numbered(100))
+    shelf = Shelf(there=True, most=3, size=SMALL.queue_bytes // 2)
+    with Reader(settings, topic.name, {0: (0, 100)}, SMALL, prepare=shelf) as reader:
+        eventually(lambda: reader.fetch.queued_bytes > SMALL.queue_bytes, "the queue is full")
+        assert shelf.prepared == [0, 1, 2]
+        assert not reader.fetch.done
+        reader.read()
+        eventually(lambda: reader.fetch.done, "it is done")
     assert reader.offsets() == shelf.prepared == list(range(100))
 
 

@@ -1,21 +1,62 @@
-"""Originals of letters: an outage is waited out, and memory is bounded."""
+"""Originals of letters: an outage is waited out, memory is bounded, and a stranger is not one."""
 
 from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
+from drainer.kafka.spans import read_spans
 from drainer.letters import originals
 from drainer.letters.originals import Originals
-from drainer.message import Message, Origin
+from drainer.message import Message
+from drainer.policy.dead_letter import Letter
+from drainer.splitting import Wait
+from kafka.reader import Reader
 from kafka.topic import Topic
+from letters.foreign_letters import Record, write
+
+ELSEWHERE = "its original is not on this cluster"
+GONE = "retention or compaction deleted its original"
+NAMED = {name: f"__dlq.errors.{name}" for name in ("topic", "partition", "offset")}
+NAMED["timestamp"] = "x-time"
+DIED_MS = int((time.time() + 600) * 1000)  # later than all that a test writes
 
 
-def letter(topic: str, offset: int) -> Message:
+def no_wait(seconds: float, why: str) -> bool:
+    raise AssertionError(why)
+
+
+@pytest.fixture
+def source(bootstrap: str, topic_name: str) -> Iterator[Topic]:
+    topic = Topic(bootstrap, f"{topic_name}.source")
+    yield topic
+    topic.discard()
+
+
+@pytest.fixture
+def dead(bootstrap: str, topic_name: str) -> Iterator[Topic]:
+    topic = Topic(bootstrap, topic_name)
+    yield topic
+    topic.discard()
+
+
+def letter(
+    topic: str, offset: int, key: bytes | None = None, died_ms: int = DIED_MS, at_ms: int = 0
+) -> Record:
     place = {"topic": topic, "partition": "0", "offset": str(offset)}
-    headers = [(f"__dlq.errors.{name}", value.encode()) for name, value in place.items()]
-    return Message(Origin("dlt", "dlt-id", 0), offset, None, None, 1, headers)
+    headers = [(NAMED[name], value.encode()) for name, value in place.items()]
+    return Record(key, None, died_ms, [*headers, *[("x-time", b"%d" % at_ms)] * bool(at_ms)])
+
+
+def prepared(reading: Originals, *records: Record) -> list[Letter]:
+    messages = [record.message(n) for n, record in enumerate(records)]
+    assert reading.prepare(messages, no_wait) == len(messages)
+    return [reading.letter(message) for message in messages]
 
 
 def test_an_outage_of_the_source_is_waited_out_and_named() -> None:
@@ -25,28 +66,76 @@ def test_an_outage_of_the_source_is_waited_out_and_named() -> None:
         reasons.append(why)
         return len(reasons) < 2
 
-    Originals(ClientSettings("127.0.0.1:1"), {}).prepare([letter("orders", 3)], wait)
+    reading = Originals(ClientSettings("127.0.0.1:1"), {})
+    assert reading.prepare([letter("orders", 3).message()], wait) == 0
     assert len(reasons) == 2
     assert reasons[0].startswith("can't read originals of orders: ")
 
 
-@pytest.mark.parametrize("most", [originals.AHEAD_BYTES, 5])
-def test_what_does_not_fit_ahead_is_read_with_its_letter(
-    cluster: Cluster, bootstrap: str, topic_name: str, monkeypatch: pytest.MonkeyPatch, most: int
+@pytest.mark.parametrize("most", [originals.PART_BYTES, 5, 20])
+def test_originals_are_read_before_split_however_large_they_are(
+    cluster: Cluster, source: Topic, dead: Topic, monkeypatch: pytest.MonkeyPatch, most: int
 ) -> None:
-    monkeypatch.setattr(originals, "AHEAD_BYTES", most)
-    topic = Topic(bootstrap, topic_name)
-    topic.produce([f"value {n}" for n in range(20)])
+    monkeypatch.setattr(originals, "PART_BYTES", most)
+    source.produce([f"value {n}" for n in range(20)])
+    offsets = [7, 2, 19, 2, 900, *range(10)]
+    write(dead, [letter(source.name, offset) for offset in offsets])
     reading = Originals(cluster.settings, {})
-    messages = [letter(topic_name, offset) for offset in (7, 2, 19, 2, 900)]
-    messages = [Message(m.origin, n, None, None, 1, m.headers) for n, m in enumerate(messages)]
-    reading.prepare(messages, lambda _, __: False)
-    found = [reading.letter(message) for message in messages]
-    topic.discard()
-    assert [each.payload for each in found] == [
-        *(b"value 7", b"value 2", b"value 19", b"value 2", None)
-    ]
-    assert [each.why_not_redriven for each in found] == [
-        *[None] * 4,
-        "its original is not on this cluster",
+    parts: list[int] = []
+
+    def prepare(messages: Sequence[Message], wait: Wait) -> int:
+        parts.append(reading.prepare(messages, no_wait))
+        return parts[-1]
+
+    with Reader(cluster.settings, dead.name, {0: (0, len(offsets))}, prepare=prepare) as reader:
+        reader.read()
+    monkeypatch.setattr(originals, "Cluster", None)  # it reads no more
+    found = [reading.letter(message) for message in reader.messages]
+    values = [None if offset == 900 else b"value %d" % offset for offset in offsets]
+    assert [each.payload for each in found] == values
+    assert [each.why_not_redriven for each in found if each.payload is None] == [ELSEWHERE]
+    assert max(parts) <= max(1, 2 * most // len(b"value 1"))
+    assert sum(message.size for message in reader.messages) >= 14 * len(b"value 1")
+
+
+def test_a_record_of_another_key_or_time_is_not_the_original(
+    cluster: Cluster, source: Topic
+) -> None:
+    write(source, [Record(b"k", b"v", DIED_MS, [])])
+    name, late_ms = source.name, 60_000
+    found = prepared(
+        Originals(cluster.settings, NAMED),
+        letter(name, 0),
+        letter(name, 0, b"k", DIED_MS + late_ms),
+        letter(name, 0, died_ms=DIED_MS - 1000),  # by a clock that is slow
+        letter(name, 0, died_ms=DIED_MS + late_ms, at_ms=DIED_MS),
+        letter(name, 0, b"other"),
+        letter(name, 0, died_ms=DIED_MS - late_ms),  # the topic was made again
+        letter(name, 0, died_ms=DIED_MS + late_ms, at_ms=DIED_MS - 1),
+    )
+    assert [each.payload for each in found] == [b"v"] * 4 + [None] * 3
+    assert {each.why_not_redriven for each in found[4:]} == {ELSEWHERE}
+
+
+def test_an_original_that_is_deleted_during_the_read_is_gone(
+    cluster: Cluster, source: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source.produce([f"value {n}" for n in range(20)])
+    reasons: list[str] = []
+
+    def late(*given: Any) -> Any:
+        source.delete_before(10)
+        return read_spans(*given)
+
+    def wait(seconds: float, why: str) -> bool:
+        reasons.append(why)
+        return True
+
+    monkeypatch.setattr(originals, "read_spans", late)
+    messages = [letter(source.name, offset).message(offset) for offset in (5, 15)]
+    reading = Originals(cluster.settings, {})
+    assert reading.prepare(messages, wait) == 2
+    assert [reading.letter(each).why_not_redriven for each in messages] == [GONE, None]
+    assert [f"retention deleted offsets 5 to 9 of {source.name}/0" in why for why in reasons] == [
+        True
     ]

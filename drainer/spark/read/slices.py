@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from time import sleep, thread_time
 from typing import cast
 from zlib import crc32
@@ -14,7 +15,7 @@ import msgspec
 import pyarrow as pa
 
 from drainer.core.other_claims import OtherClaims
-from drainer.errors import Halted
+from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.spans import read_range
 from drainer.message import Barrier, KeySums, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ALL, Claims, ShardMap
@@ -23,6 +24,7 @@ from drainer.model.progress import Partial, Progress
 from drainer.model.ranges import Range, RangeSet, ranges_of
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.sub_messages import identify, identify_or_reject
+from drainer.policy.outage import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
 from drainer.spark.read.waves import Slice
@@ -103,6 +105,7 @@ class _SliceReader:
         before = task.known.get(ALL, {}).get(number) or Progress(part.start)
         self._task, terms = task, task.handler.terms
         self._opened = opened
+        self._outage = Outage(task.failures.max_outage_s, self._pause)
         order = Order(terms.order)
         self._slice = part
         self._origin = Origin(terms.topic, terms.topic_id, number)
@@ -119,7 +122,6 @@ class _SliceReader:
         self._checksums: Counter[int] = Counter()
         self._chunk_bytes: Counter[int] = Counter()
         self._log_bytes = 0
-        self._waited_s = 0.0  # for what split needs
         self._subs_before = 0
         self._ignored: Counter[str] = Counter()
         self._connected = False
@@ -174,9 +176,7 @@ class _SliceReader:
             opened.report_reading()
             if self._ended:
                 break
-            if opened.handler.prepare is not None:
-                opened.handler.prepare(batch.messages, self._wait)
-            for message in batch.messages:
+            for message in chain.from_iterable(part.messages for part in self._parts_of(batch)):
                 self._log_bytes += message.size
                 if (
                     not self._ended
@@ -187,11 +187,14 @@ class _SliceReader:
                     yield from writer.full()
         yield from writer.flush()
 
-    def _wait(self, seconds: float, why: str) -> bool:
-        self._waited_s += seconds
-        if self._waited_s > self._task.failures.max_outage_s:
-            raise Halted(f"{why}, for longer than --max-outage", hint="Resume once it answers.")
+    def _parts_of(self, batch: FetchedBatch) -> Iterable[FetchedBatch]:
+        prepare = self._opened.handler.prepare
+        return [batch] if prepare is None else batch.prepared(prepare, self._outage)
+
+    def _pause(self, seconds: float) -> bool:
         sleep(seconds)
+        if (lost := self._opened.fence.lost) is not None:
+            raise lost
         return True
 
     @property
