@@ -22,6 +22,8 @@ ENTRY_POINTS = "drainer.decoders"
 JSON, RAW = "json", "raw"
 OF_REGISTRY = "avro", "protobuf", "json-schema"
 FORMATS = JSON, RAW, *OF_REGISTRY
+# Headers that may have the id of the value's and of the key's schema.
+SCHEMA_HEADERS = "__value_schema_id", "__key_schema_id"
 _KEYS = (str, bytes, int, type(None))
 
 

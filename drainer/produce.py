@@ -8,6 +8,7 @@ from zlib import crc32
 
 import orjson
 
+from drainer.decoding import SCHEMA_HEADERS
 from drainer.errors import UsageError
 from drainer.handler import Context, Fatal, Handler, Writer
 from drainer.message import Barrier, Message, SubMessage
@@ -15,6 +16,7 @@ from drainer.policy.dead_letter import key_text
 
 OPTIONS = ("topic", "split", "timestamp")
 KEEP, NOW = "keep", "now"
+_NOT_HERE = object()  # in a task of Spark, where no payload is the message's
 
 _HINT = "Use topic=, split= or timestamp=. For a list in the value use --split and --split-key."
 _Split = Callable[[Message], Iterable[SubMessage]]
@@ -22,6 +24,8 @@ _Split = Callable[[Message], Iterable[SubMessage]]
 
 class Produce(Handler):
     """Writes each sub-message to the topic ``--set topic=…``, with the sub-key as the key.
+
+    A whole message has its value as it was, however it was decoded.
 
     The sub-messages are those of ``--split`` and ``--split-key``, or of ``split=REFERENCE``,
     another handler, or the message itself by its own key. A partition has a range of the hashes of
@@ -83,11 +87,15 @@ class Produce(Handler):
             raise Fatal("produce writes in a drain only")
         message = sub.message
         key = as_key(sub.key)
+        whole = sub.payload is getattr(message, "decoded", _NOT_HERE)
+        # Neither JSON nor another key is of the schema that the message was written with.
+        former = {*SCHEMA_HEADERS[: not whole], *SCHEMA_HEADERS[1 + (key == message.key) :]}
+        headers = [header for header in message.headers if header[0] not in former]
         await writer.write(
-            as_value(sub.payload),
+            message.value if whole else as_value(sub.payload),
             key,
             partition=partition_of(key or b"", writer.partitions),
-            headers=(*message.headers, ("drainer.topic", message.topic.encode())),
+            headers=(*headers, ("drainer.topic", message.topic.encode())),
             id=sub.id,
             timestamp=message.timestamp if self._timestamps else None,
         )

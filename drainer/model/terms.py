@@ -11,11 +11,13 @@ from typing import Annotated
 
 import msgspec
 
+from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings
+from drainer.secret import IN_A_URL
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +67,8 @@ class PayloadSettings(JsonRecord):
     Attributes:
         split, split_key: of the built-in split (drainer/documents.py).
         value_format, key_format: names of decoders (drainer/decoding.py).
-        registry: the address of their schemas, if the client's file has none.
+        registry: the address of their schemas, if the client's file has none. It is in the plan:
+            a login in it raises UsageError.
     """
 
     split: str | None = None
@@ -73,6 +76,13 @@ class PayloadSettings(JsonRecord):
     value_format: str | None = None
     key_format: str | None = None
     registry: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.registry is not None and IN_A_URL.search(self.registry):
+            raise UsageError(
+                "--registry has a login",
+                hint="Put it into the client's file as schema.registry.basic.auth.user.info.",
+            )
 
     @property
     def of_registry(self) -> bool:

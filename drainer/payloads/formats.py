@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import json
+import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from io import BytesIO
+from subprocess import SubprocessError
 from typing import Any
 from uuid import UUID
 
-import fastavro
 import orjson
 
-from drainer.decoding import Decode, Headers, Undecodable
-from drainer.errors import Refused
+from drainer.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable
+from drainer.errors import Halted, Refused
 from drainer.mask import describe
 from drainer.message import Message
 from drainer.model.listed import listed
+from drainer.payloads.avro import avro
 from drainer.payloads.protobuf import protobuf
 from drainer.payloads.registry import (
     Registry,
@@ -28,8 +28,9 @@ from drainer.payloads.registry import (
 )
 from drainer.splitting import Wait
 
-HEADERS = "__value_schema_id", "__key_schema_id"
 _BY_NUMBER, _BY_GUID = 0, 1
+FAULT_S = 60.0  # without another request: a schema that is not there may come
+MOST_FAULTS = 10_000  # whoever writes may name schemas
 CHECK_S = 1.0  # for the registry to answer before a drain
 # Gives the meaning of a body; beside it what follows the schema's id in a header, if it was there.
 Read = Callable[[bytes, bytes | None], Any]
@@ -56,25 +57,28 @@ def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, b
 def schema_of(message: Message, *, is_key: bool) -> SchemaId:
     """The id of the schema of a message's key or value. Raises Undecodable without any."""
     data = message.key if is_key else message.value
-    return framed(data or b"", message.headers, HEADERS[is_key])[0]
+    return framed(data or b"", message.headers, SCHEMA_HEADERS[is_key])[0]
 
 
 class OfRegistry:
     """Decoder of keys or values of one format, by the schemas of a registry.
 
-    Each is read by the schema that it was written with.
+    Each is read by the schema that it was written with. Those that are not there, or of no use,
+    are remembered for a while.
     """
 
     def __init__(self, kind: str, registry: Registry, is_key: bool) -> None:
         self._kind, self.registry = kind, registry
-        self._is_key, self._header = is_key, HEADERS[is_key]
-        self._readers: dict[SchemaId, Read | str] = {}  # or why there is none
+        self._is_key, self._header = is_key, SCHEMA_HEADERS[is_key]
+        self._readers: dict[SchemaId, Read] = {}
+        self._faults: dict[SchemaId, tuple[str, float]] = {}  # and until when they are remembered
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
         schema_id, body, beside = framed(data, headers, self._header)
-        read = self._readers.get(schema_id) or self._reader(schema_id)
-        if isinstance(read, str):
-            raise Undecodable(read)
+        read = self._readers.get(schema_id)
+        if read is None and (fault := self._faults.get(schema_id)):
+            raise Undecodable(fault[0])
+        read = read or self._reader(schema_id)
         try:
             return read(body, beside)
         except Exception as error:  # of any type, and some are not even ValueErrors
@@ -87,14 +91,20 @@ class OfRegistry:
 
     @known_schemas.setter
     def known_schemas(self, schemas: Mapping[SchemaId, Schema]) -> None:
-        self.registry.known = dict(schemas)
+        self.registry.known.update(schemas)
 
     def prepare(self, data: bytes, headers: Headers, wait: Wait) -> None:
-        """Get the schema that decoding will need. Blocks, and raises nothing: decoding does."""
+        """Get the schema that decoding will need. Blocks.
+
+        Raises Halted when this machine can't make a reader of it; for the rest decoding raises.
+        """
         with suppress(Undecodable, RegistryAway):
-            schema_id, _, _ = framed(data, headers, self._header)
-            if schema_id not in self._readers:
-                self._reader(schema_id, wait)
+            self._prepare(framed(data, headers, self._header)[0], wait)
+
+    def _prepare(self, schema_id: SchemaId, wait: Wait) -> None:
+        _, until_s = self._faults.get(schema_id, ("", 0.0))
+        if schema_id not in self._readers and until_s < time.monotonic():
+            self._reader(schema_id, wait)
 
     def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
         """Decode some messages: what is right, and what is not.
@@ -108,8 +118,7 @@ class OfRegistry:
                 continue
             try:
                 schema_id = schema_of(message, is_key=self._is_key)
-                if schema_id not in self._readers:
-                    self._reader(schema_id, waiting(CHECK_S))
+                self._prepare(schema_id, waiting(CHECK_S))
                 self(data, message.headers, message.topic)
                 ids[schema_id] = None
             except RegistryAway as error:
@@ -120,20 +129,27 @@ class OfRegistry:
         right = f"{which} decode by schema {listed([*ids])} of the registry {self.registry.url}"
         return [right] if ids else [], wrong
 
-    def _reader(self, schema_id: SchemaId, wait: Wait | None = None) -> Read | str:
+    def _reader(self, schema_id: SchemaId, wait: Wait | None = None) -> Read:
         try:
             schema = self.registry.schema(schema_id, wait)
             if schema.kind != self._kind:
                 raise Undecodable(f"schema {schema_id} is {schema.kind}, not {self._kind}")
-            found: Read | str = self._reader_of(schema)
+            found = self._readers[schema_id] = self._reader_of(schema)
         except Undecodable as error:
-            found = str(error)
-        self._readers[schema_id] = found
+            if len(self._faults) >= MOST_FAULTS:
+                self._faults.clear()
+            self._faults[schema_id] = str(error), time.monotonic() + FAULT_S
+            raise
         return found
 
     def _reader_of(self, schema: Schema) -> Read:
         try:
-            return (_avro if self._kind == "AVRO" else protobuf)(schema)
+            return (avro if self._kind == "AVRO" else protobuf)(schema)
+        except (OSError, MemoryError, SubprocessError) as error:
+            raise Halted(
+                f"can't make a reader of a schema: {describe(error)}",
+                hint="The disk or the memory may be full. Resume once this machine can.",
+            ) from error
         except Exception as error:  # of any type: it comes from whoever registered the schema
             raise Undecodable(f"the schema can't be used: {describe(error)}") from error
 
@@ -144,13 +160,7 @@ def registry_decoder(name: str, is_key: bool, url: str | None, extras: Mapping[s
     Raises UsageError when the registry of Avro and Protobuf is not named.
     """
     if name == "json-schema":
-        return lambda data, headers, _: orjson.loads(framed(data, headers, HEADERS[is_key])[1])
+        return lambda data, headers, _: orjson.loads(
+            framed(data, headers, SCHEMA_HEADERS[is_key])[1]
+        )
     return OfRegistry(name.upper(), registry(url, extras), is_key)
-
-
-def _avro(schema: Schema) -> Read:
-    named: dict[str, Any] = {}
-    for each in schema.files().values():
-        fastavro.parse_schema(json.loads(each.text), named_schemas=named)
-    parsed = fastavro.parse_schema(json.loads(schema.text), named_schemas=named)
-    return lambda body, _: fastavro.schemaless_reader(BytesIO(body), parsed, None)

@@ -79,7 +79,9 @@ def _name_at(file: FileDescriptorProto, indexes: tuple[int, ...]) -> str:
 
 
 def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
-    """Compile a file with all that it imports; raises Undecodable.
+    """Compile a file with all that it imports.
+
+    Raises Undecodable; OSError or SubprocessError when it could not be tried.
 
     In a child process: protoc may crash, and prints where it likes.
     """
@@ -96,12 +98,12 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(schema.text, encoding="utf-8")
         root.mkdir(exist_ok=True)
-        given, made = Path(folder, "given.pb"), Path(folder, "made.pb")
+        given = Path(folder, "given.pb")
         given.write_bytes(described.SerializeToString())
         command = [
             *(sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", *_INCLUDED),
             *([f"--descriptor_set_in={given}"] if described.file else []),
-            *("--include_imports", f"--descriptor_set_out={made}", main),
+            *("--include_imports", "--descriptor_set_out=/dev/stdout", main),
         ]
         ended = subprocess.run(
             bound_to_parent(command),
@@ -110,9 +112,11 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
             timeout=COMPILE_S,
             check=False,
         )
+        if ended.returncode < 0:
+            raise subprocess.SubprocessError(f"protoc was ended by signal {-ended.returncode}")
         if ended.returncode != 0:
             raise Undecodable(ended.stderr.decode(errors="replace").strip()[-500:])
-        return FileDescriptorSet.FromString(made.read_bytes())
+        return FileDescriptorSet.FromString(ended.stdout)
 
 
 def _described(text: str) -> FileDescriptorProto | None:

@@ -14,7 +14,7 @@ from drainer.decoding import Undecodable
 from drainer.errors import Halted, UsageError
 from drainer.extensions import without_prefix
 from drainer.mask import describe
-from drainer.secret import IN_A_URL, redact
+from drainer.secret import redact
 from drainer.splitting import Wait
 
 PREFIX = "schema.registry."
@@ -36,9 +36,14 @@ class Schema:
     def files(self) -> dict[str, Schema]:
         """All that it refers to, by name; what one needs comes before it."""
         found: dict[str, Schema] = {}
-        for name, schema in self.references:
-            found |= {**schema.files(), name: schema}
+        self._add_files(found)
         return found
+
+    def _add_files(self, found: dict[str, Schema]) -> None:
+        for name, schema in self.references:
+            if name not in found:
+                schema._add_files(found)
+                found[name] = schema
 
 
 class RegistryAway(Halted):
@@ -46,7 +51,7 @@ class RegistryAway(Halted):
 
 
 class Registry:
-    """Schemas of a registry; thread-safe. It remembers what it got, and what is not there.
+    """Schemas of a registry; thread-safe. It remembers what it got.
 
     A schema's id means one schema for ever. Raises UsageError when a property is unknown.
     """
@@ -67,18 +72,8 @@ class Registry:
                 hint="Use the names of Confluent's clients, such as"
                 f" {PREFIX}basic.auth.user.info=USER:PASSWORD.",
             ) from None
-        self._known: dict[SchemaId, Schema | str] = {}
+        self.known: dict[SchemaId, Schema] = {}  # what is here is not requested
         self._lock = Lock()
-
-    @property
-    def known(self) -> dict[SchemaId, Schema]:
-        """Schemas that it got; what is set here is not requested."""
-        found = dict(self._known)
-        return {number: each for number, each in found.items() if isinstance(each, Schema)}
-
-    @known.setter
-    def known(self, schemas: Mapping[SchemaId, Schema]) -> None:
-        self._known.update(schemas)
 
     def schema(self, schema_id: SchemaId, wait: Wait | None = None) -> Schema:
         """Get a schema; blocks, with pauses by ``wait`` while the registry is away.
@@ -88,17 +83,17 @@ class Registry:
         """
         wait = wait or waiting(PATIENCE_S)
         pause_s = PAUSE_S
-        while (found := self._known.get(schema_id)) is None:
+        while (found := self.known.get(schema_id)) is None:
             try:
                 with self._lock:
-                    self._known[schema_id] = self._get(schema_id)
+                    self.known[schema_id] = self._get(schema_id)
+            except Undecodable:
+                raise
             except Exception as error:  # of HTTP or JSON: no schema has come
                 away = f"the registry {self.url} does not answer: {self._redacted(error)}"
                 if not wait(pause_s, away):
                     raise RegistryAway(away, hint="Check its address and login.") from None
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
-        if isinstance(found, str):
-            raise Undecodable(found)
         return found
 
     def subjects(self) -> list[str]:
@@ -109,23 +104,29 @@ class Registry:
             away = f"the registry {self.url} does not answer: {self._redacted(error)}"
             raise RegistryAway(away, hint="Check its address and login.") from None
 
-    def _get(self, schema_id: SchemaId) -> Schema | str:
+    def _get(self, schema_id: SchemaId) -> Schema:
         try:
             if isinstance(schema_id, int):
-                return self._whole(self._client.get_schema(schema_id))
-            return self._whole(self._client.get_schema_by_guid(schema_id))
+                return self._whole(self._client.get_schema(schema_id), {})
+            return self._whole(self._client.get_schema_by_guid(schema_id), {})
         except schema_registry.SchemaRegistryError as error:
             # The 404 of a proxy or of a wrong path has no such code.
             if error.http_status_code == 404 and error.error_code in NOT_THERE:
-                return f"schema {schema_id} is not in the registry {self.url} (404)"
+                raise Undecodable(
+                    f"schema {schema_id} is not in the registry {self.url} (404)"
+                ) from None
             raise
 
-    def _whole(self, schema: schema_registry.Schema) -> Schema:
+    def _whole(
+        self, schema: schema_registry.Schema, known: dict[tuple[str, int], Schema]
+    ) -> Schema:
+        """A schema with all that it needs; each is requested once, however often it is needed."""
         references: list[tuple[str, Schema]] = []
         for each in schema.references or ():
-            subject, version = each.subject or "", each.version or 0
-            found = self._client.get_version(subject, version).schema
-            references.append((each.name or subject, self._whole(found)))
+            place = each.subject or "", each.version or 0
+            if place not in known:
+                known[place] = self._whole(self._client.get_version(*place).schema, known)
+            references.append((each.name or place[0], known[place]))
         return Schema(schema.schema_type or "AVRO", schema.schema_str or "", tuple(references))
 
     def _redacted(self, error: BaseException) -> str:
@@ -154,11 +155,6 @@ def registry(url: str | None, extras: Mapping[str, str]) -> Registry:
         raise UsageError(
             "there is no schema registry",
             hint=f"Add --registry URL, or {PREFIX}url to the client's file.",
-        )
-    if url is not None and IN_A_URL.search(url):
-        raise UsageError(
-            "--registry has a login",
-            hint=f"Put it into the client's file as {PREFIX}basic.auth.user.info.",
         )
     own.pop("url", None)
     return _registry(found, tuple(own.items()))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 from confluent_kafka import Message, Producer
@@ -12,6 +13,7 @@ from command.process import FAST, Command, Running
 from drainer.kafka.cluster import Cluster
 from drainer.produce import partition_of
 from kafka.topic import Topic, eventually
+from payloads.registry import Serialisers, running
 
 HEADERS: list[tuple[str, bytes | None]] = [("trace", b"t"), ("none", None)]
 DOCUMENTS = ("--split", "documents", "--split-key", "id")
@@ -82,14 +84,31 @@ def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command:
     assert second.timestamp()[1] == 7
 
 
+def test_a_whole_message_is_written_as_it_was_however_it_was_decoded(command: Command) -> None:
+    topic, target, parts = command.topic(), command.topic(), command.topic()
+    with running() as registry:
+        write = Serialisers(registry.url, topic.name, in_headers=True)
+        value = write.json({"id": "o-1", "docs": [{"id": "d"}]})
+        topic.produce([value], headers=[*write.headers, ("other", b"1")])
+        formats = ("--value-format", "json-schema", "--split-key")
+        begin(command, topic, target.name, *formats, "id", "--no-commit").ends(0)
+        begin(command, topic, parts.name, *formats, "id", "--split", "docs", "--no-commit").ends(0)
+    (whole,), (part,) = target.read_all(1), parts.read_all(1)
+    assert (whole.key(), whole.value()) == (b"o-1", value)
+    assert set(write.headers) < set(whole.headers() or ())
+    assert json.loads(part.value() or b"") == {"id": "d"}
+    headers: Any = part.headers()
+    assert dict(headers).keys() == {"other", "drainer.topic", "drainer.id"}, "no schema's id"
+
+
 @pytest.mark.long
 def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
     command: Command,
 ) -> None:
     values = bundles(1500, keys=60)
     topic, target = command.topic(values), command.topic(partitions=3)
-    more = ("--set", f"topic={target.name}", *DOCUMENTS, *FAST, "-c", "40", "--rate", "4000/s")
-    running = begin(command, topic, target.name, *more)
+    more = (*FAST, "-c", "40", "--rate", "4000/s")
+    running = begin(command, topic, target.name, *DOCUMENTS, *more)
     for least in (1_000, 3_000):
         eventually(
             lambda: end_of(command.cluster, target) >= least,  # noqa: B023

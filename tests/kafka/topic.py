@@ -144,11 +144,15 @@ class Topic:
         eventually(deleted, "the partition has a leader")
 
     def produce(
-        self, values: Iterable[str | bytes], partition: int = 0, key: bytes | None = None
+        self,
+        values: Iterable[str | bytes],
+        partition: int = 0,
+        key: bytes | None = None,
+        headers: Iterable[tuple[str, bytes | None]] = (),
     ) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 5, "log_level": 0})
         for count, value in enumerate(values):
-            producer.produce(self.name, value, key, partition=partition)
+            producer.produce(self.name, value, key, partition=partition, headers=[*headers])
             if count % 1000 == 999:
                 producer.flush(WAIT_S)
         assert producer.flush(WAIT_S) == 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tempfile
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,10 +14,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.decoding import Decode, Undecodable
-from drainer.errors import UsageError
+from drainer.errors import Halted, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
 from drainer.model.terms import PayloadSettings
+from drainer.payloads import formats
 from drainer.payloads.formats import framed, registry_decoder
 from drainer.payloads.protobuf import compiled, message_indexes
 from drainer.payloads.registry import RegistryAway, waiting
@@ -131,6 +133,42 @@ def test_what_can_not_be_decoded_is_the_messages_fault(
         with pytest.raises(Undecodable, match=why):
             read(data, [], "orders")
     assert registry.requests[f"/schemas/ids/{data[4] if len(data) > 4 else 0}"] <= 1, "it remembers"
+
+
+def test_a_schema_that_comes_later_is_found(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(formats, "FAULT_S", -1.0)
+    read: Any = decode("avro", registry.url)
+    late = b"\0\0\0\0\1\2a"
+    with pytest.raises(Undecodable, match="is not in the registry"):
+        read(late, [], "t")
+    registry.answer("POST", "/subjects/late/versions", {"schemaType": "AVRO", "schema": '"string"'})
+    read.prepare(late, [], waiting(0.0))
+    assert read(late, [], "t") == "a"
+
+
+def test_what_this_machine_can_not_do_is_no_fault_of_a_message(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3"; message M {}'}
+    registry.answer("POST", "/subjects/m/versions", body)
+    read = decode("protobuf", registry.url)
+    with monkeypatch.context() as without:
+        without.setattr(tempfile, "tempdir", "/nowhere")
+        with pytest.raises(Halted, match="can't make a reader"):
+            read(b"\0\0\0\0\1\0", [], "m")
+    assert read(b"\0\0\0\0\1\0", [], "m") == {}
+
+
+def test_a_schema_is_requested_once_however_often_others_need_it(registry: Registry) -> None:
+    for level in range(25):
+        named = [{"name": n, "subject": f"s{level - 1}", "version": 1} for n in ("a", "b")]
+        body: dict[str, Any] = {"schemaType": "AVRO", "schema": f'"int"{" " * level}'}
+        body |= {"references": named} if level else {}
+        registry.answer("POST", f"/subjects/s{level}/versions", body)
+    assert len(registry_at(registry.url, {}).schema(25).files()) == 2
+    assert max(registry.requests.values()) == 1
 
 
 def test_a_file_outside_of_its_folder_is_not_written(registry: Registry) -> None:

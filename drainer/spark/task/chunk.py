@@ -108,7 +108,7 @@ class ChunkWriter:
         count = len(subs) or 1
         memory_each = memory / count
         fill_each = _fill_of(message.size / count, memory_each)
-        chunks, value = self._chunks, message.value
+        chunks, value, decoded = self._chunks, message.value, message.decoded
         content = _content_of(message)
         for sub, shard in zip(subs, shards, strict=True):
             if shard < 0:
@@ -122,7 +122,7 @@ class ChunkWriter:
                 chunk.counts.append(1)
                 if self._whole_messages:
                     chunk.values[len(facts) - 1] = content
-            if payload is value:
+            if payload is value or payload is decoded:
                 chunk.values[len(facts) - 1] = content
             if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
                 sub.message = None  # type: ignore[assignment]  # which would travel with it
