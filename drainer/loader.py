@@ -85,7 +85,7 @@ class LoadedHandler:
         self.split: Callable[[Message], Iterable[SubMessage]] | None = _own(target, "split")
         if payloads.split is not None or payloads.split_key is not None:
             self.split = Documents(payloads.split, payloads.split_key)
-        self.decoding = _decoding(payloads, extras)
+        self.decoding = load_decoding(payloads, extras)
         if self.decoding is not None:
             self.split = self.decoding.before(self.split)
         # To be called before ``split``, by a thread that may block.
@@ -319,7 +319,7 @@ def load_handler(
     return LoadedHandler(reference, source, absolute, payloads, extras)
 
 
-def _decoding(payloads: PayloadSettings, extras: Mapping[str, str]) -> decoding.Decoding | None:
+def load_decoding(payloads: PayloadSettings, extras: Mapping[str, str]) -> decoding.Decoding | None:
     """Decoders of messages, None if there is nothing to decode. Raises UsageError."""
     formats = payloads.value_format, payloads.key_format
     if not any(formats):

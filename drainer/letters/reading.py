@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 
+from drainer.decoding import Decoding
 from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
+from drainer.mask import describe
 from drainer.policy.dead_letter import Letter, ReadLetter, read_letter
+from drainer.policy.exact_json import Encoding, encode_payload
 
 READER = "drainer-dead-letters"
 
@@ -40,14 +44,34 @@ def read_letters(
 def find_letter(
     cluster: Cluster, topic: str, partition: int, offset: int, read: ReadLetter = read_letter
 ) -> Letter:
-    """The dead letter at one place. Raises NotADeadLetter, and as ``read_letters``."""
+    """The dead letter at one place, unmasked. Raises NotADeadLetter, and as ``read_letters``."""
     if partition not in cluster.topic(topic).partitions:
         raise TopicMissing(f"topic {topic} has no partition {partition}")
     log = cluster.log_bounds(topic, [partition], cluster.settings.isolation)[partition]
     if log.start <= offset < log.end:
         for message in read_letters(cluster, topic, [Span(partition, offset, offset + 1)]):
-            return read(message).masked()
+            return read(message)
     raise NotADeadLetter(
         f"there is no record at {topic}/{partition}/{offset}",
         hint=f"Give an offset from {log.start} to below {log.end}.",
     )
+
+
+def decode_letter(letter: Letter, decoding: Decoding) -> tuple[Letter, str | None]:
+    """A letter to be shown, with what its message means; and why a part of that is not known.
+
+    A letter of a part of a message has its payload decoded already.
+    """
+    message, why = letter.message(), None
+    try:
+        decoding.decoded(message)
+    except Exception as error:  # of a decoder of any kind, or of the registry
+        why = describe(error)
+    payload, key = message.decoded, message.decoded_key
+    if payload is not message.value:
+        _, encoding = encode_payload(payload)
+        encoding = Encoding.LITERAL if encoding is Encoding.REPR else encoding
+        letter = replace(letter, payload=payload, payload_encoding=encoding)
+    if key is not message.key:
+        letter = replace(letter, message_key=str(key).encode(errors="backslashreplace"))
+    return letter, why

@@ -39,8 +39,8 @@ def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
     )
 
 
-def letter_page(letter: Letter) -> Page:
-    """All of one dead letter, its payload last."""
+def letter_page(letter: Letter, undecoded: str | None = None) -> Page:
+    """All of one dead letter, its payload last; ``undecoded`` is why that is not decoded."""
     timestamp = "none" if letter.timestamp is None else str(letter.timestamp)
     head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
     return Page(
@@ -60,6 +60,7 @@ def letter_page(letter: Letter) -> Page:
                 (Line(each) for each in _pretty(letter).splitlines()),
             ),
         ),
+        warnings=() if undecoded is None else (f"can't decode the message: {undecoded}",),
     )
 
 

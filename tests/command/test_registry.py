@@ -7,7 +7,9 @@ from collections.abc import Iterator
 import pytest
 
 from command.process import Command
+from drainer.letters.reading import read_letters
 from drainer.operations.start import LAST
+from letters.foreign_letters import Record, write
 from payloads.registry import AT, Registry, Serialisers, running
 
 HANDLER = """
@@ -100,3 +102,38 @@ def test_an_outage_of_the_registry_is_waited_out(command: Command, registry: Reg
     registry.away.clear()
     ended = waits.ends(0)
     assert halted.out.count("got None") + ended.out.count("got None") == LAST + 2
+
+
+FAILS = """
+def split(message):
+    raise ValueError(message.decoded["id"])
+"""
+
+
+def test_letters_are_shown_and_redriven_by_their_schema_and_go_back_as_they_were(
+    command: Command, registry: Registry
+) -> None:
+    topic, dead, source = command.topic(), command.topic(), command.topic()
+    serialise = Serialisers(registry.url, source.name)
+    values = [serialise.avro(order(n)) for n in range(2)]
+    formats = ["--value-format", "avro", "--registry", registry.url]
+    topic.produce(values[:1])
+    words = [*command.what(topic, command.handler(HANDLER + FAILS)), "--from", "earliest", "--yes"]
+    words += [*formats, "--on-split-failure", "dead-letter", "--dead-letter-topic", dead.name]
+    command("run", *words, code=6)
+    place = {"topic": source.name.encode(), "partition": b"0", "offset": b"7"}
+    headers = [(f"kafka_dlt-original-{name}", value) for name, value in place.items()]
+    write(dead, [Record(b"k", value, 0, headers) for value in (values[1], b"none")])
+    where = ["-b", command.bootstrap, "--dead-letter-topic", dead.name]
+    shown = command("dead", "show", "0:1", *where, *formats, "-o", "json").answer
+    assert (shown["payload"], shown["undecoded"]) == (repr(order(1)), None)
+
+    words = [*where, *formats, "--handler", command.handler(HANDLER, "h.py"), "--mixed", "--yes"]
+    ended = command("redrive", *words, "--group", "handled", "--plan", "handled.json", code=6)
+    assert [line for line in ended.out.splitlines() if line.startswith("got")] == [
+        f"got {key} {order(number)}" for number, key in enumerate(("None", "b'k'"))
+    ]
+    command("redrive", *where, "--to", "source", "--mixed", "--yes")
+    sent = [record.value for record in read_letters(command.cluster, source.name)]
+    assert sent == [values[1], b"none", b"none"], "which is dead again"
+    assert [record.value for record in read_letters(command.cluster, topic.name)] == [values[0]] * 2

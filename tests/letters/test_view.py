@@ -5,11 +5,13 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.letters.overview import Overview, overview_of
+from drainer.letters.overview import Overview, overview_of, whole_letter_as_json
+from drainer.letters.reading import decode_letter
 from drainer.letters.receipts import RedriveProgress
 from drainer.letters.view import letter_page, overview_page
+from drainer.loader import load_decoding
 from drainer.message import Barrier, SubMessage
-from drainer.model.terms import LetterFilter
+from drainer.model.terms import LetterFilter, PayloadSettings
 from drainer.policy.dead_letter import read_letter
 from view import samples
 
@@ -55,6 +57,29 @@ def test_an_offset_is_never_cut_however_wide_the_rest_is() -> None:
 )
 def test_a_payload_is_shown_as_a_person_reads_it(payload: Any, text: str) -> None:
     assert shown(Sample(payload=payload)).endswith(f")\n{text}\n")
+
+
+def decoded(value: bytes, **formats: str) -> tuple[dict[str, Any], str]:
+    decoding = load_decoding(PayloadSettings(**formats), {})
+    assert decoding is not None
+    whole = there_and_back(Sample(payload=value, value=value, message_key=b'"k"'))
+    letter, why = decode_letter(whole, decoding)
+    terminal, out, err = samples.terminal()
+    terminal.present(letter_page(letter, why))
+    return whole_letter_as_json(letter), out.getvalue() + err.getvalue()
+
+
+def test_a_whole_message_is_shown_decoded() -> None:
+    found, text = decoded(b'{"a": [1]}', value_format="json", key_format="json")
+    assert (found["payload"], found["message"]["key"]) == ({"a": [1]}, "k")
+    assert text.endswith('payload  (json)\n{\n  "a": [\n    1\n  ]\n}\n')
+
+
+def test_what_is_not_decoded_is_shown_as_it_is_and_why() -> None:
+    found, text = decoded(b"\xffnone", value_format="json", key_format="json")
+    assert (found["payload"], found["message"]["key"]) == ({"base64": "/25vbmU="}, '"k"')
+    assert "b'\\xffnone'" in text
+    assert "can't decode the message: JSONDecodeError" in text
 
 
 def test_why_a_letter_can_not_be_redriven_is_shown() -> None:

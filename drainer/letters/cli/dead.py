@@ -8,16 +8,18 @@ from typing import Annotated
 import typer
 
 from drainer.cli.command import command, without
-from drainer.cli.connecting import ConnectionOptions
+from drainer.cli.connecting import ConnectionOptions, connect
+from drainer.cli.options import PayloadOptions
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.foreign import reader
 from drainer.letters.originals import Originals
 from drainer.letters.overview import overview_of, whole_letter_as_json
-from drainer.letters.reading import find_letter, read_letters
+from drainer.letters.reading import decode_letter, find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group
 from drainer.letters.view import letter_page, overview_page
+from drainer.loader import load_decoding
 from drainer.model.option import Option, number
 from drainer.model.ranges import RangeSet
 from drainer.view.terminal import Terminal
@@ -74,19 +76,25 @@ def show(
         ),
     ],
     where: LetterTopicOptions,
+    payload: Annotated[PayloadOptions, without("split", "split_key")],
     kafka: ConnectionOptions,
     terminal: Annotated[Terminal, without("quiet")],
 ) -> None:
-    """Show one dead letter: its origin, error and payload.
+    """Show one dead letter: its origin, error and payload, decoded if it is a whole message.
 
     Example: `drainer dead show 0:17 --dead-letter-topic orders.indexer.dead -b localhost:9092`
     """
     partition, offset = _parse_place(place)
-    with kafka.connect() as cluster:
-        read = Originals(cluster.settings, where.headers or {}).letter
+    settings = kafka.settings()
+    decoding = load_decoding(payload.settings, settings.extras)
+    with connect(settings) as cluster:
+        read = Originals(settings, where.headers or {}).letter
         letter = find_letter(cluster, where.dead_letter_topic, partition, offset, read)
-    terminal.data({"status": "ok", "exit_code": EXIT_DONE, **whole_letter_as_json(letter)})
-    terminal.present(letter_page(letter))
+    letter, undecoded = (letter, None) if decoding is None else decode_letter(letter, decoding)
+    letter = letter.masked()
+    answer = {**whole_letter_as_json(letter), "undecoded": undecoded}
+    terminal.data({"status": "ok", "exit_code": EXIT_DONE, **answer})
+    terminal.present(letter_page(letter, undecoded))
 
 
 def _parse_place(text: str) -> tuple[int, int]:
