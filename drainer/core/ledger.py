@@ -453,9 +453,9 @@ class Ledger:
 
     def _recall(self, message: Message) -> int:
         known = self._earlier_partial[message.offset]
-        part = message.part = PartialMessage(message.sub_keys)
-        known.ensure_same(message, message.sub_keys)
+        finished = known.finished_of(message, message.sub_keys)
+        part = message.part = PartialMessage(KeySums(known.count, known.checksum))
         del self._earlier_partial[message.offset]
         part.bits = known.bits
         part.fate = outcome_of(message.offset, self._earlier_fates)
-        return part.bits
+        return finished

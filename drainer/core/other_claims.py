@@ -19,6 +19,7 @@ from drainer.model.progress import (
 )
 from drainer.model.ranges import Range, RangeSet
 from drainer.model.sub_messages import SubKeys
+from drainer.policy.redrive import Unread
 from drainer.policy.rules import Selection
 
 if TYPE_CHECKING:
@@ -127,9 +128,13 @@ class OtherClaims:
             return (1 << len(subs)) - 1
         if subs and isinstance(subs[0], Unsplit):
             return self._whole(message, subs[0])
-        for known in self._partial.get(partition, {}).get(offset, ()):
+        parts = self._partial.get(partition, {}).get(offset, ())
+        is_unread = bool(subs) and isinstance(subs[0], Unread)
+        if is_unread and (parts or self.fate(message) is not Outcome.SKIPPED):
+            return 0  # of what it was for the claims, something may be left
+        for known in parts:
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
-            known.ensure_same(message, keys)
+            known.finished_of(message, keys)
         done = 0
         for of, by_number in self._shards.get(partition, {}).items():
             bits: dict[int, int] = {}

@@ -140,17 +140,23 @@ class Partial:
         """Join two records of one message: finished is what either has."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
-    def ensure_same(self, message: Message, keys: Sequence[Hashable] | KeySums) -> None:
-        """Raises SplitFailed when these sub-keys of the message are not those of the record."""
+    def finished_of(self, message: Message, keys: Sequence[Hashable] | KeySums) -> int:
+        """Bits of the message's sub-messages that are finished; none of a unit of unknown keys.
+
+        Raises SplitFailed when these sub-keys are not those of the record.
+        """
         if isinstance(keys, NoKeys):
             raise split_changed(message, keys.why)
         count, checksum = len(keys), checksum_keys(keys)
+        if isinstance(keys, KeySums) and (count, checksum) == (1, 0):
+            return 0
         if (self.count, self.checksum) != (count, checksum):
             raise SplitFailed(
                 f"split is not deterministic: {message} gave {self.count} sub-messages (checksum"
                 f" {self.checksum:08x}) before and gives {count} ({checksum:08x}) now",
                 hint="Make split depend on the message alone: not on time, chance or state.",
             )
+        return self.bits
 
     @property
     def is_whole(self) -> bool:

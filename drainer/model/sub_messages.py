@@ -71,8 +71,10 @@ def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ..
     Raises SplitFailed for what would break the account later on.
     """
     if not _KINDS.issuperset(map(type, subs)):
-        if isinstance(subs[0], Unsplit):
-            return subs[0].take_place(message)
+        take_place = getattr(subs[0], "take_place", None)  # of one that stands for all of it
+        if take_place is not None:
+            unit: KeySums = take_place(message)
+            return unit
         for sub in subs:
             if not isinstance(sub, SubMessage):
                 kind = f"the type {sub.__name__}" if isinstance(sub, type) else type(sub).__name__

@@ -7,7 +7,7 @@ from dataclasses import replace
 from itertools import chain
 
 from drainer.errors import NotADeadLetter, OtherFormat
-from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage, Unsplit
+from drainer.message import Barrier, HeadersUnreadable, KeySums, Message, SubMessage, Unsplit
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings
@@ -34,15 +34,15 @@ def split_letter(
     try:
         letter = read(message)
     except OtherFormat:
-        yield LeftAlone(message.offset, "another version of drainer wrote it")
+        yield Unread(message.offset, "another version of drainer wrote it")
         return
     except NotADeadLetter:
         damaged = "no dead letter that drainer recognises, or a damaged one"
-        yield LeftAlone(message.offset, damaged, for_good=not _may_be_anothers(message))
+        yield Unread(message.offset, damaged, for_good=not _may_be_anothers(message))
         return
     if (never := letter.why_not_redriven) is not None:
         for_good = letter.payload_encoding is not Encoding.ELSEWHERE
-        yield LeftAlone(message.offset, never[:TYPE_CHARACTERS], for_good=for_good)
+        yield Unread(message.offset, never[:TYPE_CHARACTERS], for_good=for_good)
         return
     why = None
     if not letter.matches(settings.letters):
@@ -58,7 +58,7 @@ def split_letter(
             # The next run may mean it: a claim that had it has to find it where it was.
             yield LeftAlone(sub.key, why, sub)
         else:
-            yield LeftAlone(message.offset, why)
+            yield Unread(message.offset, why)
 
 
 def _why_not_sent(to: str, letter: Letter, topic: str) -> str | None:
@@ -97,6 +97,19 @@ class LeftAlone(SubMessage):
         super().__init__(key, why, keys=None if redriven is None else redriven.keys)
         self.redriven = redriven
         self.for_good = for_good
+
+
+class Unread(LeftAlone):
+    """A record of a dead-letter topic that gives no sub-messages: one unit, which stands for all
+    that is left of a letter whose original was still there in an earlier run."""
+
+    __slots__ = ()
+
+    def take_place(self, message: Message) -> KeySums:
+        """Becomes the only sub-message of a message; gives what stands for its sub-keys."""
+        self.message = message
+        self.index = 0
+        return KeySums(1, 0)
 
 
 class Redriven(SubMessage):

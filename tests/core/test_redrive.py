@@ -4,28 +4,35 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import orjson
 import pytest
 from hypothesis import given
 
+from builders import counts, progress_at
 from drainer.core.batches import Batch, Batcher, InPart
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
+from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed, UsageError
 from drainer.handler import Fatal, Handler, Skip
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.model.claims import ShardMap
+from drainer.model.order import Order
+from drainer.model.progress import Outcome, Partial
 from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
-from drainer.model.sub_messages import identify
+from drainer.model.sub_messages import identify, identify_or_reject
 from drainer.model.terms import IfNewer, LetterFilter, RedriveSettings
+from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
 from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_or_reject
 
-from .letters import DEAD, Sample, as_record, mutated_letters
+from .letters import DEAD, Sample, as_record, mutated_letters, there_and_back
 
 ALL = RedriveSettings()
 CLIENT = ClientSettings("nowhere:9092")
@@ -245,6 +252,45 @@ def test_what_no_run_can_redrive_is_skipped_at_once_and_what_is_not_meant_is_pen
     assert set(dispatcher.ruled().skipped_for.values()) == {1}
     assert dispatcher.watermarks == {DEAD.partition: 2}
     assert dispatcher.left_pending == 1
+
+
+@pytest.mark.parametrize("encoding", [Encoding.GONE, Encoding.ELSEWHERE])
+def test_what_is_left_of_a_letter_without_its_original_is_counted_or_stays(
+    encoding: Encoding,
+) -> None:
+    """Two of its three sub-messages are done; then retention deleted its message."""
+    letter = replace(there_and_back(Sample()), payload_encoding=encoding)
+    done = Partial(3, 0xCAFE, 0b101)
+    before = progress_at(partial={0: done}, sub_messages=counts(done=2))
+    ledgers = {DEAD.partition: Ledger(0, 1, before)}
+    dispatcher = Dispatcher(ledgers, selects=selects)
+    record = as_record(Sample().letter(), 0)
+    dispatcher.deliver(record, list(split_letter(ALL, record, read=lambda _: letter)))
+
+    messages, subs = dispatcher.counts()
+    if encoding is Encoding.GONE:
+        assert (messages, subs) == (counts(skipped=1), counts(done=2, skipped=1))
+        assert list(dispatcher.ruled().skipped_for) == [letter.why_not_redriven]
+        assert dispatcher.complete
+    else:
+        assert (messages, subs) == (counts(pending=1), counts(done=2, pending=1))
+        assert dispatcher.progress()[DEAD.partition].partial == {0: done}
+
+
+def test_no_claim_of_a_part_finishes_a_letter_without_its_original() -> None:
+    letter = replace(there_and_back(Sample()), payload_encoding=Encoding.GONE)
+    record = as_record(Sample().letter(), 0)
+    subs, _ = identify_or_reject(record, split_letter(ALL, record, read=lambda _: letter))
+    shard_map = ShardMap(Order.SUB_KEY)
+    claim = f"{shard_map.shard_of(subs[0], 16)}/16"
+    skipped = {Outcome.SKIPPED: ((0, 1),)}
+    for done, progress in [
+        (0, progress_at(1)),  # it has finished a sub-message that the letter had
+        (0, progress_at(partial={0: Partial(3, 7, 1)}, fates=skipped)),
+        (1, progress_at(1, fates=skipped)),  # it has skipped the letter itself
+    ]:
+        others = OtherClaims({claim: {DEAD.partition: progress}}, shard_map)
+        assert others.finished(record, subs) == done
 
 
 @given(mutated_letters())

@@ -263,11 +263,8 @@ class _SliceReader:
     def _done(
         self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums
     ) -> int:
-        done = 0
         known = self._partial.get(message.offset)
-        if known is not None:
-            known.ensure_same(message, keys)
-            done = known.bits
+        done = 0 if known is None else known.finished_of(message, keys)
         if self._other_claims is not None:
             done |= self._other_claims.finished(message, subs)
         self._subs_before += done.bit_count()
