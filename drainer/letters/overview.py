@@ -131,7 +131,7 @@ def letter_as_json(letter: Letter) -> dict[str, Any]:
 
 def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
     """A letter for programs, with its payload, and its message's key, timestamp and headers."""
-    is_literal = letter.payload_encoding is Encoding.LITERAL
+    is_literal = letter.payload_encoding in (Encoding.TYPED, Encoding.LITERAL)
     return {
         **letter_as_json(letter),
         "payload": repr(letter.payload) if is_literal else _as_json(letter.payload),

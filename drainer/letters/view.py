@@ -158,7 +158,7 @@ def _pretty(letter: Letter) -> str:
     payload: Any = letter.payload
     if letter.payload_encoding in (Encoding.LEFT_OUT, Encoding.GONE, Encoding.ELSEWHERE):
         return f"left out: {letter.why_not_redriven}"
-    if letter.payload_encoding is Encoding.LITERAL:
+    if letter.payload_encoding in (Encoding.TYPED, Encoding.LITERAL):
         return repr(payload)
     if isinstance(payload, bytes):
         try:

@@ -4,14 +4,27 @@ from __future__ import annotations
 
 import ast
 import marshal
+from collections.abc import Callable
+from datetime import date, datetime, time
+from decimal import Decimal
 from enum import StrEnum
 from typing import Any
+from uuid import UUID
 
 import orjson
 
 # An instance of a class that JSON has no word for is not to be written as something else.
 _STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
 LITERAL_CHARACTERS_MOST = 256 * 1024  # Python takes 500 times as many bytes to read one
+# Of a tag: the type, its text, and back. Avro's logical types are among these.
+_TAGS: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
+    "$datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
+    "$date": (date, date.isoformat, date.fromisoformat),
+    "$time": (time, time.isoformat, time.fromisoformat),
+    "$decimal": (Decimal, str, Decimal),
+    "$uuid": (UUID, str, UUID),
+    "$bytes": (bytes, bytes.hex, bytes.fromhex),
+}
 _NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 
 
@@ -26,6 +39,7 @@ class Encoding(StrEnum):
     BYTES = "bytes"
     TEXT = "text"
     JSON = "json"
+    TYPED = "typed"  # JSON, in which an object such as {"$date": "2026-11-27"} is another value
     LITERAL = "literal"  # as Python's source has it, which ast.literal_eval reads
     REPR = "repr"
     LEFT_OUT = "left-out"
@@ -45,12 +59,14 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
         except UnicodeEncodeError:  # half of a surrogate pair; a literal can have it
             pass
     else:
-        try:
-            written = orjson.dumps(payload, option=_STRICT | orjson.OPT_PASSTHROUGH_DATETIME)
-            if _is_same(payload, orjson.loads(written)):
-                return written, Encoding.JSON
-        except (TypeError, ValueError, RecursionError):
-            pass
+        for tagged, encoding in ((_as_is, Encoding.JSON), (_tagged, Encoding.TYPED)):
+            try:
+                plain = tagged(payload)
+                written = orjson.dumps(plain, option=_STRICT | orjson.OPT_PASSTHROUGH_DATETIME)
+                if _is_same(plain, orjson.loads(written)):
+                    return written, encoding
+            except (TypeError, ValueError, RecursionError):
+                pass
     text, exact = as_literal(payload)
     encoded = text.encode("utf-8", "backslashreplace")
     return encoded, Encoding.LITERAL if exact else Encoding.REPR
@@ -70,10 +86,48 @@ def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
             return value
         case Encoding.JSON:
             return orjson.loads(value)
+        case Encoding.TYPED:
+            return _untagged(orjson.loads(value))
         case Encoding.LITERAL:
             return from_literal(value.decode())
         case _:
             return value.decode()
+
+
+def _as_is(value: Any) -> Any:
+    return value
+
+
+def _tagged(value: Any) -> Any:
+    """The value with objects for what JSON has no word for. Raises ValueError when it can't be."""
+    kind = type(value)
+    if kind is dict:
+        if any(type(name) is str and name.startswith("$") for name in value):
+            raise ValueError("a name looks like a tag")
+        return {name: _tagged(each) for name, each in value.items()}
+    if kind is list:
+        return [_tagged(each) for each in value]
+    for tag, (of, write, read) in _TAGS.items():
+        if kind is of:
+            text = write(value)
+            if repr(read(text)) != repr(value):  # a time zone by its name, for one
+                raise ValueError(f"{text} is not all of it")
+            return {tag: text}
+    return value
+
+
+def _untagged(value: Any) -> Any:
+    if type(value) is list:
+        return [_untagged(each) for each in value]
+    if type(value) is not dict:
+        return value
+    for name, text in value.items():
+        if name in _TAGS and len(value) == 1 and type(text) is str:
+            try:
+                return _TAGS[name][2](text)
+            except ArithmeticError as error:  # of a decimal
+                raise ValueError(f"{text!r} is no {name}") from error
+    return {name: _untagged(each) for name, each in value.items()}
 
 
 def as_literal(value: Any) -> tuple[str, bool]:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from typing import Any, NamedTuple
+from zoneinfo import ZoneInfo
 
 import orjson
 import pytest
@@ -39,6 +42,17 @@ PAYLOADS = st.recursive(
         | st.dictionaries(ATOMS, some, max_size=4)
     ),
     max_leaves=20,
+)
+NAMES = st.text(max_size=4).filter(lambda name: not name.startswith("$"))
+OF_AVRO = st.recursive(
+    st.datetimes(timezones=st.just(UTC) | st.none()).map(lambda at: at.replace(fold=0))
+    | st.decimals(allow_nan=False)
+    | st.dates()
+    | st.times().map(lambda at: at.replace(fold=0))
+    | st.uuids()
+    | st.binary(max_size=8)
+    | st.text(max_size=8),
+    lambda some: st.lists(some, max_size=4) | st.dictionaries(NAMES, some, max_size=4),
 )
 
 
@@ -87,7 +101,7 @@ def test_sub_keys_come_back_exactly(key: Any, keys: list[Any]) -> None:
 
 
 @settings(max_examples=50)
-@given(PAYLOADS)
+@given(PAYLOADS | OF_AVRO)
 def test_a_payload_comes_back_exactly(payload: Any) -> None:
     letter = there_and_back(Sample(payload=payload))
     assert letter.why_not_redriven is None
@@ -101,6 +115,13 @@ def test_a_payload_comes_back_exactly(payload: Any) -> None:
         (b"\xff\x00", "bytes", b"\xff\x00"),
         ("naïve", "text", "naïve".encode()),
         ({"a": [1, 2.5, None, True]}, "json", b'{"a":[1,2.5,null,true]}'),
+        ({"at": date(2026, 11, 27)}, "typed", b'{"at":{"$date":"2026-11-27"}}'),
+        ([Decimal("1.10"), {"$a": 1}], "repr", b"[Decimal('1.10'), {'$a': 1}]"),
+        (
+            datetime(2026, 1, 2, tzinfo=ZoneInfo("UTC")),
+            "repr",
+            b"datetime.datetime(2026, 1, 2, 0, 0, tzinfo=zoneinfo.ZoneInfo(key='UTC'))",
+        ),
         ((1, 2), "literal", b"(1, 2)"),
         ([{3, 1}], "literal", b"[{1, 3}]"),
         ("half \ud800", "literal", b"'half \\ud800'"),

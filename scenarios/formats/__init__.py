@@ -1,0 +1,1 @@
+"""Formats of a registry: their cost in a drain."""
