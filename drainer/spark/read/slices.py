@@ -247,8 +247,9 @@ class _SliceReader:
     ) -> list[int]:
         """The shard of each sub-message; ``DONE`` if it was finished before."""
         # The most common kind without a call for each: a backlog has millions of them.
+        plain = not done and self._by_sub_key and not isinstance(keys, KeySums)
         texts = cast("Sequence[str]", keys)
-        if not done and self._by_sub_key and set(map(type, texts)) == {str} and _no_barrier(subs):
+        if plain and set(map(type, texts)) == {str} and _no_barrier(subs):
             shards = self._task.streams.shards
             return [crc32(text.encode("utf-8", "surrogatepass")) % shards for text in texts]
         return [DONE if done >> index & 1 else self._shard(sub) for index, sub in enumerate(subs)]
