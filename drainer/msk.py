@@ -1,51 +1,77 @@
-"""The login of AWS MSK IAM: tokens by the signer of AWS, a new one whenever a client requests it.
-
-The signer looks up the credentials for each token, so those of a role may expire during a drain.
-"""
+"""The login of AWS MSK IAM: tokens by the signer of AWS, made anew before they expire."""
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Mapping
 from functools import partial
 
-from drainer.errors import Refused
+from drainer.errors import BrokerUnreachable
 from drainer.extensions import ensure_installed
+from drainer.mask import describe
+from drainer.secret import redact
 
-# Gives a token, and when it expires, in seconds since 1970. librdkafka calls it from a thread of
-# its own when four fifths of a token's life are over, and 10 s after it raised.
-TokenSource = Callable[[str], tuple[str, float]]
+# A token is of no use once its credentials have expired. The signer looks them up for each token,
+# and AWS's SDK renews those of a role 10 min before they expire. The token itself has 15 min.
+LIFE_MOST_S = 300.0
+
+Signer = Callable[[], tuple[str, float]]  # makes a token; and when it expires, in ms since 1970
 
 
-def token_source(aws: Mapping[str, str]) -> TokenSource:
-    """Source of tokens for a region, by a ``role.arn``, a ``profile`` or what the machine has.
+class TokenSource:
+    """Tokens for one client, of which the first is made at once.
 
-    Raises ExtraMissing without the signer.
+    librdkafka calls it from a thread of its own when four fifths of a token's life are over, and
+    10 s after it raised; until then the last token may still be good.
+
+    Args:
+        sign: makes a token.
+        report: called with why a token could not be made, and with nothing once one was.
+        clock: the time in seconds since 1970.
+
+    Raises BrokerUnreachable, in the signer's words, without a first token.
+    """
+
+    def __init__(
+        self, sign: Signer, report: Callable[[str], None], clock: Callable[[], float] = time.time
+    ) -> None:
+        self._sign, self._report, self._clock = sign, report, clock
+        # A client that gets none is 10 s in the making.
+        self._first: tuple[str, float] | None = self._made()
+
+    def __call__(self, config: str) -> tuple[str, float]:
+        """Return a token, and when to have replaced it, in seconds since 1970.
+
+        Raises BrokerUnreachable, of which librdkafka keeps nothing.
+        """
+        first, self._first = self._first, None
+        return first or self._made()
+
+    def _made(self) -> tuple[str, float]:
+        try:
+            text, expires_ms = self._sign()
+        except Exception as error:  # of botocore, which has many
+            trouble = redact(f"no token for AWS_MSK_IAM: {describe(error)}", os.environ)
+            self._report(trouble)
+            hint = "Set AWS_PROFILE, or give the machine a role."
+            raise BrokerUnreachable(trouble, hint=hint) from error
+        self._report("")
+        return text, min(expires_ms / 1000, self._clock() + LIFE_MOST_S)
+
+
+def signer(aws: Mapping[str, str]) -> Signer:
+    """The signer for a region, by a ``role.arn``, a ``profile`` or what the machine has.
+
+    Raises ExtraMissing without it.
     """
     ensure_installed("msk", "sasl.mechanism=AWS_MSK_IAM")
-    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider  # noqa: PLC0415 - with botocore
+    from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Tokens  # noqa: PLC0415 - botocore
 
-    signer, region = MSKAuthTokenProvider, aws["region"]
-    sign = partial(signer.generate_auth_token, region)
+    region = aws["region"]
     if "role.arn" in aws:
         session = [aws["role.session.name"]] if "role.session.name" in aws else []
-        sign = partial(signer.generate_auth_token_from_role_arn, region, aws["role.arn"], *session)
-    elif "profile" in aws:
-        sign = partial(signer.generate_auth_token_from_profile, region, aws["profile"])
-
-    def token(_: str) -> tuple[str, float]:
-        text, expires_ms = sign()
-        return text, expires_ms / 1000
-
-    return token
-
-
-def ensure_token(aws: Mapping[str, str]) -> None:
-    """Raises Refused, in the signer's words, when there are no credentials for a token."""
-    make = token_source(aws)
-    try:
-        make("")
-    except Exception as error:  # of botocore, which has many
-        raise Refused(
-            f"no token for AWS_MSK_IAM: {error}",
-            hint="Set AWS_PROFILE, or give the machine a role.",
-        ) from error
+        return partial(Tokens.generate_auth_token_from_role_arn, region, aws["role.arn"], *session)
+    if "profile" in aws:
+        return partial(Tokens.generate_auth_token_from_profile, region, aws["profile"])
+    return partial(Tokens.generate_auth_token, region)

@@ -86,6 +86,15 @@ HAS_MEMBERS = frozenset(
 
 # Waiting won't fix it; the same credentials go to every broker.
 REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
+_NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
+
+# Of these, what the next connection or request for a token may pass. A broker takes no second login
+# within a second of the first, as on a connection that began when its token was nearly over.
+_PASSING_LOGINS = (
+    "not valid in current SASL state",
+    "mechanism handshake failed: Local:",
+    _NO_TOKEN,
+)
 
 
 def granting(right: str, resource: str) -> str:
@@ -103,11 +112,17 @@ def may_not(what: str, right: str, resource: str) -> RightMissing:
 
 def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
     """The latest complaint that the credentials were not accepted."""
-    return next((c for c in reversed(complaints) if c.code in REJECTED), None)
+    found = (c for c in reversed(complaints) if c.code in REJECTED)
+    return next((c for c in found if not any(map(c.text.__contains__, _PASSING_LOGINS))), None)
 
 
 # The first that matches a complaint wins; {servers} are the bootstrap servers.
 _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
+    (
+        lambda c: _NO_TOKEN in c.text,
+        "no login to {servers}",
+        "Check that the issuer of its tokens answers.",
+    ),
     (
         lambda c: c.code in REJECTED,
         "{servers} rejected the login",

@@ -6,12 +6,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Container, Sequence
 from concurrent import futures
+from contextlib import suppress
 from typing import Self, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from drainer.errors import Refused
+from drainer.errors import BrokerUnreachable, Refused
 from drainer.kafka.answers import FORBIDDEN, PASSING, Right, may_not, rejected_login, unreachable
 from drainer.kafka.log import ClientLog, Complaint
 from drainer.kafka.settings import ClientSettings
@@ -63,11 +64,9 @@ class Connection:
         Raises:
             BrokerUnreachable: within ``timeout_s``, and earlier when waiting would not help. Its
                 text distinguishes an unknown host, a port where nothing listens, a login that was
-                not accepted, and TLS.
+                not accepted or has no token, and TLS.
             UsageError: when librdkafka rejects the settings.
-            Refused: when there is no token for the login.
         """
-        settings.ensure_login()
         made = cls(settings, timeout_s)
 
         def attempt(left: float) -> str:
@@ -199,8 +198,10 @@ class Connection:
     def _renew(self) -> None:
         # When a broker comes back, librdkafka (2.16) now and then waits forever for the handle of
         # it that it has given up; a new client finds its way.
-        self._retired.append(self.admin)
-        self.admin = self.settings.admin(self._log)
+        with suppress(BrokerUnreachable):  # there is no token for its login, for now
+            renewed = self.settings.admin(self._log)
+            self._retired.append(self.admin)
+            self.admin = renewed
 
 
 def _is_away(complaints: Sequence[Complaint]) -> bool:

@@ -209,7 +209,11 @@ class GroupLock:
         started_s = boottime_s()
         try:
             while not self._over:
-                client = self._make_client()
+                try:
+                    client = self._make_client()
+                except BrokerUnreachable:  # there is no token for its login, for now
+                    time.sleep(RETRY_S)
+                    continue
                 try:
                     self._keep(client, started_s)
                     if self.lost or (self._released.is_set() and not self.stays):

@@ -51,6 +51,7 @@ class ClientLog(logging.Handler):
         self._redact = redact
         self._complaints: deque[Complaint] = deque(maxlen=KEEP_COMPLAINTS)
         self.topic_ids: dict[str, str] = {}  # that the client's log has, by topic
+        self._no_token = ""
 
     @property
     def complaints(self) -> list[Complaint]:
@@ -78,6 +79,10 @@ class ClientLog(logging.Handler):
         """Keep an error; librdkafka's ``error_cb``."""
         self._keep(error.code(), error.str())
 
+    def note_token(self, trouble: str) -> None:
+        """Keep why no token can be made, for errors of logins; nothing when one was made."""
+        self._no_token = trouble
+
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line of the log."""
         line = record.getMessage()
@@ -87,7 +92,10 @@ class ClientLog(logging.Handler):
             self.topic_ids[found[1]] = url_safe(found[2])
 
     def _keep(self, code: int | None, line: str) -> None:
-        text = self._redact(_STATE.sub("", line))
+        text = _STATE.sub("", line)
+        if self._no_token and code == KafkaError._AUTHENTICATION:
+            text = f"{text} ({self._no_token})"
+        text = self._redact(text)
         known = [c for c in self.complaints if (c.code, c.text) == (code, text)]
         for complaint in known:
             self._complaints.remove(complaint)

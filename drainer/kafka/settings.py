@@ -13,7 +13,7 @@ from unicodedata import category
 from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
-from drainer.errors import BrokerUnreachable, UsageError
+from drainer.errors import UsageError
 from drainer.extensions import Extension, without_prefix
 from drainer.kafka.log import ClientLog
 from drainer.secret import REDACTED, hides, is_secret, redact
@@ -75,7 +75,6 @@ _PRODUCER_NAMES = """
     queue.buffering.max.kbytes delivery.report.only.error"""
 _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
-_NO_TOKEN = "OAuth token not set"
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
@@ -158,11 +157,6 @@ class ClientSettings:
             is_secret(name) or _OF_A_LOGIN.match(name) for name in self.properties
         )
 
-    def ensure_login(self) -> None:
-        """Raises Refused when a login needs a token and none can be made."""
-        if aws := self.extension(AWS):
-            Extension.MSK.load().ensure_token(aws)
-
     @property
     def isolation(self) -> Isolation:
         """Whether records of open and aborted transactions are left out (the default)."""
@@ -174,9 +168,14 @@ class ClientSettings:
         return without_prefix(self.extras, prefix)
 
     def conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
-        """The configuration of any client; ``owned`` has property names with ``_`` for ``.``."""
-        aws = self.extension(AWS)
-        tokens = {"oauth_cb": Extension.MSK.load().token_source(aws)} if aws else {}
+        """The configuration of a client; ``owned`` has property names with ``_`` for ``.``.
+
+        Raises BrokerUnreachable when a login needs a token and none can be made.
+        """
+        tokens = {}
+        if aws := self.extension(AWS):
+            msk = Extension.MSK.load()
+            tokens = {"oauth_cb": msk.TokenSource(msk.signer(aws), log.note_token)}
         return {
             "client.id": "drainer",
             **self.properties,
@@ -257,10 +256,6 @@ class ClientSettings:
             return kind(dict(conf))
         except (KafkaException, TypeError, ValueError) as error:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
-        if _NO_TOKEN in text:  # which may be there later, for a client that replaces another
-            raise BrokerUnreachable(
-                "the login got no token within 10 s", hint="Check that its issuer answers."
-            )
         named = _NAMED.search(text)
         name = named[1] if named else next((n for n in self.properties if n in text), None)
         if name is not None and is_secret(name):

@@ -20,9 +20,11 @@ from docs.pages import ROOT
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from kafka.listeners import OAUTH, Listener, guarded
+from kafka.tokens import Signer, TokenBroker, signer, token_broker
 from kafka.topic import Topic
 from keycloak import CLIENT, SECRET, keycloak
 
+__all__ = ["signer", "token_broker"]
 PAGE = ROOT / "docs/howto/permissions.md"
 USER, USER_PASSWORD = "drainer", "scram-hush"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
@@ -143,3 +145,56 @@ def test_a_client_file_of_the_page_logs_in_by_a_token_of_keycloak(
                 "sasl.oauthbearer.token.endpoint.url": f"{tokens}/token",
             }
             ensure_drains(command, addresses["OAUTH"], properties_of("OIDC", values), "OIDC")
+
+
+SLOW_TASKS = """
+import os, time
+from pathlib import Path
+import drainer
+
+class Slow(drainer.Handler):
+    def open(self, context):
+        self.pids = Path(context.options["pids"])
+
+    def note(self, what):
+        with self.pids.open("a") as file:
+            print(what, os.getpid(), file=file)
+
+    def split(self, message):
+        self.note("split")
+        time.sleep(0.2)
+        yield drainer.SubMessage(message.offset)
+
+    def handle(self, sub):
+        self.note("handle")
+        time.sleep(0.2)
+        if sub.key % 2:
+            raise drainer.GiveUp("no")
+"""
+
+
+@pytest.mark.long
+def test_tasks_of_spark_renew_their_tokens(
+    command: Command, token_broker: TokenBroker, signer: Signer, tmp_path: Path
+) -> None:
+    signer.has_credentials(3600)
+    topic = Topic(token_broker.broker.bootstrap_servers, "orders")
+    topic.produce([f"{n}" + 100_000 * "x" for n in range(60)])
+    client, pids = tmp_path / "client.properties", tmp_path / "pids"
+    login = token_broker.login(token_broker.servers)
+    client.write_text("".join(f"{name}={value}\n" for name, value in login.items()))
+    what = ["--topic", "orders", "--group", "g", "--client-config", str(client)]
+    what += ["--handler", command.handler(SLOW_TASKS), "--set", f"pids={pids}"]
+    what += ["--from", "earliest", "--on-failure", "dead-letter", "--max-failures", "none"]
+    path = f"{tmp_path}{os.pathsep}{command.env.get('PYTHONPATH', '')}"
+    spark = ["--master", "local[2]", "--buffer", "1MiB", "-c", "2", "-o", "json", "--yes"]
+
+    outcome = command("run", *what, *spark, code=6, env={"PYTHONPATH": path})
+
+    counts = outcome.answer["messages"]
+    assert (counts["done"], counts["dead"]) == (30, 30)
+    work = set(pids.read_text().splitlines())
+    for kind in ("split", "handle"):
+        tasks = {int(pid) for each, pid in map(str.split, work) if each == kind}
+        times = [[at_s for each, at_s in signer.calls() if each == pid] for pid in tasks]
+        assert any(each[-1] - each[0] > 3 for each in times if each), kind

@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import base64
 import os
-import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from confluent_kafka import KafkaError
 
 import drainer
-from drainer.errors import Refused, UsageError
+from drainer.errors import BrokerUnreachable, UsageError
 from drainer.kafka.cluster import Cluster
+from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
-from drainer.model.settings import LocalSettings
-from drainer.msk import token_source
-from kafka.listeners import OAUTH, Listener, guarded
+from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
+from drainer.model.status import Summary
+from drainer.msk import TokenSource
+from drainer.msk import signer as signer_of
+from kafka.tokens import Signer, TokenBroker, signer, token_broker
 from kafka.topic import Topic
-from scenarios.brokers import Broker
+
+__all__ = ["signer", "token_broker"]
 
 HOSTS = "b-1.x.abc.kafka.eu-west-1.amazonaws.com:9098"
 JAVA = """
@@ -29,67 +32,9 @@ sasl.mechanism=AWS_MSK_IAM
 sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required awsRoleArn="arn:aws:iam::1:role/d";
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """  # noqa: E501
-# In place of the signer: unsecured tokens of 3 s, of credentials in a file that others replace.
-SIGNER = """
-import base64, json, os, pathlib, time
-folder = pathlib.Path(__file__).parent
-
-def part(fields):
-    return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode().rstrip("=")
-
-class MSKAuthTokenProvider:
-    @staticmethod
-    def generate_auth_token(region):
-        credentials = json.loads((folder / "credentials").read_text())
-        now = time.time()
-        if credentials["expires"] < now:
-            raise ValueError("the credentials have expired")
-        with (folder / "calls").open("a") as calls:
-            calls.write(f"{os.getpid()} {now} {region}\\n")
-        fields = {"sub": credentials["user"], "iat": now, "exp": now + 3}
-        return f"{part({'alg': 'none'})}.{part(fields)}.", round(1000 * (now + 3))
-"""
-
-
-class Signer:
-    """A signer in a folder, with the credentials that it finds there."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        folder.mkdir()
-        (folder / "__init__.py").write_text(SIGNER)
-        self.has_credentials(60)
-
-    def has_credentials(self, seconds: float) -> None:
-        text = f'{{"user": "drainer", "expires": {time.time() + seconds}}}'
-        (self.folder / "new").write_text(text)
-        (self.folder / "new").replace(self.folder / "credentials")
-
-    def calls(self) -> list[tuple[int, float]]:
-        """Processes that got a token, and when."""
-        lines = (self.folder / "calls").read_text().splitlines()
-        return [(int(pid), float(at_s)) for pid, at_s, _ in map(str.split, lines)]
-
-
-@pytest.fixture
-def signer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Signer:
-    monkeypatch.syspath_prepend(str(tmp_path))  # and of the child for requests to coordinators
-    monkeypatch.delitem(sys.modules, "aws_msk_iam_sasl_signer", raising=False)
-    return Signer(tmp_path / "aws_msk_iam_sasl_signer")
-
-
-@pytest.fixture
-def token_broker(kafka_installed: None, tmp_path: Path) -> Iterator[tuple[Broker, str]]:
-    """A broker with a listener that takes unsecured tokens, and ends connections with them."""
-    own = {
-        "oauthbearer.connections.max.reauth.ms": "3600000",
-        "oauthbearer.sasl.jaas.config": (
-            f'{OAUTH}.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";'
-        ),
-    }
-    listener = Listener("SASL_PLAINTEXT", own, "OAUTHBEARER")
-    with guarded(tmp_path / "broker", {"OAUTH": listener}) as (running, addresses):
-        yield running, addresses["OAUTH"]
+LETTERS = FailureSettings(
+    on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit()
+)
 
 
 def test_the_file_of_a_java_client_is_understood(tmp_path: Path, signer: Signer) -> None:
@@ -119,9 +64,71 @@ def test_what_a_token_lacks_is_reported_before_a_client_waits_for_it(
     settings = ClientSettings.load("localhost:1", None, [*login, "aws.region=eu-west-1"])
     signer.has_credentials(-1)
     begun_s = time.monotonic()
-    with pytest.raises(Refused, match="the credentials have expired"):
+    with pytest.raises(BrokerUnreachable, match="the credentials have expired"):
         Cluster.connect(settings)
     assert time.monotonic() - begun_s < 2
+
+
+class Role:
+    """Credentials of a role in virtual time, as AWS's SDK has them, and AWS's signer with them.
+
+    Those of an hour are renewed 10 min before they expire, or while ``away``, are not.
+    """
+
+    def __init__(self) -> None:
+        self.now_s, self.expire_s, self.away = 0.0, 3600.0, False
+
+    def sign(self) -> tuple[str, float]:
+        if self.now_s > self.expire_s - 600:
+            if self.away:
+                raise OSError("sts.amazonaws.com, s3cr3t-key, does not answer")
+            self.expire_s = self.now_s + 3600
+        return f"{min(self.now_s + 900, self.expire_s)}", 1000 * (self.now_s + 900)
+
+    def run(self, source: TokenSource, until_s: float) -> list[float]:
+        """Request tokens as librdkafka does; returns the seconds in which a login would fail."""
+        good_until_s, next_s, failed = 0.0, self.now_s, list[float]()
+        while self.now_s < until_s:
+            if self.now_s >= next_s:
+                try:
+                    text, expires_s = source("")
+                    good_until_s = float(text)
+                    next_s = self.now_s + 0.8 * (expires_s - self.now_s)
+                except BrokerUnreachable:
+                    next_s = self.now_s + 10
+            if self.now_s > good_until_s:
+                failed.append(self.now_s)
+            self.now_s += 1
+        return failed
+
+
+def test_a_token_is_renewed_before_it_or_the_credentials_of_a_role_expire() -> None:
+    role, troubles = Role(), list[str]()
+    source = TokenSource(role.sign, troubles.append, lambda: role.now_s)
+
+    assert role.run(source, 8 * 3600) == []
+    assert not any(troubles)
+
+
+def test_without_new_credentials_a_drain_has_a_token_for_minutes_and_then_the_reason(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t-key")
+    role, log = Role(), ClientLog(str)
+    source = TokenSource(role.sign, log.note_token, lambda: role.now_s)
+    role.run(source, 2900)
+    role.away = True
+    first = role.run(source, 2 * 3600)[0]
+    assert first - 3000 > 300
+    log.take(KafkaError(KafkaError._AUTHENTICATION, "{status: invalid_token}"))
+    [rejected] = log.complaints
+    reason = "no token for AWS_MSK_IAM: OSError: sts.amazonaws.com, ***, does not answer"
+    assert rejected.text == f"{{status: invalid_token}} ({reason})"
+
+    role.away = False
+    assert role.run(source, 3 * 3600) == []
+    log.take(KafkaError(KafkaError._AUTHENTICATION, "another"))
+    assert log.complaints[-1].text == "another"
 
 
 @pytest.mark.long
@@ -135,62 +142,84 @@ def test_the_signer_of_aws_makes_a_token_without_a_network(
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     login = ["security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"]
     settings = ClientSettings.load(HOSTS, None, login)
-    with pytest.raises(Refused, match="no token for AWS_MSK_IAM"):
-        settings.ensure_login()
+    with pytest.raises(BrokerUnreachable, match="no token for AWS_MSK_IAM"):
+        settings.admin(ClientLog(str))
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")
     before_s = time.time()
-    text, expires_s = token_source(settings.extension("aws."))("")
+    text, expires_ms = signer_of(settings.extension("aws."))()
 
     url = base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)).decode()
     assert url.startswith("https://kafka.eu-west-1.amazonaws.com/?Action=kafka-cluster%3AConnect")
     assert "AKIDEXAMPLE" in url
-    assert 800 < expires_s - before_s < 1000
+    assert 800 < expires_ms / 1000 - before_s < 1000
+
+
+def drained(client: dict[str, str], plan: Path, pause_s: float) -> Summary:
+    """The end of a drain of all orders in such a time each; each second one is dead."""
+
+    never = threading.Event()
+
+    class Slow(drainer.Handler):
+        def handle(self, sub: drainer.SubMessage) -> None:
+            never.wait(pause_s)
+            if sub.message.offset % 2:
+                raise drainer.GiveUp("no")
+
+    return drainer.drain(
+        topic="orders",
+        group="g",
+        handler=Slow,
+        client=client,
+        plan=plan,
+        from_="earliest",
+        settings=LocalSettings(concurrency=1),
+        failures=LETTERS,
+    )
 
 
 @pytest.mark.long
 def test_tokens_and_credentials_that_expire_during_a_drain_are_renewed(
-    token_broker: tuple[Broker, str], signer: Signer, tmp_path: Path
+    token_broker: TokenBroker, signer: Signer, tmp_path: Path
 ) -> None:
-    broker, servers = token_broker
-    topic = Topic(broker.bootstrap_servers, "orders")
+    topic = Topic(token_broker.broker.bootstrap_servers, "orders")
     topic.produce([f"{n}" for n in range(100)])
-    login = {
-        "bootstrap.servers": servers,
-        "security.protocol": "SASL_PLAINTEXT",
-        "sasl.mechanism": "AWS_MSK_IAM",
-        "aws.region": "eu-west-1",
-    }
     over = threading.Event()
 
     def renew() -> None:
         while not over.wait(0.5):
             signer.has_credentials(4)  # as a role's are, by whoever gives them
 
-    class Slow(drainer.Handler):
-        def handle(self, sub: drainer.SubMessage) -> None:
-            over.wait(0.1)
-
     renewing = threading.Thread(target=renew)
     renewing.start()
     try:
-        summary = drainer.drain(
-            topic="orders",
-            group="g",
-            handler=Slow,
-            client=login,
-            plan=tmp_path / "plan.json",
-            from_="earliest",
-            settings=LocalSettings(concurrency=1),
-        )
+        client = token_broker.login(token_broker.servers)
+        summary = drained(client, tmp_path / "plan.json", 0.1)
     finally:
         over.set()
         renewing.join()
 
-    assert (summary.exit_code, summary.messages.done) == (0, 100)
+    assert (summary.exit_code, summary.messages.done, summary.messages.dead) == (6, 50, 50)
     assert summary.partitions[0].committed == 100
     calls = signer.calls()
     mine = [at_s for pid, at_s in calls if pid == os.getpid()]
     assert mine[-1] - mine[0] > 6
     assert {pid for pid, _ in calls} - {os.getpid()}, "the child for coordinators has its own"
+
+
+@pytest.mark.long
+def test_a_login_that_the_broker_takes_for_too_early_ends_no_drain(
+    token_broker: TokenBroker,
+    signer: Signer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    signer.has_credentials(600, 60)
+    topic = Topic(token_broker.broker.bootstrap_servers, "orders")
+    topic.produce([f"{n}" for n in range(200)])
+
+    summary = drained(token_broker.login(token_broker.hasty), tmp_path / "plan.json", 0.02)
+
+    assert (summary.exit_code, summary.messages.done, summary.messages.dead) == (6, 100, 100)
+    assert "Request not valid in current SASL state" in caplog.text
