@@ -50,6 +50,7 @@ class Scheme:
     text: str = ""
     timestamp: str = ""
     leaves_out: bool = False  # whether a null value may stand for one that was left out
+    prepends: bool = False  # whether headers of the source come last, not first
 
     def owns(self, name: str) -> bool:
         """Whether a header is the tool's; of names that a user gave these alone are."""
@@ -87,6 +88,7 @@ SCHEMES: Final = (
     replace(
         _kafka("smallrye", "dead-letter-", "", "exception-class-name", "reason"),
         error=("dead-letter-cause-class-name", "dead-letter-exception-class-name"),
+        prepends=True,
     ),
 )
 
@@ -128,15 +130,17 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
     schemes = SCHEMES if own is None else (own, *SCHEMES)
 
     def read(message: Message) -> Letter:
-        known: dict[str, bytes] = {}
+        known, last = dict[str, bytes](), dict[str, bytes]()
         with suppress(HeadersUnreadable):
             for name, value in message.headers:
-                known.setdefault(name, value or b"")  # tools append: the first is of the source
+                last[name] = value or b""
+                known.setdefault(name, last[name])  # most append: the first is of the source
         redrives = _number(known.get(REDRIVES, b""))
         if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
                 if scheme.topic in known:
-                    return _letter(message, scheme, known, redrives or 0)
+                    found = last if scheme.prepends else known
+                    return _letter(message, scheme, found, redrives or 0)
         letter = read_letter(message)
         if not redrives:
             return letter

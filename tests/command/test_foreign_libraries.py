@@ -10,10 +10,20 @@ import pytest
 
 from command.process import Command
 from command.test_example_services import free_port
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from kafka.topic import Topic
 from letters.foreign_letters import Record, recorded, write
-from letters.libraries import connect_letters, spring_letters, streams_letters, without_traces
+from letters.libraries import (
+    SharingBroker,
+    connect_letters,
+    share_letters,
+    smallrye_letters,
+    spring_letters,
+    streams_letters,
+    without_traces,
+)
 
 pytestmark = pytest.mark.long
 HANDLER = """
@@ -27,7 +37,12 @@ class Note(drainer.Handler):
         with open(self.path, "a") as file:
             print(sub.id, sub.payload, file=file)
 """
-NAMES = {"spring": "orders.DLT", "streams": "streams.dlq", "connect": "connect.dlq"}
+NAMES = {
+    "spring": "orders.DLT",
+    "streams": "streams.dlq",
+    "connect": "connect.dlq",
+    "smallrye": "orders.dead",
+}
 SOURCES = {"streams": "sin", "connect": "csrc"}
 
 
@@ -54,6 +69,8 @@ def test_what_a_library_writes_is_as_recorded_and_is_redriven(
         match tool:
             case "spring":
                 spring_letters(command.bootstrap, letters)
+            case "smallrye":
+                smallrye_letters(command.bootstrap, letters)
             case "streams":
                 streams_letters(command.bootstrap, letters, tmp_path)
             case "connect":
@@ -73,3 +90,37 @@ def test_what_a_library_writes_is_as_recorded_and_is_redriven(
             str(each.value) for each in expected
         ]
         assert command("dead", "list", *where, "-o", "json").answer["outstanding"] == 0
+
+
+def test_what_a_broker_writes_of_a_share_group_is_redriven_with_its_messages(
+    command: Command, tmp_path: Path
+) -> None:
+    config = {"errors.deadletterqueue.group.enable": "true"}
+    written = [Record(b"k", b'{"id":1}', 1, [("trace", b"t")]), Record(b"k", b"two", 2, [])]
+    handler = command.handler(HANDLER)
+    with SharingBroker(tmp_path / "broker", die_with_parent=True) as broker:
+        source = Topic(broker.bootstrap_servers, "orders")
+        write(source, written)
+        for group, copy in (("copying", "true"), ("naming", "false")):
+            letters = Topic(broker.bootstrap_servers, f"dlq.{group}", config=config)
+            share_letters(broker.bootstrap_servers, source, group, letters, copy)
+            with Cluster.connect(ClientSettings.load(broker.bootstrap_servers)) as cluster:
+                found = list(read_letters(cluster, letters.name))
+            for offset, (letter, record) in enumerate(zip(found, written, strict=True)):
+                place = {"topic": "orders", "partition": 0, "offset": offset, "group": group}
+                of_end = {"delivery.count": 1, "message": "Offset rejected by client."}
+                assert list(letter.headers) == [  # it copies none of the message's
+                    (f"__dlq.errors.{name}", str(value).encode())
+                    for name, value in (place | of_end).items()
+                ]
+                copied = (record.key, record.value) if copy == "true" else (None, None)
+                assert (letter.key, letter.value) == copied
+
+            where = ["-b", broker.bootstrap_servers, "--dead-letter-topic", letters.name]
+            listed = command("dead", "list", *where, "-o", "json").answer
+            assert listed["by_reason"] == {"share": 2}
+            done = tmp_path / group
+            command("redrive", *where, "--handler", handler, "--set", f"done={done}", "--yes")
+            expected = [f"orders:0:{n}:0 {record.value!r}" for n, record in enumerate(written)]
+            assert done.read_text().splitlines() == expected
+            assert command("dead", "list", *where, "-o", "json").answer["outstanding"] == 0

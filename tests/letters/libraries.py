@@ -14,13 +14,14 @@ from platformdirs import user_cache_path
 
 from drainer.java import find_java
 from drainer.process import bound_to_parent
-from drainer.sandbox.jars import pyspark_jars
+from drainer.sandbox.jars import classpath, pyspark_jars
 from kafka.topic import Topic, eventually
 from letters.foreign_letters import RECORDED, Record
+from scenarios.brokers import Broker
 
 FETCH_S = 600
 RUN_S = 240.0  # Connect takes a minute to start on a busy machine
-KAFKA, SPRING = "4.2.0", "3.3.16"
+KAFKA, SPRING, SHARING, SMALLRYE = "4.2.0", "3.3.16", "4.4.0", "4.36.0"
 FAST_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 
 
@@ -46,6 +47,12 @@ def jars(organisation: str, module: str, revision: str) -> Path:
 def spring_letters(bootstrap: str, letters: Topic) -> None:
     library = jars("org.springframework.kafka", "spring-kafka", SPRING)
     with running([f"{library}/*"], RECORDED / "SpringLetters.java", bootstrap):
+        wait_for(letters)
+
+
+def smallrye_letters(bootstrap: str, letters: Topic) -> None:
+    library = jars("io.smallrye.reactive", "smallrye-reactive-messaging-kafka", SMALLRYE)
+    with running([f"{library}/*"], RECORDED / "SmallRyeLetters.java", bootstrap, letters.name):
         wait_for(letters)
 
 
@@ -81,6 +88,23 @@ def connect_letters(bootstrap: str, letters: Topic, folder: Path, port: int) -> 
     program = "org.apache.kafka.connect.cli.ConnectStandalone"
     with running([f"{runtime}/*"], program, *files):
         wait_for(letters)
+
+
+class SharingBroker(Broker):
+    """A broker of a Kafka that writes dead letters of share groups."""
+
+    def classpath(self) -> str:
+        return classpath(tuple(sorted(_sharing().glob("*.jar"))))
+
+
+def share_letters(bootstrap: str, source: Topic, group: str, letters: Topic, copy: str) -> None:
+    program = RECORDED / "ShareLetters.java"
+    with running([f"{_sharing()}/*"], program, bootstrap, source.name, group, letters.name, copy):
+        wait_for(letters)
+
+
+def _sharing() -> Path:
+    return jars("org.apache.kafka", "kafka_2.13", SHARING)
 
 
 def wait_for(letters: Topic) -> None:

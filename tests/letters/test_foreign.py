@@ -42,6 +42,13 @@ def test_of_headers_that_spring_appended_the_first_is_the_source() -> None:
     assert (letter.topic, letter.message_offset, letter.group) == ("orders", 300, "indexer")
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_of_headers_that_smallrye_put_before_others_the_last_is_the_source(number: int) -> None:
+    letter = read("smallrye", number)
+    assert (letter.id, letter.error_type) == ("orders:0:300:0", "RuntimeException")
+    assert (letter.reason, letter.headers) == ("smallrye", (("trace", b"t"),))
+
+
 def test_streams_and_connect_keep_the_message_its_headers_and_its_time() -> None:
     streams, connect = read("streams", 1), read("connect", 1)
     assert (streams.id, streams.error) == ("sin:0:1:0", "IllegalStateException: boom")
@@ -52,15 +59,11 @@ def test_streams_and_connect_keep_the_message_its_headers_and_its_time() -> None
     assert connect.timestamp == recorded("connect")[1].timestamp
 
 
-def test_share_groups_and_smallrye_are_known_by_their_names() -> None:
-    place = {"topic": b"orders", "partition": b"3", "offset": b"17"}
-    share = [(f"__dlq.errors.{name}", value) for name, value in place.items()]
-    smallrye = [(f"dead-letter-{name}", value) for name, value in place.items()]
-    smallrye.append(("dead-letter-exception-class-name", b"a.b.Boom"))
-    found = [READ(Record(b"k", b"v", 1, headers).message()) for headers in (share, smallrye)]
-    assert [each.id for each in found] == ["orders:3:17:0"] * 2
-    assert [each.reason for each in found] == ["share", "smallrye"]
-    assert found[1].error_type == "Boom"
+def test_share_groups_are_known_by_their_names() -> None:
+    place = {"topic": b"orders", "partition": b"3", "offset": b"17", "group": b"g"}
+    headers = [(f"__dlq.errors.{name}", value) for name, value in place.items()]
+    letter = READ(Record(b"k", b"v", 1, headers).message())
+    assert (letter.id, letter.reason, letter.group) == ("orders:3:17:0", "share", "g")
 
 
 def test_names_of_a_user_come_before_those_of_tools() -> None:
