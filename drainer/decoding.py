@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -57,11 +56,13 @@ class Decoding:
 
         def prepare(messages: Sequence[Message], wait: Wait) -> int:
             for message in messages:
-                with suppress(HeadersUnreadable):  # decoding raises it again, in its place
+                try:  # costs less than suppress(), for each message
                     if of_value is not None and message.value is not None:
                         of_value(message.value, message.headers, wait)
                     if of_key is not None and message.key is not None:
                         of_key(message.key, message.headers, wait)
+                except HeadersUnreadable:  # decoding raises it again, in its place
+                    pass
             return len(messages)
 
         return prepare if of_value or of_key else None
