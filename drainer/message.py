@@ -299,7 +299,7 @@ class ShippedMessage(Message):
         # Python calls it only for what is not there.
         if name in ("value", "decoded"):
             raise ValueNotShipped(
-                f"handle() used message.value of {self}, but Spark tasks get no values",
+                f"handle() used message.{name} of {self}, but Spark tasks get no values",
                 hint="Put what handle() needs into the payload, or set whole_messages = True on"
                 " the handler.",
             )

@@ -119,10 +119,13 @@ class Payloads:
 
     ``split`` may make far more of a message than its bytes are (it decompresses, it parses). To
     look at every payload would take longer than to handle it, so some of some messages are
-    measured. What several sub-messages of a message share is counted once.
+    measured. What several sub-messages of a message share is counted once. Of what it was decoded
+    to and its payloads the larger counts, as these are parts of that; without ``decoded`` only
+    these.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, decoded: bool = True) -> None:
+        self._decoded = decoded
         self._due = 0
         self._typical: int | None = None  # of one sub-message
 
@@ -136,6 +139,8 @@ class Payloads:
             return 0
         self._due = LOOK_EVERY
         found = _measure(message, subs)
+        if self._decoded:
+            found = max(found, _size_of_decoded(message))
         if message.size < LARGE_BYTES:  # a large one is no sample of others
             each = found // count
             before = each if self._typical is None else self._typical
@@ -151,6 +156,14 @@ def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
     step = -(-len(subs) // LOOKED_AT)
     some = (subs[0], *subs[1 + message.offset % step :: step])
     return _spread([_size_of(sub, seen) for sub in some], len(subs))
+
+
+def _size_of_decoded(message: Message) -> int:
+    decoded = getattr(message, "decoded", None)  # a shipped one may have none
+    try:
+        return 0 if decoded is message.value else _size(decoded, set(), DEEP)
+    except Exception:  # of a decoder's own code
+        return 0
 
 
 def _size_of(sub: SubMessage, seen: set[int]) -> int:

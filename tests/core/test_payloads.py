@@ -77,6 +77,17 @@ def test_what_sub_messages_share_is_counted_once() -> None:
     assert 100_000 < estimated(*[(event, n) for n in range(50)]) < 150_000
 
 
+def test_what_a_message_was_decoded_to_is_counted_once_where_it_is_kept() -> None:
+    event = {"rows": [bytes(1000 + n) for n in range(100)]}
+    for payloads in ([None, None], [event], event["rows"]):
+        message, subs = message_of(*payloads)
+        message.decoded = event
+        assert 100_000 < Payloads().bytes_of(message, subs) < 150_000
+    message, subs = message_of(None, None)
+    message.decoded = event
+    assert Payloads(decoded=False).bytes_of(message, subs) < 1_000
+
+
 def test_a_payload_that_is_the_value_of_the_message_is_counted_with_that() -> None:
     value = bytes(100_000)
     message, subs = message_of(value, value=value)

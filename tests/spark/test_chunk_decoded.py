@@ -15,7 +15,7 @@ from drainer.spark.task.chunk import ChunkWriter, decode_chunk, why_whole
 ORIGIN = Origin("orders", "id", 0)
 
 
-def shipped(*, whole: bool) -> ShippedMessage:
+def shipped(*, whole: bool, part: bool = False) -> ShippedMessage:
     handler = load_handler("count", PayloadSettings(value_format="json", key_format="json"))
     assert handler.split is not None
     message = Message(ORIGIN, 3, b"7", b'{"n": 2}')
@@ -23,6 +23,7 @@ def shipped(*, whole: bool) -> ShippedMessage:
     subs = list(handler.split(message))
     for index, sub in enumerate(subs):
         sub.message, sub.index = message, index
+        sub.payload = "a part" if part else sub.payload
     writer.add(message, subs, [7], [0])
     (chunk,) = writer.flush()
     (there,) = decode_chunk(chunk.body, ORIGIN)
@@ -37,8 +38,14 @@ def test_a_rule_on_the_value_sees_what_was_decoded() -> None:
 
 
 def test_a_value_that_did_not_travel_is_not_there_decoded_either() -> None:
-    with pytest.raises(ValueNotShipped):
-        assert shipped(whole=False).decoded
+    with pytest.raises(ValueNotShipped, match=r"message\.decoded of orders/0/3"):
+        assert shipped(whole=False, part=True).decoded
+
+
+def test_a_value_that_is_the_payload_decoded_travels() -> None:
+    there = shipped(whole=False)
+    assert there.value == b'{"n": 2}'
+    assert there.subs[0].payload is there.decoded
 
 
 def test_decoded_keys_travel_with_the_values() -> None:

@@ -88,7 +88,7 @@ class ChunkWriter:
         self._chunks: dict[int, _Chunk] = {}
         self._full: dict[int, None] = {}
         self._memory = 0.0
-        self._payloads = Payloads()
+        self._payloads = Payloads(decoded=whole_messages)
         self._known: dict[Any, Any] = {}
 
     def add(
