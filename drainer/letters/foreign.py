@@ -19,7 +19,6 @@ from drainer.policy.dead_letter import (
     OWN_HEADERS,
     TOPIC_CHARACTERS,
     TYPE_CHARACTERS,
-    Header,
     Letter,
     read_letter,
 )
@@ -161,7 +160,9 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
             hint="Check the record with another tool. drainer leaves it alone.",
         )
     errors = (_text(known[name], TYPE_CHARACTERS * 5) for name in scheme.error if known.get(name))
-    headers = tuple(_of_the_message(message, scheme))
+    headers = tuple(
+        each for each in message.headers if not scheme.owns(each[0]) and each[0] != REDRIVES
+    )
     died_ms, stamp = message.timestamp or 0, scheme.timestamp
     left_out = scheme.leaves_out and message.value is None
     encoding = Encoding.NULL if message.value is None else Encoding.BYTES
@@ -196,14 +197,6 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
         payload=message.value,
         headers=headers,
     )
-
-
-def _of_the_message(message: Message, scheme: Scheme) -> list[Header]:
-    return [
-        (name, value)
-        for name, value in message.headers
-        if not scheme.owns(name) and name != REDRIVES
-    ]
 
 
 def _time(ms: int) -> str:

@@ -45,9 +45,29 @@ class Originals:
     def prepare(self, messages: Sequence[Message], wait: Wait) -> int:
         """Complete the first letters, those of a topic at once: each is its message's ``decoded``
         from then on."""
-        while (ready := self._prepare(messages[: self._at_once], wait)) is None:
-            self._at_once = min(self._at_once, len(messages)) // 2
-        return ready
+        while True:
+            part = messages[: self._at_once]
+            try:
+                found, size = self._letters_of(part)
+            except Refused as error:
+                if type(error) not in (Refused, BrokerUnreachable):
+                    raise
+                if not wait(RETRY_S, f"can't read originals: {error}"):
+                    return 0
+            else:
+                if size <= PART_BYTES or len(part) == 1:
+                    break
+                self._at_once = len(part) // 2
+        if size:
+            fitting = max(1, PART_BYTES * len(part) // size)
+            self._at_once = min(2 * self._at_once, LETTERS_MOST, fitting)
+        for message, letter in found:
+            message.decoded = letter
+            if message.value is None:
+                message.size += len(letter.payload or b"")
+        if self._after is not None:
+            self._after([letter.message() for _, letter in found], wait)
+        return len(part)
 
     def letter(self, message: Message) -> Letter:
         """Read a letter, with its original if that was not prepared.
@@ -66,10 +86,11 @@ class Originals:
                 f"can't read the original of the dead letter at {message}: {error}", hint=error.hint
             ) from error
 
-    def _prepare(self, messages: Sequence[Message], wait: Wait) -> int | None:
-        # How many are ready: all, or none after a wait that was ended. None if they are too large.
+    def _letters_of(self, messages: Sequence[Message]) -> tuple[list[_Read], int]:
+        """Letters that are whole messages, and the size of their originals; fewer of several whose
+        originals are too large together."""
         lacking: dict[str, list[_Read]] = {}
-        whole: list[Letter] = []
+        found, size = list[_Read](), 0
         for message in messages:
             if message.value is not None and self._after is None:
                 continue
@@ -78,45 +99,13 @@ class Originals:
                 if letter.lacks_message:
                     lacking.setdefault(letter.topic, []).append((message, letter))
                 elif letter.is_message:
-                    whole.append(letter)
-        completed, size = list[_Read](), 0
-        for topic, letters in lacking.items():
-            if (found := self._complete_patiently(topic, letters, wait)) is None:
-                return 0
-            completed += found
-            size += sum(len(letter.payload or b"") for _, letter in found)
-            if size > PART_BYTES and len(messages) > 1:
-                return None
-        if size:
-            fitting = max(1, PART_BYTES * len(messages) // size)
-            self._at_once = min(2 * self._at_once, LETTERS_MOST, fitting)
-        for message, letter in completed:
-            message.decoded = letter
-            message.size += len(letter.payload or b"")
-            whole.append(letter)
-        if self._after is not None:
-            self._after([letter.message() for letter in whole], wait)
-        return len(messages)
-
-    def _complete_patiently(
-        self, topic: str, letters: Sequence[_Read], wait: Wait
-    ) -> list[_Read] | None:
-        # Not all of them if they are too large, and None after a wait that was ended.
-        while True:
-            found, size = list[_Read](), 0
-            try:
-                for each in self._complete(letters):
-                    found.append(each)
-                    size += len(each[1].payload or b"")
-                    if size > PART_BYTES:
-                        break
-            except Refused as error:
-                if type(error) not in (Refused, BrokerUnreachable):
-                    raise
-                if not wait(RETRY_S, f"can't read originals of {topic}: {error}"):
-                    return None
-            else:
-                return found
+                    found.append((message, letter))
+        for message, letter in chain.from_iterable(map(self._complete, lacking.values())):
+            found.append((message, letter))
+            size += len(letter.payload or b"")
+            if size > PART_BYTES:
+                break
+        return found, size
 
     def _complete(self, letters: Sequence[_Read]) -> Iterator[_Read]:
         """Complete letters of one topic; one without an original has that for its encoding."""
