@@ -110,6 +110,7 @@ def split(message):
 """
 
 
+@pytest.mark.long
 def test_letters_are_shown_and_redriven_by_their_schema_and_go_back_as_they_were(
     command: Command, registry: Registry
 ) -> None:

@@ -64,12 +64,12 @@ def test_an_outage_of_the_source_is_waited_out_and_named() -> None:
 
     def wait(seconds: float, why: str) -> bool:
         reasons.append(why)
-        return len(reasons) < 2
+        return False
 
     reading = Originals(ClientSettings("127.0.0.1:1"), {})
     assert reading.prepare([letter("orders", 3).message()], wait) == 0
-    assert len(reasons) == 2
-    assert reasons[0].startswith("can't read originals: ")
+    [reason] = reasons
+    assert reason.startswith("can't read originals: ")
 
 
 @pytest.mark.parametrize("most", [originals.PART_BYTES, 5, 20])

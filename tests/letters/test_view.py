@@ -13,6 +13,7 @@ from drainer.loader import load_decoding
 from drainer.message import Barrier, SubMessage
 from drainer.model.terms import LetterFilter, PayloadSettings
 from drainer.policy.dead_letter import read_letter
+from payloads.registry import AT, Serialisers, running
 from view import samples
 
 NONE = RedriveProgress("drainer.redrive.orders.dead", {})
@@ -73,6 +74,15 @@ def test_a_whole_message_is_shown_decoded() -> None:
     found, text = decoded(b'{"a": [1]}', value_format="json", key_format="json")
     assert (found["payload"], found["message"]["key"]) == ({"a": [1]}, "k")
     assert text.endswith('payload  (json)\n{\n  "a": [\n    1\n  ]\n}\n')
+
+
+def test_a_message_of_avro_is_shown_by_its_schema() -> None:
+    with running() as registry:
+        order = {"id": "o-1", "at": AT, "to": {"zip": "1"}}
+        value = Serialisers(registry.url, "orders").avro(order)
+        found, text = decoded(value, value_format="avro", registry=registry.url)
+    assert found["payload"] == repr(order)
+    assert "not redriven" not in text
 
 
 def test_what_is_not_decoded_is_shown_as_it_is_and_why() -> None:
