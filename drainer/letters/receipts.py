@@ -13,7 +13,8 @@ import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from typing import Annotated, Any
+from itertools import islice
+from typing import Annotated, Any, NoReturn
 
 from msgspec import Meta
 
@@ -25,6 +26,7 @@ from drainer.handler import Fatal
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.writer import TopicWriter
 from drainer.letters.reading import read_letters
+from drainer.loader import LoadedHandler
 from drainer.message import Message
 from drainer.model import codec
 from drainer.model.claims import ALL
@@ -35,13 +37,14 @@ from drainer.model.sub_messages import identify_or_reject
 from drainer.operations.engine import LocalContext
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT
-from drainer.policy.redrive import Split
+from drainer.splitting import Prepare
 from drainer.store.place import absolute
 
 RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
 RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has
 RANGES_MOST = 1_000_000  # of a partition: 100 MB
 WRITE_S = 30.0
+PREPARED_MOST = 2_000  # letters at a time
 
 ONLY_HERE = (
     "without WRITE on {} drainer can't record redriven letters there: a redrive with another plan"
@@ -133,24 +136,36 @@ def redrive_progress(
     return RedriveProgress(group, joined, next(running, None))
 
 
-def finished_in(cluster: Cluster, plan: OffsetPlan, split: Split | None) -> _Finished:
+def finished_in(cluster: Cluster, plan: OffsetPlan, handler: LoadedHandler) -> _Finished:
     """Letters that the plan of a redrive has finished.
 
-    Reads those that are left, if a class or task has more; ``split`` gives the sub-messages of a
-    letter. Raises Refused when that makes too many ranges.
+    Reads those that are left, if a class or task has more; ``handler`` is that of the redrive.
+    Raises Refused when that makes too many ranges, or an original can't be read.
     """
     known = plan.account.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
-    others = other_claims(plan)
-    if others is not None and split is not None:
-        for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
+    others, split, prepare = other_claims(plan), handler.split_letter, handler.prepare
+    if others is not None and split is not None and prepare is not None:
+        letters = read_letters(cluster, plan.terms.topic, since=plan.account.watermarks)
+        ends = {number: plan.account.partitions[number].end for number in found}
+        left = (each for each in letters if each.offset < ends.get(each.partition, 0))
+        for message in _prepared(left, prepare):
             number, offset = message.partition, message.offset
-            if number not in found or offset >= plan.account.partitions[number].end:
-                continue
             subs, _ = identify_or_reject(message, split(message))
             if others.finished(message, subs) == (1 << len(subs)) - 1:
                 _add(found[number], [(offset, offset + 1)], message)
     return {n: join_ranges(ranges) for n, ranges in found.items()}
+
+
+def _prepared(letters: Iterator[Message], prepare: Prepare) -> Iterator[Message]:
+    def refuse(seconds: float, why: str) -> NoReturn:
+        raise Refused(why, hint="Try again once it answers.")
+
+    while left := list(islice(letters, PREPARED_MOST)):
+        while left:
+            count = prepare(left, refuse)
+            yield from left[:count]
+            del left[:count]
 
 
 def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
@@ -214,7 +229,7 @@ def _end(redrive: LocalContext, open_: Sequence[int], *, noted: bool) -> None:
         if plan.terms.drain_id != redrive.plan.terms.drain_id or plan.account.state is not None:
             return  # with a state, tasks may be at work: only a resume can know
         receipts: dict[int, list[Receipt]] = {}
-        finished = finished_in(redrive.cluster, plan, redrive.handler.split_letter)
+        finished = finished_in(redrive.cluster, plan, redrive.handler)
         for number, ranges in finished.items():
             if number in open_:
                 *parts, last = (

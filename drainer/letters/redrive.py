@@ -122,7 +122,7 @@ def _known(
     plan = taking_in(plan, found.finished)
     if seen is not None and here is not None:
         ensure_same_records(cluster, seen)
-        plan = taking_in(plan, finished_in(cluster, here, prepared.handler.split_letter))
+        plan = taking_in(plan, finished_in(cluster, here, prepared.handler))
         starts = cluster.log_starts(here.terms.topic, here.account.partitions)
         # Where the group has an offset, prepare() has looked.
         gone = {n: 0 if plan.account.committed[n] else start for n, start in starts.items()}

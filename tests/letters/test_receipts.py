@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
@@ -16,16 +17,19 @@ from drainer.letters import receipts
 from drainer.letters.receipts import (
     Receipt,
     RedriveProgress,
+    finished_in,
     read_receipt,
     redrive_progress,
     taking_in,
 )
-from drainer.message import Message, Origin
+from drainer.loader import load_handler
+from drainer.message import Message, Origin, SubMessage
 from drainer.model import codec
-from drainer.model.claims import ALL
+from drainer.model.claims import ALL, class_selector
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Ranges, ranges_of
 from drainer.policy.dead_letter import RECEIPT, DeadLetter
+from drainer.splitting import Wait
 from view import samples
 
 MINE = Receipt("mine", "dead-id", "one", "host", "/plan", 9, ended=True)
@@ -85,6 +89,26 @@ def test_a_plan_takes_in_all_that_was_finished_and_nothing_else(
         found.account.check()
     assert done(found) == {n for n in set().union(own, *printed) if n < END}
     assert found.account.partitions == plan().account.partitions
+
+
+def test_letters_that_only_name_their_messages_are_read_many_at_a_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log = Log(monkeypatch, dict.fromkeys(range(END + 2), MINE))
+    claims = {ALL: {0: progress_at(2)}, class_selector("key == 'a'"): {0: progress_at(9)}}
+    parts: list[int] = []
+
+    def prepare(messages: Sequence[Message], wait: Wait) -> int:
+        parts.append(len(messages[:7]))
+        return parts[-1]
+
+    handler = load_handler("count")
+    handler.split_letter = lambda message: [SubMessage("a" if message.offset != 5 else "b")]
+    handler.prepare = prepare
+    found = finished_in(cast(Any, log), changed(plan(), claims=claims), handler)
+    assert found == {0: ((0, 5), (6, 9))}
+    assert sum(parts) == END + 2 - 2
+    assert len(parts) == 2
 
 
 def test_a_receipt_comes_back_as_it_was_written() -> None:
