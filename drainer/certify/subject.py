@@ -5,9 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
+from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 
+from drainer.extensions import without_prefix
 from drainer.handler import Context
 from drainer.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.message import Message, Origin
@@ -101,7 +103,9 @@ class Subject:
         """A fresh handler between ``open`` and ``close``."""
         handler = self.fresh()
         topic = messages[0].topic if messages else TOPIC
-        await handler.open(Context(topic, "certify", "certify", AT_ONCE, dict(self.options)))
+        extras = partial(without_prefix, self.extras)
+        options = dict(self.options)
+        await handler.open(Context(topic, "certify", "certify", AT_ONCE, options, extras=extras))
         try:
             yield handler
         finally:

@@ -32,6 +32,12 @@ class Response:
         kind = self.content_type
         return kind == "application/json" or kind.endswith("+json")
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether it has no body on purpose, not because the service ended before that."""
+        whole = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
+        return whole and not self.body
+
 
 class ServiceError(Exception):
     """Raised when a service answers with an error.
@@ -100,13 +106,17 @@ class StatusTable:
 
 def ensure_single_done(response: Response, table: StatusTable) -> None:
     """Raises what the answer to a single call stands for, unless that is done."""
-    if table.is_done(response) or response.status == 204 or not response.body:
+    if table.is_done(response) or response.status == 204 or response.is_empty:
         return
     found = _decoded(response, dict[str, Any] | Any)
-    if isinstance(found, dict) and "result" in found:
+    found = found if isinstance(found, dict) else {}
+    if "result" in found:
         error = _error_of(_decoded(response, SingleAnswer))
         if error is not None:
             raise error
+    several = found.get("results")
+    if isinstance(several, list) and any(isinstance(e, dict) and "result" in e for e in several):
+        raise UnclearAnswer("the service answered a single call as a batch: add --set batch=1")
 
 
 def results_of(response: Response, ids: Sequence[str], table: StatusTable) -> Results:

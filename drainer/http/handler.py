@@ -6,6 +6,8 @@ import ssl
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
+from socket import SHUT_RDWR
+from threading import Timer
 from time import monotonic
 from typing import Any
 from urllib.parse import urlsplit
@@ -76,13 +78,8 @@ class Http(Handler):
         properties = context.extras("http.")
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         headers |= {"Accept-Encoding": "identity", "User-Agent": "drainer"}
-        if token := properties.get("token"):
-            headers["Authorization"] = f"Bearer {token}"
-        elif user := properties.get("user"):
-            login = f"{user}:{properties.get('password', '')}".encode()
-            headers["Authorization"] = f"Basic {b64encode(login).decode()}"
         self._session = aiohttp.ClientSession(
-            headers=headers,
+            headers=headers | _login(properties),
             connector=aiohttp.TCPConnector(
                 limit=context.concurrency, keepalive_timeout=KEEP_ALIVE_S, ssl=_tls(properties)
             ),
@@ -107,13 +104,18 @@ class Http(Handler):
             context = tls if isinstance(tls, ssl.SSLContext) else None
             connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=context)
         started_s = monotonic()
+        overdue = Timer(CHECK_S, _hang_up, [connection])  # an answer may have no end
+        overdue.start()
         try:
-            connection.request("OPTIONS", url.path or "/")
+            connection.request("OPTIONS", url.path or "/", headers=_login(given))
             status = connection.getresponse().status
         except (OSError, HTTPException) as error:
             return [], [f"{service} does not answer ({describe(error)}): start it, or correct url="]
         finally:
+            overdue.cancel()
             connection.close()
+        if status in (401, 403):
+            return [], [f"{service} rejects the login (OPTIONS {status}): see http.token"]
         return [f"{service} answers (OPTIONS {status} in {monotonic() - started_s:.3f} s)"], []
 
     async def handle_batch(self, subs: Sequence[SubMessage]) -> Results | None:
@@ -140,17 +142,22 @@ class Http(Handler):
         return results
 
     async def _post(self, body: bytes, items: int, headers: Mapping[str, str]) -> Response:
+        import aiohttp  # noqa: PLC0415 - an extra
+
         most = ANSWER_BYTES + ANSWER_BYTES_PER_ITEM * items
-        session = self._session
-        async with session.post(
-            self._url, data=body, headers=headers, allow_redirects=False
-        ) as answer:
-            found = bytearray()
-            async for part in answer.content.iter_any():
-                found += part
-                if len(found) > most:
-                    raise UnclearAnswer(f"the service's answer is larger than {most:,} bytes")
-            return Response(answer.status, answer.content_type, bytes(found), answer.headers)
+        try:
+            async with self._session.post(
+                self._url, data=body, headers=headers, allow_redirects=False
+            ) as answer:
+                found = bytearray()
+                async for part in answer.content.iter_any():
+                    found += part
+                    if len(found) > most:
+                        raise UnclearAnswer(f"the service's answer is larger than {most:,} bytes")
+                return Response(answer.status, answer.content_type, bytes(found), answer.headers)
+        except aiohttp.ClientResponseError as error:  # it names the URL, and a status of its own
+            reason = error.message.partition("\n")[0]
+            raise UnclearAnswer(f"the service's answer is not HTTP ({reason})") from None
 
     def is_outage(self, error: BaseException) -> bool | None:
         return error.is_outage if isinstance(error, ServiceError) else None
@@ -158,6 +165,20 @@ class Http(Handler):
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
+
+
+def _login(properties: Mapping[str, str]) -> dict[str, str]:
+    if token := properties.get("token"):
+        return {"Authorization": f"Bearer {token}"}
+    if user := properties.get("user"):
+        login = f"{user}:{properties.get('password', '')}".encode()
+        return {"Authorization": f"Basic {b64encode(login).decode()}"}
+    return {}
+
+
+def _hang_up(connection: HTTPConnection) -> None:
+    if connection.sock is not None:
+        connection.sock.shutdown(SHUT_RDWR)
 
 
 def _checked_url(url: str) -> str:

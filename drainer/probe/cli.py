@@ -82,6 +82,9 @@ def _handler(
 ) -> Iterator[Finding]:
     loaded = payload.load(reference, extras).configured(options)
     yield Finding("handler", Level.OK, f"{loaded.reference} loads")
+    checks, warnings = loaded.check_before_preview(list)
+    yield from (Finding("handler", Level.OK, text) for text in checks)
+    yield from (Finding("handler", Level.WARN, text) for text in warnings)
 
 
 def _registry(url: str | None, extras: Mapping[str, str]) -> Iterator[Finding]:

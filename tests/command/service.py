@@ -42,8 +42,13 @@ class Service:
 
 
 @contextmanager
-def service(answer: Callable[[Any], Any], *, tls: bool = False) -> Iterator[Service]:
-    """Serve on a free port while the block lasts; by TLS only who has a certificate of the CA."""
+def service(
+    answer: Callable[[Any], Any], *, tls: bool = False, login: str = ""
+) -> Iterator[Service]:
+    """Serve on a free port while the block lasts; by TLS only who has a certificate of the CA.
+
+    ``login`` is the header Authorization that it requires, if any.
+    """
     context = None
     if tls:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH, cafile=TLS / "ca.pem")
@@ -51,7 +56,14 @@ def service(answer: Callable[[Any], Any], *, tls: bool = False) -> Iterator[Serv
         context.load_cert_chain(TLS / "service.pem")
     made = Service(answer)
     loop = asyncio.new_event_loop()
-    application = aiohttp_web.Application(client_max_size=1 << 26)
+
+    @aiohttp_web.middleware  # type: ignore[untyped-decorator]
+    async def guard(request: Any, handler: Any) -> Any:
+        if login and request.headers.get("Authorization") != login:
+            return aiohttp_web.Response(status=401)
+        return await handler(request)
+
+    application = aiohttp_web.Application(client_max_size=1 << 26, middlewares=[guard])
     application.router.add_post("/drain", made.handle)
 
     async def start() -> Any:

@@ -24,6 +24,7 @@ from drainer.http.answers import (
 from drainer.policy.fault import Fault, as_retry, fault_of
 
 TABLE = StatusTable()
+EMPTY = {"Content-Length": "0"}
 IDS = ["a", "b", "c"]
 verdicts = st.sampled_from(["done", "retry", "skip", "give-up", "fail", "ok", 1])
 entries = st.fixed_dictionaries(
@@ -73,8 +74,9 @@ def test_a_result_is_what_a_handler_would_have_raised() -> None:
     "response",
     [
         Response(204),
-        Response(200),
-        Response(200, "text/html"),
+        Response(200, headers=EMPTY),
+        Response(200, "text/html", headers=EMPTY),
+        json_of({"results": [{"id": "in a body of the service's own"}]}),
         json_of({"anything": 1}),
         json_of(None, 201),
         json_of({"result": "done"}),
@@ -90,6 +92,8 @@ def test_a_single_call_is_done(response: Response) -> None:
     [
         (Response(200, "text/html", b"<p>Sign in"), UnclearAnswer),
         (Response(200, "application/json", b"{"), UnclearAnswer),
+        (Response(200, "application/json"), UnclearAnswer),
+        (json_of({"results": [{"id": "a", "result": "fail"}]}), UnclearAnswer),
         (json_of({"result": "perhaps"}), UnclearAnswer),
         (json_of({"result": "retry"}), Retry),
         (json_of({"result": "skip"}), Skip),

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import socket
 from base64 import b64encode
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from threading import Event, Thread
 from typing import Any
 
 import aiohttp
@@ -12,7 +16,8 @@ import pytest
 
 from command.service import TLS, Service, nothing, service
 from drainer.errors import UsageError
-from drainer.handler import Context
+from drainer.handler import Context, GiveUp, Skip
+from drainer.http import handler
 from drainer.http.handler import Http
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
@@ -27,25 +32,25 @@ CERTIFICATE = {
 }
 
 
-def http(url: str) -> Http:
-    handler = Http()
-    handler.configure({"url": url})
-    return handler
+def http(url: str, **options: str) -> Http:
+    made = Http()
+    made.configure({"url": url, **options})
+    return made
 
 
-def call(called: Service, properties: dict[str, str]) -> None:
+def call(called: Service, properties: dict[str, str], **options: str) -> None:
     """Handle one sub-message, as with these properties in the client file."""
     client = ClientSettings("broker:9092", {}, properties)
-    handler = http(called.url)
+    made = http(called.url, **options)
     sub = SubMessage("key", {"n": 1})
     sub.message, sub.index = message(b"value"), 0
 
     async def run() -> None:
-        await handler.open(Context("t", "g", "d", 1, extras=client.extension))
+        await made.open(Context("t", "g", "d", 1, extras=client.extension))
         try:
-            await handler.handle_batch([sub])
+            await made.handle_batch([sub])
         finally:
-            await handler.close()
+            await made.close()
 
     asyncio.run(run())
 
@@ -65,9 +70,15 @@ def call(called: Service, properties: dict[str, str]) -> None:
 def test_a_service_gets_the_login_of_the_client_file(
     properties: dict[str, str], header: str | None
 ) -> None:
-    with service(nothing, tls=True) as called:
+    with service(nothing, tls=True, login=header or "") as called:
         call(called, {**CA, **CERTIFICATE, **properties})
+        checks, warnings = http(called.url).check_before_preview(
+            {**CA, **CERTIFICATE, **properties}
+        )
+        _, without = http(called.url).check_before_preview({**CA, **CERTIFICATE})
     assert [each.get("Authorization") for each in called.headers] == [header]
+    assert (len(checks), warnings) == (1, [])
+    assert not header or "rejects the login (OPTIONS 401)" in without[0]
 
 
 @pytest.mark.parametrize("properties", [CERTIFICATE, CA], ids=["no CA", "no certificate"])
@@ -82,10 +93,75 @@ def test_without_a_ca_or_a_certificate_nothing_is_sent(properties: dict[str, str
     assert f"{called.url} does not answer" in warnings[0]
 
 
+@contextmanager
+def answering(answer: bytes, *, endless: bool = False) -> Iterator[str]:
+    """URL of a server that answers so, byte by byte if it is ``endless``, and hangs up."""
+
+    def serve() -> None:
+        with suppress(OSError):
+            while True:
+                with server.accept()[0] as client, suppress(OSError):
+                    client.recv(1 << 16)
+                    client.sendall(answer)
+                    while endless and not over.wait(0.01):
+                        client.sendall(answer)
+
+    over = Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        Thread(target=serve, daemon=True).start()
+        yield f"http://127.0.0.1:{server.getsockname()[1]}/?sig=s3cr3t"
+        over.set()
+        server.shutdown(socket.SHUT_RDWR)
+
+
+GZIPPED = gzip.compress(b"{}", mtime=0)
+JSON = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"SSH-2.0-OpenSSH_9\r\n",
+        b"HTTP/1.1 204 No Content\r\n",  # and no end of its headers
+        JSON + b"Connection: close\r\n\r\n",  # as of one that died
+        JSON + b"Content-Length: 9\r\n\r\n{}",
+        JSON + b"Content-Length: 0\r\nContent-Length: 9\r\n\r\n",
+        JSON + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n",
+        JSON + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n{}\r\n",
+        JSON + b"Content-Encoding: gzip\r\nConnection: close\r\n\r\n" + GZIPPED,
+        JSON + b"X: " + b"x" * 10_000 + b"\r\n\r\n",
+        JSON + b"Content-Length: 2000000\r\n\r\n" + b" " * 2_000_000,
+        b"HTTP/1.1 101 Switching Protocols\r\n\r\n",
+    ],
+    ids=range(11),
+)
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_broken_answer_finishes_nothing_and_is_no_fault_of_what_was_sent(
+    answer: bytes, batch: bool
+) -> None:
+    with answering(answer) as url, pytest.raises(Exception) as caught:
+        call(Service(nothing, url), {"http.token": "s3cr3t"}, **({"batch": "9"} if batch else {}))
+    assert fault_of(caught.value) is not Fault.OWN
+    assert not isinstance(caught.value, Skip | GiveUp)
+    assert "s3cr3t" not in str(caught.value)
+
+
+@pytest.mark.parametrize("answer", [b"H", b"HTTP/1.1 100 Continue\r\n\r\n"])
+def test_a_preview_waits_for_no_answer_without_an_end(
+    answer: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handler, "CHECK_S", 0.2)
+    with answering(answer, endless=True) as url:
+        checks, warnings = http(url).check_before_preview({})
+    assert checks == []
+    assert "does not answer" in warnings[0]
+
+
 def test_a_preview_has_whether_the_service_answers() -> None:
     with service(nothing, tls=True) as called:
-        handler = http(f"{called.url}?sig=s3cr3t")
-        checks, warnings = handler.check_before_preview({**CA, **CERTIFICATE})
+        checks, warnings = http(f"{called.url}?sig=s3cr3t").check_before_preview(
+            {**CA, **CERTIFICATE}
+        )
         assert warnings == []
         assert checks[0].startswith(f"the service {called.url} answers (OPTIONS 405 in 0.")
     with socket.create_server(("127.0.0.1", 0)) as free:
