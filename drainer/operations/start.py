@@ -228,11 +228,9 @@ def _first_and_last(
     """The first message of each partition, and one of its last: of another schema, perhaps."""
     if terms.redrive is not None:  # these are letters
         return
-    for last in (False, True):
-        ranges = {
-            each.partition: (max(each.start, each.end - LAST) if last else each.start, each.end)
-            for each in parts
-        }
+    first = {each.partition: (each.start, each.end) for each in parts}
+    last = {n: (end - LAST, end) for n, (start, end) in first.items() if end - LAST > start}
+    for ranges in (first, last):
         found = first_messages(cluster.settings, terms.topic, terms.topic_id, terms.group, ranges)
         yield from found.values()
 

@@ -30,6 +30,7 @@ from drainer.splitting import Wait
 _BY_NUMBER, _BY_GUID = 0, 1
 FAULT_S = 60.0  # without another request: a schema that is not there may come
 MOST_FAULTS = 10_000  # whoever writes may name schemas
+WRONG_MOST = 5  # that are named
 CHECK_S = 1.0  # for the registry to answer before a drain
 # Gives the meaning of a body; beside it what follows the schema's id in a header, if it was there.
 Read = Callable[[bytes, bytes | None], Any]
@@ -129,6 +130,8 @@ class OfRegistry:
                 raise Refused(str(error), hint=error.hint) from error
             except ValueError as error:
                 wrong.append(f"{message} can't be decoded: {describe(error)}")
+        if len(wrong) > WRONG_MOST:
+            wrong[WRONG_MOST:] = [f"{len(wrong) - WRONG_MOST:,} others can't be decoded, either"]
         which = "keys" if self._is_key else "values"
         right = f"{which} decode by schema {listed([*ids])} of the registry {self.registry.url}"
         return [right] if ids else [], wrong

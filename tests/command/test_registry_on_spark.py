@@ -157,7 +157,7 @@ def test_ctrl_c_ends_an_outage_and_letters_are_redriven_once_their_schema_is_the
     eventually(lambda: registry.requests[path] > 1, "tasks wait for the registry", PATIENCE_S)
     waits.signal(signal.SIGINT)
     ended = waits.ends(4, PATIENCE_S)
-    assert command.committed(topic)[0] <= MESSAGES
+    assert (command.committed(topic)[0] or 0) <= MESSAGES
     registry.away.clear()
     kept = registry.schemas.pop()
     command.start(*ended.resume_words, "--yes").ends(6, PATIENCE_S)
