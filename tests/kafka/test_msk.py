@@ -13,6 +13,7 @@ from confluent_kafka import KafkaError
 
 import drainer
 from drainer.errors import BrokerUnreachable, UsageError
+from drainer.kafka.answers import rejected_login
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
@@ -32,6 +33,8 @@ sasl.mechanism=AWS_MSK_IAM
 sasl.jaas.config=software.amazon.msk.auth.iam.IAMLoginModule required awsRoleArn="arn:aws:iam::1:role/d";
 sasl.client.callback.handler.class=software.amazon.msk.auth.iam.IAMClientCallbackHandler
 """  # noqa: E501
+HANDSHAKE = "SASL OAUTHBEARER mechanism handshake failed:"
+SUPPORTED = "broker's supported mechanisms:"
 LETTERS = FailureSettings(
     on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit()
 )
@@ -67,6 +70,22 @@ def test_what_a_token_lacks_is_reported_before_a_client_waits_for_it(
     with pytest.raises(BrokerUnreachable, match="the credentials have expired"):
         Cluster.connect(settings)
     assert time.monotonic() - begun_s < 2
+
+
+@pytest.mark.parametrize(
+    ("text", "rejected"),
+    [
+        ('SASL authentication error: {"status":"invalid_token"}', True),
+        (f"{HANDSHAKE} Broker: Unsupported SASL mechanism: {SUPPORTED} PLAIN", True),
+        (f"{HANDSHAKE} Broker: Request not valid in current SASL state: {SUPPORTED} ", False),
+        (f"{HANDSHAKE} Local: Broker transport failure: {SUPPORTED} (n/a)", False),
+        ("Failed to acquire SASL OAUTHBEARER token: OAuth callback raised exception", False),
+    ],
+)
+def test_what_the_next_login_may_pass_is_no_rejection(text: str, rejected: bool) -> None:
+    log = ClientLog(str)
+    log.take(KafkaError(KafkaError._AUTHENTICATION, f"sasl_plaintext://h:1/1: {text}"))
+    assert (rejected_login(log.complaints) is not None) == rejected
 
 
 class Role:
