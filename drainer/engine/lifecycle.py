@@ -336,7 +336,7 @@ class Lifecycle:
                 cause=reported,
                 parked=account.parked_lanes,
                 history=plan.account.history,
-                handler=plan.terms.handler,
+                handler=plan.terms.handler_words,
                 commits=plan.terms.commits,
             )
         )

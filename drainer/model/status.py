@@ -442,7 +442,7 @@ class Summary:
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
-    handler: str | None = None  # its reference; None for an empty backlog
+    handler: tuple[str, ...] = ()  # options that name it; none for an empty backlog
     commits: bool = True  # whether the group's offsets moved with it
 
     @property

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from typing import Annotated
 
@@ -139,6 +139,17 @@ class Terms(JsonRecord):
     def options_with(self, given: Mapping[str, str] | None) -> dict[str, str]:
         """The handler's options: those that are given, over those that the plan keeps."""
         return {**self.options, **(given or {})}
+
+    @property
+    def handler_words(self) -> tuple[str, ...]:
+        """Options by which another command gets the same handler, and messages as this does."""
+        payloads = [
+            (f"--{each.name.replace('_', '-')}", getattr(self.payloads, each.name))
+            for each in fields(self.payloads)
+        ]
+        options = [("--set", f"{name}={value}") for name, value in self.options.items()]
+        given = [("--handler", self.handler), *payloads, *options]
+        return tuple(word for name, text in given if text is not None for word in (name, text))
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # of a group: in `a.b.c` the topic is `a.b`

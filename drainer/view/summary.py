@@ -223,8 +223,8 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             yield Field("maybe twice", figures.counted(doubled, "letter"), why, lines=lines)
         yield Field("dead letters", f"drainer dead list {option}")
         if summary.ignored_letters is None:
-            handler = "…" if summary.handler is None else shlex.quote(summary.handler)
-            yield Field("redrive", f"drainer redrive {option} --handler {handler}")
+            handler = shlex.join(summary.handler) or "--handler …"
+            yield Field("redrive", f"drainer redrive {option} {handler}")
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:

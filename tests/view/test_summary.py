@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from builders import a_summary, changed, counts
+from builders import a_plan, a_summary, changed, counts
 from drainer.engine.outcome import final_outcome
 from drainer.errors import (
     DrainerError,
@@ -17,6 +19,7 @@ from drainer.errors import (
 from drainer.mask import VARIABLE, mask_text
 from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.status import DeadlineStatus, FailureStatus, PartitionResult
+from drainer.model.terms import PayloadSettings
 from drainer.view.summary import summary_page
 
 from .facts import fields, shown
@@ -133,8 +136,13 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
         "failures": FailureStatus(3, dead_letter_topic="d"),
         "sub_messages": counts(done=7, dead=3),
     }
-    found = facts(**dead, handler="/my apps/shop.py:Reindex")["redrive"]
-    assert found == "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex'"
+    payloads = PayloadSettings("docs", "id", value_format="avro", registry="http://r:1")
+    options: dict[str, Any] = {"handler": "/my apps/shop.py:Reindex", "options": {"batch": "9"}}
+    terms = a_plan(1, payloads=payloads, **options).terms
+    assert facts(**dead, handler=terms.handler_words)["redrive"] == (
+        "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex' --split docs"
+        " --split-key id --value-format avro --registry http://r:1 --set batch=9"
+    )
     assert "redrive" not in facts(**dead, ignored_letters={})
     assert "dead letters" not in facts(failures=dead["failures"])
 
