@@ -12,15 +12,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import msgspec
 from typer.main import get_command
 
 from drainer.cli.app import PANELS, app
 from drainer.cli.parameter import declared_by
-from drainer.http.protocol import openapi
+from drainer.http.protocol import Answer, CallItem, SingleAnswer
 from drainer.model.option import Option, ValueType
 
 FOLDER = Path(__file__).parent / "reference/cli"
 OPENAPI = FOLDER.parent / "http.openapi.json"
+PROTOCOL = "1"
 HEAD = "option | meaning | default | variable | profile key\n---|---|---|---|---"
 
 
@@ -113,6 +115,48 @@ def main() -> None:
 
 def openapi_text() -> str:
     return json.dumps(openapi(), indent=2) + "\n"
+
+
+def openapi() -> dict[str, Any]:
+    """The protocol as an OpenAPI document."""
+    text = "The body of a call with several sub-messages, no two of them of one sub-key."
+    call_kind = msgspec.defstruct("Call", [("batch", list[CallItem])], namespace={"__doc__": text})
+    kinds = (CallItem, call_kind, Answer, SingleAnswer)
+    refs, components = msgspec.json.schema_components(
+        kinds, ref_template="#/components/schemas/{name}"
+    )
+    item, call, answer, single = ({"application/json": {"schema": ref}} for ref in refs)
+    texts = {
+        "204": "Done; to a single call only.",
+        "413": "Too large: drainer sends halves of the batch.",
+        "default": "Nothing is done. 400, 404, 409, 410, 413, 415 and 422 are the sub-message's"
+        " own fault; 502, 503 and 504 an outage; 408, 425, 429 and Retry-After mean later.",
+    }
+    responses: dict[str, Any] = {each: {"description": text} for each, text in texts.items()}
+    responses["200"] = {
+        "description": "Results. To a single call, an empty body means done, too.",
+        "content": {
+            "application/json": {
+                "schema": {
+                    "anyOf": [each["application/json"]["schema"] for each in (answer, single)]
+                }
+            }
+        },
+    }
+    header = {"in": "header", "required": False, "schema": {"type": "string"}}
+    body = {"anyOf": [each["application/json"]["schema"] for each in (item, call)]}
+    post = {
+        "summary": "Handle one sub-message, or with --set batch=N several.",
+        "parameters": [{"name": name, **header} for name in ("Drainer-Id", "Idempotency-Key")],
+        "requestBody": {"required": True, "content": {"application/json": {"schema": body}}},
+        "responses": responses,
+    }
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": "A service as drainer's handler", "version": PROTOCOL},
+        "paths": {"/": {"post": post}},
+        "components": {"schemas": components},
+    }
 
 
 if __name__ == "__main__":

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
-import orjson
-
 from drainer.decoding import SCHEMA_HEADERS
 from drainer.errors import UsageError
 from drainer.handler import Context, Fatal, Handler, Writer
 from drainer.message import Barrier, Message, SubMessage
+from drainer.plain_json import plain_json
 from drainer.policy.dead_letter import key_text
 
 OPTIONS = ("topic", "split", "timestamp")
@@ -115,13 +114,14 @@ def as_key(key: Any) -> bytes | None:
 
 
 def as_value(payload: Any) -> bytes | None:
-    """A payload as the value of a record: bytes as they are, text in UTF-8, others as JSON.
+    """A payload as the value of a record: bytes as they are, text in UTF-8, others as JSON
+    (plain_json.py).
 
     Raises TypeError when JSON has no word for it.
     """
     if payload is None or isinstance(payload, bytes):
         return payload
-    return payload.encode() if isinstance(payload, str) else orjson.dumps(payload)
+    return payload.encode() if isinstance(payload, str) else plain_json(payload)
 
 
 def _whole(message: Message) -> Iterable[SubMessage]:

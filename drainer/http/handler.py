@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import ssl
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
@@ -36,6 +37,9 @@ PROPERTIES = (
     *("token", "user", "password"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
 )
+_VISIBLE = re.compile(r"[!-~]*")  # of ASCII, as in URLs and tokens
+_PASSWORD = re.compile(r"[^\0-\x1f\x7f]*")
+_USER = re.compile(r"[^\0-\x1f\x7f:]*")
 _HINT = "Use url=, batch=, or a status such as 404=skip."
 
 
@@ -109,7 +113,7 @@ class Http(Handler):
         try:
             connection.request("OPTIONS", url.path or "/", headers=_login(given))
             status = connection.getresponse().status
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # no host has such a name
             return [], [f"{service} does not answer ({describe(error)}): start it, or correct url="]
         finally:
             overdue.cancel()
@@ -168,12 +172,25 @@ class Http(Handler):
 
 
 def _login(properties: Mapping[str, str]) -> dict[str, str]:
-    if token := properties.get("token"):
+    """The header of the login. Raises UsageError when a service could not read it."""
+    token, user, password = (properties.get(each, "") for each in ("token", "user", "password"))
+    if token := _checked(token, "http.token in the client file", _VISIBLE):
         return {"Authorization": f"Bearer {token}"}
-    if user := properties.get("user"):
-        login = f"{user}:{properties.get('password', '')}".encode()
-        return {"Authorization": f"Basic {b64encode(login).decode()}"}
+    if user := _checked(user, "http.user in the client file", _USER):
+        login = f"{user}:{_checked(password, 'http.password in the client file', _PASSWORD)}"
+        return {"Authorization": f"Basic {b64encode(login.encode()).decode()}"}
     return {}
+
+
+def _checked(text: str, name: str, allowed: re.Pattern[str]) -> str:
+    """The text without a line's end. Raises UsageError, without it, if it has other characters."""
+    text = text.rstrip("\r\n")
+    if not allowed.fullmatch(text):
+        raise UsageError(
+            f"{name} has a character that HTTP does not allow there",
+            hint="Look for spaces, line breaks and colons; in a URL, percent-encode it.",
+        )
+    return text
 
 
 def _hang_up(connection: HTTPConnection) -> None:
@@ -194,6 +211,7 @@ def _checked_url(url: str) -> str:
             "http needs the URL of a service" if not url else "url= is not a URL of http or https",
             hint="Add --set url=https://HOST/PATH.",
         )
+    url = _checked(url, "url=", _VISIBLE)
     if parts.username or parts.password:
         raise UsageError(
             "url= has a login, and the plan would keep it",

@@ -17,7 +17,7 @@ from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings
-from drainer.secret import IN_A_URL
+from drainer.secret import may_hide
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ class PayloadSettings(JsonRecord):
         split, split_key: of the built-in split (drainer/documents.py).
         value_format, key_format: names of decoders (drainer/decoding.py).
         registry: the address of their schemas, if the client's file has none. It is in the plan:
-            a login in it raises UsageError.
+            what may be a secret in it raises UsageError.
     """
 
     split: str | None = None
@@ -78,10 +78,11 @@ class PayloadSettings(JsonRecord):
     registry: str | None = None
 
     def __post_init__(self) -> None:
-        if self.registry is not None and IN_A_URL.search(self.registry):
+        if self.registry is not None and may_hide("registry", self.registry, chosen=False):
             raise UsageError(
-                "--registry has a login",
-                hint="Put it into the client's file as schema.registry.basic.auth.user.info.",
+                "--registry may have a secret, and the plan would keep it",
+                hint="Put the URL into the client's file as schema.registry.url, and a login as"
+                " schema.registry.basic.auth.user.info.",
             )
 
     @property

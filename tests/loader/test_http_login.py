@@ -63,9 +63,10 @@ def call(called: Service, properties: dict[str, str], **options: str) -> None:
             {"http.user": "me", "http.password": "wörd:"},
             "Basic " + b64encode("me:wörd:".encode()).decode(),
         ),
+        ({"http.token": "t0ken\n"}, "Bearer t0ken"),
         ({}, None),
     ],
-    ids=["token", "user", "none"],
+    ids=["token", "user", "line", "none"],
 )
 def test_a_service_gets_the_login_of_the_client_file(
     properties: dict[str, str], header: str | None
@@ -169,6 +170,8 @@ def test_a_preview_has_whether_the_service_answers() -> None:
     checks, warnings = http(f"http://127.0.0.1:{port}").check_before_preview({})
     assert checks == []
     assert "does not answer (ConnectionRefusedError" in warnings[0]
+    _, warnings = http("http://no..name/").check_before_preview({})
+    assert "does not answer (UnicodeError" in warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -190,11 +193,38 @@ def test_a_wrong_client_file_is_refused_before_the_preview(
 
 
 @pytest.mark.parametrize(
+    "properties",
+    [
+        {"http.token": "s3cr3t\nX: y"},
+        {"http.token": "s3cr3t "},
+        {"http.token": "s3cr3t\u201d"},
+        {"http.user": "s3cr3t:"},
+        {"http.password": "s3cr3t\0", "http.user": "me"},
+    ],
+    ids=range(5),
+)
+def test_a_login_that_no_header_may_have_is_refused_by_its_name(properties: dict[str, str]) -> None:
+    with service(nothing) as called:
+        for use in (
+            lambda: http(called.url).check_before_preview(properties),
+            lambda: call(called, properties),
+        ):
+            with pytest.raises(
+                UsageError, match=f"{next(iter(properties))} .* has a character"
+            ) as caught:
+                use()
+            assert "s3cr3t" not in f"{caught.value} {caught.value.hint}"
+    assert called.bodies == []
+
+
+@pytest.mark.parametrize(
     ("options", "text"),
     [
         ({}, "needs the URL"),
         ({"url": "http://me:word@x/"}, "has a login"),
         ({"url": "ftp://x/"}, "is not a URL"),
+        ({"url": "http://x/\u00fc?sig=s3cr3t"}, "url= has a character"),
+        ({"url": "http://x/a b"}, "url= has a character"),
         ({"url": "http://x/", "batch": "0"}, "batch=0"),
         ({"url": "http://x/", "404": "perhaps"}, "404=perhaps"),
         ({"url": "http://x/", "urls": "2"}, "no option urls"),
@@ -205,3 +235,4 @@ def test_wrong_options_are_refused(options: dict[str, str], text: str) -> None:
     with pytest.raises(UsageError, match=text) as caught:
         Http().configure(options)
     assert caught.value.hint
+    assert "s3cr3t" not in str(caught.value)

@@ -6,16 +6,23 @@ import json
 import sys
 from collections import Counter
 from collections.abc import Mapping
+from datetime import UTC, date, datetime
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from drainer.errors import UsageError
 from drainer.handler import Context
+from drainer.http.protocol import encode_item
 from drainer.loader import load_handler
-from drainer.message import Message, Origin
+from drainer.message import Message, Origin, SubMessage
 from drainer.produce import Produce, as_value, partition_of
+from drainer.testing import message
+
+ONE, TWO = UUID(int=1), UUID(int=2)
 
 
 def produce(options: Mapping[str, str]) -> Produce:
@@ -35,6 +42,36 @@ def test_a_message_is_written_as_it_is() -> None:
     documents = {"documents": [{"id": 17}, {"id": "a"}]}
     assert subs(documents) == [(b"key", json.dumps(documents).encode())]
     assert subs(None) == [(b"key", None)]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({17: {"a": 2}, True: None}, '{"17":{"a":2},"true":null}'),
+        ({"id": ONE, TWO: b"\xff"}, f'{{"id":"{ONE}","{TWO}":{{"base64":"/w=="}}}}'),
+        ({"at": datetime(2026, 11, 27, tzinfo=UTC)}, '{"at":"2026-11-27T00:00:00+00:00"}'),
+        (
+            {"price": Decimal("1.20"), "days": [date(2026, 11, 27)]},
+            '{"price":"1.20","days":["2026-11-27"]}',
+        ),
+    ],
+    ids=str,
+)
+def test_a_payload_is_the_same_json_for_a_topic_and_for_a_service(value: Any, text: str) -> None:
+    assert as_value(value) == text.encode()
+    sub = SubMessage("key", value)
+    sub.message, sub.index = message(b"value"), 0
+    assert f'"payload":{text}'.encode() in encode_item(sub)
+
+
+@pytest.mark.parametrize("value", [{b"key": 1}, {"a": {1, 2}}, {"n": 2**64}], ids=str)
+def test_what_json_has_no_word_for_is_refused(value: Any) -> None:
+    sub = SubMessage("key", value)
+    sub.message, sub.index = message(b"value"), 0
+    with pytest.raises(TypeError):
+        as_value(value)
+    with pytest.raises(TypeError):
+        encode_item(sub)
 
 
 def test_the_split_of_another_handler_can_be_had(

@@ -204,8 +204,9 @@ def test_a_registry_is_named_without_its_login_and_secrets_are_not_shown() -> No
     avro = PayloadSettings(value_format="avro")
     with pytest.raises(UsageError, match="no schema registry"):
         load_handler("count", avro)
-    for url in ("http://u:hidden@h", "http://u@h"):
-        with pytest.raises(UsageError, match="--registry has a login"):
+    for end in ("u:hidden@h", "u@h", "h/?apikey=x", "h/?token=x", "h/?X-Api-Key=x", "h/?sig=x"):
+        url = f"http://{end}"
+        with pytest.raises(UsageError, match="--registry may have a secret"):
             load_handler("count", PayloadSettings(value_format="avro", registry=url))
     with pytest.raises(UsageError, match="nonsense") as caught:
         load_handler(
