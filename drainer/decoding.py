@@ -20,6 +20,7 @@ _Split = Callable[[Message], Iterable[SubMessage]]
 ENTRY_POINTS = "drainer.decoders"
 JSON, RAW = "json", "raw"
 OF_REGISTRY = "avro", "protobuf", "json-schema"
+MOST_NESTED = 250  # lists and objects of JSON in one another: others pickle it, or write it anew
 FORMATS = JSON, RAW, *OF_REGISTRY
 # Headers that may have the id of the value's and of the key's schema.
 SCHEMA_HEADERS = "__value_schema_id", "__key_schema_id"
@@ -133,5 +134,19 @@ def decoder(
     return decode
 
 
+def read_json(data: bytes) -> Any:
+    """Read JSON, if it is nested so little that all that may be done with it can be done."""
+    found = orjson.loads(data)
+    if data.count(b"[") + data.count(b"{") > MOST_NESTED:
+        level = [found] if type(found) in (dict, list) else []
+        for _ in range(MOST_NESTED):
+            values = [each.values() if type(each) is dict else each for each in level]
+            level = [one for some in values for one in some if type(one) in (dict, list)]
+            if not level:
+                return found
+        raise Undecodable(f"JSON is nested deeper than {MOST_NESTED}")
+    return found
+
+
 def _json(data: bytes, headers: Headers, topic: str) -> Any:
-    return orjson.loads(data)
+    return read_json(data)

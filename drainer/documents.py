@@ -8,8 +8,7 @@ from decimal import Decimal
 from functools import partial
 from typing import Any
 
-import orjson
-
+from drainer.decoding import read_json
 from drainer.errors import UsageError
 from drainer.message import Message, SubMessage
 from drainer.model.facts import Facts, View
@@ -42,7 +41,7 @@ class Documents:
             yield SubMessage(_text_of(message.key), None)  # the lane of what it deletes
             return
         found = message.decoded
-        body = orjson.loads(found) if isinstance(found, bytes) else found
+        body = read_json(found) if isinstance(found, bytes) else found
         if self._list is None:
             yield SubMessage(self._key_of(message, body), message.decoded)
             return

@@ -53,7 +53,8 @@ def split_failed(message: Message, why: str, past: str = "", first: str = "") ->
 def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
     """Split a message in a drain; if ``split`` raises, the one unit that stands for the message.
 
-    Raises SplitFailed when that halts whatever the settings: ``Fatal``, or ``sys.exit()``; Halted
+    Raises SplitFailed when that halts whatever the settings: ``Fatal``, ``sys.exit()``, or no
+    memory; Halted
     when what it needs can't be had.
     """
     try:
@@ -62,7 +63,8 @@ def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
         raise
     except BaseException as error:
         why = describe_with_line(error)
-        if isinstance(error, Fatal) or not isinstance(error, Exception):
+        # Without memory the fault is not the message's.
+        if isinstance(error, Fatal | MemoryError) or not isinstance(error, Exception):
             raise split_failed(message, why) from error
         name, text = type(error).__name__, text_of(error)
         if isinstance(error, Retry):

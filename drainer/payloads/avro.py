@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Iterator, Mapping, Set
+from graphlib import CycleError, TopologicalSorter
 from io import BytesIO
 from typing import Any, NoReturn
 
@@ -16,6 +17,9 @@ from drainer.payloads.registry import Schema
 # Records of a recursive schema in one another, as many as Protobuf allows, and types in each. The
 # stack of fastavro's reader overflows at some 10,000 types in one another: the process ends.
 NESTED, NESTED_TYPES = 100, 16
+MOST_LEADING = 1_000  # types that lead to recursion: there are as many for each of those records
+MOST_NESTED = 250  # types in one another without recursion
+MOST_WITHOUT_BYTES = 1_000  # values of a record
 _TOO_DEEP = {"type": "null", "logicalType": "drainer-cut"}  # stands for what is nested deeper
 _INNER = "items", "values"  # of arrays and maps
 _ROOT, _VALUE = "drainer_root", "value"
@@ -30,10 +34,13 @@ def avro(schema: Schema) -> Callable[[bytes, bytes | None], Any]:
     # In a record: else a union or an array would not know the types that it names.
     root = _record(_ROOT, {_VALUE: orjson.loads(schema.text)})
     parsed: Any = fastavro.parse_schema(root, named_schemas=named)
-    _ensure_bytes(named)
-    needed = {name: _needed(name, named) for name in named}
-    recursive = {name for name in named if name in needed[name]}
-    if recursive & needed[_ROOT]:
+    _ensure_modest(named)
+    names = {name: set(_names(each, named)) for name, each in named.items()}
+    try:
+        TopologicalSorter(names).prepare()
+    except CycleError:
+        needed = {name: _needed(name, names) for name in named}
+        recursive = {name for name in named if name in needed[name]}
         parsed = _written_out(named, {name for name in named if recursive & needed[name]})
     read: Any = fastavro.schemaless_reader
     return lambda body, _: read(BytesIO(body), parsed, None)[_VALUE]
@@ -44,6 +51,8 @@ def _written_out(named: _Named, leading: Set[str]) -> Any:
 
     One names those of the level below. What the lowest would name is undecodable.
     """
+    if len(leading) > MOST_LEADING:
+        raise Undecodable(f"it is recursive by more than {MOST_LEADING} types")
     known = {name: schema for name, schema in named.items() if name not in leading}
 
     def below(level: int, schema: Any, types: int = 0) -> Any:
@@ -68,33 +77,40 @@ def _written_out(named: _Named, leading: Set[str]) -> Any:
     return record(_ROOT, NESTED, _ROOT)
 
 
-def _ensure_bytes(named: _Named) -> None:
-    """Ensure that few bytes don't stand for more values than memory has. Raises Undecodable."""
-    known: dict[str, bool] = {}
+def _ensure_modest(named: _Named) -> None:
+    """Ensure that the stack is enough, and that few bytes are not more values than memory has.
 
-    def is_empty(schema: Any) -> bool:
-        """Whether it is read from no bytes."""
-        if (name := _name(schema)) in named:
-            if name not in known:
-                known[name] = False  # as far as it contains itself: that is cut
-                known[name] = named_is_empty(named[name])
-            return known[name]
-        inner = [is_empty(each) for each in _inner(schema)]
-        if isinstance(schema, dict) and "items" in schema and all(inner):
-            raise Undecodable("it has an array of items without bytes")
-        return "null" in (schema, schema["type"] if isinstance(schema, dict) else None)
+    Raises Undecodable.
+    """
+    known: dict[str, tuple[int, int]] = {}
 
-    def named_is_empty(schema: dict[str, Any]) -> bool:
-        inner = _inner(schema)
-        empty = [is_empty(each) for each in inner]
-        if "fields" not in schema or not all(empty):
-            return schema.get("size") == 0
-        if any(_name(each) in named for each in inner):
-            raise Undecodable("it has types without bytes in one another")
-        return True
+    def measure(schema: Any) -> tuple[int, int]:
+        """The values that a type has without any byte, and its types in one another."""
+        if (name := _name(schema)) not in named:
+            values, types = of_inner(schema)
+            if isinstance(schema, dict) and "items" in schema and values:
+                raise Undecodable("it has an array of items without bytes")
+            is_null = "null" in (schema, schema["type"] if isinstance(schema, dict) else None)
+            return int(is_null), types
+        if name not in known:
+            known[name] = 0, 0  # as far as it contains itself: that is cut
+            schema = named[name]
+            values, types = of_inner(schema)
+            is_empty = all(measure(each)[0] for each in _inner(schema))
+            no_bytes = is_empty if "fields" in schema else schema.get("size") == 0
+            known[name] = (1 + values) * no_bytes, types
+        return known[name]
+
+    def of_inner(schema: Any) -> tuple[int, int]:
+        inner = [measure(each) for each in _inner(schema)]
+        values = sum(values for values, _ in inner)
+        types = 1 + max((types for _, types in inner), default=0)
+        if values > MOST_WITHOUT_BYTES or types > MOST_NESTED:
+            raise Undecodable("too many types are in one another, or values without bytes")
+        return values, types
 
     for name in named:
-        is_empty(name)
+        measure(name)
 
 
 def _record(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -119,17 +135,23 @@ def _inner(schema: Any) -> list[Any]:
     return fields + [schema[at] for at in _INNER if at in schema]
 
 
-def _needed(name: str, named: _Named) -> set[str]:
+def _names(schema: Any, named: _Named) -> Iterator[str]:
+    """Names of types that a type names."""
+    for each in _inner(schema):
+        if (name := _name(each)) in named:
+            yield name
+        else:
+            yield from _names(each, named)
+
+
+def _needed(name: str, names: Mapping[str, Set[str]]) -> set[str]:
     """Names of the types that one needs, and these; its own if it contains itself."""
     found: set[str] = set()
-    left = _inner(named[name])
+    left = {name}
     while left:
-        schema = left.pop()
-        if (known := _name(schema)) not in named:
-            left += _inner(schema)
-        elif known not in found:
-            found.add(known)
-            left += _inner(named[known])
+        new = names[left.pop()] - found
+        found |= new
+        left |= new
     return found
 
 

@@ -8,9 +8,7 @@ from subprocess import SubprocessError
 from typing import Any
 from uuid import UUID
 
-import orjson
-
-from drainer.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable
+from drainer.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable, read_json
 from drainer.errors import Halted, Refused
 from drainer.mask import describe
 from drainer.message import Message
@@ -29,7 +27,7 @@ from drainer.splitting import Wait
 
 _BY_NUMBER, _BY_GUID = 0, 1
 FAULT_S = 60.0  # without another request: a schema that is not there may come
-MOST_FAULTS = 10_000  # whoever writes may name schemas
+MOST_FAULTS = 100_000  # whoever writes may name schemas
 WRONG_MOST = 5  # that are named
 CHECK_S = 1.0  # for the registry to answer before a drain
 # Gives the meaning of a body; beside it what follows the schema's id in a header, if it was there.
@@ -81,6 +79,8 @@ class OfRegistry:
         read = read or self._reader(schema_id)
         try:
             return read(body, beside)
+        except MemoryError:
+            raise
         except Exception as error:  # of any type, and some are not even ValueErrors
             raise Undecodable(f"not of schema {schema_id}: {describe(error)}") from error
 
@@ -144,7 +144,7 @@ class OfRegistry:
             found = self._readers[schema_id] = self._reader_of(schema)
         except Undecodable as error:
             if len(self._faults) >= MOST_FAULTS:
-                self._faults.clear()
+                self._faults.pop(next(iter(self._faults)))
             self._faults[schema_id] = str(error), time.monotonic() + FAULT_S
             raise
         return found
@@ -167,7 +167,5 @@ def registry_decoder(name: str, is_key: bool, url: str | None, extras: Mapping[s
     Raises UsageError when the registry of Avro and Protobuf is not named.
     """
     if name == "json-schema":
-        return lambda data, headers, _: orjson.loads(
-            framed(data, headers, SCHEMA_HEADERS[is_key])[1]
-        )
+        return lambda data, headers, _: read_json(framed(data, headers, SCHEMA_HEADERS[is_key])[1])
     return OfRegistry(name.upper(), registry(url, extras), is_key)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 import subprocess
 import sys
 from base64 import b64decode
 from binascii import Error as NoBase64
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from signal import SIGKILL, SIGTERM
 from tempfile import TemporaryDirectory
 from typing import Any
 
@@ -23,6 +25,8 @@ from drainer.process import bound_to_parent
 
 MAIN = "drainer/main.proto"
 COMPILE_S = 60.0
+INDEX_BITS = 63
+_OF_NAMES = errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR
 _TOOLS = Path(grpc_tools.__file__).parent
 # With Google's own files, and those that googleapis-common-protos installs beside the tools.
 _INCLUDED = [f"-I{_TOOLS / '_proto'}", f"-I{_TOOLS.parent}"]
@@ -59,13 +63,15 @@ def message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
     for at, byte in enumerate(data, 1):
         value |= (byte & 0x7F) << shift
         shift += 7
+        if shift > INDEX_BITS:
+            break
         if byte & 0x80:
             continue
         numbers.append(value >> 1 ^ -(value & 1))
         if numbers[0] <= 0 or len(numbers) > numbers[0]:
             return tuple(numbers[1:]) or (0,), data[at:]
         value = shift = 0
-    raise Undecodable("the place of its type in the schema is cut off")
+    raise Undecodable("the place of its type in the schema is cut off, or none")
 
 
 def _name_at(file: FileDescriptorProto, indexes: tuple[int, ...]) -> str:
@@ -92,11 +98,15 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
                 file.name = name
                 described.file.append(file)
                 continue
-            path = root.joinpath(name).resolve()
-            if not path.is_relative_to(root):
-                raise Undecodable(f"it refers to {name!r}, which is not a file's name")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(schema.text, encoding="utf-8")
+            try:
+                path = root.joinpath(name).resolve()
+                path.relative_to(root)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(schema.text, encoding="utf-8")
+            except (ValueError, OSError) as error:
+                if isinstance(error, OSError) and error.errno not in _OF_NAMES:
+                    raise
+                raise Undecodable(f"it refers to {name!r}, which is not a file's name") from error
         root.mkdir(exist_ok=True)
         given = Path(folder, "given.pb")
         given.write_bytes(described.SerializeToString())
@@ -112,10 +122,15 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
             timeout=COMPILE_S,
             check=False,
         )
-        if ended.returncode < 0:
+        if -ended.returncode in (
+            SIGKILL,
+            SIGTERM,
+        ):  # other signals are of a schema that it fails at
             raise subprocess.SubprocessError(f"protoc was ended by signal {-ended.returncode}")
         if ended.returncode != 0:
-            raise Undecodable(ended.stderr.decode(errors="replace").strip()[-500:])
+            raise Undecodable(
+                ended.stderr.decode(errors="replace").strip()[-500:] or "protoc fails"
+            )
         return FileDescriptorSet.FromString(ended.stdout)
 
 

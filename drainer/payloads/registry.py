@@ -118,16 +118,24 @@ class Registry:
             raise
 
     def _whole(
-        self, schema: schema_registry.Schema, known: dict[tuple[str, int], Schema]
+        self, schema: schema_registry.Schema, known: dict[tuple[str, int], Schema | None]
     ) -> Schema:
-        """A schema with all that it needs; each is requested once, however often it is needed."""
+        """A schema with all that it needs; each is requested once, however often it is needed.
+
+        Raises ValueError for an answer without a schema, such as that of a page for logins.
+        """
+        if not schema.schema_str:
+            raise ValueError("the answer has no schema")
         references: list[tuple[str, Schema]] = []
         for each in schema.references or ():
             place = each.subject or "", each.version or 0
             if place not in known:
+                known[place] = None  # until it is there
                 known[place] = self._whole(self._client.get_version(*place).schema, known)
-            references.append((each.name or place[0], known[place]))
-        return Schema(schema.schema_type or "AVRO", schema.schema_str or "", tuple(references))
+            if (found := known[place]) is None:
+                raise Undecodable(f"the schema {place[0]!r} needs itself")
+            references.append((each.name or place[0], found))
+        return Schema(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
 
     def _redacted(self, error: BaseException) -> str:
         return redact(describe(error), self._properties)

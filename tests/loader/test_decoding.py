@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from drainer.errors import UsageError
+from drainer.decoding import MOST_NESTED
+from drainer.errors import SplitFailed, UsageError
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin, SubMessage, Unsplit
 from drainer.model.facts import Predicate
@@ -42,6 +43,25 @@ def test_a_value_that_can_not_be_decoded_is_a_failure_of_split() -> None:
     (sub,) = split(load_handler("count", JSON), message(b"{"))
     assert isinstance(sub, Unsplit)
     assert sub.error_type == "JSONDecodeError"
+
+
+def test_json_may_be_nested_as_deeply_as_any_part_of_a_drain_can_take() -> None:
+    for data, decodes in [
+        (b"[" * MOST_NESTED + b"]" * MOST_NESTED, True),
+        (b'{"a":' * 251 + b"1" + b"}" * 251, False),
+        (b"[" + b"[[]]," * 300 + b"1]", True),
+        (b'"' + b"[" * 300 + b'"', True),
+    ]:
+        (sub,) = split(load_handler("count", JSON), message(data))
+        assert isinstance(sub, Unsplit) != decodes
+
+
+def test_without_memory_a_drain_halts_and_gives_no_message_up() -> None:
+    def no_memory(_: Message) -> list[SubMessage]:
+        raise MemoryError
+
+    with pytest.raises(SplitFailed):
+        split_or_reject(no_memory, message(b"x"))
 
 
 def test_without_a_format_the_bytes_are_what_they_were() -> None:

@@ -75,12 +75,31 @@ def test_a_few_bytes_are_not_more_values_than_memory_has(items: object) -> None:
 
 
 def test_types_without_bytes_do_not_multiply() -> None:
-    twice = [{"name": "a", "type": EMPTY}, {"name": "b", "type": "E"}]
-    with pytest.raises(Undecodable, match="types without bytes"):
-        reader({"type": "record", "name": "Twice", "fields": twice})
-    marked = [*twice, {"name": "c", "type": "int"}]
-    found = reader({"type": "record", "name": "Marked", "fields": marked})(b"\2")
-    assert found == {"a": {}, "b": {}, "c": 1}
+    marked = [{"name": "a", "type": EMPTY}, {"name": "b", "type": "E"}]
+    for more, found in ([], {}), ([{"name": "c", "type": "int"}], {"c": 1}):
+        read = reader({"type": "record", "name": "Marked", "fields": [*marked, *more]})
+        assert read(b"\2") == {"a": {}, "b": {}, **found}
+    nulls = [{"name": f"n{n}", "type": "null"} for n in range(900)]
+    wide = {"type": "record", "name": "Wide", "fields": nulls}
+    fields = [{"name": "w", "type": wide}, {"name": "v", "type": "Wide"}]
+    for more in [], [{"name": "c", "type": "boolean"}]:
+        items = {"type": "record", "name": "R", "fields": [*fields, *more]}
+        with pytest.raises(Undecodable, match="values without bytes"):
+            reader({"type": "map", "values": items})
+
+
+def test_types_nested_deeper_than_the_stack_allows_are_undecodable() -> None:
+    def chain(length: int) -> list[dict[str, Any]]:
+        found = [{"type": "record", "name": "R0", "fields": [{"name": "v", "type": "int"}]}]
+        for n in range(1, length):
+            array = {"type": "array", "items": {"type": "array", "items": f"R{n - 1}"}}
+            fields = [{"name": "v", "type": array}]
+            found.append({"type": "record", "name": f"R{n}", "fields": fields})
+        return found
+
+    assert reader("R49", *chain(50))(b"\0") == {"v": []}
+    with pytest.raises(Undecodable, match="too many types"):
+        reader("R99", *chain(100))
 
 
 def test_a_union_knows_the_types_that_it_refers_to() -> None:

@@ -104,6 +104,8 @@ def test_the_place_of_a_message_type_is_read_back(indexes: list[int], body: byte
         data.append(left)
     assert message_indexes(bytes(data) + body) == (tuple(indexes), body)
     assert message_indexes(b"\0" + body) == ((0,), body)
+    with pytest.raises(Undecodable):
+        message_indexes(b"\xff" * 10**6)  # which was the square of that in time
 
 
 @given(st.binary(), st.none() | st.binary())
@@ -122,6 +124,7 @@ def test_any_bytes_are_framed_or_undecodable(data: bytes, header: bytes | None) 
         ("avro", b"{}", "no schema's id is where"),
         ("protobuf", b"\0\0\0\0\1\0", "schema 1 is AVRO, not PROTOBUF"),
         ("avro", b"\0\0\0\0\1\x08ab", "not of schema 1"),
+        ("json-schema", b"\0\0\0\0\1" + b"[" * 300 + b"]" * 300, "nested deeper"),
     ],
 )
 def test_what_can_not_be_decoded_is_the_messages_fault(
@@ -171,14 +174,27 @@ def test_a_schema_is_requested_once_however_often_others_need_it(registry: Regis
     assert max(registry.requests.values()) == 1
 
 
-def test_a_file_outside_of_its_folder_is_not_written(registry: Registry) -> None:
+@pytest.mark.parametrize("names", [["../../bad.proto"], ["x" * 300], ["a", "a/b.proto"]])
+def test_references_that_are_no_names_of_files_are_the_schemas_fault(
+    registry: Registry, names: list[str]
+) -> None:
     body = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3";'}
     registry.answer("POST", "/subjects/bad/versions", body)
-    reference = {"name": "../../bad.proto", "subject": "bad", "version": 1}
-    main = {**body, "schema": 'import "../../bad.proto";', "references": [reference]}
+    references = [{"name": name, "subject": "bad", "version": 1} for name in names]
+    main = {**body, "schema": 'syntax = "proto3"; message M {}', "references": references}
     registry.answer("POST", "/subjects/main/versions", main)
     with pytest.raises(Undecodable, match="which is not a file's name"):
         decode("protobuf", registry.url)(b"\0\0\0\0\2\0", [], "main")
+
+
+def test_an_answer_without_a_schema_is_none(registry: Registry) -> None:
+    registry.answer("POST", "/subjects/s/versions", {"schemaType": "AVRO", "schema": ""})
+    with pytest.raises(RegistryAway, match="the answer has no schema"):
+        registry_at(registry.url, {}).schema(1, waiting(0.0))
+    needs = [{"name": "s", "subject": "t", "version": 1}]
+    registry.answer("POST", "/subjects/t/versions", {"schema": '"int"', "references": needs})
+    with pytest.raises(Undecodable, match="needs itself"):
+        registry_at(registry.url, {}).schema(2, waiting(0.0))
 
 
 @pytest.mark.parametrize("status", [404, 401, 503])
