@@ -166,8 +166,13 @@ class Message(LedgerEntry):
         self._decoded_key = found
 
     def is_payload(self, sub: SubMessage) -> bool:
-        """Whether the payload of a sub-message is this message's value itself."""
-        return sub.payload is self.value
+        """Whether the payload of a sub-message is this message's value itself, or its meaning."""
+        payload, decoded = sub.payload, self.decoded
+        if payload is self.value or payload is decoded:
+            return True
+        # Of a number, pickle makes another object.
+        number = type(payload) in (int, float) and type(payload) is type(decoded)
+        return number and repr(payload) == repr(decoded)
 
     def let_go(self) -> None:
         """Forgets the content, and keeps the place."""
@@ -312,7 +317,7 @@ class ShippedMessage(Message):
         return self._headers
 
     def is_payload(self, sub: SubMessage) -> bool:
-        return hasattr(self, "value") and sub.payload is self.value
+        return hasattr(self, "value") and super().is_payload(sub)
 
 
 class Barrier(SubMessage):

@@ -15,7 +15,6 @@ from drainer.policy.dead_letter import key_text
 
 OPTIONS = ("topic", "split", "timestamp")
 KEEP, NOW = "keep", "now"
-_NOT_HERE = object()  # in a task of Spark, where no payload is the message's
 
 _HINT = "Use topic=, split= or timestamp=. For a list in the value use --split and --split-key."
 _Split = Callable[[Message], Iterable[SubMessage]]
@@ -86,7 +85,7 @@ class Produce(Handler):
             raise Fatal("produce writes in a drain only")
         message = sub.message
         key = as_key(sub.key)
-        whole = sub.payload is getattr(message, "decoded", _NOT_HERE)
+        whole = message.is_payload(sub)
         # Neither JSON nor another key is of the schema that the message was written with.
         former = {*SCHEMA_HEADERS[: not whole], *SCHEMA_HEADERS[1 + (key == message.key) :]}
         headers = [header for header in message.headers if header[0] not in former]

@@ -323,7 +323,7 @@ what-waits-behind-a-diverted-one-is-called (order, --divert in a run of a lane) 
 -ends.append(waits or error)
 +ends.append(error)
 message-that-is-gone-is-a-tombstone (dead letters of other tools) in Originals._complete: letters/test_originals.py
--yield record, replace(letter, payload_encoding=Encoding.ELSEWHERE)
+-yield record, replace(letter, payload_encoding=absent)
 +yield record, replace(letter, payload_encoding=Encoding.NULL)
 stranger-is-redriven (dead letters of other tools) in originals._may_be_of: letters/test_originals.py
 -return own is None or found is None or found <= own + CLOCKS_MS  # it came before its letter

@@ -7,7 +7,14 @@ from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
 
-from drainer.errors import BrokerUnreachable, Halted, NotADeadLetter, Refused, TopicMissing
+from drainer.errors import (
+    BrokerUnreachable,
+    Halted,
+    NotADeadLetter,
+    Refused,
+    RightMissing,
+    TopicMissing,
+)
 from drainer.kafka.cluster import Cluster, LogBounds
 from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import Span, read_spans
@@ -111,6 +118,7 @@ class Originals:
         """Complete letters of one topic; one without an original has that for its encoding."""
         topic = letters[0][1].topic
         logs: dict[int, LogBounds] = {}
+        absent = Encoding.ELSEWHERE
         try:
             with Cluster.connect(self._settings) as cluster:
                 there = cluster.topic(topic)
@@ -118,11 +126,13 @@ class Originals:
                 logs = cluster.log_bounds(topic, numbers, "read_uncommitted")
         except TopicMissing:
             pass
+        except RightMissing:
+            absent = Encoding.FORBIDDEN
         wanted: dict[_Place, list[_Read]] = {}
         for record, letter in letters:
             log = logs.get(letter.message_partition)
             if log is None or letter.message_offset >= log.end:
-                yield record, replace(letter, payload_encoding=Encoding.ELSEWHERE)
+                yield record, replace(letter, payload_encoding=absent)
             elif letter.message_offset < log.start:
                 yield record, replace(letter, payload_encoding=Encoding.GONE)
             else:

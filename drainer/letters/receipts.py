@@ -44,7 +44,7 @@ RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
 RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has
 RANGES_MOST = 1_000_000  # of a partition: 100 MB
 WRITE_S = 30.0
-PREPARED_MOST = 2_000  # letters at a time
+PREPARED_MOST, PREPARED_BYTES = 2_000, 16 * 1024 * 1024  # letters at a time
 
 ONLY_HERE = (
     "without WRITE on {} drainer can't record redriven letters there: a redrive with another plan"
@@ -161,11 +161,20 @@ def _prepared(letters: Iterator[Message], prepare: Prepare) -> Iterator[Message]
     def refuse(seconds: float, why: str) -> NoReturn:
         raise Refused(why, hint="Try again once it answers.")
 
-    while left := list(islice(letters, PREPARED_MOST)):
+    while left := list(_part_of(letters)):
         while left:
             count = prepare(left, refuse)
             yield from left[:count]
             del left[:count]
+
+
+def _part_of(letters: Iterator[Message]) -> Iterator[Message]:
+    size = 0
+    for letter in islice(letters, PREPARED_MOST):
+        yield letter
+        size += letter.size
+        if size >= PREPARED_BYTES:
+            return
 
 
 def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:

@@ -156,7 +156,7 @@ def _as_text(value: bytes | None) -> str:
 
 def _pretty(letter: Letter) -> str:
     payload: Any = letter.payload
-    if letter.payload_encoding in (Encoding.LEFT_OUT, Encoding.GONE, Encoding.ELSEWHERE):
+    if letter.payload is None and letter.payload_encoding is not Encoding.NULL:
         return f"left out: {letter.why_not_redriven}"
     if letter.payload_encoding in (Encoding.TYPED, Encoding.LITERAL):
         return repr(payload)

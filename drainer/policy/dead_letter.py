@@ -199,6 +199,8 @@ class Letter(Provenance):
             return "drainer can't write its payload exactly"
         if self.payload_encoding is Encoding.LEFT_OUT and not self.lacks_message:
             return "its payload was too large for the dead-letter topic"
+        if self.payload_encoding is Encoding.FORBIDDEN:
+            return f"this user may not read its original: it needs READ on topic {self.topic}"
         return _NO_ORIGINAL.get(self.payload_encoding)
 
     def sub_message(self) -> SubMessage:
@@ -313,6 +315,8 @@ def read_letter(message: Message) -> Letter:
     """
     try:
         known, headers = _split_headers(message)
+        if not known.drain_id:
+            raise ValueError("it names no drain")
         key: Any = _as_written(known.sub_key) if known.sub_key_exact else known.sub_key
         if known.several and known.sub_key_exact and not _are_several(key):
             raise ValueError("its sub-keys must be different ones in a tuple")

@@ -32,7 +32,7 @@ class Encoding(StrEnum):
     """Ways to write a value.
 
     Those up to ``literal`` give the value back exactly. ``repr`` is for people to read. The last
-    two are of originals that letters of other tools name.
+    three are of originals that letters of other tools name.
     """
 
     NULL = "null"
@@ -45,6 +45,7 @@ class Encoding(StrEnum):
     LEFT_OUT = "left-out"
     GONE = "gone"
     ELSEWHERE = "elsewhere"
+    FORBIDDEN = "forbidden"
 
 
 def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:

@@ -41,7 +41,7 @@ def split_letter(
         yield Unread(message.offset, damaged, for_good=not _may_be_anothers(message))
         return
     if (never := letter.why_not_redriven) is not None:
-        for_good = letter.payload_encoding is not Encoding.ELSEWHERE
+        for_good = letter.payload_encoding not in (Encoding.ELSEWHERE, Encoding.FORBIDDEN)
         yield Unread(message.offset, never[:TYPE_CHARACTERS], for_good=for_good)
         return
     why = None

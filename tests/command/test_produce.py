@@ -90,12 +90,13 @@ def test_a_whole_message_is_written_as_it_was_however_it_was_decoded(command: Co
         write = Serialisers(registry.url, topic.name, in_headers=True)
         value = write.json({"id": "o-1", "docs": [{"id": "d"}]})
         topic.produce([value], headers=[*write.headers, ("other", b"1")])
-        formats = ("--value-format", "json-schema", "--split-key")
-        begin(command, topic, target.name, *formats, "id", "--no-commit").ends(0)
-        begin(command, topic, parts.name, *formats, "id", "--split", "docs", "--no-commit").ends(0)
-    (whole,), (part,) = target.read_all(1), parts.read_all(1)
-    assert (whole.key(), whole.value()) == (b"o-1", value)
-    assert set(write.headers) < set(whole.headers() or ())
+        formats, split = ("--value-format", "json-schema", "--no-commit"), ("--split-key", "id")
+        begin(command, topic, target.name, *formats, *split).ends(0)
+        begin(command, topic, target.name, *formats).ends(0)
+        begin(command, topic, parts.name, *formats, *split, "--split", "docs").ends(0)
+    wholes, (part,) = target.read_all(2), parts.read_all(1)
+    assert [(each.key(), each.value()) for each in wholes] == [(b"o-1", value), (None, value)]
+    assert all(set(write.headers) < set(each.headers() or ()) for each in wholes)
     assert json.loads(part.value() or b"") == {"id": "d"}
     headers: Any = part.headers()
     assert dict(headers).keys() == {"other", "drainer.topic", "drainer.id"}, "no schema's id"

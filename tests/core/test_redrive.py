@@ -254,7 +254,7 @@ def test_what_no_run_can_redrive_is_skipped_at_once_and_what_is_not_meant_is_pen
     assert dispatcher.left_pending == 1
 
 
-@pytest.mark.parametrize("encoding", [Encoding.GONE, Encoding.ELSEWHERE])
+@pytest.mark.parametrize("encoding", [Encoding.GONE, Encoding.ELSEWHERE, Encoding.FORBIDDEN])
 def test_what_is_left_of_a_letter_without_its_original_is_counted_or_stays(
     encoding: Encoding,
 ) -> None:

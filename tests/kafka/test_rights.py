@@ -9,10 +9,12 @@ import pytest
 
 from drainer.errors import RightMissing
 from drainer.kafka.cluster import Cluster
+from drainer.letters.originals import Originals
 from drainer.letters.reading import read_letters
 from drainer.model.finding import Level
 from drainer.probe.probe import probe
 from kafka.topic import Topic
+from letters.test_originals import letter, no_wait
 from scenarios.brokers import Broker
 from scenarios.trust.case import Stage
 from scenarios.trust.rights import ATTEMPTS, LEAST, Right, grant, try_least_rights
@@ -75,6 +77,24 @@ def test_reading_takes_no_right_on_any_group(
     # The client looks for a coordinator beside its first fetch; which is answered first is chance.
     for _ in range(5):
         assert len(list(read_letters(ann, topic_name))) == 100
+
+
+def test_a_letter_of_a_topic_that_may_not_be_read_stops_no_other(
+    ann: Cluster, strict_broker: Broker, topic_name: str
+) -> None:
+    for name in (topic_name, f"{topic_name}.hidden"):
+        Topic(strict_broker.bootstrap_servers, name).produce(["v"], key=b"k")
+    may(strict_broker, "READ", "topic", topic_name)
+    names = topic_name, f"{topic_name}.hidden", f"{topic_name}.unknown"
+    messages = [letter(name, 0).message(n) for n, name in enumerate(names)]
+    originals = Originals(ann.settings, {})
+
+    assert originals.prepare(messages, no_wait) == 3
+
+    assert [originals.letter(each).why_not_redriven for each in messages] == [
+        None,
+        *(f"this user may not read its original: it needs READ on topic {n}" for n in names[1:]),
+    ]
 
 
 def test_a_probe_names_each_right_and_what_needs_it(

@@ -91,9 +91,11 @@ def test_a_plan_takes_in_all_that_was_finished_and_nothing_else(
     assert found.account.partitions == plan().account.partitions
 
 
+@pytest.mark.parametrize(("most_bytes", "count"), [(receipts.PREPARED_BYTES, 2), (0, END)])
 def test_letters_that_only_name_their_messages_are_read_many_at_a_time(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, most_bytes: int, count: int
 ) -> None:
+    monkeypatch.setattr(receipts, "PREPARED_BYTES", most_bytes)
     log = Log(monkeypatch, dict.fromkeys(range(END + 2), MINE))
     claims = {ALL: {0: progress_at(2)}, class_selector("key == 'a'"): {0: progress_at(9)}}
     parts: list[int] = []
@@ -108,7 +110,7 @@ def test_letters_that_only_name_their_messages_are_read_many_at_a_time(
     found = finished_in(cast(Any, log), changed(plan(), claims=claims), handler)
     assert found == {0: ((0, 5), (6, 9))}
     assert sum(parts) == END + 2 - 2
-    assert len(parts) == 2
+    assert len(parts) == count
 
 
 def test_a_receipt_comes_back_as_it_was_written() -> None:

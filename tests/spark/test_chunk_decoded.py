@@ -7,7 +7,7 @@ import pytest
 from builders import a_plan
 from drainer.errors import ValueNotShipped
 from drainer.loader import load_handler
-from drainer.message import Message, Origin, ShippedMessage
+from drainer.message import Message, Origin, ShippedMessage, SubMessage
 from drainer.model.facts import Predicate
 from drainer.model.terms import PayloadSettings
 from drainer.spark.task.chunk import ChunkWriter, decode_chunk, why_whole
@@ -15,10 +15,10 @@ from drainer.spark.task.chunk import ChunkWriter, decode_chunk, why_whole
 ORIGIN = Origin("orders", "id", 0)
 
 
-def shipped(*, whole: bool, part: bool = False) -> ShippedMessage:
+def shipped(*, whole: bool, part: bool = False, value: bytes = b'{"n": 2}') -> ShippedMessage:
     handler = load_handler("count", PayloadSettings(value_format="json", key_format="json"))
     assert handler.split is not None
-    message = Message(ORIGIN, 3, b"7", b'{"n": 2}')
+    message = Message(ORIGIN, 3, b"7", value)
     writer = ChunkWriter(ORIGIN, whole_messages=whole)
     subs = list(handler.split(message))
     for index, sub in enumerate(subs):
@@ -42,10 +42,12 @@ def test_a_value_that_did_not_travel_is_not_there_decoded_either() -> None:
         assert shipped(whole=False, part=True).decoded
 
 
-def test_a_value_that_is_the_payload_decoded_travels() -> None:
-    there = shipped(whole=False)
-    assert there.value == b'{"n": 2}'
-    assert there.subs[0].payload is there.decoded
+@pytest.mark.parametrize("value", [b'{"n": 2}', b"1234567", b"1.5", b'"text"', b"null"])
+def test_a_value_that_is_the_payload_decoded_travels(value: bytes) -> None:
+    there = shipped(whole=False, value=value)
+    assert there.value == value
+    assert there.is_payload(there.subs[0])
+    assert not shipped(whole=False, part=True).is_payload(SubMessage(7, "a part"))
 
 
 def test_decoded_keys_travel_with_the_values() -> None:
