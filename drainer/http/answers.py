@@ -10,12 +10,11 @@ import msgspec
 
 from drainer.errors import UsageError
 from drainer.handler import GiveUp, Results, Retry, Skip
-from drainer.http.protocol import Answer, ItemResult, SingleAnswer
+from drainer.http.protocol import Answer, SingleAnswer
 from drainer.policy.fault import as_retry
 
 TEXT_LENGTH = 200  # characters of a service's text that are kept
-OUTAGE = "outage"
-MEANINGS = ("done", "retry", "skip", "give-up", OUTAGE)
+MEANINGS = ("done", "retry", "skip", "give-up", "outage")
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,48 +64,42 @@ class ItemFailed(Exception):
     """Raised when a service answers that a sub-message failed."""
 
 
-@dataclass(frozen=True, slots=True)
-class StatusTable:
-    """Meanings of statuses that differ from drainer's own."""
-
-    meanings: Mapping[int, str] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, options: Mapping[str, str]) -> StatusTable:
-        """The table of options such as ``404=skip``. Raises UsageError."""
-        for name, meaning in options.items():
-            if meaning not in MEANINGS:
-                raise UsageError(
-                    f"{name}={meaning} is not a meaning of a status",
-                    hint=f"Use one of: {', '.join(MEANINGS)}.",
-                )
-        return cls({int(name): meaning for name, meaning in options.items()})
-
-    def is_done(self, response: Response) -> bool:
-        """Whether the status alone means that all of the call is done.
-
-        Raises what an answer stands for that is no success.
-        """
-        error = ServiceError(response)
-        match self.meanings.get(response.status):
-            case "done":
-                return True
-            case "retry":
-                raise as_retry(error) or Retry(str(error))
-            case "skip":
-                raise Skip(str(error))
-            case "give-up":
-                raise GiveUp(str(error))
-            case "outage":
-                raise ServiceError(response, is_outage=True)
-        if not 200 <= response.status < 300:
-            raise error
-        return False
+def meanings_of(options: Mapping[str, str]) -> dict[int, str]:
+    """Meanings of statuses by options such as ``404=skip``. Raises UsageError."""
+    for name, meaning in options.items():
+        if meaning not in MEANINGS:
+            raise UsageError(
+                f"{name}={meaning} is not a meaning of a status",
+                hint=f"Use one of: {', '.join(MEANINGS)}.",
+            )
+    return {int(name): meaning for name, meaning in options.items()}
 
 
-def ensure_single_done(response: Response, table: StatusTable) -> None:
+def _is_done(response: Response, meanings: Mapping[int, str]) -> bool:
+    """Whether the status alone means that all of the call is done.
+
+    Raises what an answer stands for that is no success.
+    """
+    error = ServiceError(response)
+    match meanings.get(response.status):
+        case "done":
+            return True
+        case "retry":
+            raise as_retry(error) or Retry(str(error))
+        case "skip":
+            raise Skip(str(error))
+        case "give-up":
+            raise GiveUp(str(error))
+        case "outage":
+            raise ServiceError(response, is_outage=True)
+    if not 200 <= response.status < 300:
+        raise error
+    return False
+
+
+def ensure_single_done(response: Response, meanings: Mapping[int, str]) -> None:
     """Raises what the answer to a single call stands for, unless that is done."""
-    if table.is_done(response) or response.status == 204 or response.is_empty:
+    if _is_done(response, meanings) or response.status == 204 or response.is_empty:
         return
     found = _decoded(response, dict[str, Any] | Any)
     found = found if isinstance(found, dict) else {}
@@ -119,12 +112,12 @@ def ensure_single_done(response: Response, table: StatusTable) -> None:
         raise UnclearAnswer("the service answered a single call as a batch: add --set batch=1")
 
 
-def results_of(response: Response, ids: Sequence[str], table: StatusTable) -> Results:
+def results_of(response: Response, ids: Sequence[str], meanings: Mapping[int, str]) -> Results:
     """The results of a call with several, in their order.
 
     Raises UnclearAnswer unless each of them has exactly one; what a status stands for.
     """
-    if table.is_done(response):
+    if _is_done(response, meanings):
         return [None] * len(ids)
     found = _decoded(response, Answer).results
     by_id = {each.id: each for each in found}
@@ -136,7 +129,7 @@ def results_of(response: Response, ids: Sequence[str], table: StatusTable) -> Re
     return [_error_of(by_id[each]) for each in ids]
 
 
-def _error_of(result: ItemResult | SingleAnswer) -> BaseException | None:
+def _error_of(result: SingleAnswer) -> BaseException | None:
     text = result.text[:TEXT_LENGTH]
     match result.result:
         case "done":

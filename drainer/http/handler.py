@@ -19,12 +19,13 @@ from drainer.handler import Context, Handler, Results
 from drainer.http.answers import (
     Response,
     ServiceError,
-    StatusTable,
     UnclearAnswer,
     ensure_single_done,
+    meanings_of,
     results_of,
 )
 from drainer.http.protocol import encode_item
+from drainer.kafka.handshake import tls_context
 from drainer.mask import describe
 from drainer.message import SubMessage
 
@@ -57,7 +58,7 @@ class Http(Handler):
         self.max_batch = 1
         self._url = ""
         self._batches = False
-        self._table = StatusTable()
+        self._meanings: dict[int, str] = {}
         self._session: Any = None
 
     def configure(self, options: Mapping[str, str]) -> None:
@@ -66,7 +67,7 @@ class Http(Handler):
         if unknown := sorted(set(options) - self.plan_options):
             raise UsageError(f"the handler http has no option {unknown[0]}", hint=_HINT)
         self._url = _checked_url(options.get("url", ""))
-        self._table = StatusTable.of({n: v for n, v in options.items() if n in STATUSES})
+        self._meanings = meanings_of({n: v for n, v in options.items() if n in STATUSES})
         self._batches = "batch" in options
         text = options.get("batch", "1")
         if not (text.isascii() and text.isdigit() and 0 < int(text) <= BATCH_MOST):
@@ -105,8 +106,7 @@ class Http(Handler):
         service = f"the service {url.scheme}://{url.netloc}{url.path}"  # a query may have a secret
         connection = HTTPConnection(url.netloc, timeout=CHECK_S)
         if url.scheme == "https":
-            context = tls if isinstance(tls, ssl.SSLContext) else None
-            connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=context)
+            connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=tls)
         started_s = monotonic()
         overdue = Timer(CHECK_S, _hang_up, [connection])  # an answer may have no end
         overdue.start()
@@ -126,22 +126,20 @@ class Http(Handler):
         if not self._batches:
             sub = subs[0]
             ids = {"Drainer-Id": sub.id, "Idempotency-Key": sub.id}
-            ensure_single_done(await self._post(encode_item(sub), 1, ids), self._table)
+            ensure_single_done(await self._post(encode_item(sub), 1, ids), self._meanings)
             return None
-        results: list[BaseException | None] = []
-        items, places = list[bytes](), list[int]()
+        results: list[BaseException | None] = [None] * len(subs)
+        items: dict[int, bytes] = {}  # by place
         for place, sub in enumerate(subs):
             try:
-                items.append(encode_item(sub))
-                places.append(place)
-                results.append(None)
+                items[place] = encode_item(sub)
             except TypeError as error:
-                results.append(error)
+                results[place] = error
         if items:
-            response = await self._post(b'{"batch":[%b]}' % b",".join(items), len(items), {})
-            ids_sent = [subs[place].id for place in places]
-            found = results_of(response, ids_sent, self._table)
-            for place, result in zip(places, found, strict=True):
+            body = b'{"batch":[%b]}' % b",".join(items.values())
+            response = await self._post(body, len(items), {})
+            found = results_of(response, [subs[place].id for place in items], self._meanings)
+            for place, result in zip(items, found, strict=True):
                 results[place] = result
         return results
 
@@ -202,8 +200,7 @@ def _checked_url(url: str) -> str:
     """Raises UsageError unless it is a URL without a login."""
     try:
         parts = urlsplit(url)
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname)
-        _ = parts.port
+        valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         parts, valid = urlsplit(""), False
     if not valid:
@@ -220,19 +217,12 @@ def _checked_url(url: str) -> str:
     return url
 
 
-def _tls(properties: Mapping[str, str]) -> ssl.SSLContext | bool:
-    """Raises UsageError when a file can't be read."""
-    ca, certificate = (properties.get(f"ssl.{name}.location") for name in ("ca", "certificate"))
-    if ca is None and certificate is None:
-        return True
+def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
+    """Raises UsageError when a file can't be used."""
     try:
-        context = ssl.create_default_context(cafile=ca)
-        if certificate is not None:
-            key, password = (properties.get(f"ssl.key.{each}") for each in ("location", "password"))
-            context.load_cert_chain(certificate, key, password)
+        return tls_context(properties)
     except OSError as error:  # an SSLError among them
         raise UsageError(
             f"can't use the files of http.ssl.… in the client file: {error}",
             hint="Name readable files in PEM.",
         ) from error
-    return context

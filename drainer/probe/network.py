@@ -9,12 +9,11 @@ import socket
 import ssl
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from threading import Thread
 from urllib.parse import urlsplit
 
 from drainer.errors import DrainerError
-from drainer.kafka.handshake import request_versions
+from drainer.kafka.handshake import request_versions, tls_context
 from drainer.mask import describe
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import counted, listed
@@ -89,7 +88,7 @@ def probe_server(
             yield _protocol(server, connection)
             return
         try:
-            secured = _context(properties).wrap_socket(connection, server_hostname=host)
+            secured = tls_context(properties).wrap_socket(connection, server_hostname=host)
         except ssl.SSLCertVerificationError as error:
             hint = _HINTS.get(error.verify_code, _AUTHORITY)
             yield Finding("tls", Level.BAD, f"{server}: {error.verify_message}", hint)
@@ -100,25 +99,6 @@ def probe_server(
             with secured:
                 yield _certificate(server, secured)
                 yield _protocol(server, secured)
-
-
-def _context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    # What librdkafka's properties make of TLS. Raises OSError for a file that can't be used.
-    place = properties.get("ssl.ca.location", "probe")
-    file, folder = (None, place) if Path(place).is_dir() else (place, None)
-    if place == "probe":
-        file = None
-    pem = properties.get("ssl.ca.pem")
-    context = ssl.create_default_context(cafile=file, capath=folder, cadata=pem)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # which librdkafka is not
-    if properties.get("ssl.endpoint.identification.algorithm") == "none":
-        context.check_hostname = False
-    if properties.get("enable.ssl.certificate.verification") == "false":
-        context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    if own := properties.get("ssl.certificate.location"):
-        key = properties.get("ssl.key.location")
-        context.load_cert_chain(own, key, properties.get("ssl.key.password", ""))
-    return context
 
 
 def _certificate(server: str, connection: ssl.SSLSocket) -> Finding:

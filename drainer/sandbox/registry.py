@@ -46,16 +46,12 @@ class RegistryState:
         """Whether its process, if it lives, was started from a sandbox's folder."""
         return not self.process.alive() or str(folder / FOLDER) in self.process.command()
 
-    def answers(self) -> bool:
-        """Whether it answers requests."""
-        with suppress(OSError), urlopen(f"{self.url}/subjects", timeout=ANSWER_S) as answer:
-            return bool(answer.status == 200)
-        return False
-
     def wait_ready(self, log: Path) -> None:
         """Wait until it answers. Raises SandboxRefused when it ends, or gives no answer in time."""
         deadline = time.monotonic() + START_TIMEOUT_S
-        while not self.answers():
+        while True:
+            with suppress(OSError), urlopen(f"{self.url}/subjects", timeout=ANSWER_S):
+                return
             if not self.process.alive() or time.monotonic() > deadline:
                 raise SandboxRefused("the schema registry did not start", hint=f"See {log}.")
             time.sleep(PROBE_EVERY_S)

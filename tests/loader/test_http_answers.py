@@ -16,14 +16,13 @@ from drainer.handler import GiveUp, Retry, Skip
 from drainer.http.answers import (
     Response,
     ServiceError,
-    StatusTable,
     UnclearAnswer,
     ensure_single_done,
+    meanings_of,
     results_of,
 )
 from drainer.policy.fault import Fault, as_retry, fault_of
 
-TABLE = StatusTable()
 EMPTY = {"Content-Length": "0"}
 IDS = ["a", "b", "c"]
 verdicts = st.sampled_from(["done", "retry", "skip", "give-up", "fail", "ok", 1])
@@ -49,7 +48,7 @@ def json_of(body: Any, status: int = 200) -> Response:
 def test_any_answer_finishes_exactly_what_it_lists_or_nothing(body: bytes, status: int) -> None:
     response = Response(status, "application/json", body)
     try:
-        found = results_of(response, IDS, TABLE)
+        found = results_of(response, IDS, {})
     except (ServiceError, UnclearAnswer):
         return
     listed = {each["id"]: each["result"] for each in json.loads(body)["results"]}
@@ -64,7 +63,7 @@ def test_a_result_is_what_a_handler_would_have_raised() -> None:
         {"id": id, "result": kind, "text": "why"} for id, (kind, _) in zip(IDS, each, strict=True)
     ]
     answer[0]["after"] = 2  # type: ignore[assignment]
-    found = results_of(json_of({"results": answer}), IDS, TABLE)
+    found = results_of(json_of({"results": answer}), IDS, {})
     assert [(type(one), str(one)) for one in found] == [(kind, "why") for _, kind in each]
     assert isinstance(found[0], Retry)
     assert found[0].after == 2
@@ -84,7 +83,7 @@ def test_a_result_is_what_a_handler_would_have_raised() -> None:
     ids=str,
 )
 def test_a_single_call_is_done(response: Response) -> None:
-    ensure_single_done(response, TABLE)
+    ensure_single_done(response, {})
 
 
 @pytest.mark.parametrize(
@@ -105,7 +104,7 @@ def test_a_single_call_is_done(response: Response) -> None:
 )
 def test_a_single_call_is_not_done(response: Response, error: type[Exception]) -> None:
     with pytest.raises(error):
-        ensure_single_done(response, TABLE)
+        ensure_single_done(response, {})
 
 
 @pytest.mark.parametrize(
@@ -120,31 +119,31 @@ def test_a_single_call_is_not_done(response: Response, error: type[Exception]) -
 )
 def test_whose_fault_an_error_is_depends_on_the_status(status: int, fault: Fault) -> None:
     with pytest.raises(ServiceError) as caught:
-        ensure_single_done(Response(status), TABLE)
+        ensure_single_done(Response(status), {})
     assert fault_of(caught.value) is fault
 
 
 def test_retry_after_sets_the_time() -> None:
     with pytest.raises(ServiceError) as caught:
-        ensure_single_done(Response(503, headers={"Retry-After": "7"}), TABLE)
+        ensure_single_done(Response(503, headers={"Retry-After": "7"}), {})
     retry = as_retry(caught.value)
     assert retry is not None
     assert retry.after == 7
 
 
 def test_options_change_what_a_status_means() -> None:
-    table = StatusTable.of(
+    meanings = meanings_of(
         {"409": "done", "404": "skip", "500": "retry", "422": "give-up", "418": "outage"}
     )
-    ensure_single_done(Response(409), table)
+    ensure_single_done(Response(409), meanings)
     for status, error in ((404, Skip), (500, Retry), (422, GiveUp)):
         with pytest.raises(error):
-            ensure_single_done(Response(status), table)
+            ensure_single_done(Response(status), meanings)
     with pytest.raises(ServiceError) as caught:
-        ensure_single_done(Response(418), table)
+        ensure_single_done(Response(418), meanings)
     assert caught.value.is_outage
     with pytest.raises(UsageError, match="404=perhaps"):
-        StatusTable.of({"404": "perhaps"})
+        meanings_of({"404": "perhaps"})
 
 
 def test_the_openapi_document_is_the_generated_one() -> None:
