@@ -177,7 +177,7 @@ class Slow(drainer.Handler):
 def test_tasks_of_spark_renew_their_tokens(
     command: Command, token_broker: TokenBroker, signer: Signer, tmp_path: Path
 ) -> None:
-    signer.has_credentials(3600)
+    signer.has_credentials(3600, token_s=6)
     topic = Topic(token_broker.broker.bootstrap_servers, "orders")
     topic.produce([f"{n}" + 100_000 * "x" for n in range(60)])
     client, pids = tmp_path / "client.properties", tmp_path / "pids"
