@@ -111,12 +111,14 @@ class LoadedHandler:
         called = self._skipping_stale() if redrive.if_newer is IfNewer.SKIP else self
         handle, handle_batch = called.handle, called.handle_batch
         ignored: Counter[str] = Counter()
-        own = None
+        own = decode = None
         if self.split is not None and of_letters is None:
             own = partial(split_or_reject, self.split)
+        if self.decoding is not None and of_letters is None:
+            decode = partial(split_or_reject, self.decoding.before(_into_nothing))
         of_whole = None if of_letters is not None else self.prepare
         letters = Extension.ORIGINALS.load().Originals(client, redrive.headers, of_whole)
-        split_own = partial(split_letter, redrive, split=own, read=letters.letter)
+        split_own = partial(split_letter, redrive, split=own, read=letters.letter, decode=decode)
 
         def split(message: Message) -> Iterator[SubMessage]:
             for sub in split_own(message):
@@ -396,6 +398,10 @@ def _ensure_results(results: Any, count: int) -> None:
                 " must be None or an exception"
             )
     ensure_all_done(results)
+
+
+def _into_nothing(message: Message) -> Iterable[SubMessage]:
+    return ()
 
 
 def _skip_if(stale: object) -> Skip | None:

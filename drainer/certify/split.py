@@ -191,7 +191,8 @@ def _text_of(key: Any) -> str:
 def _writable(first: _Pass) -> Finding:
     for subs in first.subs:
         for sub in subs:
-            if encode_payload(sub.payload)[1] is Encoding.REPR:
+            written = sub.message.is_payload(sub) or encode_payload(sub.payload)[1]
+            if written is Encoding.REPR:
                 return Finding(
                     "dead-letters",
                     Level.WARN,

@@ -41,7 +41,7 @@ class Originals:
     def __init__(
         self, settings: ClientSettings, headers: Mapping[str, str], after: Prepare | None = None
     ) -> None:
-        """``headers`` are a user's names; ``after`` prepares whole messages of letters."""
+        """``headers`` are a user's names; ``after`` prepares messages of letters to be decoded."""
         # A consumer of any isolation level may have given it up.
         properties = {**settings.properties, ISOLATION: "read_uncommitted"}
         self._settings = replace(settings, properties=properties)
@@ -94,8 +94,8 @@ class Originals:
             ) from error
 
     def _letters_of(self, messages: Sequence[Message]) -> tuple[list[_Read], int]:
-        """Letters that are whole messages, and the size of their originals; fewer of several whose
-        originals are too large together."""
+        """Letters that are whole messages, or to be decoded, and the size of their originals; fewer
+        of several whose originals are too large together."""
         lacking: dict[str, list[_Read]] = {}
         found, size = list[_Read](), 0
         for message in messages:
@@ -105,7 +105,7 @@ class Originals:
                 letter = self._read(message)
                 if letter.lacks_message:
                     lacking.setdefault(letter.topic, []).append((message, letter))
-                elif letter.is_message:
+                elif letter.is_message or letter.payload_encoding is Encoding.RAW:
                     found.append((message, letter))
         for message, letter in chain.from_iterable(map(self._complete, lacking.values())):
             found.append((message, letter))

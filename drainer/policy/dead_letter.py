@@ -105,7 +105,7 @@ class Provenance(JsonRecord):
     sub_key_exact: bool
     # How the payload was written.
     payload_encoding: Encoding
-    # Whether the payload was the message's value itself.
+    # Whether the payload was the message's value itself, or its meaning.
     whole: bool
     # How often the handler was called, in all redrives before too.
     attempts: Whole
@@ -140,7 +140,8 @@ class Letter(Provenance):
     key: Any
     # All sub-keys when there are several; else None.
     keys: tuple[Hashable, ...] | None
-    # What the handler was given; its repr when that is the encoding, None when it was left out.
+    # What the handler was given; its repr or the bytes that it was decoded from when that is the
+    # encoding, None when it was left out.
     payload: Any
     # Of the message.
     headers: tuple[Header, ...]
@@ -164,6 +165,12 @@ class Letter(Provenance):
     def is_message(self) -> bool:
         """Whether it is a whole message, which ``split`` rejected."""
         return self.kind == _MESSAGE
+
+    @property
+    def has_value(self) -> bool:
+        """Whether it has the value of its message."""
+        raw = self.payload_encoding in (Encoding.BYTES, Encoding.NULL, Encoding.RAW)
+        return self.whole and raw
 
     @property
     def lacks_message(self) -> bool:
@@ -230,8 +237,7 @@ class Letter(Provenance):
 
     def message(self) -> Message:
         """The message; its value is None unless the sub-message was the whole of it."""
-        raw = self.payload_encoding in (Encoding.BYTES, Encoding.NULL)
-        value = self.payload if self.whole and raw else None
+        value = self.payload if self.has_value else None
         origin = Origin(self.topic, self.topic_id, self.message_partition)
         return Message(
             origin, self.message_offset, self.message_key, value, self.timestamp, self.headers
@@ -274,9 +280,16 @@ def dead_letter(
     same place, group and handler, and of one redrive more.
     """
     message = former.message() if former is not None else sub.message
+    raw = former if former is not None and former.payload_encoding is Encoding.RAW else None
+    if raw is not None and isinstance(sub, Unsplit):  # which can't be decoded now
+        sub = raw.sub_message()
     headers = _headers_of(message)
     key, exact = as_literal(sub.key if sub.keys is None else sub.keys)
-    value, encoding = encode_payload(sub.payload)
+    whole = message.is_payload(sub) if former is None else former.whole
+    if whole and (raw is not None or sub.payload is not message.value):
+        value, encoding = message.value, Encoding.RAW
+    else:
+        value, encoding = encode_payload(sub.payload)
     here = message.topic, terms.group, terms.handler
     topic, group, handler = here if former is None else former.from_
     provenance = Provenance(
@@ -292,7 +305,7 @@ def dead_letter(
         several=sub.keys is not None,
         sub_key_exact=exact and len(key) <= KEY_CHARACTERS,
         payload_encoding=encoding,
-        whole=message.is_payload(sub) if former is None else former.whole,
+        whole=whole,
         attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can write any number
         reason=reason,
         error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],
@@ -321,6 +334,8 @@ def read_letter(message: Message) -> Letter:
         if known.several and known.sub_key_exact and not _are_several(key):
             raise ValueError("its sub-keys must be different ones in a tuple")
         several = known.several and known.sub_key_exact
+        if known.payload_encoding is Encoding.RAW and not known.whole:
+            raise ValueError("only a whole message can be raw")
         return Letter(
             **{each.name: getattr(known, each.name) for each in fields(known)},
             partition=message.partition,

@@ -31,8 +31,9 @@ _NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 class Encoding(StrEnum):
     """Ways to write a value.
 
-    Those up to ``literal`` give the value back exactly. ``repr`` is for people to read. The last
-    three are of originals that letters of other tools name.
+    Those up to ``literal`` give the value back exactly. ``raw`` is for the bytes of the message
+    that it was decoded from, and ``repr`` for people to read. The last three are of originals that
+    letters of other tools name.
     """
 
     NULL = "null"
@@ -41,6 +42,7 @@ class Encoding(StrEnum):
     JSON = "json"
     TYPED = "typed"  # JSON, in which an object such as {"$date": "2026-11-27"} is another value
     LITERAL = "literal"  # as Python's source has it, which ast.literal_eval reads
+    RAW = "raw"
     REPR = "repr"
     LEFT_OUT = "left-out"
     GONE = "gone"
@@ -83,7 +85,7 @@ def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
     if value is None:
         raise ValueError(f"it has no value, and should have {encoding}")
     match encoding:
-        case Encoding.BYTES:
+        case Encoding.BYTES | Encoding.RAW:
             return value
         case Encoding.JSON:
             return orjson.loads(value)

@@ -24,12 +24,14 @@ def split_letter(
     message: Message,
     split: Split | None = None,
     read: ReadLetter = read_letter,
+    decode: Split | None = None,
 ) -> Iterator[SubMessage]:
     """The one sub-message of a dead letter, or what the handler's ``split`` gives of a whole
     message; of anything else, one that is left alone.
 
     The sub-keys are the same whatever the settings. Without ``split`` a whole message is one
-    sub-message. ``read`` raises NotADeadLetter for what is not a letter.
+    sub-message. ``read`` raises NotADeadLetter for what is not a letter. ``decode`` decodes a
+    message in place, and gives nothing but what it rejects.
     """
     try:
         letter = read(message)
@@ -51,7 +53,7 @@ def split_letter(
         why = f"already redriven {settings.max_redrives} times or more"
     elif settings.to is not None:
         why = _why_not_sent(settings.to, letter, message.topic)
-    for sub in _parts_of(letter, split):
+    for sub in _parts_of(letter, split, decode):
         if why is None:
             yield sub
         elif isinstance(sub, Redriven):
@@ -62,8 +64,7 @@ def split_letter(
 
 
 def _why_not_sent(to: str, letter: Letter, topic: str) -> str | None:
-    raw = letter.payload_encoding in (Encoding.BYTES, Encoding.NULL)
-    if not (raw and letter.whole):
+    if not letter.has_value:
         return "it is a part of a message, for a handler only"
     return "it comes from this topic itself" if to == SOURCE and letter.topic == topic else None
 
@@ -139,17 +140,22 @@ class Redriven(SubMessage):
         return self.original
 
 
-def _parts_of(letter: Letter, split: Split | None) -> list[SubMessage]:
+def _parts_of(letter: Letter, split: Split | None, decode: Split | None) -> list[SubMessage]:
     message = letter.message()
-    if not letter.is_message:
-        sub = letter.sub_message()
-        sub.message, sub.index = message, letter.index
-        return [Redriven(letter, sub)]
-    subs = [SubMessage(message.key, message.value)] if split is None else split(message)
+    raw, subs = letter.payload_encoding is Encoding.RAW, list[SubMessage]()
+    if letter.is_message:
+        subs += [SubMessage(message.key, message.value)] if split is None else split(message)
+    elif raw and decode is not None:
+        subs += decode(message)
     parts, _ = identify_or_reject(message, subs)
     if parts and isinstance(unit := parts[0], Unsplit):
         unit.letter = letter
         return [unit]
+    if not letter.is_message:
+        sub = letter.sub_message()
+        sub.message, sub.index = message, letter.index
+        sub.payload = message.decoded if raw else sub.payload
+        return [Redriven(letter, sub)]
     lanes = list(chain.from_iterable(map(keys_of, parts)))
     return [
         Redriven(

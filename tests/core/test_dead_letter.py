@@ -256,6 +256,7 @@ def test_a_record_of_others_or_of_another_format_is_no_dead_letter(
         {"sub_key": "open('f')"},
         {"sub_key": "('a', 'a')", "several": True},
         {"payload_encoding": "pickle"},
+        {"payload_encoding": "raw"},  # of a part
         {"payload_encoding": "left-out", "drain_id": ""},  # its original would be looked for
         {"message_headers": 2},
         {"attempts": 2**63},
