@@ -15,6 +15,7 @@ from drainer.letters.foreign import reader
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.letters.resend import ensure_no_loop, groups_of, no_way_back
+from drainer.loader import LoadedHandler
 from drainer.message import Message
 from drainer.model.claims import ALL
 from drainer.model.listed import counted, name_lost
@@ -71,8 +72,7 @@ def prepare_redrive(
     prepared = prepare(cluster, request, running, new_group=own_group)
     plan, known, warnings = _known(cluster, prepared, accept_repeats=accept_repeats)
     chosen, reference = redrive.letters.sources, handler.absolute_reference
-    looks = redrive.to is not None or parking is not None or not mixed
-    origins = _origins(cluster, redrive, plan, reference, parking) if looks else Counter[From]()
+    origins, raw = _origins(cluster, redrive, plan, reference, parking, mixed=mixed)
     own = next((each for each in origins if _is_own(each, plan.terms.topic, reference)), None)
     if own is None:
         if not mixed:
@@ -89,8 +89,8 @@ def prepare_redrive(
         return replace(prepared, action=replace(action, warnings=(*action.warnings, others)))
     if parking in {topic for topic, _, _ in origins}:
         raise no_way_back(parking)
-    if redrive.to is None and redrive.if_newer is IfNewer.HANDLE and not prepared.is_empty:
-        warnings.append("newer state of these sub-keys may exist: letters are handled after it")
+    if redrive.to is None and not prepared.is_empty:
+        warnings += _warnings_of_handling(redrive, handler, raw)
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
     try:
         cluster.topic(plan.terms.topic, "WRITE")
@@ -140,8 +140,13 @@ def _origins(
     plan: OffsetPlan,
     reference: str,
     parking: str | None,
-) -> Counter[From]:
-    # Where the letters that are left come from, and how many of each. Reads them all.
+    *,
+    mixed: bool,
+) -> tuple[Counter[From], int]:
+    # Where the letters that are left come from, how many of each, and of how many the payload is to
+    # be decoded. Reads them all, unless ``mixed`` allows any.
+    if mixed and redrive.to is None and parking is None:
+        return Counter(), 0
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
     known = reader(redrive.headers)
 
@@ -150,17 +155,18 @@ def _origins(
         kept = not letter.lacks_message
         return letter if kept else replace(letter, payload_encoding=Encoding.NULL)
 
-    origins: Counter[From] = Counter()
+    origins, raw = Counter[From](), 0
     for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
         if message.partition not in finished or message.offset in finished[message.partition]:
             continue
         for sub in split_letter(redrive, message, read=read):
             if isinstance(sub, Redriven):
+                raw += sub.letter.payload_encoding is Encoding.RAW
                 origin = sub.letter.from_
                 few = origin in origins or len(origins) < ORIGINS_MOST
                 own = _is_own(origin, plan.terms.topic, reference)
                 origins[origin if few or own or origin[0] == parking else MANY] += 1
-    return origins
+    return origins, raw
 
 
 def _warnings_of(
@@ -179,6 +185,16 @@ def _warnings_of(
         f"records appended to {named} reach every group that reads it: {groups}",
         "newer records of these keys may already be there: letters go behind them",
     ]
+
+
+def _warnings_of_handling(redrive: RedriveSettings, handler: LoadedHandler, raw: int) -> list[str]:
+    warnings = []
+    if redrive.if_newer is IfNewer.HANDLE:
+        warnings.append("newer state of these sub-keys may exist: letters are handled after it")
+    if raw and handler.payloads.value_format is None:
+        letters = counted(raw, "letter")
+        warnings.append(f"without --value-format the handler gets bytes for {letters}")
+    return warnings
 
 
 def _is_own(origin: From, topic: str, reference: str) -> bool:

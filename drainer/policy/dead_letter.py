@@ -285,7 +285,7 @@ def dead_letter(
         sub = raw.sub_message()
     headers = _headers_of(message)
     key, exact = as_literal(sub.key if sub.keys is None else sub.keys)
-    whole = message.is_payload(sub) if former is None else former.whole
+    whole = message.is_payload(sub) if former is None else former.has_value
     if whole and (raw is not None or sub.payload is not message.value):
         value, encoding = message.value, Encoding.RAW
     else:

@@ -56,12 +56,13 @@ class Redrives:
     def file(self) -> PlanFile:
         return PlanFile(self.folder / "redrive.json")
 
-    def die(self, *offsets: int, key: str = "doc") -> None:
-        """Sub-messages of these offsets were given up on."""
+    def die(self, *offsets: int, key: str = "doc", decoded: bool = False) -> None:
+        """Sub-messages of these offsets were given up on; or messages, once they were decoded."""
         subs = [SubMessage(key, {"n": offset}) for offset in offsets]
         for sub, offset in zip(subs, offsets, strict=True):
             sub.message = Message(Origin("orders", "orders-id", 0), offset, b"k", b"v", 1, ())
             sub.index = 0
+            sub.message.decoded = sub.payload if decoded else None
         write_letters(self.topic, [Sample(sub=sub) for sub in subs])
 
     @property
@@ -124,6 +125,15 @@ def test_a_redrives_own_group_begins_at_the_earliest_letter_without_a_warning(
     assert not any("committed offset" in warning for warning in warnings)
     prepared = redrives.prepared(group="mistyped")
     assert any("mistyped has no committed offset" in each for each in prepared.action.warnings)
+
+
+def test_without_a_format_the_preview_warns_of_letters_that_were_decoded(
+    redrives: Redrives,
+) -> None:
+    redrives.die(0)
+    redrives.die(1, 2, decoded=True)
+    assert redrives.redrive() == [0, 1, 2]
+    assert "without --value-format the handler gets bytes for 2 letters" in redrives.output
 
 
 def test_a_partition_that_was_added_is_redriven_and_nothing_else_again(redrives: Redrives) -> None:
