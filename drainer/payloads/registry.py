@@ -21,7 +21,7 @@ PREFIX = "schema.registry."
 REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
-PATIENCE_S = 10.0  # of who has nothing better to do than to wait
+PATIENCE_S = 3.0  # of who has nothing better to do than to wait
 SchemaId = int | str  # a number, or a GUID as text
 
 

@@ -73,6 +73,7 @@ def test_a_split_that_breaks_a_law_ends_with_7_and_a_hint(certify: Certify, topi
     assert levels(outcome.answer)["deterministic"] == "bad"
 
 
+@pytest.mark.long
 def test_handle_is_called_after_a_yes_and_an_effect_outside_the_sub_key_is_found(
     certify: Certify, topic: Topic
 ) -> None:

@@ -88,6 +88,7 @@ def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) 
     )
 
 
+@pytest.mark.long
 def test_one_that_was_stopped_until_another_took_its_lock_gives_way(command: Command) -> None:
     topic = command.topic(distinct(50))
     first = command.begin(topic, *SESSION, *FAST, gate=command.gate)

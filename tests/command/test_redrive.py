@@ -172,7 +172,7 @@ def test_a_killed_redrive_is_repeated_with_another_plan_if_that_is_accepted(
 ) -> None:
     write_letters(dead, [died(n, f"doc-{n}") for n in range(10)])
     # What it does is not in its plan, nor in the group, when it is killed.
-    running = begin(command, dead.name, "-c", "1", "--plan-interval", "1h", pause_ms=500)
+    running = begin(command, dead.name, "-c", "1", "--plan-interval", "1h", pause_ms=300)
     command.wait_for(running, "done", 2)
     running.kill()
 

@@ -225,6 +225,7 @@ def test_what_does_not_end_by_itself_halts_a_drain(
     assert run.now_s < within_s
 
 
+@pytest.mark.long
 def test_a_proxy_that_answers_html_costs_99_at_most() -> None:
     run = VirtualDrain(
         away(1, 31, html_with_200),
@@ -254,6 +255,7 @@ class Flapping:
         return self.second() if self.back_s + 0.05 <= now_s < self.back_s + 4 else None
 
 
+@pytest.mark.long
 def test_own_errors_that_come_back_after_a_success_cost_99_again_at_most() -> None:
     run = VirtualDrain(
         Flapping(ValueError, ValueError), 8_000, 8_000, 1_000, 0.3, policy=policy(retries=0)

@@ -136,6 +136,7 @@ def test_without_a_format_the_preview_warns_of_letters_that_were_decoded(
     assert "without --value-format the handler gets bytes for 2 letters" in redrives.output
 
 
+@pytest.mark.long
 def test_a_partition_that_was_added_is_redriven_and_nothing_else_again(redrives: Redrives) -> None:
     redrives.die(0, key="other")
     redrives.die(1)
@@ -302,6 +303,7 @@ def test_a_resume_leaves_out_what_another_redrive_has_done_meanwhile(redrives: R
     assert redrives.file.load().plan.account.complete
 
 
+@pytest.mark.long
 def test_a_redrive_that_another_one_outran_is_not_resumed(redrives: Redrives) -> None:
     redrives.die(0, key="other")
     redrives.die(1)

@@ -92,6 +92,7 @@ def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
     assert (stopped.parked.total, stopped.last.failures.parked_lanes) == (0, 0)
 
 
+@pytest.mark.long
 def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     story: Story, ensure_let_go: Callable[[], None]
 ) -> None:
@@ -109,6 +110,7 @@ def test_a_stop_waits_for_what_is_in_flight_and_more_tasks_go_on(
     story.ensure_done(resumed)
 
 
+@pytest.mark.long
 def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(story: Story) -> None:
     story.fill([["a", "b"]] * 30)
     story.handler = f"{HANDLER}:Slow"

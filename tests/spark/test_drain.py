@@ -5,6 +5,8 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 
+import pytest
+
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
 from drainer.model.settings import FailureSettings, OnFailure
 from kafka.sender import letters_in
@@ -107,6 +109,7 @@ def test_messages_that_split_rejects_are_written_by_the_tasks_that_handle(story:
     assert story.committed == {0: 150, 1: 100}
 
 
+@pytest.mark.long
 def test_parking_cuts_the_wave_of_the_partition_where_split_rejects_a_message(
     story: Story,
 ) -> None:

@@ -198,6 +198,7 @@ def test_a_password_goes_to_the_tasks_and_is_not_shown(
     assert "hush" not in logs
 
 
+@pytest.mark.long
 def test_a_notebook_gets_what_was_found_and_what_is_expected_as_dataframes(
     spark: SparkSession, story: Story
 ) -> None:

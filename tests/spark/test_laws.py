@@ -33,6 +33,7 @@ def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(st
     assert story.committed == {0: 5, 1: 9, 2: 40}
 
 
+@pytest.mark.long
 def test_a_split_that_is_another_one_after_a_resume_halts_the_drain(story: Story) -> None:
     story.handler = f"{HANDLER}:Turning"
     story.fill([[f"k{n}", f"k{n + 1}", f"k{n + 2}"] for n in range(20)])
@@ -46,6 +47,7 @@ def test_a_split_that_is_another_one_after_a_resume_halts_the_drain(story: Story
     assert "begin" not in [line["what"] for line in story.lines[before:]]
 
 
+@pytest.mark.long
 def test_a_barrier_does_not_pass_what_was_parked_before_it(story: Story) -> None:
     ops: list[list[Op]] = [["k1"], ["bad"], ["k2"], ["k4", "|", "k5"], ["k1"], ["k3"], ["|"]]
     story.fill(ops, [["k1"]] * 5)

@@ -132,6 +132,7 @@ def test_a_time_is_the_first_record_of_it_or_later(load: Load, topic: Topic) -> 
     ]
 
 
+@pytest.mark.long
 def test_several_tasks_read_one_partition_and_together_all_of_it(load: Load, topic: Topic) -> None:
     topic.produce(numbered(2000))
     topic.transact(["aborted"] * 500, commit=False)  # more than a task's share
@@ -176,6 +177,7 @@ def test_the_end_is_frozen_by_load(load: Load, topic: Topic) -> None:
     assert load().count() == 10
 
 
+@pytest.mark.long
 def test_a_task_that_spark_runs_again_reads_the_same(load: Load, topic: Topic) -> None:
     topic.produce(numbered(100))
 
@@ -304,6 +306,7 @@ def test_secrets_are_in_the_file_only(
     assert "BrokerUnreachable" in str(raised.value)
 
 
+@pytest.mark.long
 @classic  # on a server a query is planned once more each time
 def test_a_client_s_file_is_found_where_spark_sends_it(
     spark: SparkSession, topic: Topic, bootstrap: str, tmp_path: Path

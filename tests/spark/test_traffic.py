@@ -161,6 +161,7 @@ def test_a_quota_of_the_brokers_is_seen(
     assert seen.throttled > 0.3
 
 
+@pytest.mark.long
 @classic
 def test_more_tasks_than_run_at_once_are_refused(
     spark: SparkSession, settings: ClientSettings, topic: str, monkeypatch: pytest.MonkeyPatch
