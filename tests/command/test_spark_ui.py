@@ -35,7 +35,6 @@ def test_stages_have_the_drain_and_the_step(command: Command) -> None:
     drain = json.loads(command.plan(topic).read_text())["drain_id"]
     steps = {stage["description"] for stage in stages}
     assert {step.partition(f"drainer {drain}: ")[2].split()[0] for step in steps} == {
-        "check",
         "read",
         "dispatch",
     }
