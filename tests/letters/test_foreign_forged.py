@@ -133,7 +133,7 @@ def prepared_redrive(cluster: Cluster, topic: str, folder: Path) -> Prepared:
     return prepare_redrive(cluster, request, RedriveSettings(), LocalSettings(), mixed=True)
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.long)])
 def test_no_made_up_letter_stops_a_redrive_or_is_finished_without_a_call(
     topics: tuple[Topic, Topic], cluster: Cluster, tmp_path: Path, seed: int
 ) -> None:

@@ -213,6 +213,7 @@ def test_a_state_that_is_deleted_meanwhile_stops_it_and_what_was_reported_is_in_
     assert story.plan.account.complete
 
 
+@pytest.mark.long
 def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_handled(
     story: Story, ensure_let_go: Callable[[], None], tmp_path: Path
 ) -> None:

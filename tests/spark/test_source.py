@@ -216,6 +216,7 @@ def test_records_come_in_batches_of_bounded_bytes_and_the_columns_of_the_schema(
 
 
 @classic  # on a server a query is planned once more each time
+@pytest.mark.long
 def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> None:
     topic.produce("abc")
     topic.delete_before(1)

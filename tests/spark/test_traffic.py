@@ -188,7 +188,9 @@ def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
             traffic.measure(POINT, warm_up_s=WAIT_S, window_s=WAIT_S)
 
 
-@pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
+@pytest.mark.parametrize(
+    "end", [signal.SIGKILL, pytest.param(signal.SIGSTOP, marks=pytest.mark.long)]
+)
 def test_traffic_ends_with_its_driver(
     settings: ClientSettings, topic: str, end: signal.Signals
 ) -> None:
