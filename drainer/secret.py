@@ -26,6 +26,7 @@ IN_A_URL = re.compile(
 )
 _LOGIN = re.compile(r":\S*@")
 _LOGIN_IN_A_URL = re.compile(r"://([^/\s?#]*)@")
+_QUERY_OF_A_URL = re.compile(r"://[^\s?#]*(\?[^\s#]+)")
 REDACTED = "***"
 # Names that handlers' authors choose; too many are named without their value rather than too few.
 _CHOSEN = re.compile(
@@ -53,6 +54,7 @@ def redact(text: str, properties: Mapping[str, str]) -> str:
     secrets = {value for name, value in properties.items() if is_secret(name)}
     pairs = {value for name, value in properties.items() if name.endswith(LOGIN_PAIR)}
     logins = {each for value in properties.values() for each in _LOGIN_IN_A_URL.findall(value)}
+    secrets |= {each for value in properties.values() for each in _QUERY_OF_A_URL.findall(value)}
     secrets |= logins | {each.partition(":")[2] for each in pairs | logins}
     for secret in sorted(filter(None, secrets), key=len, reverse=True):
         text = text.replace(secret, REDACTED)

@@ -235,7 +235,7 @@ def test_a_registry_is_named_without_its_login_and_secrets_are_not_shown() -> No
     )
     assert "hidden" not in settings.redact(f"{settings} http://u:hidden1@h v:hidden2 hidden1")
     with pytest.raises(RegistryAway) as away:
-        registry_at(None, {"schema.registry.url": "http://u:hidden1@127.0.0.1:1"}).schema(
-            1, lambda *_: False
-        )
+        registry_at(
+            None, {"schema.registry.url": "http://u:hidden1@127.0.0.1:1/?key=hidden3"}
+        ).schema(1, lambda *_: False)
     assert "hidden" not in str(away.value)
