@@ -110,6 +110,10 @@ class Night:
         assert executor is not None
         self.kill(executor)
 
+    def give_up_stage(self) -> None:
+        """Count on repeats of all that is in flight: the stage has lost its input."""
+        self._victims.update(line.pid for line in self._command.record.lines())
+
     def open_gate(self) -> None:
         self._command.gate.touch()
 
@@ -156,6 +160,7 @@ def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     night.kill(night.at_work())
     night.begun(3)
     night.kill_executor()
+    night.give_up_stage()
     # Spark has two slots by its own count even where there is no executor.
     night.waits(lambda: "Spark lost executors: 2 of 4 slots are left" in night.running.err, "news")
     night.waits(lambda: night.stages_begun_again >= 2, "what was shuffled is read again")
