@@ -20,7 +20,7 @@ _Split = Callable[[Message], Iterable[SubMessage]]
 ENTRY_POINTS = "drainer.decoders"
 JSON, RAW = "json", "raw"
 OF_REGISTRY = "avro", "protobuf", "json-schema"
-MOST_NESTED = 250  # lists and objects of JSON in one another: others pickle it, or write it anew
+MOST_NESTED = 250  # lists and objects of JSON in one another: others pickle it, or write it again
 FORMATS = JSON, RAW, *OF_REGISTRY
 # Headers that may have the id of the value's and of the key's schema.
 SCHEMA_HEADERS = "__value_schema_id", "__key_schema_id"

@@ -1,4 +1,4 @@
-"""The login of AWS MSK IAM: tokens by the signer of AWS, made anew before they expire."""
+"""The login of AWS MSK IAM: tokens by the signer of AWS, renewed before they expire."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ def plain_json(value: Any) -> bytes:
     """
     try:
         return orjson.dumps(value, default=_in_json)
-    except TypeError:  # keys that are no text take twice the time, whatever the keys are
+    except TypeError:  # to allow keys that are no text takes twice the time
         return orjson.dumps(value, default=_in_json, option=orjson.OPT_NON_STR_KEYS)
 
 

@@ -87,8 +87,8 @@ class Produce(Handler):
         key = as_key(sub.key)
         whole = message.is_payload(sub)
         # Neither JSON nor another key is of the schema that the message was written with.
-        former = {*SCHEMA_HEADERS[: not whole], *SCHEMA_HEADERS[1 + (key == message.key) :]}
-        headers = [header for header in message.headers if header[0] not in former]
+        keeps = dict(zip(SCHEMA_HEADERS, (whole, key == message.key), strict=True))
+        headers = [header for header in message.headers if keeps.get(header[0], True)]
         await writer.write(
             message.value if whole else as_value(sub.payload),
             key,

@@ -53,8 +53,8 @@ def split_failed(message: Message, why: str, past: str = "", first: str = "") ->
 def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
     """Split a message in a drain; if ``split`` raises, the one unit that stands for the message.
 
-    Raises SplitFailed when that halts whatever the settings: ``Fatal``, ``sys.exit()``, or no
-    memory; Halted
+    Raises SplitFailed when that halts with any settings: ``Fatal``, ``sys.exit()``, or no memory;
+    Halted
     when what it needs can't be had.
     """
     try:

@@ -87,7 +87,7 @@ def _ensure_modest(named: _Named) -> None:
     def measure(schema: Any) -> tuple[int, int]:
         """The values that a type has without any byte, and its types in one another."""
         if (name := _name(schema)) not in named:
-            values, types = of_inner(schema)
+            values, types, _ = of_inner(schema)
             if isinstance(schema, dict) and "items" in schema and values:
                 raise Undecodable("it has an array of items without bytes")
             is_null = "null" in (schema, schema["type"] if isinstance(schema, dict) else None)
@@ -95,19 +95,19 @@ def _ensure_modest(named: _Named) -> None:
         if name not in known:
             known[name] = 0, 0  # as far as it contains itself: that is cut
             schema = named[name]
-            values, types = of_inner(schema)
-            is_empty = all(measure(each)[0] for each in _inner(schema))
+            values, types, is_empty = of_inner(schema)
             no_bytes = is_empty if "fields" in schema else schema.get("size") == 0
             known[name] = (1 + values) * no_bytes, types
         return known[name]
 
-    def of_inner(schema: Any) -> tuple[int, int]:
+    def of_inner(schema: Any) -> tuple[int, int, bool]:
+        """The same of all right within it, and whether none of them has bytes."""
         inner = [measure(each) for each in _inner(schema)]
         values = sum(values for values, _ in inner)
         types = 1 + max((types for _, types in inner), default=0)
         if values > MOST_WITHOUT_BYTES or types > MOST_NESTED:
             raise Undecodable("too many types are in one another, or values without bytes")
-        return values, types
+        return values, types, all(values for values, _ in inner)
 
     for name in named:
         measure(name)

@@ -122,10 +122,8 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
             timeout=COMPILE_S,
             check=False,
         )
-        if -ended.returncode in (
-            SIGKILL,
-            SIGTERM,
-        ):  # other signals are of a schema that it fails at
+        # Other signals are of a schema that it fails at.
+        if -ended.returncode in (SIGKILL, SIGTERM):
             raise subprocess.SubprocessError(f"protoc was ended by signal {-ended.returncode}")
         if ended.returncode != 0:
             raise Undecodable(

@@ -12,7 +12,7 @@ import pytest
 from command.process import Command
 from command.test_registry import order
 from command.test_spark_chaos import PATIENCE_S, spark_at_home
-from kafka.topic import eventually
+from kafka.topic import Topic, eventually
 from payloads.registry import Registry, Serialisers, running
 
 __all__ = ["spark_at_home"]  # for each test here as well
@@ -112,15 +112,21 @@ def test_a_late_schema_is_requested_once_by_each_worker(
     assert registry.requests["/schemas/ids/3"] <= SLOTS
 
 
-def test_an_outage_amid_the_reading_is_waited_out_or_halts_and_nothing_is_lost(
-    command: Command, registry: Registry
-) -> None:
+def with_a_late_schema(command: Command, registry: Registry) -> tuple[Topic, bytes]:
+    """A topic with a message in its middle whose schema the registry does not give."""
     topic = command.topic()
     write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}
     old = [write.avro(order(n)) for n in range(MESSAGES)]
     late = write.avro({**order(1), "n": 1}, note)
     topic.produce([*old, late, *old])
     registry.away.add(late[4])
+    return topic, late
+
+
+def test_an_outage_amid_the_reading_is_waited_out_or_halts_and_nothing_is_lost(
+    command: Command, registry: Registry
+) -> None:
+    topic, _ = with_a_late_schema(command, registry)
     formats = ("--value-format", "avro", "--registry", registry.url)
     what = [*command.what(topic, handler(command)), "--from", "earliest", *formats, *ON_SPARK]
     halted = command("run", *what, "--yes", "--max-outage", "1s", code=5)
@@ -143,12 +149,7 @@ def test_an_outage_amid_the_reading_is_waited_out_or_halts_and_nothing_is_lost(
 def test_ctrl_c_ends_an_outage_and_letters_are_redriven_once_their_schema_is_there(
     command: Command, registry: Registry
 ) -> None:
-    topic = command.topic()
-    write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}
-    old = [write.avro(order(n)) for n in range(MESSAGES)]
-    late = write.avro({**order(1), "n": 1}, note)
-    topic.produce([*old, late, *old])
-    registry.away.add(late[4])
+    topic, late = with_a_late_schema(command, registry)
     formats = ("--value-format", "avro", "--registry", registry.url)
     words = [*command.what(topic, handler(command)), "--from", "earliest", *formats]
     dead = ("--on-split-failure", "dead-letter", "--max-failures", "9")
