@@ -37,8 +37,8 @@ from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.facts import Predicate, Undecided
 from drainer.model.listed import listed
-from drainer.model.terms import BY_HANDLER, IfNewer, PayloadSettings, RedriveSettings
-from drainer.policy.redrive import Redriven, Split, selects, split_letter
+from drainer.model.terms import BY_HANDLER, IfNewer, PayloadSettings, RedriveSettings, TimeRange
+from drainer.policy.redrive import Redriven, Split, only_in, selects, split_letter
 from drainer.secret import may_hide
 from drainer.splitting import Prepare, split_or_reject
 
@@ -95,6 +95,9 @@ class LoadedHandler:
         # It writes each sub-message to Kafka, so that write limits bind.
         self.writes_records = bool(getattr(target, "writes_records", False))
         self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
+        if payloads.times is not None:
+            self.split = partial(only_in, payloads.times, self.split)
+            self.selects = selects
         self.split_letter: Split | None = None  # of a redrive; it counts nothing
         self.ignored_letters: Counter[str] | None = None  # by a redrive: how many for each reason
 
@@ -149,6 +152,12 @@ class LoadedHandler:
         handler.ignored_letters = ignored
         handler.selects = selects
         return handler
+
+    def within(self, times: TimeRange | None) -> LoadedHandler:
+        """Make a handler that gets only records of these times; None stands for all."""
+        if times == self.payloads.times:
+            return self
+        return self.fresh(replace(self.payloads, times=times))
 
     def diverting(self, expressions: Sequence[str]) -> LoadedHandler:
         """Make a handler that is not called for what one of these is true of: that raises Divert.

@@ -212,7 +212,7 @@ def make_estimate(
         {each: orders[each] for each in dict.fromkeys((*ORDERS, order))},
         tuple(rows),
         verdict,
-        (*backlog.remarks, *_notes(workload, request, question)),
+        (*backlog.remarks, *backlog.checks, *_notes(workload, request, question)),
         engine,
         {name: found.seconds for name, found in by_engine.items()},
         first,

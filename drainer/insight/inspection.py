@@ -24,9 +24,8 @@ from drainer.insight.sketch import ItemShare
 from drainer.insight.survey import NO_RULES, Contents, Skew, SplitFailures, Survey
 from drainer.kafka.backlog import (
     Backlog,
+    DrainRange,
     PartitionBacklog,
-    freeze,
-    moved_group,
     parse_from,
     parse_until,
 )
@@ -223,6 +222,11 @@ class InspectRequest:
     rules: RuleSettings = NO_RULES
     commits: bool = True  # whether the drain that is thought of moves the group
 
+    @property
+    def range(self) -> DrainRange:
+        """The range of such a drain. Raises UsageError as ``DrainRange``."""
+        return DrainRange(parse_from(self.from_), parse_until(self.until), self.commits)
+
 
 SurveyAll = Callable[[Backlog, InspectRequest], Survey]
 
@@ -250,9 +254,7 @@ def inspect_backlog(
     topic, group = cluster.topic(request.topic), cluster.group(request.group, right="DESCRIBE")
     wanted = request.partitions or topic.partitions
     led = [number for number in wanted if topic.leaders.get(number) != ""] or wanted
-    from_, until = parse_from(request.from_), parse_until(request.until)
-    moved = moved_group(request.group, from_, commits=request.commits)
-    backlog = freeze(cluster, request.topic, moved, led, from_, until, to_look=True)
+    backlog = request.range.freeze(cluster, request.topic, request.group, led, to_look=True)
     ahead = outlook(cluster, backlog, cluster.topic_config(request.topic))
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
@@ -283,7 +285,7 @@ def inspect_backlog(
         skew=survey.skew(fraction),
         failures=survey.failures,
         rule_status=survey.rule_status,
-        remarks=backlog.remarks,
+        remarks=(*backlog.remarks, *backlog.checks),
         payloads=request.handler.payloads if request.handler else BY_HANDLER,
         held=backlog.open_transactions,
     )
@@ -297,7 +299,7 @@ def _read(
     survey_all: SurveyAll | None,
 ) -> tuple[Survey, ReadExtent]:
     full, begun_s = request.messages is None, time.monotonic()
-    survey = Survey(request.handler, request.rules)
+    survey = Survey(request.handler, request.rules, request.range.times)
     if survey_all is not None:
         survey = survey_all(backlog, request)
     elif request.messages is None:

@@ -13,7 +13,7 @@ from drainer.insight.forecast.simulate import Costs
 from drainer.insight.forecast.workload import Keys, Workload
 from drainer.insight.retention import Expiry, first_expiry
 from drainer.insight.sample_split import ClassWorkload, PassDivider, SampleSplit, Skipped
-from drainer.kafka.backlog import Backlog, freeze, parse_from, parse_until
+from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import sample_backlog
@@ -44,15 +44,8 @@ class Measured:
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
     """The backlog that a drain would freeze now, for reading only."""
-    return freeze(
-        cluster,
-        request.topic,
-        request.moved_group,
-        request.partitions or None,
-        parse_from(request.from_),
-        parse_until(request.until),
-        to_look=True,
-    )
+    what = request.topic, request.group, request.partitions or None
+    return request.range.freeze(cluster, *what, to_look=True)
 
 
 def measure_backlog(

@@ -16,6 +16,7 @@ from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import Order, lanes_of
 from drainer.model.rules import LIMIT, RuleSettings
+from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter, Selection
 from drainer.splitting import split_up
 
@@ -179,7 +180,8 @@ class SampleSplit:
 
     def _split_up(self, message: Message, stands_for: float = 0.0) -> list[SubMessage]:
         try:
-            return split_up(self._split, message)
+            found = split_up(self._split, message)
+            return [sub for sub in found if not isinstance(sub, LeftAlone)]
         except SplitFailed as error:
             self._error = self._error or error
             self._rejected += stands_for

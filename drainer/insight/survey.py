@@ -26,7 +26,7 @@ from drainer.message import Barrier, Message, SubMessage
 from drainer.model.rules import RuleSettings
 from drainer.model.status import RuleStatus
 from drainer.model.sub_messages import identify
-from drainer.model.terms import BY_HANDLER
+from drainer.model.terms import BY_HANDLER, TimeRange
 from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_up
 
@@ -99,7 +99,13 @@ class Survey:
         read_s: how long reading and splitting took.
     """
 
-    def __init__(self, handler: LoadedHandler | None, rules: RuleSettings = NO_RULES) -> None:
+    def __init__(
+        self,
+        handler: LoadedHandler | None,
+        rules: RuleSettings = NO_RULES,
+        times: TimeRange | None = None,
+    ) -> None:
+        self._times = times
         self._splits = handler is not None
         self._split = None if handler is None else handler.split
         self._rule_filter = rule_filter = RuleFilter(rules)
@@ -124,7 +130,10 @@ class Survey:
         return self._offsets.total()
 
     def take(self, partition: int, messages: Sequence[Message], offsets: int) -> None:
-        """Messages of a partition, which are all that these many offsets hold."""
+        """Messages of a partition, which are all that these many offsets hold; those of other times
+        are none of the backlog."""
+        if (times := self._times) is not None:
+            messages = [each for each in messages if times.why_outside(each.timestamp) is None]
         sizes = [message.size for message in messages]
         self._offsets[partition] += offsets
         self._messages[partition] += len(messages)

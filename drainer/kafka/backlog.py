@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
 
 from drainer.errors import OffsetMissing, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.settings import Isolation
+from drainer.kafka.spans import first_messages
 from drainer.model.listed import counted, listed
 from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transactions
+from drainer.model.terms import LAST_MS, TimeRange, time_text
 
+READER = "drainer-times"
+# By how much the clocks of brokers may differ: after another one leads a partition, its records may
+# have earlier times than those before them.
+CLOCK_SKEW_MS = 3_600_000
+_UNTIL_HINT = (
+    "Give --until OFFSET. To handle exactly the records of some times, add --no-commit and --from"
+    " @TIME."
+)
 _TIME_HINT = "Write a time as @2026-11-20T18:00 (local) or @2026-11-20T18:00Z (UTC)."
 
 
@@ -30,7 +41,7 @@ class Bound:
 
     def __str__(self) -> str:
         if self.time_ms is not None:
-            return f"@{datetime.fromtimestamp(self.time_ms / 1000, UTC).isoformat()}"
+            return time_text(self.time_ms)
         return self.word or str(self.offset)
 
 
@@ -83,6 +94,7 @@ class Backlog:
     isolation: Isolation
     partitions: Mapping[int, PartitionBacklog]
     remarks: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()  # how times became offsets, a sentence each
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
@@ -102,17 +114,99 @@ def parse_until(text: str) -> Bound:
     return _parse("--until", text, (END,))
 
 
-def moved_group(group: str, from_: Bound, *, commits: bool) -> str | None:
-    """The group whose offsets count for a range; None when a drain of it leaves them alone.
+@dataclass(frozen=True, slots=True)
+class DrainRange:
+    """Range that a drain is to handle: offsets, or without commits also the records of some times.
 
-    Raises UsageError when such a drain has no beginning of its own.
+    Timestamps need not rise with offsets, so records of some times have no range of offsets of
+    their own. A group's offset can't tell them from the records between them. That is why only a
+    drain without commits selects records by their times, and skips the others.
+
+    Raises UsageError when a drain without commits has no beginning of its own, or the range has no
+    times.
     """
-    if not commits and from_ in OF_GROUPS:
-        raise UsageError(
-            f"--no-commit drains a range again, and --from {from_} is where the group stands",
-            hint="Name the range: --from @TIME --until @TIME, or offsets.",
+
+    from_: Bound = COMMITTED
+    until: Bound = END
+    commits: bool = True
+
+    def __post_init__(self) -> None:
+        if not self.commits and self.from_ in OF_GROUPS:
+            raise UsageError(
+                f"--no-commit drains a range again, and --from {self.from_} is where the group"
+                " stands",
+                hint="Name the range: --from @TIME --until @TIME, or offsets.",
+            )
+        begin_ms, end_ms = self.from_.time_ms, self.until.time_ms
+        if begin_ms is not None and end_ms is not None and begin_ms >= end_ms:
+            raise UsageError(
+                f"--from {self.from_} is not before --until {self.until}",
+                hint="Give an earlier --from, or a later --until.",
+            )
+
+    @property
+    def times(self) -> TimeRange | None:
+        """Times of the records to select; None for all that the offsets hold."""
+        begin_ms, end_ms = self.from_.time_ms, self.until.time_ms
+        if self.commits or (begin_ms is None and end_ms is None):
+            return None
+        return TimeRange(begin_ms, end_ms)
+
+    def freeze(
+        self,
+        cluster: Cluster,
+        topic: str,
+        group: str,
+        partitions: Iterable[int] | None = None,
+        *,
+        to_look: bool = False,
+        new_group: bool = False,
+    ) -> Backlog:
+        """Take the backlog of this range, as ``freeze`` does.
+
+        With times it spans all offsets that may hold records of these times. Raises Refused also
+        when a drain that commits shall end at a time, and records before it may lie behind any
+        offset.
+        """
+        take = partial(
+            freeze,
+            *(cluster, topic, group if self.commits else None, partitions, self.from_),
+            to_look=to_look,
+            new_group=new_group,
         )
-    return group if commits else None
+        until = self.until
+        if until.time_ms is not None and not self.commits:
+            later = Bound(time_ms=min(until.time_ms + CLOCK_SKEW_MS, LAST_MS))
+            until = later if _brokers_set_times(cluster, topic) else END
+        found = take(until)
+        of_broker = until.time_ms is None or _ends_at_time_of_broker(cluster, found)
+        if not of_broker and not self.commits:
+            until, found = END, take(END)
+        elif not of_broker:
+            why = (
+                f"a drain that commits can't end at --until {until}: producers set the times of"
+                f" {topic} (or this user may not see that brokers do), so earlier records may lie"
+                " behind any offset"
+            )
+            if not to_look:
+                raise Refused(why, hint=_UNTIL_HINT)
+            found = replace(found, remarks=(*found.remarks, f"{why}: a drain refuses that"))
+        return replace(found, checks=self._checks(found, until))
+
+    def _checks(self, found: Backlog, until: Bound) -> tuple[str, ...]:
+        if self.times is not None:
+            end = "the end of the log" if until == END else str(until)
+            offsets = counted(found.offsets, "offset")
+            return (f"to find all records of these times, it reads {offsets}, up to {end}",)
+        checks = []
+        if self.from_.time_ms is not None:
+            checks.append(
+                f"it starts at the first offset of {self.from_} or later: earlier records behind it"
+                " are handled, too"
+            )
+        if until.time_ms is not None:
+            checks.append(f"it ends at the first offset of {until} or later")
+        return tuple(checks)
 
 
 def freeze(
@@ -183,7 +277,8 @@ def freeze(
     if left_out := open_transactions(topic, logs, ends):
         remarks.append(describe_open_transactions(left_out))
     return Backlog(
-        cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks), left_out
+        *(cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks)),
+        open_transactions=left_out,
     )
 
 
@@ -218,6 +313,21 @@ def open_transactions(
         for number, log in sorted(logs.items())
         if ends[number] == log.end < log.high_watermark
     )
+
+
+def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
+    """Whether brokers set the times of new records, and name the first one of a time."""
+    timestamps = cluster.topic_config(topic).get("message.timestamp.type")
+    return timestamps == "LogAppendTime" and not may_misplace_times(cluster, topic)
+
+
+def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
+    """Whether brokers set times from the end of a backlog on: a topic may have had producers'
+    before."""
+    ends = {n: (part.end, part.log_end) for n, part in found.partitions.items()}
+    heads = first_messages(cluster.settings, found.topic, found.topic_id, READER, ends)
+    of_broker = all(each.has_time_of_broker for each in heads.values())
+    return of_broker and _brokers_set_times(cluster, found.topic)
 
 
 def may_misplace_times(cluster: Cluster, topic: str) -> bool:

@@ -68,6 +68,12 @@ class KafkaMessage(Message):
         return None if self._record is None else timestamp_of(self._record)
 
     @property
+    def has_time_of_broker(self) -> bool:
+        """Whether a broker set its time, and not the producer."""
+        kind = None if self._record is None else self._record.timestamp()[0]
+        return kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
+
+    @property
     def headers(self) -> Sequence[tuple[str, bytes | None]]:
         if self._record is None:
             return ()

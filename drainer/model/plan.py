@@ -40,7 +40,7 @@ def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
     )
 
 
-FORMAT = "drainer-plan/6"
+FORMAT = "drainer-plan/7"
 # Fields of terms and account in the order of the file.
 FIELDS = (
     *("drain_id", "created", "updated", "generation", "cluster_id", "bootstrap_servers"),

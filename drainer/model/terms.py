@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from enum import Enum
 from typing import Annotated
 
@@ -60,6 +61,38 @@ class RedriveSettings(JsonRecord):
     if_newer: IfNewer = IfNewer.HANDLE
 
 
+LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999
+_Time = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
+
+
+def time_text(time_ms: int) -> str:
+    """A time as ``--from`` takes it, in UTC."""
+    return f"@{datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()}"
+
+
+@dataclass(frozen=True, slots=True)
+class TimeRange(JsonRecord):
+    """Times of the records to drain: ``[from_ms, until_ms)``, in milliseconds since 1970.
+
+    None leaves that side open. A record without a time is in no range.
+    """
+
+    from_ms: _Time | None = None
+    until_ms: _Time | None = None
+
+    def __str__(self) -> str:
+        bounds = ("from", self.from_ms), ("until", self.until_ms)
+        return " ".join(f"{word} {time_text(ms)}" for word, ms in bounds if ms is not None)
+
+    def why_outside(self, time_ms: int | None) -> str | None:
+        """Return why a record of this time is not in the range; None if it is."""
+        if time_ms is None:
+            return "a record without a time"
+        begun = self.from_ms is None or time_ms >= self.from_ms
+        ended = self.until_ms is not None and time_ms >= self.until_ms
+        return None if begun and not ended else "a time outside --from and --until"
+
+
 @dataclass(frozen=True, slots=True)
 class PayloadSettings(JsonRecord):
     """Settings of what a handler gets of a message; None leaves that to the handler.
@@ -69,6 +102,7 @@ class PayloadSettings(JsonRecord):
         value_format, key_format: names of decoders (drainer/decoding.py).
         registry: the address of their schemas, if the client's file has none. It is in the plan:
             what may be a secret in it raises UsageError.
+        times: the records that are handled; the others are skipped. A drain sets it by its range.
     """
 
     split: str | None = None
@@ -76,6 +110,7 @@ class PayloadSettings(JsonRecord):
     value_format: str | None = None
     key_format: str | None = None
     registry: str | None = None
+    times: TimeRange | None = None
 
     def __post_init__(self) -> None:
         if self.registry is not None and may_hide("registry", self.registry, chosen=False):
@@ -147,6 +182,7 @@ class Terms(JsonRecord):
         payloads = [
             (f"--{each.name.replace('_', '-')}", getattr(self.payloads, each.name))
             for each in fields(self.payloads)
+            if each.name != "times"  # it is about records of this topic
         ]
         options = [("--set", f"{name}={value}") for name, value in self.options.items()]
         given = [("--handler", self.handler), *payloads, *options]

@@ -16,8 +16,7 @@ from drainer.kafka.backlog import (
     COMMITTED_OR_EARLIEST,
     OF_GROUPS,
     Backlog,
-    freeze,
-    moved_group,
+    DrainRange,
     parse_from,
     parse_until,
 )
@@ -71,12 +70,14 @@ class Request:
 
     def configured(self, options: Mapping[str, str] | None) -> Request:
         """The same for a handler with these options. Raises UsageError when they are wrong."""
-        return replace(self, handler=self.handler.configured(options or {}))
+        handler = self.handler.within(self.range.times).configured(options or {})
+        return replace(self, handler=handler)
 
     @property
-    def moved_group(self) -> str | None:
-        """The group whose offsets count. Raises UsageError as ``backlog.moved_group``."""
-        return moved_group(self.group, parse_from(self.from_), commits=self.commits)
+    def range(self) -> DrainRange:
+        """The range to drain. Raises UsageError as ``DrainRange``."""
+        from_ = parse_from(self.from_) if self.redrive is None else COMMITTED_OR_EARLIEST
+        return DrainRange(from_, parse_until(self.until), self.commits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +157,17 @@ def prepare(
     else:
         readers = live_readers(cluster, request.group)
         alone = f"nothing moves the offsets of group {request.group}"
-    redrives = request.redrive is not None
-    from_ = COMMITTED_OR_EARLIEST if redrives else parse_from(request.from_)
-    backlog = freeze(
-        cluster,
-        request.topic,
-        request.moved_group,
-        request.partitions or None,
-        from_,
-        parse_until(request.until),
-        new_group=new_group,
-    )
+    what = *(request.topic, request.group), request.partitions or None
+    backlog = request.range.freeze(cluster, *what, new_group=new_group)
     policy = resolve_policy(cluster, request, request.classes)
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
         alone,
         "the whole backlog is still in the log",
         can_be_written,
+        *backlog.checks,
     ]
-    if from_ in OF_GROUPS and not redrives:
+    if request.range.from_ in OF_GROUPS and request.redrive is None:
         checks.append("it starts at the committed offset, and repeats what is done above it")
     findings = Findings(
         tuple(

@@ -10,7 +10,7 @@ from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.message import Barrier, HeadersUnreadable, KeySums, Message, SubMessage, Unsplit
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
-from drainer.model.terms import RedriveSettings
+from drainer.model.terms import RedriveSettings, TimeRange
 from drainer.policy.dead_letter import OWN_HEADERS, TYPE_CHARACTERS, Letter, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding
 
@@ -79,7 +79,8 @@ def _may_be_anothers(message: Message) -> bool:
 
 
 class LeftAlone(SubMessage):
-    """A record of a dead-letter topic that is not redriven: no lane waits for it.
+    """A record that this run does not handle, such as a dead letter that is not redriven: no lane
+    waits for it.
 
     The payload has the reason. ``redriven`` is what another run would give the handler, if this
     version can read it; ``for_good`` means that no run of any version would.
@@ -111,6 +112,13 @@ class Unread(LeftAlone):
         self.message = message
         self.index = 0
         return KeySums(1, 0)
+
+
+def only_in(times: TimeRange, split: Split | None, message: Message) -> Iterable[SubMessage]:
+    """Split a message of these times; of another, one sub-message that is left alone for good."""
+    if (why := times.why_outside(message.timestamp)) is not None:
+        return [LeftAlone(message.offset, why, for_good=True)]
+    return [SubMessage(message.key, message.value)] if split is None else split(message)
 
 
 class Redriven(SubMessage):

@@ -43,6 +43,8 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
 
 def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
     """Fields of what becomes of a message before the handler gets it."""
+    if payloads.times is not None:
+        yield Field("times", str(payloads.times), "drainer skips other records")
     for name, found in (("value", payloads.value_format), ("key", payloads.key_format)):
         if found is not None:
             yield Field(name, found)

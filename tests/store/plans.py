@@ -17,7 +17,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
-from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings
+from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings, TimeRange
 
 START, END = 100, 200
 
@@ -72,7 +72,10 @@ PLAN = a_plan(
     ),
     handler_code="sha256:0123",
     options={"topic": "wide"},
-    payloads=PayloadSettings("documents", "id", "avro", "raw", "http://registry:8081"),
+    payloads=PayloadSettings(
+        *("documents", "id", "avro", "raw", "http://registry:8081"),
+        TimeRange(1_795_197_600_000, 1_795_201_200_000),
+    ),
     ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),
 )
 

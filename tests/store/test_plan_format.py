@@ -156,8 +156,8 @@ def test_a_field_that_drainer_does_not_write_is_refused() -> None:
 @example(b"")
 @example(b"[]")
 @example(b"null")
-@example(b'"drainer-plan/6"')
-@example(b'{"format":"drainer-plan/6"}')
+@example(b'"drainer-plan/7"')
+@example(b'{"format":"drainer-plan/7"}')
 @example(b"[" * 100_000)
 @example(b"\xff\xfe{\x00")
 def test_anything_else_is_refused(data: bytes) -> None:
@@ -171,7 +171,7 @@ def test_another_format_version_is_named(version: object) -> None:
     error = refused(signed(body))
 
     assert repr(version) in str(error)
-    assert "'drainer-plan/6'" in str(error)
+    assert "'drainer-plan/7'" in str(error)
 
 
 def partition_0(**fields: int) -> Callable[[dict[str, Any]], None]:
