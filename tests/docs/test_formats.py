@@ -36,7 +36,7 @@ from drainer.model.status import (
     FailureStatus,
     RuleStatus,
 )
-from drainer.model.terms import RedriveSettings
+from drainer.model.terms import PayloadSettings, RedriveSettings, TimeRange
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
 from drainer.store.journal import JournalHead, record_body
@@ -58,6 +58,7 @@ FULL_PLAN = a_plan(
     limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0, 25_000.0),)),
     history=(EVENT,),
     classes=PriorityClasses((PriorityClass("payload.customer == 42"),)),
+    payloads=PayloadSettings(times=TimeRange(1, 2)),
 )
 CAP = a_cap()
 FULL_SUMMARY = a_summary(

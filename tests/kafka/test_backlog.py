@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from datetime import datetime
 
 import pytest
 
 from drainer.errors import OffsetMissing, Refused, TopicMissing, UsageError
 from drainer.kafka.backlog import (
+    CLOCK_SKEW_MS,
     COMMITTED_OR_EARLIEST,
     COMMITTED_OR_END,
     EARLIEST,
     Backlog,
     Bound,
+    DrainRange,
     freeze,
     parse_from,
     parse_until,
@@ -207,3 +210,64 @@ def test_a_time_after_all_records_is_refused_on_a_compacted_topic(
         assert "Give an offset" in (raised.value.hint or "")
     assert freeze(cluster, topic_name, None, None, between).partitions[0].start == 1
     assert freeze(cluster, topic_name, None, None, EARLIEST, between).partitions[0].end == 1
+
+
+BY_BROKER = {"message.timestamp.type": "LogAppendTime"}
+
+
+def test_a_range_of_times_spans_all_offsets_that_may_hold_its_records(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name)
+    topic.stamp([("k", NOON_MS + n) for n in (5, 1, 3, 9, 2)])
+    again = DrainRange(Bound(time_ms=NOON_MS + 3), Bound(time_ms=NOON_MS + 4), commits=False)
+    assert span(again.freeze(cluster, topic_name, "g")) == (0, 5)
+    late = DrainRange(Bound(time_ms=NOON_MS + 6), Bound(time_ms=NOON_MS + 7), commits=False)
+    assert span(late.freeze(cluster, topic_name, "g")) == (3, 5)
+    up_to = DrainRange(Bound(time_ms=NOON_MS), Bound(offset=2), commits=False)
+    assert span(up_to.freeze(cluster, topic_name, "g")) == (0, 2)
+
+    commits = DrainRange(EARLIEST, Bound(time_ms=NOON_MS + 4))
+    with pytest.raises(Refused, match="producers set the times"):
+        commits.freeze(cluster, topic_name, "g")
+    (remark,) = commits.freeze(cluster, topic_name, "g", to_look=True).remarks
+    assert "a drain refuses that" in remark
+
+
+def test_times_that_brokers_set_bound_the_end_of_a_range_but_for_their_clocks(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, config=BY_BROKER)
+    topic.produce("abc")
+    now_ms = round(time.time() * 1000)
+    for until_ms, end in ((now_ms - 2 * CLOCK_SKEW_MS, 0), (now_ms - CLOCK_SKEW_MS // 2, 3)):
+        again = DrainRange(EARLIEST, Bound(time_ms=until_ms), commits=False)
+        assert span(again.freeze(cluster, topic_name, "g")) == (0, end)
+    commits = DrainRange(EARLIEST, Bound(time_ms=now_ms + CLOCK_SKEW_MS))
+    assert span(commits.freeze(cluster, topic_name, "g")) == (0, 3)
+
+
+def test_times_of_producers_from_before_brokers_set_them_bound_no_range(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    """A look-up finds the record of the future, and would end the range there."""
+    topic = Topic(bootstrap, topic_name, config={"message.timestamp.after.max.ms": str(2**62)})
+    now_ms = round(time.time() * 1000)
+    topic.stamp([("k", now_ms + 10 * CLOCK_SKEW_MS), ("k", NOON_MS)])
+    topic.configure(BY_BROKER)
+    topic.produce("a")
+
+    until = Bound(time_ms=now_ms - 2 * CLOCK_SKEW_MS)
+    again = DrainRange(EARLIEST, until, commits=False)
+    assert span(again.freeze(cluster, topic_name, "g")) == (0, 3)
+    with pytest.raises(Refused, match="producers set the times"):
+        DrainRange(EARLIEST, until).freeze(cluster, topic_name, "g")
+
+
+def test_a_compacted_topic_has_a_range_of_times_to_its_end(
+    cluster: Cluster, bootstrap: str, topic_name: str
+) -> None:
+    topic = Topic(bootstrap, topic_name, config={**BY_BROKER, "cleanup.policy": "compact"})
+    topic.stamp([("a", NOON_MS), ("b", NOON_MS)])
+    again = DrainRange(EARLIEST, Bound(time_ms=NOON_MS), commits=False)
+    assert span(again.freeze(cluster, topic_name, "g")) == (0, 2)

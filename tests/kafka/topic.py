@@ -18,7 +18,11 @@ from confluent_kafka import (
 )
 from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is exported without __all__
     AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
     OffsetSpec,
+    ResourceType,
 )
 from confluent_kafka.cimpl import NewPartitions, NewTopic
 
@@ -122,6 +126,18 @@ class Topic:
             return answer.result(WAIT_S)
         except KafkaException:
             return None
+
+    def configure(self, config: dict[str, str]) -> None:
+        """Change settings of it."""
+        resource = ConfigResource(
+            ResourceType.TOPIC,
+            self.name,
+            incremental_configs=[
+                ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
+                for name, value in config.items()
+            ],
+        )
+        self._admin.incremental_alter_configs([resource])[resource].result(WAIT_S)
 
     def grow(self, partitions: int) -> None:
         """Let it have so many partitions."""

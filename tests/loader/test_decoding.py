@@ -12,7 +12,8 @@ from drainer.errors import SplitFailed, UsageError
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin, SubMessage, Unsplit
 from drainer.model.facts import Predicate
-from drainer.model.terms import PayloadSettings
+from drainer.model.terms import PayloadSettings, TimeRange
+from drainer.policy.redrive import LeftAlone
 from drainer.splitting import split_or_reject
 
 JSON = PayloadSettings(value_format="json")
@@ -90,3 +91,18 @@ def test_a_decoder_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_handler("count", PayloadSettings(value_format=name))
     assert caught.value.hint
+
+
+def test_of_other_times_or_without_one_nothing_is_decoded_or_split() -> None:
+    handler = load_handler("count", JSON).within(TimeRange(10, 20))
+    found = []
+    for time_ms in (None, 0, 9, 10, 19, 20):
+        given = Message(
+            Origin("orders", "id", 0), 7, b"7", b"{}" if time_ms == 10 else b"{", time_ms
+        )
+        (sub,) = split(handler, given)
+        found.append(sub.payload if isinstance(sub, LeftAlone) else type(sub).__name__)
+    outside = "a time outside --from and --until"
+    expected = ["a record without a time", outside, outside, "SubMessage", "Unsplit", outside]
+    assert found == expected
+    assert isinstance(split(handler.within(None), given)[0], Unsplit)
