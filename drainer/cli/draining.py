@@ -27,6 +27,7 @@ from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
+from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.escape import json_text
 from drainer.extensions import Extension
@@ -230,6 +231,7 @@ def preview_and_drain(
             question = f"Drain these offsets of {plan.terms.topic} again, and commit nothing?"
         ensure_confirmed(terminal, question, yes=oversight.yes, needs_yes=needs_yes)
         control = Control()
+        obey_signals_until(control.is_over)
 
         def resuming() -> Resuming:
             return resuming_with(context, plan, running.deadline, control.typed_changes())
@@ -249,6 +251,7 @@ def preview_and_drain(
                 control=control,
             )
     followers.end(summary)
+    ignore_signals()
     return summary.exit_code
 
 

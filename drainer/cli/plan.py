@@ -183,7 +183,10 @@ def undo(
         if moves:
             for each in moves:
                 found = "none" if each.found is None else each.found
-                move = Line(f"partition {each.partition}: {found} -> {each.target}")
+                where = f"{found} -> {each.target}"
+                if each.found == each.target:
+                    where = f"already at {each.target}: drainer notes that in the plan"
+                move = Line(f"partition {each.partition}: {where}")
                 terminal.items(move, urgent=not yes)
             ensure_confirmed(terminal, "Reset the group to these offsets?", yes=yes)
             operation.undo(cluster, file, loaded, moves, terminal.print_line, reason)

@@ -209,6 +209,10 @@ class Control:
             while True:
                 yield (self._changes if changes else self._requests).get_nowait()
 
+    def is_over(self) -> bool:
+        """Return whether the drain has ended, so that nothing changes how it did."""
+        return self._over
+
     def end(self) -> None:
         """Refuse requests from now on."""
         with self._lock:

@@ -8,7 +8,9 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from types import FrameType
+from typing import Any
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal goes away
 BLOCKED_S = 1.0  # a loop that has not noticed the second signal by then is blocked
@@ -30,6 +32,30 @@ def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[N
     finally:
         for number, was in previous_handlers.items():
             signal.signal(number, was)
+
+
+def obey_signals_until(is_over: Callable[[], bool]) -> None:
+    """Leave signals that stop a process as they are until ``is_over``, and ignore them afterwards:
+    the exit code is decided. Call it in the main thread."""
+
+    def obey_by(before: Any, number: int, _: FrameType | None) -> None:
+        if not is_over():
+            signal.signal(number, before)
+            signal.raise_signal(number)
+
+    for number in STOP_SIGNALS:
+        before = signal.getsignal(number)
+        if before is not signal.SIG_IGN:
+            signal.signal(number, partial(obey_by, before))
+
+
+def ignore_signals() -> None:
+    """Ignore signals that stop a process up to its end, also where Python has no handlers any more.
+
+    Commands that it starts would ignore them, too.
+    """
+    for number in STOP_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -74,8 +74,8 @@ def _account(_: Cluster, loaded: LoadedPlan) -> None:
         messages, subs = loaded.plan.account.counts()
         raise PlanRefused(
             f"the plan's account does not add up: messages {messages}, sub-messages {subs}",
-            hint="This is a bug in drainer: report it. To put the group back to its offsets before"
-            f" the drain: {_undo(loaded)}",
+            hint="This is a bug in drainer: report it. Put the group back to its offsets before the"
+            f" drain, then start a new one with another --plan: {_undo(loaded)}",
         )
 
 
@@ -118,7 +118,7 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
     if gaps and not gap_accepted:
         raise PlanRefused(
             f"retention deleted records before the drain handled them: {name_lost(gaps)}",
-            hint="To skip the gap: drainer resume PLAN --accept-gap"
+            hint=f"To skip the gap: {command('resume', loaded.path)} --accept-gap"
             if plan.terms.redrive is None
             else "Use `drainer redrive`: it skips the gap and redrives the rest.",
         )

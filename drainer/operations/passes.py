@@ -34,6 +34,8 @@ def in_passes(context: LocalContext, engine: Engine) -> Summary:
         if not passes:
             raise
         return _stopped(passes, error)
+    finally:
+        context.control.end()
 
 
 def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> Summary:

@@ -24,7 +24,10 @@ from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's committed offset, now and as it is to be."""
+    """One partition's committed offset, now and as it is to be.
+
+    They are equal where only the plan does not have it yet.
+    """
 
     partition: int
     found: int | None
@@ -34,8 +37,8 @@ class Move:
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     """Moves of ``plan undo``, back to where the group stood before the drain.
 
-    Its present offsets don't matter: something else may have moved it, and the plan need not be
-    resumable. Where it had no offset before, it is put where the drain began.
+    Its present offsets don't matter: something else may have moved it, even to there, and the plan
+    need not be resumable. Where it had no offset before, it is put where the drain began.
 
     Raises PlanRefused or GroupActive when cluster or topic is another, the group has members, or
     the drain was one that commits nothing.
@@ -52,7 +55,7 @@ def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
         part = plan.account.partitions[number]
         prior = part.start if part.prior is None else part.prior
         never = offset is None and part.prior is None
-        if offset != prior and not never:
+        if (offset, part.committed) != (prior, prior) and not never:
             moves.append(Move(number, offset, prior))
     return moves
 

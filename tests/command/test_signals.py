@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -143,3 +145,47 @@ main()
     )
     assert ended.returncode == 4
     assert ended.stderr == "interrupted before the command began: nothing was touched\n"
+
+
+@pytest.mark.parametrize(
+    ("code", "end"),
+    [(4, "drainer resume"), (5, "drainer resume"), (0, "Drained")],
+    ids=["stopped", "halted", "done"],
+)
+def test_no_signal_after_the_summary_changes_how_the_command_ends(
+    command: Command, code: int, end: str
+) -> None:
+    topic = command.topic(distinct(20))
+    fail = {"fail": "0/3/0"} if code == 5 else {}
+    running = command.begin(topic, *FAST, "-c", "4", "-o", "json", gate=command.gate, **fail)
+    command.wait_for(running, "begun", 1)
+    if code == 4:
+        running.signal(signal.SIGINT)
+        running.prints("stopping")
+    command.gate.touch()
+    running.prints(end)
+
+    while running.running:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            with suppress(ProcessLookupError):
+                running.signal(number)
+
+    assert running.ends(code).answer["exit_code"] == code
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_before_the_drain_began_ends_the_command_at_once(
+    command: Command, number: signal.Signals
+) -> None:
+    """It waits for the lock of another one."""
+    topic = command.topic(distinct(20))
+    first = command.begin(topic, "-X", "session.timeout.ms=30000", gate=command.gate)
+    command.wait_for(first, "begun", 1)
+    first.kill()
+    copy = shutil.copy(command.plan(topic), command.folder / "copy.json")
+    waiting = command.start("resume", str(copy), "--yes", *command.options())
+    waiting.prints("to see whether it is alive")
+
+    waiting.signal(number)
+
+    assert waiting.ended(AT_ONCE_S).code in (4, -signal.SIGTERM)
