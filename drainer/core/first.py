@@ -17,6 +17,7 @@ from drainer.core.other_claims import ClassMap, OtherClaims
 from drainer.core.remainder import ReadSample, unread_subs
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import ALL, ShardMap, class_selector
+from drainer.model.listed import counted, listed
 from drainer.model.order import Order, lanes_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import (
@@ -228,6 +229,18 @@ class PriorityDispatcher(Dispatcher):
             samples[number] = ReadSample.of(bounds, known.finished, subs)
         unread = unread_subs(samples)
         return unread and {number: each + self.beside[number] for number, each in unread.items()}
+
+    def unread(self) -> str:
+        """Name the offsets that it did not look at, and why; no text if there are none."""
+        found = []
+        for number, end in self._ends.items():
+            ledger, is_cut = self.ledgers[number], number in self.cut
+            begin = ledger.end if is_cut else ledger.position
+            if begin < end:
+                why = "a barrier is before them" if is_cut else "too many before them wait"
+                offsets = counted(end - begin, "offset")
+                found.append(f"{offsets} of partition {number} from {begin} on, for {why}")
+        return listed(found)
 
     def _samples(self) -> Mapping[int, ReadSample]:
         return {number: each.sample() for number, each in self.ledgers.items()}

@@ -373,4 +373,6 @@ class Pipeline:
             read_cap=cap_status(self._ports.read_pace, elapsed_s, over=True),
             write_cap=cap_status(self._ports.write_pace, elapsed_s, over=True),
         )
-        return replace(summary, last=replace(last, limits=limits))
+        first = self.dispatcher
+        unread = first.unread() if isinstance(first, PriorityDispatcher) else ""
+        return replace(summary, last=replace(last, limits=limits), unread=unread)

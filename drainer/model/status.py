@@ -444,6 +444,7 @@ class Summary:
     history: tuple[Event, ...] = ()  # of the plan
     handler: tuple[str, ...] = ()  # options that name it; none for an empty backlog
     commits: bool = True  # whether the group's offsets moved with it
+    unread: str = ""  # offsets at which a run of one class did not look, and why
 
     @property
     def messages(self) -> Counts:

@@ -5,13 +5,13 @@ Each pass begins from the plan on the disk, as a resume does. Whatever stops one
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
-from drainer.model.listed import counted, listed
+from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import (
     CLASS_DONE,
@@ -22,7 +22,7 @@ from drainer.model.status import (
 )
 from drainer.operations.engine import IN_PROCESS, Engine, InProcess, LocalContext
 
-UNREAD = " (not all of it was read: a barrier, or too many that wait)"
+UNREAD = "the offsets that an earlier run did not read"
 
 
 def in_passes(context: LocalContext, engine: Engine) -> Summary:
@@ -40,7 +40,7 @@ def in_passes(context: LocalContext, engine: Engine) -> Summary:
 
 def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> Summary:
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
-    now = context
+    now, unread = context, dict[str, str]()
     while (where := now.plan.account.classes.next) is not None:
         # To be opened and closed by itself.
         handler = context.handler.fresh().configured(context.options)
@@ -49,6 +49,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
         summary = in_process(begun)
         passes.append(summary)
+        unread[where] = summary.unread
         stops = summary.cause is not None and now.plan.account.classes.only
         if stops or not may_continue(summary.cause):
             return _together(passes)
@@ -65,7 +66,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
             progress = replace(found.last.progress, classes=ClassStatus.of(now.plan))
             found = replace(found, last=replace(found.last, progress=progress))
             if classes.left_over:
-                return _waits(found)
+                return _waits(found, unread)
             return replace(found, status=CLASS_DONE)
         if context.control.stopped is not None:
             return _stopped(passes, context.control.stopped)
@@ -73,15 +74,18 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
     return _together(passes)
 
 
-def _waits(summary: Summary) -> Summary:
-    """The summary of a drain with --only that could not drain all of its classes."""
-    waiting = [
-        f"{counted(each.held, 'sub-message')} of {each.where}{UNREAD if each.cut else ''}"
-        for each in summary.last.progress.classes
-        if each.held or each.cut
-    ]
+def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
+    """The summary of a drain with --only that could not drain all of its classes; ``unread`` is
+    what this run did not read, by class."""
+    waiting = []
+    for each in summary.last.progress.classes:
+        what = [f"{counted(each.held, 'sub-message')} of {each.where}"] if each.held else []
+        if each.cut:
+            what.append(f"all of {each.where} in {unread.get(each.where) or UNREAD}")
+        waiting += what
     cause = ClassWaits(
-        f"--only left out what these wait for, earlier in their lanes: {listed(waiting)}",
+        "--only left out what these wait for, earlier in their lanes or before a barrier:"
+        f" {'; '.join(waiting)}",
         hint="Resume to drain them in order, with the rest. To drain less, resume with an --only"
         " that selects all sub-messages of their sub-keys.",
     )

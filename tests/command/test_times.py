@@ -43,7 +43,8 @@ def dated(
 
 def handled(command: Command) -> list[int]:
     """Numbers of the messages that were handled, by their sub-key."""
-    return sorted({int(line.keys[0]) for line in command.record.lines() if line.mark == "done"})
+    done = [line.keys for line in command.record.lines() if line.mark == "done"]
+    return sorted({int(key) for keys in done for key in keys or ()})
 
 
 def test_all_records_of_a_range_of_times_are_handled_in_whatever_order_they_lie(

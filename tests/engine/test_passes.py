@@ -122,6 +122,19 @@ def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> N
     rehearsal.resumes_exactly(handler)
 
 
+def test_only_a_class_behind_a_barrier_reports_how_much_waits_and_for_what(tmp_path: Path) -> None:
+    rehearsal = Rehearsal(
+        tmp_path, {0: log_of(["x"], [None], ["c1"], ["y"], ["c1"]), 1: log_of(["c1"])}
+    )
+    handler = OnTheLoop()
+    summary = rehearsal.drain(handler, "key == 'c1'", only=True)
+    assert summary.exit_code == EXIT_CLASS_WAITS
+    assert "all of key == 'c1' in 3 offsets of partition 0 from 2 on" in str(summary.error)
+    assert "for a barrier is before them" in str(summary.error)
+    assert ": 0 sub-messages" not in str(summary.error)
+    rehearsal.resumes_exactly(handler)
+
+
 def test_only_a_class_is_done_when_all_of_it_is(tmp_path: Path) -> None:
     rehearsal, handler = Rehearsal(tmp_path, IN_TURN), OnTheLoop()
     summary = rehearsal.drain(handler, FIRST, only=True)
@@ -134,7 +147,8 @@ def test_a_class_that_fills_the_buffer_with_what_waits_reports_it(tmp_path: Path
     rehearsal, handler = Rehearsal(tmp_path, CROWDED, SMALL), OnTheLoop()
     summary = rehearsal.drain(handler, "'chot' in keys or key == 'c1'", only=True)
     assert summary.exit_code == EXIT_CLASS_WAITS
-    assert "not all of it was read" in str(summary.error)
+    assert "too many before them wait" in str(summary.error)
+    assert ": 0 sub-messages" not in str(summary.error)
     assert summary.last.progress.classes[0].cut
     again = OnTheLoop()
     assert rehearsal.drain(again).exit_code == EXIT_DONE
