@@ -86,8 +86,7 @@ class TopicCheck:
             return RecordsDeleted(
                 f"retention deleted offsets {position} to {start - 1} of {place} before the drain"
                 f" read them: the log now starts at {start}",
-                hint="Raise the topic's retention, then skip the gap: drainer resume PLAN"
-                " --accept-gap",
+                hint="Raise the topic's retention, then resume with --accept-gap to skip the gap.",
             )
         return LogCut(
             f"{place} lost records from offset {position} on, as after an unclean leader election"

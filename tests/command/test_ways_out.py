@@ -1,0 +1,227 @@
+"""Each hint of a refusal that names a command leads out: that command works, and what was refused
+is not refused again for the same reason.
+
+``SHOWN`` lists the places of such hints; one that is added needs a test here, or a word on the one
+that shows it elsewhere.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+from collections.abc import Iterator
+from pathlib import Path
+
+import orjson
+import pytest
+
+import drainer
+from command.conftest import distinct
+from command.process import FAST, Command
+from kafka.topic import Topic, eventually
+from store.plans import signed
+
+SOURCE = Path(drainer.__file__).parent
+COUNT, BLOCKED_AT, BEGAN = 40, 20, 5
+NAMES_COMMAND = re.compile(
+    r"drainer (?:run|resume|plan|dead|redrive)\b|\bcommand\(|_undo\(|\{resume\}"
+)
+SHOWN = {
+    ("operations/examine.py", "_account"): "test_a_plan_whose_account_is_wrong",
+    ("operations/examine.py", "_log"): "test_a_gap",
+    ("operations/examine.py", "group_offsets"): "test_a_group_that_was_moved",
+    ("operations/resume.py", "_ensure_same_split"): "test_a_handler_that_changed",
+    ("operations/start.py", "_check_plan"): "test_an_unfinished_drain",
+    ("operations/start.py", "_check_committed"): "test_a_drain_that_was_undone",
+    ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
+    ("store/plan_file.py", "no_plan"): "test_a_plan_that_is_not_there",
+    ("store/plan_file.py", "_not_own"): "test_a_plan_that_others_can_write",
+    ("letters/cli/dead.py", "_parse_place"): "test_a_place_of_no_letter",
+    ("letters/receipts.py", "ensure_ended"): "letters/test_receipts.py, command/test_redrive.py",
+    ("policy/dead_letter.py", "_split_headers"): "the same hint as that of _parse_place",
+    ("operations/plan.py", "take_plan"): "only without room: store/test_plan_file.py",
+    ("store/plan_file.py", "reaching"): "of Spark's state: spark/test_plan_trust.py",
+    ("store/plan_file.py", "_reported"): "of Spark's state",
+    ("store/plan_file.py", "_gone_or"): "of a folder that is moved meanwhile",
+}
+
+
+def hints_with_commands() -> Iterator[tuple[str, str]]:
+    """The module and the function of each hint that names a command for plans and letters."""
+    for path in SOURCE.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        for function in ast.walk(tree):
+            if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            for each in ast.walk(function):
+                is_hint = isinstance(each, ast.keyword) and each.arg == "hint"
+                if is_hint and NAMES_COMMAND.search(ast.unparse(each.value)):
+                    yield str(path.relative_to(SOURCE)), function.name
+
+
+def test_each_hint_that_names_a_command_is_followed_by_a_test() -> None:
+    elsewhere = ("sandbox/", "spark/session/", "insight/")  # of no refusal of a plan
+    found = {each for each in hints_with_commands() if not each[0].startswith(elsewhere)}
+    assert found == set(SHOWN)
+
+
+class Way:
+    """What a hint names, and a run of it."""
+
+    def __init__(self, command: Command, *words: str, code: int = 3) -> None:
+        self._command, self._words = command, words
+        self._refused = command(*words, code=code)
+        self.error, self.hint = self._refused.error, self._refused.hint
+        ends = r"(?:`|; |\. [A-Z]|\.$|$)"
+        self.named = [shlex.split(each) for each in re.findall(rf"drainer (.+?){ends}", self.hint)]
+
+    def follow(self, *more: str, code: int = 0, of: int = 0) -> None:
+        self._command(*self.named[of], *more, code=code)
+
+    def leads_out(self, code: int = 0) -> None:
+        """Repeat what was refused: it works, or is refused for another reason."""
+        again = self._command(*self._words, code=code)
+        assert self.error not in again.err
+
+
+@pytest.fixture
+def half(command: Command) -> Topic:
+    """Two partitions, of which all but number 20 of the first is done; the drain was killed."""
+    topic = command.topic(distinct(COUNT), partitions=2)
+    command.cluster.alter_committed(command.group(topic), topic.name, {0: BEGAN, 1: BEGAN})
+    running = command.begin(
+        topic, "--from", "committed", *FAST, gate=command.gate, gated=str(BLOCKED_AT)
+    )
+    command.wait_for(running, "done", 2 * (COUNT - BEGAN) - 2)
+
+    def written() -> list[int | None]:
+        partitions = orjson.loads(command.plan(topic).read_bytes())["partitions"].values()
+        return [each["committed"] for each in partitions]
+
+    eventually(lambda: written() == [BLOCKED_AT] * 2, "the plan has what it committed", 30)
+    running.kill()
+    command.gate.touch()
+    return topic
+
+
+def resume(command: Command, topic: Topic) -> tuple[str, ...]:
+    return ("resume", str(command.plan(topic)), "--yes", *command.options())
+
+
+def run(command: Command, topic: Topic, *more: str) -> tuple[str, ...]:
+    return ("run", *command.what(topic), *command.options(), "--yes", *more)
+
+
+@pytest.mark.parametrize("moved", [{0: BEGAN, 1: BEGAN}, {0: BEGAN}, {1: 0}, {0: COUNT}], ids=str)
+def test_a_group_that_was_moved_is_put_back_by_the_hint(
+    command: Command, half: Topic, moved: dict[int, int]
+) -> None:
+    command.cluster.alter_committed(command.group(half), half.name, moved)
+    way = Way(command, *resume(command, half))
+    assert "something else moved it" in way.error
+
+    way.follow("--yes")
+
+    assert command.committed(half) == {0: BEGAN, 1: BEGAN}
+    assert "already at its offsets" in command("plan", "undo", str(command.plan(half))).err
+    command("plan", "verify", str(command.plan(half)))
+    way.leads_out()
+    assert command.committed(half) == {0: COUNT, 1: COUNT}
+
+
+@pytest.mark.long
+def test_an_unfinished_drain_is_resumed_by_the_hint(command: Command, half: Topic) -> None:
+    way = Way(command, *run(command, half))
+    way.follow("--yes", *command.options())
+    way.leads_out()
+
+
+@pytest.mark.long
+def test_a_drain_that_was_undone_is_committed_or_replaced_by_the_hint(
+    command: Command, half: Topic
+) -> None:
+    command(*resume(command, half))
+    command("plan", "undo", str(command.plan(half)), "--yes")
+    way = Way(command, *run(command, half))
+    command(*run(command, half, "--plan", "another.plan.json"))
+    command.cluster.alter_committed(command.group(half), half.name, {0: BEGAN, 1: BEGAN})
+    way.follow("--yes", *command.options())
+    way.leads_out()
+    assert command.committed(half) == {0: COUNT, 1: COUNT}
+
+
+@pytest.mark.long
+def test_a_gap_is_skipped_by_the_hint(command: Command, half: Topic) -> None:
+    half.delete_before(BLOCKED_AT + 1)
+    way = Way(command, *resume(command, half))
+    way.follow("--yes", *command.options(), code=6)
+    way.leads_out(6)
+    assert command.committed(half) == {0: COUNT, 1: COUNT}
+
+
+@pytest.mark.long
+def test_a_plan_whose_account_is_wrong_is_undone_and_drained_anew(
+    command: Command, half: Topic
+) -> None:
+    plan = command.plan(half)
+    command("plan", "undo", str(plan), "--yes")  # the journal is in the plan then
+    body = orjson.loads(plan.read_bytes())
+    body["claims"]["all"]["0"]["messages"]["done"] += 1
+    body["claims"]["all"]["0"]["messages"]["read"] += 2
+    plan.write_bytes(signed(body))
+    way = Way(command, *resume(command, half))
+    way.follow("--yes")
+    command(*run(command, half, "--plan", "another.plan.json"))
+    assert command.committed(half) == {0: COUNT, 1: COUNT}
+
+
+@pytest.mark.long
+def test_a_plan_that_is_not_there_is_drained_anew(command: Command, half: Topic) -> None:
+    command.plan(half).unlink()
+    way = Way(command, *resume(command, half))
+    assert way.named[0] == ["run"]
+    command(*run(command, half))
+    assert command.committed(half) == {0: COUNT, 1: COUNT}
+
+
+@pytest.mark.long
+def test_a_plan_that_others_can_write_is_taken_by_the_hint(command: Command, half: Topic) -> None:
+    command.plan(half).chmod(0o666)
+    way = Way(command, *resume(command, half))
+    way.follow(of=0)
+    way.follow("--yes", of=1)
+    way.leads_out()
+
+
+@pytest.mark.long
+def test_a_handler_that_changed_goes_on_by_the_hint(command: Command) -> None:
+    topic = command.topic(distinct(COUNT))
+    first = ("--first", "key == '3' or index == 0", *FAST)
+    running = command.begin(topic, *first, gate=command.gate, gated=str(BLOCKED_AT))
+    command.wait_for(running, "done", COUNT - 1)
+    running.kill()
+    command.gate.touch()
+    with command.handlers.open("a") as file:
+        file.write("\nCHANGED = True\n")
+    way = Way(command, *resume(command, topic))
+    assert "--same-split" in way.hint
+    command(*resume(command, topic), "--same-split")
+    assert command.committed(topic) == {0: COUNT}
+
+
+@pytest.mark.long
+def test_a_place_of_no_letter_is_one_of_the_list(command: Command) -> None:
+    topic = command.topic(distinct(3))
+    command.drain(topic, "--on-failure", "dead-letter", "--retries", "0", code=6, bad="1")
+    where = (
+        "--dead-letter-topic",
+        f"{topic.name}.{command.group(topic)}.dead",
+        "-b",
+        command.bootstrap,
+    )
+    way = Way(command, "dead", "show", "first", *where, code=2)
+    listed = command(*way.named[0], *where).out
+    place = re.search(r"\b0:\d+\b", listed)
+    assert place is not None, listed
+    command("dead", "show", place[0], *where)
