@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,14 +64,18 @@ class ConnectionOptions:
         *,
         yes: bool,
         loads: bool = False,
+        options: Collection[str] = (),
     ) -> ClientSettings:
         """Settings of the plan, with the options and the client file over them.
 
         Requires confirmation before a login or a request for state goes where only the plan leads,
-        and before its handler is loaded: a plan may have come from anywhere. Raises Refused when
-        that is not confirmed.
+        and before its handler is loaded: a plan may have come from anywhere. ``options`` are the
+        names of the handler's options that are given here. Raises Refused when that is not
+        confirmed, or a login would go to a destination that only the plan names.
         """
         from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
+        from drainer.model.destinations import with_own_destinations  # noqa: PLC0415
+        from drainer.model.plan import OffsetPlan  # noqa: PLC0415
 
         overrides = [*self.client_properties, f"isolation.level={plan.terms.isolation}"]
         known = Path(plan.terms.client_config) if plan.terms.client_config else None
@@ -83,7 +88,13 @@ class ConnectionOptions:
             settings, by_plan = load(plan.terms.bootstrap_servers), True
         sends = by_plan and settings.has_login
         servers = settings.bootstrap_servers
-        confirm_plan(terminal, file, plan, servers, config, loads=loads, sends=sends, yes=yes)
+        extras = settings.extras
+        if loads:
+            terms, _ = with_own_destinations(plan.terms, options, extras)
+            plan = OffsetPlan(terms, plan.account)
+        confirm_plan(
+            *(terminal, file, plan, servers, config, extras), loads=loads, sends=sends, yes=yes
+        )
         return settings
 
 
@@ -93,6 +104,7 @@ def confirm_plan(
     plan: OffsetPlan,
     brokers: str | None = None,
     config: Path | None = None,
+    extras: Mapping[str, str] = {},
     *,
     loads: bool = False,
     sends: bool = False,
@@ -107,7 +119,9 @@ def confirm_plan(
 
     state = file.state_to_confirm(plan)
     if (loads or sends or state) and not yes:
-        show_before_connecting(terminal, plan, file.path, brokers, config, loads=loads, state=state)
+        show_before_connecting(
+            *(terminal, plan, file.path, brokers, config, extras), loads=loads, state=state
+        )
         acts = ["connect"] if brokers else []
         acts += ["load this handler"] if loads else []
         acts += ["read this state"] if state else []
