@@ -93,7 +93,9 @@ class ConnectionOptions:
             terms, _ = with_own_destinations(plan.terms, options, extras)
             plan = OffsetPlan(terms, plan.account)
         confirm_plan(
-            *(terminal, file, plan, servers, config, extras), loads=loads, sends=sends, yes=yes
+            *(terminal, file, plan, servers, config, extras if loads else None),
+            sends=sends,
+            yes=yes,
         )
         return settings
 
@@ -104,24 +106,23 @@ def confirm_plan(
     plan: OffsetPlan,
     brokers: str | None = None,
     config: Path | None = None,
-    extras: Mapping[str, str] = {},
+    extras: Mapping[str, str] | None = None,
     *,
-    loads: bool = False,
     sends: bool = False,
     yes: bool,
 ) -> None:
     """Require confirmation before a plan's handler is loaded, a login is sent to brokers that it
     alone names, or its state is read at a place that it alone names.
 
+    ``extras`` are the properties that the handler gets; None if it is not loaded.
+
     Raises Refused when that is not confirmed.
     """
     from drainer.view.plan import show_before_connecting  # noqa: PLC0415
 
-    state = file.state_to_confirm(plan)
+    state, loads = file.state_to_confirm(plan), extras is not None
     if (loads or sends or state) and not yes:
-        show_before_connecting(
-            *(terminal, plan, file.path, brokers, config, extras), loads=loads, state=state
-        )
+        show_before_connecting(terminal, plan, file.path, brokers, config, extras, state=state)
         acts = ["connect"] if brokers else []
         acts += ["load this handler"] if loads else []
         acts += ["read this state"] if state else []

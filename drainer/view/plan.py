@@ -57,12 +57,14 @@ def show_before_connecting(
     path: Path | str,
     brokers: str | None,
     client_config: Path | None,
-    extras: Mapping[str, str] = {},
+    extras: Mapping[str, str] | None,
     *,
-    loads: bool,
     state: str | None = None,
 ) -> None:
-    """Print what a plan has this machine do, before any of it is done; even when quiet."""
+    """Print what a plan has this machine do, before any of it is done; even when quiet.
+
+    ``extras`` are the properties that its handler gets, None if that is not loaded.
+    """
     note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
     named = plan.account.state if state is None else None
@@ -70,8 +72,7 @@ def show_before_connecting(
         Field("plan", str(path), f"begun {plan.terms.created}"),
         Field("topic", plan.terms.topic, f"for group {plan.terms.group}"),
         *([Field("connects to", brokers, note), Field("with", properties)] if brokers else []),
-        *([Field("loads", plan.terms.handler, "this runs its code")] if loads else []),
-        *(_destinations(plan.terms, extras) if loads else []),
+        *(_loads(plan.terms, extras) if extras is not None else []),
         *([Field("reads", state, "with this environment's login")] if state else []),
         *([Field("reads", named.uri, "the state of its tasks")] if named else []),
         urgent=True,
@@ -107,8 +108,9 @@ def show_checks(
     )
 
 
-def _destinations(terms: Terms, extras: Mapping[str, str]) -> Iterator[Field]:
-    """Fields of the places that terms name, with the properties of the logins that they get."""
+def _loads(terms: Terms, extras: Mapping[str, str]) -> Iterator[Field]:
+    """Fields of the handler and the places that terms name, with the logins that these get."""
+    yield Field("loads", terms.handler, "this runs its code")
     for each in destinations(terms):
         login = each.login(extras)
         note = f"gets {login}" if login else "gets no login"

@@ -114,17 +114,17 @@ def mailed_destinations(stage: Stage) -> str:
             change_plan(plan, **own)
             named = ("--set", f"url={mine.service}") if "payloads" in changes else ()
             theirs = stage.drainer("resume", str(plan), "--yes", *named, code=None)
-            ensure(not evil.requests, f"it asked {evil.requests}")
+            ensure(not evil.requests, f"it sent {evil.requests}")
             ensure(theirs.code == 3 and place in theirs.err, theirs.err)
             ensure("only the plan names" in theirs.err, theirs.err)
         change_plan(plan, options={"url": evil.service}, payloads=of(evil.url))
-        named = ("--set", f"url={mine.service}", "--registry", mine.url)
-        stage.drainer("resume", str(plan), "--dry-run", "--yes", *named)
+        both = ("--set", f"url={mine.service}", "--registry", mine.url)
+        stage.drainer("resume", str(plan), "--dry-run", "--yes", *both)
         config = stage.folder / "client.properties"
-        own = f"http.url={mine.service}\nschema.registry.url={mine.url}\n"
-        config.write_text(config.read_text(encoding="utf-8") + own, encoding="utf-8")
+        lines = f"http.url={mine.service}\nschema.registry.url={mine.url}\n"
+        config.write_text(config.read_text(encoding="utf-8") + lines, encoding="utf-8")
         ended = stage.drainer("resume", str(plan), "--yes")
-        ensure(not evil.requests, f"it asked {evil.requests}")
+        ensure(not evil.requests, f"it sent {evil.requests}")
         ensure(f"not {evil.service}, which the plan names" in ended.text, ended.err)
         ensure(sum(each.startswith("POST") for each in mine.requests) == 1 + len(ORDERS), "calls")
     return "refused until the client file or the command line names them, whose own are used"
@@ -142,10 +142,12 @@ def destinations_are_shown(stage: Stage) -> str:
         config = stage.folder / "client.properties"
         config.write_text(f"bootstrap.servers={stage.bootstrap}\n", encoding="utf-8")
         change_plan(plan, options={"url": evil.service, "404": "skip"}, payloads=of(evil.url))
-        asked = stage.drainer("resume", str(plan), code=3)
+        question = stage.drainer("resume", str(plan), code=3)
         for text in (evil.service, f"registry   {evil.url}", "404=skip", "gets no login"):
-            ensure(" ".join(text.split()) in asked.text, f"{text!r} is not shown: {asked.err}")
-        ensure(not evil.requests, f"it asked {evil.requests}")
+            ensure(
+                " ".join(text.split()) in question.text, f"{text!r} is not shown: {question.err}"
+            )
+        ensure(not evil.requests, f"it sent {evil.requests}")
         stage.drainer("resume", str(plan), "--yes")
         ensure(evil.requests and not evil.has_login, "it got a login")
     return "each service, registry, decoder, option and topic is shown, and gets no login"

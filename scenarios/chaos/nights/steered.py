@@ -1,0 +1,44 @@
+"""Drains that are steered at random from other processes, and killed amid it."""
+
+from __future__ import annotations
+
+from scenarios.chaos.drain import Process
+from scenarios.chaos.nights.account import seen, traced
+from scenarios.chaos.nights.lot import DONE, Lot, keys, record
+from scenarios.chaos.stage import Report, Stage
+
+MOST = 5  # requests to one drain
+
+
+def steered(stage: Stage) -> Report:
+    """Drains are set, paused, unpaused and stopped at random, and killed: all laws hold."""
+    report = Report(0)
+    chance = stage.chance
+    with Lot.of(stage) as lot:
+        names = keys(chance)
+        lot.write([record(chance, names) for _ in range(600 if stage.short else 2_000)])
+        requests: dict[str, int] = {}
+
+        def steer(process: Process) -> None:
+            for _ in range(chance.randrange(1, MOST)):
+                words = chance.choice(
+                    [
+                        ["set", f"concurrency={chance.choice([1, 7, 50, 300])}"],
+                        ["set", f"rate={chance.choice(['50/s', '5000/s', 'none'])}"],
+                        ["set", f"plan-interval={chance.choice(['100ms', '2s'])}"],
+                        ["pause"],
+                        ["unpause"],
+                        ["stop"],
+                    ]
+                )
+                other = lot.command(words[0], str(lot.plan), *words[1:], brokers=False)
+                requests[words[0]] = requests.get(words[0], 0) + 1
+                report.ensure(other.ends() in (0, 3), f"{words}: {other.output[-200:]}")
+                if not process.running:
+                    return
+
+        lot.takes_its_course(stage, report, *DONE, amid=steer)
+        seen(traced(lot.trace), lot.expected).judge(report)
+        lot.check_group(report)
+        report.remarks.append(f"requests: {requests}")
+    return report
