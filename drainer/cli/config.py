@@ -114,14 +114,14 @@ _NAMES = ("option", "value", "from")
 
 
 def _logins(file: str) -> list[tuple[str, str, str]]:
-    """Rows of what a client file proves who this is by, and where that goes.
-
-    Raises UsageError when the file is wrong.
-    """
+    """Rows of what a client file proves who this is by, and where that goes, or of its fault."""
     from drainer.kafka.settings import ClientSettings  # noqa: PLC0415 - slow
 
-    settings = ClientSettings.load("of the command line", Path(file))
     found = []
+    try:
+        settings = ClientSettings.load("of the command line", Path(file))
+    except UsageError as error:
+        return [("--client-config", str(error), file)]
     for prefix, kind in LOGINS.items():
         if names := settings.logins[prefix]:
             url = settings.redact(settings.extras.get(f"{prefix}url", "that a command line names"))

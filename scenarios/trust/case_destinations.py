@@ -118,8 +118,8 @@ def mailed_destinations(stage: Stage) -> str:
             ensure(theirs.code == 3 and place in theirs.err, theirs.err)
             ensure("only the plan names" in theirs.err, theirs.err)
         change_plan(plan, options={"url": evil.service}, payloads=of(evil.url))
-        both = ("--set", f"url={mine.service}", "--registry", mine.url)
-        stage.drainer("resume", str(plan), "--dry-run", "--yes", *both)
+        words = ("--set", f"url={mine.service}", "--registry", mine.url)
+        stage.drainer("resume", str(plan), "--dry-run", "--yes", *words)
         config = stage.folder / "client.properties"
         lines = f"http.url={mine.service}\nschema.registry.url={mine.url}\n"
         config.write_text(config.read_text(encoding="utf-8") + lines, encoding="utf-8")

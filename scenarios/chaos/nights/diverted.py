@@ -12,7 +12,7 @@ FLOOD = "key =~ 'vip.*'"
 
 
 def diverted(stage: Stage) -> Report:
-    """What is diverted is never handled, becomes a letter, and is handled when it is redriven."""
+    """Diverted sub-messages become letters without a call, and are handled by a redrive alone."""
     report = Report(0)
     chance = stage.chance
     with Lot.of(stage) as lot:
@@ -24,14 +24,13 @@ def diverted(stage: Stage) -> Report:
         lot.expected = {place: n for place, n in everything.items() if place not in flood}
         lot.words_of_run += ("--divert", FLOOD, "--dead-letter-topic", letters)
         lot.takes_its_course(stage, report, EXIT_DONE)
-        seen(traced(lot.trace), lot.expected).judge(report)
+        seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
         lot.check_group(report)
         found = read_letters(stage.settings, letters)
         report.ensure(set(found) == flood, f"{len(found)} letters of {len(flood)}")
         report.remarks.append(f"{len(flood)} diverted, {found.total() - len(found)} letters twice")
         _redrive(stage, report, lot, letters)
-        calls = list(traced(lot.trace))
-        seen(calls, everything).judge(report)
+        seen(traced(lot.trace), everything).judge(report, lot.most_repeated(report))
         delete_letters(stage.settings, letters)
     return report
 
@@ -42,8 +41,7 @@ def _redrive(stage: Stage, report: Report, lot: Lot, letters: str) -> None:
     words = ["--yes", "--quiet", *lot.words]
     begin = ["redrive", "--dead-letter-topic", letters, "--plan", str(plan), *lot.handler_words]
     for number in range(4):
-        goes_on = ["resume", str(plan)] if plan.exists() else begin
-        process = lot.command(*goes_on, *words)
+        process = lot.command(*(["resume", str(plan)] if plan.exists() else begin), *words)
         if number < 3 and not process.ends_within(stage.chance.uniform(0.2, 1.5)):
             process.kill()
             report.times += 1

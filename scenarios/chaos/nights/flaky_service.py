@@ -6,18 +6,16 @@ import json
 import random
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from drainer.errors import EXIT_DONE
 from scenarios.chaos.drain import until
 from scenarios.chaos.nights.account import Call, seen
 from scenarios.chaos.nights.lot import Lot, keys, record
+from scenarios.chaos.nights.server import HTML, Request, serving
 from scenarios.chaos.stage import Report, Stage
 
-HTML = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
+PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 FAILS = 0.25  # of the answers
 PER_ITEM_S = 0.002
 
@@ -35,35 +33,10 @@ class Service:
         self.caller = 0
         self._busy = 0  # calls
         self._chance, self._lock = chance, threading.Lock()
-        service = self
 
-        class Answers(BaseHTTPRequestHandler):
-            protocol_version = "HTTP/1.1"
-
-            def do_POST(self) -> None:
-                body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-                service.answer(self, body["batch"])
-
-            def do_OPTIONS(self) -> None:
-                self.sends(204, b"")
-
-            def sends(self, status: int, body: bytes, kind: str = "application/json") -> None:
-                self.send_response(status)
-                if body:
-                    self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}/drain"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def answer(self, request: Any, items: list[dict[str, Any]]) -> None:
-        """Note the items, work on them, and answer by chance."""
+    def respond(self, request: Request) -> None:
+        """Note the items of a batch, work on them, and answer by chance."""
+        items = json.loads(request.body)["batch"]
         with self._lock:
             caller = self.caller
             self._busy += 1
@@ -86,18 +59,13 @@ class Service:
             case "missing":
                 request.sends(200, json.dumps({"results": results[1:]}).encode())
             case "html":
-                request.sends(self._chance.choice([200, 502]), HTML, "text/html")
+                request.sends(self._chance.choice([200, 502]), PAGE, HTML)
             case "503" | "429":
                 request.sends(int(how), b"{}")
             case "cut":
                 request.close_connection = True
             case "torn":
-                request.send_response(200)
-                request.send_header("Content-Type", "application/json")
-                request.send_header("Content-Length", str(len(body)))
-                request.end_headers()
-                request.wfile.write(body[: len(body) // 2])
-                request.close_connection = True
+                request.sends(200, body, part=0.5)
             case _:
                 request.sends(200, body)
 
@@ -112,30 +80,18 @@ class Service:
             place = int(partition), int(offset), int(index)
             self.calls.append(Call(mark, place, item["key"], caller))
 
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-@contextmanager
-def running(chance: random.Random) -> Iterator[Service]:
-    made = Service(chance)
-    try:
-        yield made
-    finally:
-        made.close()
-
 
 def flaky_service(stage: Stage) -> Report:
     """Answers acknowledge a part, are HTML, torn, cut off or 503: no operation is lost."""
     report = Report(0)
     chance = stage.chance
-    with Lot.of(stage) as lot, running(random.Random(chance.random())) as service:
+    service = Service(random.Random(chance.random()))
+    with Lot.of(stage) as lot, serving(service.respond) as url:
         names = keys(chance)
         lot.write([record(chance, names) for _ in range(300 if stage.short else 1_000)])
         lot.handler_words = ("--handler", "http", "--split", "documents", "--split-key", "id")
         batch = chance.choice([2, 20, 100])
-        lot.words = ("--set", f"url={service.url}", "--set", f"batch={batch}")
+        lot.words = ("--set", f"url={url}/drain", "--set", f"batch={batch}")
         lot.words += ("--retries", "1000", "--retry-delay", "20ms", "--retry-max-delay", "100ms")
         lot.words += ("--max-outage", "5m")
 

@@ -18,12 +18,13 @@ from scenarios.chaos.stage import KILLED, SLOW, Report, Stage
 from scenarios.chaos.trace import Place
 
 PARTITIONS = 3
+JUST_NOW_S = 0.2  # 50 ms on a machine that does nothing else
 LINE_BYTES = 42  # of the trace, about
 CALL_ENDS = 2
 STARTING = 0.2  # of the kills come while the drain is starting
 HARD = 0.8  # of the drains that are ended are killed, others stopped
 TRIES = 60
-UNHEARD = -signal.SIGTERM  # before Python could listen to it
+EARLY = -signal.SIGTERM  # before Python could listen to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Lot(Backlog):
                 amid(process)
                 hard = stage.chance.random() < HARD
                 process.send(signal.SIGKILL if hard else signal.SIGTERM)
-                by_signal = (KILLED,) if hard else (EXIT_INTERRUPTED, UNHEARD)
+                by_signal = (KILLED,) if hard else (EXIT_INTERRUPTED, EARLY)
                 code = report.ends(process, *by_signal, *allowed)
                 kills, report.times = kills - 1, report.times + 1
             else:
@@ -142,10 +143,15 @@ class Lot(Backlog):
             after()
             if code in ends:
                 return code
-            if code not in (KILLED, UNHEARD, EXIT_INTERRUPTED, EXIT_REFUSED):
+            if code not in (KILLED, EARLY, EXIT_INTERRUPTED, EXIT_REFUSED):
                 break
         report.ensure(False, f"not done, exit {code}")
         return code
+
+    def most_repeated(self, report: Report) -> int:
+        """Bound on what is done again: of each kill, the calls in flight and what just finished."""
+        per_s = self.pace.concurrency * 1000 / self.pace.latency_ms
+        return int(report.times * (self.pace.concurrency + per_s * JUST_NOW_S))
 
     def check_group(self, report: Report) -> None:
         """Ensure that the group is at the end, as a consumer sees it."""

@@ -9,11 +9,11 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from drainer.errors import EXIT_DONE
 from scenarios.chaos.nights.account import seen, traced
 from scenarios.chaos.nights.lot import Lot, Record, keys, record
+from scenarios.chaos.nights.server import HTML, TEXT, Request, serving
 from scenarios.chaos.stage import Report, Stage
 
 SCHEMAS = 40
@@ -26,41 +26,26 @@ class Registry:
     def __init__(self) -> None:
         self.how = ""
         self.faults: Counter[str] = Counter()
-        registry = self
 
-        class Answers(BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                number = int(self.path.partition("?")[0].rpartition("/")[2])
-                registry.faults[registry.how] += 1
-                match registry.how:
-                    case "":
-                        self.sends(200, json.dumps({"schema": schema(number)}).encode())
-                    case "html":
-                        self.sends(200, b"<html>log in</html>", "text/html")
-                    case "404":  # of a proxy: it says nothing about the schema
-                        self.sends(404, b"not found", "text/plain")
-                    case "503":
-                        self.sends(503, b'{"error_code": 50301, "message": "away"}')
-                    case "cut":
-                        self.close_connection = True
-
-            def sends(self, status: int, body: bytes, kind: str = "application/json") -> None:
-                self.send_response(status)
-                self.send_header("Content-Type", kind)
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, *_: object) -> None:
-                pass
-
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Answers)
-        self.url = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+    def respond(self, request: Request) -> None:
+        """Answer a request for a schema, or as who is away."""
+        number = int(request.path.partition("?")[0].rpartition("/")[2])
+        self.faults[self.how] += 1
+        match self.how:
+            case "":
+                request.sends(200, json.dumps({"schema": schema(number)}).encode())
+            case "html":
+                request.sends(200, b"<html>log in</html>", HTML)
+            case "404":  # of a proxy: the schema may be there
+                request.sends(404, b"not found", TEXT)
+            case "503":
+                request.sends(503, b'{"error_code": 50301, "message": "away"}')
+            case "cut":
+                request.close_connection = True
 
     @contextmanager
     def flickering(self, chance: random.Random) -> Iterator[None]:
-        """It is away and back by turns, until the block ends."""
+        """Go away and come back by turns, until the block ends."""
         over = threading.Event()
 
         def flicker() -> None:
@@ -74,10 +59,6 @@ class Registry:
         finally:
             over.set()
             flickering.join()
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
 
 
 def schema(number: int) -> str:
@@ -105,29 +86,26 @@ def registry_away(stage: Stage) -> Report:
     report = Report(0)
     chance = stage.chance
     registry = Registry()
-    try:
-        with Lot.of(stage) as lot:
-            names = keys(chance)
+    with Lot.of(stage) as lot, serving(registry.respond) as url:
+        names = keys(chance)
 
-            def in_avro(made: Record, number: int) -> Record:
-                return replace(made, value=encoded(number, list(made.sub_keys or ())))
+        def in_avro(made: Record, number: int) -> Record:
+            return replace(made, value=encoded(number, list(made.sub_keys or ())))
 
-            count = 400 if stage.short else 1_200
-            lot.write(  # another schema every now and then, so that it is needed all the time
-                [
-                    in_avro(record(chance, names), 1 + number * SCHEMAS // count)
-                    for number in range(count)
-                ]
-            )
-            lot.handled_by("TracedDecoded")
-            lot.words_of_run += ("--value-format", "avro", "--registry", registry.url)
-            lot.words += ("--max-outage", "5m")
-            with registry.flickering(random.Random(chance.random())):
-                lot.takes_its_course(stage, report, EXIT_DONE, refused=True)
-            seen(traced(lot.trace), lot.expected).judge(report)
-            lot.check_group(report)
-            faults = registry.faults - Counter({"": registry.faults[""]})
-            report.remarks.append(f"faults: {faults.total()} {dict(faults)}")
-    finally:
-        registry.close()
+        count = 400 if stage.short else 1_200
+        lot.write(  # another schema every now and then, so that it is needed all the time
+            [
+                in_avro(record(chance, names), 1 + number * SCHEMAS // count)
+                for number in range(count)
+            ]
+        )
+        lot.handled_by("TracedDecoded")
+        lot.words_of_run += ("--value-format", "avro", "--registry", url)
+        lot.words += ("--max-outage", "5m")
+        with registry.flickering(random.Random(chance.random())):
+            lot.takes_its_course(stage, report, EXIT_DONE, refused=True)
+        seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
+        lot.check_group(report)
+        faults = registry.faults - Counter({"": registry.faults[""]})
+        report.remarks.append(f"faults: {faults.total()} {dict(faults)}")
     return report

@@ -35,7 +35,7 @@ def split_failures(stage: Stage) -> Report:
             report.ends(lot.starts(), EXIT_HALTED)
             lot.words = words
         lot.takes_its_course(stage, report, EXIT_DEAD_LETTERS)
-        seen(traced(lot.trace), lot.expected).judge(report)
+        seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
         lot.check_group(report)
         report.remarks.append(f"{len(places)} bad messages, {action}")
         if action == "dead-letter":

@@ -38,7 +38,7 @@ def steered(stage: Stage) -> Report:
                     return
 
         lot.takes_its_course(stage, report, *DONE, amid=steer)
-        seen(traced(lot.trace), lot.expected).judge(report)
+        seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
         lot.check_group(report)
         report.remarks.append(f"requests: {requests}")
     return report

@@ -83,7 +83,7 @@ def _read(settings: ClientSettings, topic: str) -> dict[bytes, list[bytes]]:
             for _ in range(end):
                 [message] = consumer.consume(1, ANSWER_S)
                 assert message.error() is None, message.error()
-                found[message.key()].append(message.value())
+                found[message.key() or b""].append(message.value() or b"")
     finally:
         consumer.close()
     return found

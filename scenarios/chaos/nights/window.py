@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 
 from confluent_kafka import Message, Producer
@@ -34,9 +35,9 @@ def window(stage: Stage) -> Report:
                     lot.expected[partition, offset, index] = sub_key
         lot.words_of_run = ("--from", _text(start), "--until", _text(end), "--no-commit")
         lot.takes_its_course(stage, report, EXIT_DONE)
-        seen(traced(lot.trace), lot.expected).judge(report)
-        at = committed(stage.settings, lot.group, lot.topic, PARTITIONS)
-        report.ensure(not at, f"the group is at {at}")
+        seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
+        offsets = committed(stage.settings, lot.group, lot.topic, PARTITIONS)
+        report.ensure(not offsets, f"the group is at {offsets}")
         times_are = "ordered" if ordered else "unordered"
         report.remarks.append(f"{times_are} times, transactions: {in_transactions}")
     return report
@@ -51,8 +52,14 @@ def _produce(
     producer = Producer(conf)
     found: dict[int, tuple[int, int]] = {}
 
-    def note(number: int, message: Message) -> None:
-        found[number] = message.partition(), message.offset()
+    def noting(number: int) -> Callable[[object, Message], None]:
+        def note(_: object, message: Message) -> None:
+            partition, offset = message.partition(), message.offset()
+            assert partition is not None
+            assert offset is not None
+            found[number] = partition, offset
+
+        return note
 
     if transactional:
         producer.init_transactions()
@@ -62,7 +69,7 @@ def _produce(
         producer.produce(
             *(lot.topic, each.value, each.key, each.partition),
             timestamp=at * 1000,
-            on_delivery=lambda _, message, number=number: note(number, message),
+            on_delivery=noting(number),
         )
         if transactional and number % TRANSACTION == TRANSACTION - 1:
             producer.commit_transaction()
