@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -63,19 +63,17 @@ class ConnectionOptions:
         plan: OffsetPlan,
         *,
         yes: bool,
-        loads: bool = False,
-        options: Collection[str] = (),
+        loads: Collection[str] | None = None,
     ) -> ClientSettings:
         """Settings of the plan, with the options and the client file over them.
 
         Requires confirmation before a login or a request for state goes where only the plan leads,
-        and before its handler is loaded: a plan may have come from anywhere. ``options`` are the
-        names of the handler's options that are given here. Raises Refused when that is not
-        confirmed, or a login would go to a destination that only the plan names.
+        and before its handler is loaded: a plan may have come from anywhere. ``loads`` are the
+        names of the options that this handler is given here; None if it is not loaded. Raises
+        Refused when that is not confirmed, or a login would go where only the plan leads.
         """
         from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
         from drainer.model.destinations import with_own_destinations  # noqa: PLC0415
-        from drainer.model.plan import OffsetPlan  # noqa: PLC0415
 
         overrides = [*self.client_properties, f"isolation.level={plan.terms.isolation}"]
         known = Path(plan.terms.client_config) if plan.terms.client_config else None
@@ -87,16 +85,11 @@ class ConnectionOptions:
         except BootstrapMissing:
             settings, by_plan = load(plan.terms.bootstrap_servers), True
         sends = by_plan and settings.has_login
-        servers = settings.bootstrap_servers
-        extras = settings.extras
-        if loads:
-            terms, _ = with_own_destinations(plan.terms, options, extras)
-            plan = OffsetPlan(terms, plan.account)
-        confirm_plan(
-            *(terminal, file, plan, servers, config, extras if loads else None),
-            sends=sends,
-            yes=yes,
-        )
+        servers, extras = settings.bootstrap_servers, None
+        if loads is not None:
+            extras = settings.extras
+            plan = replace(plan, terms=with_own_destinations(plan.terms, loads, extras)[0])
+        confirm_plan(terminal, file, plan, servers, config, extras, sends=sends, yes=yes)
         return settings
 
 

@@ -81,10 +81,8 @@ def resume(
         if registry.registry is not None:
             own = f"{REGISTRY}url={registry.registry}"
             kafka = replace(kafka, client_properties=(*kafka.client_properties, own))
-        options = running.options or ()
-        settings = kafka.settings_by_plan(
-            terminal, file, known, yes=oversight.yes, loads=True, options=options
-        )
+        loads = running.options or ()
+        settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=loads)
         loaded = file.load()
         classes = priority.over(loaded.plan.account.classes)
         request = ResumeRequest(

@@ -122,8 +122,7 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("written", plan.account.updated, figures.counted(plan.account.generation, "time"))
     yield Field("client config", plan.terms.client_config or "none")
     yield from task_fields(plan)
-    for name, text in plan.terms.options.items():
-        yield Field("option", f"{name}={text}")
+    yield from (Field("option", f"{name}={text}") for name, text in plan.terms.options.items())
     yield from rule_lines(plan.account.ruled)
     behind = "behind dead letters; --after-dead continue drains them" if plan.account.parked else ""
     parked = plan.account.parked_lanes
