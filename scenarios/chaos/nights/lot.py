@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import orjson
 
 from drainer.demo.fill import fill
-from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED
+from drainer.errors import EXIT_INTERRUPTED
 from scenarios.chaos.drain import HANDLER, Backlog, Pace, Process, Spread, until
 from scenarios.chaos.nights.account import committed
 from scenarios.chaos.stage import KILLED, SLOW, Report, Stage
@@ -119,15 +119,16 @@ class Lot(Backlog):
         *ends: int,
         amid: Callable[[Process], object] = lambda _: None,
         after: Callable[[], object] = lambda: None,
-        refused: bool = False,
+        also: tuple[int, ...] = (),
     ) -> int:
         """Drain to the end, with kills and stops by chance; its last exit code, one of ``ends``.
 
-        ``amid`` does something to each drain that runs, ``after`` once it has ended. A drain may be
-        ``refused`` while something is away.
+        ``amid`` does something to each drain that runs, ``after`` once it has ended. ``also`` are
+        exit codes after which it is resumed, such as that of a refusal while something is away.
         """
         report.sub_messages += len(self.expected)
-        allowed = (*ends, EXIT_REFUSED) if refused else ends
+        report.remarks.append(f"{len(self.expected):,} sub-messages")
+        allowed = (*ends, *also)
         kills = stage.times(3, 6)
         for _ in range(TRIES):
             process = self.starts()
@@ -143,7 +144,7 @@ class Lot(Backlog):
             after()
             if code in ends:
                 return code
-            if code not in (KILLED, EARLY, EXIT_INTERRUPTED, EXIT_REFUSED):
+            if code not in (KILLED, EARLY, EXIT_INTERRUPTED, *also):
                 break
         report.ensure(False, f"not done, exit {code}")
         return code
@@ -159,6 +160,3 @@ class Lot(Backlog):
         wanted = {number: end for number, end in self.ends.items() if end}
         at = {number: found.get(number) for number in wanted}
         report.ensure(at == wanted, f"the group is at {at}, not {wanted}")
-
-
-DONE = (EXIT_DONE,)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from drainer.errors import EXIT_DONE
+from drainer.errors import EXIT_DONE, EXIT_REFUSED
 from scenarios.chaos.nights.account import seen, traced
 from scenarios.chaos.nights.lot import Lot, Record, keys, record
 from scenarios.chaos.nights.server import HTML, TEXT, Request, serving
@@ -103,7 +103,7 @@ def registry_away(stage: Stage) -> Report:
         lot.words_of_run += ("--value-format", "avro", "--registry", url)
         lot.words += ("--max-outage", "5m")
         with registry.flickering(random.Random(chance.random())):
-            lot.takes_its_course(stage, report, EXIT_DONE, refused=True)
+            lot.takes_its_course(stage, report, EXIT_DONE, also=(EXIT_REFUSED,))
         seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
         lot.check_group(report)
         faults = registry.faults - Counter({"": registry.faults[""]})

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from scenarios.chaos.drain import Process
+from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, EXIT_REFUSED
+from scenarios.chaos.drain import Pace, Process
 from scenarios.chaos.nights.account import seen, traced
-from scenarios.chaos.nights.lot import DONE, Lot, keys, record
+from scenarios.chaos.nights.lot import Lot, keys, record
 from scenarios.chaos.stage import Report, Stage
 
-MOST = 5  # requests to one drain
+MOST = 9  # requests to one drain
+SLOWER = Pace(concurrency=20, latency_ms=40)  # a request takes a second
 
 
 def steered(stage: Stage) -> Report:
     """Drains are set, paused, unpaused and stopped at random, and killed: all laws hold."""
     report = Report(0)
     chance = stage.chance
-    with Lot.of(stage) as lot:
+    with Lot.of(stage, SLOWER) as lot:
         names = keys(chance)
         lot.write([record(chance, names) for _ in range(600 if stage.short else 2_000)])
         requests: dict[str, int] = {}
@@ -33,11 +35,13 @@ def steered(stage: Stage) -> Report:
                 )
                 other = lot.command(words[0], str(lot.plan), *words[1:], brokers=False)
                 requests[words[0]] = requests.get(words[0], 0) + 1
-                report.ensure(other.ends() in (0, 3), f"{words}: {other.output[-200:]}")
+                report.ensure(
+                    other.ends() in (EXIT_DONE, EXIT_REFUSED), f"{words}: {other.output[-200:]}"
+                )
                 if not process.running:
                     return
 
-        lot.takes_its_course(stage, report, *DONE, amid=steer)
+        lot.takes_its_course(stage, report, EXIT_DONE, amid=steer, also=(EXIT_INTERRUPTED,))
         seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
         lot.check_group(report)
         report.remarks.append(f"requests: {requests}")
