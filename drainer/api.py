@@ -150,7 +150,8 @@ def resume(
 
     Args:
         plan: the file of the offset plan.
-        client: as for ``drain``. drainer connects nowhere that only the plan names.
+        client: as for ``drain``. drainer connects to no brokers that only the plan names, and sends
+            no login to a service or a registry that only the plan names.
         handler: as for ``drain``; by default the plan's, whose code runs here.
         failures, rules: those of the plan unless given.
         accept_gap: whether to continue behind records that were deleted before they were handled.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -13,6 +14,7 @@ from drainer.cli.command import command
 from drainer.cli.parameter import declared_by
 from drainer.cli.profile import DEFAULT, command_of, path_of, read_profile
 from drainer.errors import Refused, UsageError
+from drainer.model.destinations import LOGINS
 from drainer.model.option import Option
 from drainer.store.atomic_file import open_new
 from drainer.view.page import Column, Line, Page, Table, Tone, section
@@ -98,6 +100,8 @@ def show(
             rows.append((each.word, _text(each, given[name]), str(known.path)))
         elif each.default_text is not None:
             rows.append((each.word, each.default_text, "default"))
+    for file in [value for word, value, _ in rows if word == "--client-config"]:
+        rows += _logins(file)
     values = [dict(zip(_NAMES, row, strict=True)) for row in rows]
     terminal.data({"command": " ".join(words), "values": values})
     table = Table((Column("option"), Column("value"), Column("from")), tuple(rows), shown=len(rows))
@@ -107,6 +111,22 @@ def show(
 
 
 _NAMES = ("option", "value", "from")
+
+
+def _logins(file: str) -> list[tuple[str, str, str]]:
+    """Rows of what a client file proves who this is by, and where that goes, or of its fault."""
+    from drainer.kafka.settings import ClientSettings  # noqa: PLC0415 - slow
+
+    found = []
+    try:
+        settings = ClientSettings.load("of the command line", Path(file))
+    except UsageError as error:
+        return [("--client-config", str(error), file)]
+    for prefix, kind in LOGINS.items():
+        if names := settings.logins[prefix]:
+            url = settings.redact(settings.extras.get(f"{prefix}url", "that a command line names"))
+            found.append((", ".join(names), f"for the {kind} {url}", file))
+    return found
 
 
 def _name(context: typer.Context, typed: str | None) -> str | None:

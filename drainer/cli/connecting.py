@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -62,15 +63,17 @@ class ConnectionOptions:
         plan: OffsetPlan,
         *,
         yes: bool,
-        loads: bool = False,
+        loads: Collection[str] | None = None,
     ) -> ClientSettings:
         """Settings of the plan, with the options and the client file over them.
 
         Requires confirmation before a login or a request for state goes where only the plan leads,
-        and before its handler is loaded: a plan may have come from anywhere. Raises Refused when
-        that is not confirmed.
+        and before its handler is loaded: a plan may have come from anywhere. ``loads`` are the
+        names of the options that this handler is given here; None if it is not loaded. Raises
+        Refused when that is not confirmed, or a login would go where only the plan leads.
         """
         from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
+        from drainer.model.destinations import with_own_destinations  # noqa: PLC0415
 
         overrides = [*self.client_properties, f"isolation.level={plan.terms.isolation}"]
         known = Path(plan.terms.client_config) if plan.terms.client_config else None
@@ -82,8 +85,11 @@ class ConnectionOptions:
         except BootstrapMissing:
             settings, by_plan = load(plan.terms.bootstrap_servers), True
         sends = by_plan and settings.has_login
-        servers = settings.bootstrap_servers
-        confirm_plan(terminal, file, plan, servers, config, loads=loads, sends=sends, yes=yes)
+        servers, extras = settings.bootstrap_servers, None
+        if loads is not None:
+            extras = settings.extras
+            plan = replace(plan, terms=with_own_destinations(plan.terms, loads, extras)[0])
+        confirm_plan(terminal, file, plan, servers, config, extras, sends=sends, yes=yes)
         return settings
 
 
@@ -93,21 +99,23 @@ def confirm_plan(
     plan: OffsetPlan,
     brokers: str | None = None,
     config: Path | None = None,
+    extras: Mapping[str, str] | None = None,
     *,
-    loads: bool = False,
     sends: bool = False,
     yes: bool,
 ) -> None:
     """Require confirmation before a plan's handler is loaded, a login is sent to brokers that it
     alone names, or its state is read at a place that it alone names.
 
+    ``extras`` are the properties that the handler gets; None if it is not loaded.
+
     Raises Refused when that is not confirmed.
     """
     from drainer.view.plan import show_before_connecting  # noqa: PLC0415
 
-    state = file.state_to_confirm(plan)
+    state, loads = file.state_to_confirm(plan), extras is not None
     if (loads or sends or state) and not yes:
-        show_before_connecting(terminal, plan, file.path, brokers, config, loads=loads, state=state)
+        show_before_connecting(terminal, plan, file.path, brokers, config, extras, state=state)
         acts = ["connect"] if brokers else []
         acts += ["load this handler"] if loads else []
         acts += ["read this state"] if state else []

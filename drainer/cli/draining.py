@@ -333,7 +333,9 @@ def _missing_in_plan(name: str, texts: Sequence[str], plan: OffsetPlan) -> Seque
                 text for text in texts if str(Path(text).absolute()) == plan.terms.client_config
             ]
         case "options":
-            known = [f"{option}={value}" for option, value in plan.terms.options.items()]
+            options = plan.terms.options.items()
+            # A URL is repeated: no login goes where only the plan leads.
+            known = [f"{option}={value}" for option, value in options if "://" not in value]
         case _:
             known = []
     return [text for text in texts if text not in known]

@@ -109,6 +109,7 @@ class PayloadOptions:
     """Options of what a handler gets of a message; the fields are those of PayloadSettings.
 
     They are kept in the plan, and no resume can change them: it would count other sub-messages.
+    But it may name the registry, whose login does not go where only the plan leads.
     """
 
     split: str | None = _payload(
@@ -140,6 +141,7 @@ class PayloadOptions:
         unset="schema.registry.url of the client's file",
         metavar="URL",
         envvar="DRAINER_REGISTRY",
+        resumes=True,
     )
 
     def load(self, reference: str, extras: Mapping[str, str]) -> LoadedHandler:

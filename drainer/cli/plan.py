@@ -91,7 +91,7 @@ def take(
         known = loaded.plan
         config = Path(known.terms.client_config) if known.terms.client_config else None
         servers = known.terms.bootstrap_servers
-        show_before_connecting(terminal, known, plan, servers, config, loads=True)
+        show_before_connecting(terminal, known, plan, servers, config, {})
     ensure_confirmed(terminal, "Take this plan as your own?", yes=yes)
     mine = load_handler(handler).absolute_reference if handler else None
     take_plan(file, loaded, target, mine, reason)

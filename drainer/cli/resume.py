@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from drainer.cli.command import ChangesTo, changing
+from drainer.cli.command import ChangesTo, changing, only
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
@@ -17,12 +17,14 @@ from drainer.cli.options import (
     DryRun,
     NoRules,
     OtherLimits,
+    PayloadOptions,
     PlanArgument,
     PriorityOptions,
     RuleOptions,
     SameSplit,
     load_limits,
 )
+from drainer.model.destinations import REGISTRY
 from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.view.terminal import Terminal
@@ -34,6 +36,7 @@ def resume(
     plan: PlanArgument,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
+    registry: Annotated[PayloadOptions, only("registry")],
     accept_gap: AcceptGap,
     same_split: SameSplit,
     dry_run: DryRun,
@@ -75,7 +78,11 @@ def resume(
         curve = known.terms.limits
         if limits is not None:
             curve = None if limits.strip().lower() == "none" else load_limits(limits)
-        settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=True)
+        if registry.registry is not None:
+            own = f"{REGISTRY}url={registry.registry}"
+            kafka = replace(kafka, client_properties=(*kafka.client_properties, own))
+        loads = running.options or ()
+        settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=loads)
         loaded = file.load()
         classes = priority.over(loaded.plan.account.classes)
         request = ResumeRequest(

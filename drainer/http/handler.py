@@ -28,6 +28,7 @@ from drainer.http.protocol import encode_item
 from drainer.kafka.handshake import tls_context
 from drainer.mask import describe
 from drainer.message import SubMessage
+from drainer.model.destinations import SERVICE
 
 STATUSES = frozenset(str(status) for status in range(200, 600))
 BATCH_MOST = 10_000
@@ -35,7 +36,7 @@ CONNECT_S, CHECK_S = 10.0, 3.0
 KEEP_ALIVE_S = 4.0  # shorter than most servers': they must not close what is being written to
 ANSWER_BYTES, ANSWER_BYTES_PER_ITEM = 1 << 20, 1 << 10
 PROPERTIES = (
-    *("token", "user", "password"),
+    *("url", "token", "user", "password"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
 )
 _VISIBLE = re.compile(r"[!-~]*")  # of ASCII, as in URLs and tokens
@@ -66,7 +67,7 @@ class Http(Handler):
         ensure_installed("http", "the handler http")
         if unknown := sorted(set(options) - self.plan_options):
             raise UsageError(f"the handler http has no option {unknown[0]}", hint=_HINT)
-        self._url = _checked_url(options.get("url", ""))
+        self._url = _checked_url(options["url"]) if "url" in options else ""
         self._meanings = meanings_of({n: v for n, v in options.items() if n in STATUSES})
         self._batches = "batch" in options
         text = options.get("batch", "1")
@@ -80,7 +81,8 @@ class Http(Handler):
         """Raises UsageError when a file that the client file names can't be read."""
         import aiohttp  # noqa: PLC0415 - an extra
 
-        properties = context.extras("http.")
+        properties = context.extras(SERVICE)
+        self._url = self._url or _checked_url(properties.get("url", ""))
         headers = {"Content-Type": "application/json", "Accept": "application/json"}
         headers |= {"Accept-Encoding": "identity", "User-Agent": "drainer"}
         self._session = aiohttp.ClientSession(
@@ -96,13 +98,13 @@ class Http(Handler):
 
     def check_before_preview(self, extras: Mapping[str, str]) -> tuple[list[str], list[str]]:
         """Checks that passed, and warnings. Raises UsageError when the client file is wrong."""
-        given = without_prefix(extras, "http.")
+        given = without_prefix(extras, SERVICE)
         if unknown := sorted(set(given) - set(PROPERTIES)):
             raise UsageError(
                 f"the client file has http.{unknown[0]}, which the handler http doesn't know",
                 hint=f"Use {', '.join(f'http.{name}' for name in PROPERTIES)}.",
             )
-        tls, url = _tls(given), urlsplit(self._url)
+        tls, url = _tls(given), urlsplit(self._url or _checked_url(given.get("url", "")))
         service = f"the service {url.scheme}://{url.netloc}{url.path}"  # a query may have a secret
         connection = HTTPConnection(url.netloc, timeout=CHECK_S)
         if url.scheme == "https":
@@ -206,7 +208,7 @@ def _checked_url(url: str) -> str:
     if not valid:
         raise UsageError(
             "http needs the URL of a service" if not url else "url= is not a URL of http or https",
-            hint="Add --set url=https://HOST/PATH.",
+            hint="Add --set url=https://HOST/PATH, or http.url=… to the client file.",
         )
     url = _checked(url, "url=", _VISIBLE)
     if parts.username or parts.password:

@@ -16,6 +16,7 @@ from confluent_kafka.admin import AdminClient
 from drainer.errors import UsageError
 from drainer.extensions import Extension, without_prefix
 from drainer.kafka.log import ClientLog
+from drainer.model.destinations import AWS, LOGINS, login_properties
 from drainer.secret import REDACTED, hides, is_secret, redact
 
 ClientT = TypeVar("ClientT")
@@ -78,9 +79,7 @@ _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
-# What the client's file has for others than librdkafka.
-AWS = "aws."
-EXTENSIONS = ("schema.registry.", "http.", AWS)
+EXTENSIONS = tuple(LOGINS)  # what the client's file has for others than librdkafka
 
 # AWS MSK IAM, which is a mechanism of Java's client alone: to brokers it is OAUTHBEARER.
 MSK_IAM = "AWS_MSK_IAM"
@@ -153,9 +152,14 @@ class ClientSettings:
     @property
     def has_login(self) -> bool:
         """Whether the brokers are given something that proves who this is."""
-        return bool(self.extension(AWS)) or any(
-            is_secret(name) or _OF_A_LOGIN.match(name) for name in self.properties
-        )
+        return bool(self.logins[AWS])
+
+    @property
+    def logins(self) -> dict[str, list[str]]:
+        """Names of the properties that prove who this is, by the prefixes of ``LOGINS``."""
+        found = {prefix: login_properties(prefix, self.extras) for prefix in LOGINS}
+        found[AWS] += [n for n in self.properties if is_secret(n) or _OF_A_LOGIN.match(n)]
+        return found
 
     @property
     def isolation(self) -> Isolation:

@@ -15,6 +15,7 @@ from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
 from drainer.model.account import Account, Event, EventKind, PartitionPlan, PriorityClasses
 from drainer.model.claims import class_of
+from drainer.model.destinations import with_own_destinations
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan, describe_open_transactions
 from drainer.model.ranges import Range
@@ -86,8 +87,10 @@ def prepare_resume(
     ends = {number: part.end for number, part in known.partitions.items()}
     open_ = open_transactions(terms.topic, logs, ends)
     classes = known.classes.resumed() if request.classes is None else request.classes
+    extras = cluster.settings.extras
+    terms, replaced = with_own_destinations(terms, running.options or (), extras)
     options = terms.options_with(running.options)
-    handler = load(terms.handler, terms.payloads, cluster.settings.extras).configured(options)
+    handler = load(terms.handler, terms.payloads, extras).configured(options)
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:
@@ -118,6 +121,7 @@ def prepare_resume(
         *_parked_warning(plan.account.parked),
         *changes(cluster, loaded.plan, committed),
         *_code_warning(loaded.plan, handler.code),
+        *replaced,
     )
     facts = tuple(text for text, _ in checks)
     readers = None if terms.commits else live_readers(cluster, terms.group)

@@ -14,10 +14,10 @@ from drainer.decoding import Undecodable
 from drainer.errors import Halted, UsageError
 from drainer.extensions import without_prefix
 from drainer.mask import describe
+from drainer.model.destinations import REGISTRY as PREFIX
 from drainer.secret import redact
 from drainer.splitting import Wait
 
-PREFIX = "schema.registry."
 REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from drainer.errors import DrainerError
 from drainer.escape import command
+from drainer.model.destinations import destinations
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan
+from drainer.model.terms import Terms
 from drainer.view import figures
 from drainer.view.page import BAD, OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import rule_lines, task_fields
@@ -55,19 +57,24 @@ def show_before_connecting(
     path: Path | str,
     brokers: str | None,
     client_config: Path | None,
+    extras: Mapping[str, str] | None,
     *,
-    loads: bool,
     state: str | None = None,
 ) -> None:
-    """Print what a plan has this machine do, before any of it is done; even when quiet."""
+    """Print what a plan has this machine do, before any of it is done; even when quiet.
+
+    ``extras`` are the properties that its handler gets, None if that is not loaded.
+    """
     note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
+    named = plan.account.state if state is None else None
     terminal.items(
         Field("plan", str(path), f"begun {plan.terms.created}"),
         Field("topic", plan.terms.topic, f"for group {plan.terms.group}"),
         *([Field("connects to", brokers, note), Field("with", properties)] if brokers else []),
-        *([Field("loads", plan.terms.handler, "this runs its code")] if loads else []),
+        *(_loads(plan.terms, extras) if extras is not None else []),
         *([Field("reads", state, "with this environment's login")] if state else []),
+        *([Field("reads", named.uri, "the state of its tasks")] if named else []),
         urgent=True,
     )
 
@@ -101,11 +108,21 @@ def show_checks(
     )
 
 
+def _loads(terms: Terms, extras: Mapping[str, str]) -> Iterator[Field]:
+    """Fields of the handler and the places that terms name, with the logins that these get."""
+    yield Field("loads", terms.handler, "this runs its code")
+    for each in destinations(terms):
+        login = each.login(extras)
+        note = f"gets {login}" if login else "gets no login"
+        yield Field(each.kind, each.place, note if each.prefix else "")
+
+
 def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("drain", plan.terms.drain_id, f"begun {plan.terms.created}")
     yield Field("written", plan.account.updated, figures.counted(plan.account.generation, "time"))
     yield Field("client config", plan.terms.client_config or "none")
     yield from task_fields(plan)
+    yield from (Field("option", f"{name}={text}") for name, text in plan.terms.options.items())
     yield from rule_lines(plan.account.ruled)
     behind = "behind dead letters; --after-dead continue drains them" if plan.account.parked else ""
     parked = plan.account.parked_lanes

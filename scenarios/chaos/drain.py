@@ -83,6 +83,11 @@ class Process:
     def send(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
+    def kill(self) -> None:
+        """Kills it, and waits for its end."""
+        self.send(signal.SIGKILL)
+        self.ends()
+
     def ends(self, within_s: float = PATIENCE_S) -> int:
         """Waits for its end; gives its exit code, or the negative number of a signal."""
         return self._process.wait(within_s)
@@ -169,9 +174,10 @@ class Backlog:
         self.workload = replace(self.workload, messages=before + messages)
         self._fill(before)
 
-    def command(self, *words: str) -> Process:
-        """Starts another command on the same brokers."""
-        return self._process([*words, "-b", self.settings.bootstrap_servers])
+    def command(self, *words: str, brokers: bool = True) -> Process:
+        """Starts another command, on the same brokers if it takes any."""
+        where = ["-b", self.settings.bootstrap_servers] if brokers else []
+        return self._process([*words, *where])
 
     def begin(self, *more: str, env: Mapping[str, str] | None = None) -> Process:
         """Starts a drain, or goes on with the one that has a plan."""

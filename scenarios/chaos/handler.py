@@ -70,6 +70,14 @@ class Traced(Tracing):
         self.end(sub)
 
 
+class TracedDecoded(Traced):
+    """The same for values that drainer decodes."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        for document in message.decoded["documents"]:
+            yield SubMessage(document)
+
+
 class TracedOnThreads(Tracing):
     """Handles with threads."""
 

@@ -54,10 +54,11 @@ def play(
                 running[count] = stack.enter_context(made)
             return running[count]
 
-        chance = random.Random(given.seed)
         print(f"seed {given.seed}", flush=True)
         for number, name in product(range(1, given.rounds + 1), given.only or chapters):
             chapter = chapters[name]
+            # Of its own, so that the same seed plays a chapter again without the others.
+            chance = random.Random(f"{given.seed} {number} {name}")
             on = brokers(given.brokers or (3 if name in on_three else 1))
             stage = Stage(on, Path(folder), chance, given.short, given.kills, remote)
             print(f"{name}: {(chapter.__doc__ or '').splitlines()[0]}", flush=True)

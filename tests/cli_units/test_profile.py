@@ -151,6 +151,22 @@ def test_the_values_of_a_profile_are_shown_wherever_it_is_named(
     assert values()["--concurrency"] == ("5", file)
 
 
+def test_the_logins_of_the_client_file_are_shown_with_where_they_go(home: Path) -> None:
+    client = home.with_name("client.properties")
+    file = profile(home, f"[run]\nclient-config = '{client}'\n")
+    assert values()["--client-config"][0].startswith("can't read the properties file")
+    client.write_text(
+        "sasl.username=me\nsasl.password=s3cr3t\nhttp.token=s3cr3t\nhttp.ssl.ca.location=ca.pem\n"
+        "schema.registry.url=https://me:s3cr3t@r:1\nschema.registry.basic.auth.user.info=me:s3cr3t\n"
+    )
+    shown = drainer("config", "show", "-o", "json")[0]
+    assert "s3cr3t" not in shown
+    assert values()["sasl.username, sasl.password"][0].startswith("for the brokers")
+    assert values()["http.token"] == ("for the service that a command line names", str(client))
+    assert values()["schema.registry.basic.auth.user.info"][0].endswith("https://***@r:1")
+    assert values()["--client-config"] == (str(client), str(file))
+
+
 def test_no_variable_gives_up_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("DRAINER_ORDER", "none")
     assert values()["--order"] == ("sub-key", "default")

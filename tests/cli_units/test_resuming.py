@@ -36,6 +36,15 @@ def test_what_the_plan_holds_is_not_repeated() -> None:
     assert given(*more, *kept) == Resuming()
 
 
+def test_a_url_is_repeated_since_no_login_goes_where_only_the_plan_leads() -> None:
+    words = ("--registry", "http://r:8081", "--set", "url=http://s/drain")
+    found = given(*words, "--set", "batch=9")
+    pairs = set(zip(found.options[::2], found.options[1::2], strict=True))
+    assert {("--registry", "http://r:8081"), ("--set", "url=http://s/drain")} <= pairs
+    with_secret = given("--set", "url=http://s/drain?sig=abc").command("p.json")
+    assert "abc" not in with_secret
+
+
 def test_how_to_drain_and_to_connect_is_repeated() -> None:
     words = ["--concurrency", "500", "--buffer", "1GiB", "--grace", "1m", "--set", "index=a b"]
     spark = ["--engine", "spark", "--master", "yarn", "--spark-conf", "spark.cores.max=8"]

@@ -6,9 +6,12 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import orjson
+from aiohttp import web
 
+from command.service import service
 from core.limit_samples import measured
 from docs.reader import DONE, Reader
 from drainer.errors import EXIT_HALTED
@@ -16,6 +19,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import as_json
 from kafka.topic import Topic, eventually
+from payloads.registry import AT, Serialisers
+from payloads.registry import running as registry_running
 
 MESSAGES, FAN_OUT, DOCUMENTS = 600, 20, 400
 HANDLERS = f"""\
@@ -144,6 +149,35 @@ def wide(place: Place) -> None:
     place.topic("orders-spread")
 
 
+def of_registry(place: Place) -> None:
+    """Orders in Avro, whose schema is in a registry, and a handler of what is decoded."""
+    place.handlers(pause_ms=1)
+    read = (place.reader.folder / "my_handlers.py").read_text()
+    decoded = 'orjson.loads(message.value)["documents"]'
+    assert decoded in read
+    place.write("my_handlers.py", read.replace(decoded, "[message.decoded | {'title': 'new'}]"))
+    registry = place.reader.opens(registry_running())
+    place.reader.places["http://registry:8081"] = registry.url
+    write = Serialisers(registry.url, "orders")
+    orders = [{"id": f"o-{n}", "at": AT, "to": None} for n in range(MESSAGES)]
+    place.topic("orders").produce([write.avro(each) for each in orders])
+    place.commit("orders", "indexer")
+
+
+def of_service(place: Place) -> None:
+    """A backlog, and a service for its batches."""
+    orders(place)
+    served = place.reader.opens(service(lambda body: web.json_response(all_done(body))))
+    client = f"bootstrap.servers={place.bootstrap}\nhttp.token=TOKEN\n"
+    place.write("client.properties", client)
+    place.reader.places["https://indexer.internal/drain"] = served.url
+
+
+def all_done(body: Any) -> dict[str, object]:
+    """The service's answer to a batch: all of it is done."""
+    return {"results": [{"id": each["id"], "result": "done"} for each in body["batch"]]}
+
+
 def run(topic: str, group: str, place: Place) -> list[str]:
     what = ["--topic", topic, "--group", group, "--handler", "my_handlers.py:Reindex"]
     return ["run", *what, "-b", place.bootstrap, "--yes"]
@@ -159,11 +193,13 @@ PREPARED: dict[str, Callable[[Place], None]] = {
     "docs/howto/failures.md": failing,
     "docs/howto/inspect.md": orders,
     "docs/howto/monitor.md": orders,
+    "docs/howto/payloads.md": of_registry,
     "docs/howto/permissions.md": parked,
     "docs/howto/rekey.md": wide,
     "docs/howto/spark.md": orders,
     "docs/howto/steer.md": running,
     "docs/howto/tonight.md": orders,
+    "docs/reference/http.md": of_service,
     "docs/reference/rules.md": orders,
 }
 

@@ -9,8 +9,9 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import ExitStack, suppress
+from contextlib import AbstractContextManager, ExitStack, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from command.process import ENDS_WITHIN_S
 from command.terminal import TerminalSession
@@ -19,6 +20,7 @@ from docs.transcript import differs, lines_of
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DEAD_LETTERS, EXIT_INTERRUPTED
 from kafka.topic import eventually
 
+T = TypeVar("T")
 KILLED = -signal.SIGKILL
 QUESTION = "[y/N] "
 DONE = "done.txt"  # where handlers of the pages note each sub-message
@@ -64,6 +66,7 @@ class Reader:
         self.env = {n: v for n, v in os.environ.items() if not n.startswith("DRAINER")}
         programs = Path(sys.executable).parent
         self.env |= {"PATH": f"{programs}{os.pathsep}{self.env['PATH']}", "HOME": str(folder)}
+        self.places: dict[str, str] = {}  # where a URL of the page is here
         self.before: dict[str, Callable[[], None]] = {}  # done before a command that begins so
         self._busy: tuple[Step, TerminalSession] | None = None  # a terminal, until it is killed
         self._opened = ExitStack()
@@ -80,6 +83,8 @@ class Reader:
             if step.does.startswith(begins):
                 act()
         typed = BROKERS.sub(self.bootstrap, step.does.replace(SANDBOX, self.bootstrap))
+        for place, here in self.places.items():
+            typed = typed.replace(place, here)
         if step.file:
             (self.folder / step.file).write_text(step.does)
         elif left_out(step):
@@ -91,6 +96,10 @@ class Reader:
             seen = self._in_shell(typed_step) if step.needs_shell else self._runs(typed_step)
             if compares and seen is not None:
                 self._compares(step, seen)
+
+    def opens(self, opened: AbstractContextManager[T]) -> T:
+        """Open something that is there until the last command has ended."""
+        return self._opened.enter_context(opened)
 
     def starts(self, *words: str) -> TerminalSession:
         """Begin a drain in another terminal, and return when it has done some."""

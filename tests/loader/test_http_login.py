@@ -232,7 +232,12 @@ def test_a_login_that_no_header_may_have_is_refused_by_its_name(properties: dict
     ids=str,
 )
 def test_wrong_options_are_refused(options: dict[str, str], text: str) -> None:
+    def use() -> None:
+        handler = Http()
+        handler.configure(options)
+        handler.check_before_preview({})  # the client file may have the URL
+
     with pytest.raises(UsageError, match=text) as caught:
-        Http().configure(options)
+        use()
     assert caught.value.hint
     assert "s3cr3t" not in str(caught.value)

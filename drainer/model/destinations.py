@@ -1,0 +1,110 @@
+"""Destinations of a drain beside its topic, and the logins of the client file that they get.
+
+A plan may come from a stranger. So a login goes only where the client file or the command line
+leads, and what they name is used instead of what the plan names. One table serves the names of
+properties, the question before a plan is used, ``config show``, redaction (by a test) and
+docs/howto/permissions.md.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from drainer.errors import PlanRefused
+from drainer.model.listed import listed
+from drainer.model.terms import Terms
+
+# Prefixes of properties in the client file, and what gets the logins among them.
+AWS, SERVICE, REGISTRY = "aws.", "http.", "schema.registry."
+LOGINS = {AWS: "brokers", SERVICE: "service", REGISTRY: "registry"}
+_NO_LOGIN = re.compile(r"url|ssl\.ca\..*|.*\.credentials\.source|timeout|max\.retries")
+
+
+@dataclass(frozen=True, slots=True)
+class Destination:
+    """A place that the terms of a drain name.
+
+    Attributes:
+        prefix: of the properties with its login; empty if it is no place for one.
+        words: the words by which a command line names it.
+        replaceable: whether the client file's ``url`` can stand in for it.
+    """
+
+    kind: str
+    place: str
+    prefix: str = ""
+    words: tuple[str, str] = ("", "")
+    replaceable: bool = False
+
+    def login(self, extras: Mapping[str, str]) -> str:
+        """The names of the properties that it gets; empty without a login."""
+        return listed(login_properties(self.prefix, extras)) if self.prefix else ""
+
+
+def login_properties(prefix: str, extras: Mapping[str, str]) -> list[str]:
+    """Names of properties that prove who this is. One that is not known counts as such."""
+    named = [name for name in sorted(extras) if name.startswith(prefix)]
+    return [name for name in named if not _NO_LOGIN.fullmatch(name.removeprefix(prefix))]
+
+
+def destinations(terms: Terms) -> Iterator[Destination]:
+    """Each place that terms name beside brokers and topic, and each option of the handler."""
+    for name, text in terms.options.items():
+        words = "--set", f"{name}={text}"
+        if "://" in text:
+            yield Destination(LOGINS[SERVICE], text, SERVICE, words, name == "url")
+        else:
+            yield Destination("option", words[1])
+    payloads, redrive = terms.payloads, terms.redrive
+    if (registry := payloads.registry) is not None:
+        words = "--registry", registry
+        yield Destination(LOGINS[REGISTRY], registry, REGISTRY, words, replaceable=True)
+    for kind, place in (
+        ("decodes by", payloads.value_format),
+        ("decodes by", payloads.key_format),
+        ("letters to", terms.failures.dead_letter_topic),
+        ("redrives to", None if redrive is None else redrive.to),
+    ):
+        if place is not None:
+            yield Destination(kind, place)
+
+
+def with_own_destinations(
+    terms: Terms, options: Collection[str], extras: Mapping[str, str]
+) -> tuple[Terms, list[str]]:
+    """Terms of a plan without what the client file has itself, and warnings of that.
+
+    ``options`` are the names of the handler's options that a person gave; the terms then lack them.
+
+    Raises PlanRefused when a login would go where the plan alone leads.
+    """
+    plans = {name: text for name, text in terms.options.items() if name not in options}
+    terms, warnings = replace(terms, options=plans), []
+    for each in destinations(terms):
+        own = extras.get(f"{each.prefix}url")
+        if not each.prefix or own == each.place:
+            continue
+        if own is not None and each.replaceable:
+            terms = _without(terms, each.place)
+            warnings.append(
+                f"drainer uses the {each.kind} of the client file, not {each.place}, which the"
+                " plan names"
+            )
+        elif login := each.login(extras):
+            raise PlanRefused(
+                f"only the plan names the {each.kind} {each.place}, and it would get the login of"
+                f" the client file: {login}",
+                hint=f"If that is right, add {shlex.join(each.words)}, or {each.prefix}url="
+                f"{each.place} to the client file.",
+            )
+    return terms, warnings
+
+
+def _without(terms: Terms, place: str) -> Terms:
+    options = {name: text for name, text in terms.options.items() if text != place}
+    known = terms.payloads.registry
+    payloads = replace(terms.payloads, registry=None if known == place else known)
+    return replace(terms, options=options, payloads=payloads)
