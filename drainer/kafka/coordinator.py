@@ -8,7 +8,6 @@ and writing offsets through a consumer is not affected.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import select
 import subprocess
@@ -21,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.process import python_module
 
 ANSWER_S = 2.0  # beyond the request's own timeout
 START_S = 5.0  # for Python and the client
@@ -80,11 +80,10 @@ class CoordinatorProcess:
             return self._child, 0.0
         self._end()
         child = self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
+            python_module(__name__),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # where librdkafka reports why it aborts
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
         )
         kept = self._settings
