@@ -18,6 +18,7 @@ from typing import Any, Literal
 import orjson
 from confluent_kafka import KafkaError, KafkaException
 
+from drainer.forks import keep_from_children
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.process import python_module
@@ -86,6 +87,7 @@ class CoordinatorProcess:
             stderr=subprocess.DEVNULL,  # where librdkafka reports why it aborts
             start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
         )
+        keep_from_children(child.stdin, child.stdout)  # or it outlives this process with them
         kept = self._settings
         _write(child, [kept.bootstrap_servers, dict(kept.properties), dict(kept.extras)])
         return child, START_S
