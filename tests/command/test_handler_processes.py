@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from collections import Counter
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
 from command.conftest import distinct
 from command.process import Command
+from drainer.process import ProcessMark
+from kafka.topic import eventually
 
 FORKING = """
 import asyncio, os, sys
@@ -79,3 +86,50 @@ def test_a_child_that_is_forked_in_a_call_ends_with_it_and_handles_nothing(
         each_time | waits | {"open True": 1, "close True": 1}
     )
     assert command.committed(topic) == {0: 6}
+
+
+POOL = """
+import asyncio, multiprocessing, os, time
+from pathlib import Path
+
+def open(context):
+    pool = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    pool.start()
+    Path({pids!r}).write_text(f"{{os.getpid()}} {{pool.pid}}")
+
+async def handle(sub):
+    while not Path({gate!r}).exists():
+        await asyncio.sleep(0.01)
+"""
+
+
+def children_of(pid: int) -> list[ProcessMark]:
+    found = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return [mark for each in found if (mark := ProcessMark.of(int(each))) is not None]
+
+
+def test_a_child_of_the_handler_holds_nothing_of_a_killed_drain(command: Command) -> None:
+    """Such as a process pool: it keeps no port, no control socket, and no other process alive."""
+    pids = command.home / "pids"
+    handler = command.handler(POOL.format(pids=str(pids), gate=str(command.gate)))
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        metrics = ("--metrics", f"127.0.0.1:{probe.getsockname()[1]}")
+    topic = command.topic(distinct(6))
+    command.by = ("env",)  # a process of its own, which this one waits for
+    running = command.begin(topic, *metrics, handler=handler)
+    running.prints("metrics: http")
+    eventually(lambda: pids.exists() and pids.read_text(), "the handler is open")
+    drain, pool = map(int, pids.read_text().split())
+    try:
+        others = [each for each in children_of(drain) if each.pid != pool]
+        assert others, "a process for requests to coordinators"
+        running.kill()
+        assert all(each.wait(30) for each in others)
+        plans = [each["plan"] for each in command("ps", "-o", "json").answer["drains"]]
+        assert [each for each in plans if each.endswith(".sock")] == []
+        command.gate.touch()
+        command.resume(topic, *metrics)
+        assert command.committed(topic) == {0: 6}
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(pool, signal.SIGKILL)
