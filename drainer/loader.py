@@ -31,6 +31,7 @@ from drainer.engine.exemptions import exempting
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
+from drainer.forks import FORKS, end_if_forked
 from drainer.handler import Context, Divert, Fatal, Handler, Skip
 from drainer.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
 from drainer.mask import describe
@@ -366,6 +367,7 @@ async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> 
     method = getattr(target, name, None)
     if method is None:
         return
+    forks = len(FORKS)
     try:
         if _is_async(method):
             await method(*args)
@@ -375,6 +377,8 @@ async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> 
             await found
     except SystemExit as error:
         raise RuntimeError(f"{name}() ended the process: {describe(error)}") from error
+    finally:
+        end_if_forked(forks)
 
 
 def _with_results(of_batch: Callable[[Sequence[SubMessage]], Any]) -> Callable[[Any], Any]:

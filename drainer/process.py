@@ -1,4 +1,4 @@
-"""Processes that outlive the one that started them, and how to be sure which one is meant."""
+"""Processes that drainer starts, or that outlive the one that started them."""
 
 from __future__ import annotations
 
@@ -98,6 +98,18 @@ def bound_to_parent(command: Sequence[str]) -> list[str]:
     if sys.platform != "linux":
         return list(command)
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
+
+
+def python_module(module: str, *words: str) -> list[str]:
+    """Return the command that runs a module in a Python of its own, with this one's ``sys.path``.
+
+    The working folder may be another user's, so nothing is imported from it that this process would
+    not import, and no ``sitecustomize`` of a handler's folder: ``python -m`` searches it first.
+    """
+    here = [os.getcwd()] if "" in sys.path else []  # of an interactive session, and after libraries
+    path = [*filter(None, sys.path), *here]
+    run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
+    return [sys.executable, "-P", "-c", f"import runpy, sys; sys.path[:] = {path!r}; {run}", *words]
 
 
 def _started(pid: int) -> str | None:

@@ -6,6 +6,9 @@ from collections.abc import Iterable
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from socketserver import BaseServer, ThreadingMixIn
+from typing import Any
+
+from drainer.forks import keep_from_children
 
 
 class QuietServer(ThreadingMixIn, BaseServer):
@@ -13,6 +16,11 @@ class QuietServer(ThreadingMixIn, BaseServer):
 
     daemon_threads = True
     block_on_close = False
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """Answer a connection in a thread; a child that the handler forks does not keep it open."""
+        keep_from_children(request)
+        super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """Prints nothing: a peer that hangs up is no concern of the drain's terminal."""

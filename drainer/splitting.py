@@ -8,6 +8,7 @@ from pathlib import Path
 from traceback import walk_tb
 
 from drainer.errors import Halted, Refused, SplitFailed
+from drainer.forks import call_alone
 from drainer.handler import Fatal, Retry, Skip
 from drainer.mask import describe
 from drainer.message import Message, SubMessage, Unsplit
@@ -58,7 +59,7 @@ def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
     when what it needs can't be had.
     """
     try:
-        return list(split(message))
+        return call_alone(_split, split, message)
     except Halted:  # of a split within this one, too
         raise
     except BaseException as error:
@@ -82,7 +83,7 @@ def split_up(split: SplitFunction | None, message: Message) -> list[SubMessage]:
     if split is None:
         return [SubMessage(message.key, message.value)]
     try:
-        return list(split(message))
+        return call_alone(_split, split, message)
     except KeyboardInterrupt:
         raise
     except Skip:
@@ -91,3 +92,7 @@ def split_up(split: SplitFunction | None, message: Message) -> list[SubMessage]:
         raise Refused(str(error), hint=error.hint) from error
     except BaseException as error:
         raise split_failed(message, describe_with_line(error)) from error
+
+
+def _split(split: SplitFunction, message: Message) -> list[SubMessage]:
+    return list(split(message))

@@ -1,6 +1,6 @@
 """Results of ``split`` as text that any process writes alike, here and in others.
 
-``python -m drainer.certify.split_result FOLDER AHEAD_S`` is the other process.
+As a program, with ``FOLDER AHEAD_S``, this module is the other process.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.codec import decode, encode
 from drainer.model.sub_messages import identify
+from drainer.process import python_module
 from drainer.splitting import split_up
 
 TIMEOUT_S = 120.0
@@ -82,14 +83,10 @@ def results_in_process(
                 f"the handler can't be sent to another process: {describe(error)}"
             ) from None
         (folder / TASK).write_bytes(task)
-        environment = os.environ | {
-            "PYTHONHASHSEED": str(seed),
-            "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
-        }
         try:
             ended = subprocess.run(
-                [sys.executable, "-m", "drainer.certify.split_result", name, str(ahead_s)],
-                env=environment,
+                python_module("drainer.certify.split_result", name, str(ahead_s)),
+                env=os.environ | {"PYTHONHASHSEED": str(seed)},
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

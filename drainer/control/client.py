@@ -116,20 +116,22 @@ def watch(plan: PlanPlace, user: int | None = None) -> Iterator[DrainReport]:
 
 def _look(path: Path, uid: int, most: int) -> FoundDrain | None:
     """Request the status of a drain; None if the drain is gone."""
+    pid = 0
     try:
         with _Connection(path, uid, LOOK_S, most) as connection:
+            pid = connection.pid
             report = DrainReport.decoded(_answer(connection, "GET", "status").read())
-        return FoundDrain(
-            path, uid, report.about.cut(), report.status, report.age_s, connection.pid
-        )
+        return FoundDrain(path, uid, report.about.cut(), report.status, report.age_s, pid)
     except (ConnectionRefusedError, FileNotFoundError):
         if uid == os.geteuid():
             with suppress(OSError):
                 path.unlink()
         return None
     except (OSError, ValueError, HTTPException, DrainerError):
-        since = datetime.fromtimestamp(0, UTC).isoformat()
-        return FoundDrain(path, uid, About(str(path), "?", "?", "", "?", since), None, inf, 0)
+        with suppress(OSError):
+            since = datetime.fromtimestamp(path.lstat().st_mtime, UTC).isoformat()
+            return FoundDrain(path, uid, About(str(path), "-", "-", "", "-", since), None, inf, pid)
+        return None
 
 
 def _connect(plan: PlanPlace, user: int | None) -> _Connection:

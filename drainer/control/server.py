@@ -25,6 +25,7 @@ from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.errors import DrainerError, Refused, UsageError
+from drainer.forks import keep_from_children
 from drainer.mask import describe
 from drainer.model.codec import decode, encode
 from drainer.model.status import Status, Summary
@@ -156,6 +157,7 @@ class _Listener(QuietServer, UnixStreamServer):
         except BaseException:
             super().server_close()
             raise
+        keep_from_children(self.socket)
 
     def verify_request(self, request: Any, client_address: object) -> bool:
         """Whether its user, or root, has connected."""

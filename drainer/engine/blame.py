@@ -10,9 +10,10 @@ from collections.abc import Callable
 from drainer.errors import DrainerError, HandleFailed, RecordUnsure, ValueNotShipped
 from drainer.escape import printable
 from drainer.handler import Fatal, GiveUp, Retry, Skip
+from drainer.machine import is_of_machine
 from drainer.mask import describe
 from drainer.message import SubMessage, Unsplit
-from drainer.policy.fault import Fault, as_retry, fault_of
+from drainer.policy.fault import Fault, as_retry, causes, fault_of
 from drainer.splitting import PAST, describe_with_line, split_failed
 
 TEXT_LENGTH = 160  # characters that are kept of an error
@@ -42,6 +43,17 @@ def kind_of(text: str) -> str:
 def summary_of(error: BaseException) -> str:
     """The beginning of an error's description, fit for the plan."""
     return printable(describe(error))[:TEXT_LENGTH]
+
+
+class MachineFails(Retry):
+    """Stands for an error of a call that is neither the message's fault nor the downstream's.
+
+    The call is repeated, and no message is given up for it.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(describe(error))
+        self.error = error
 
 
 class ErrorCounts:
@@ -78,6 +90,9 @@ def blame(
     """Return whose fault an error is, and the error to go by."""
     if isinstance(error, Skip | Retry | Fatal | GiveUp) or not is_retryable(error):
         return Fault.OWN, error
+    for each in causes(error):
+        if is_of_machine(each):
+            return Fault.UNCLEAR, MachineFails(each)
     try:
         answer = None if is_outage is None else is_outage(error)
     except Exception as failure:

@@ -21,6 +21,7 @@ from drainer.engine.workers import (
     watch_interval_s,
 )
 from drainer.errors import HandleFailed
+from drainer.forks import FORKS, end_if_forked
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
@@ -201,7 +202,7 @@ class AsyncWorkers(Workers):
     async def _work(self, number: int) -> None:
         handle, current, overdue = self._handle, self._current, self._overdue
         clock, uptime, lease = self._clock, self._uptime, self._lease
-        thread_time = self._runtime.thread_time
+        thread_time, forks = self._runtime.thread_time, len(FORKS)
         handled = measure_at = 0  # counted in those that returned
         while not self._stopping:
             if self.surplus or self._late:
@@ -222,7 +223,11 @@ class AsyncWorkers(Workers):
                         raise LeaseOver
                     started_s = None if handled < measure_at else clock()
                     call = handle(sub) if started_s is None else _Timed(handle(sub), thread_time)
-                    result = await call
+                    try:
+                        result = await call
+                    finally:
+                        if len(FORKS) != forks:
+                            end_if_forked(forks)
                     if started_s is not None:
                         measure_at = self._measured(number, handled, started_s, call.spent_s)
                     if result is not None:

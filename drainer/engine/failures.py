@@ -13,6 +13,7 @@ from drainer.core.batches import Batch, Batcher, Batching, InPart
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.blame import (
     ErrorCounts,
+    MachineFails,
     blame,
     halted_at,
     is_retryable,
@@ -30,6 +31,7 @@ from drainer.errors import (
     ThreadsOverdue,
 )
 from drainer.handler import Divert, Fatal, GiveUp, Retry, Skip
+from drainer.machine import describe_os, way_out
 from drainer.message import SubMessage, Unsplit
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
@@ -105,6 +107,8 @@ class Failures:
         self._diverted: dict[SubMessage, str] = {}  # by expression, until the letter is safe
         self._outage = ""  # the error with which it began; empty while the breaker is closed
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
+        self._machine: tuple[int | None, str] = None, ""  # what it last failed by, and how
+        self._machine_since_s, self._machine_done = 0.0, -1  # with so many done, and no more yet
         self._stuck_since_s: float | None = None  # all threads are overdue
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -149,6 +153,11 @@ class Failures:
                 f"{counted(len(in_doubt), 'sub-message')} failed ({self._errors.latest}),"
                 " and nothing has succeeded since to show whether the downstream is away: drainer"
                 f" tries again for {round_duration(self._settings.max_doubt_s)} (--max-doubt)"
+            )
+        if self._machine_done == self._own_done:
+            return (
+                f"{self._machine[1]}: drainer tries again, and gives nothing up, for up to"
+                f" {round_duration(self._settings.max_outage_s)} (--max-outage)"
             )
         return self._letters.trouble
 
@@ -207,10 +216,24 @@ class Failures:
 
     def _blame(self, error: BaseException) -> tuple[Fault, BaseException]:
         fault, error = blame(error, self._is_outage)
-        if not isinstance(error, Skip | Retry | Divert):
+        if isinstance(error, MachineFails):
+            self._errors.count(error.error)
+            self._machine_failed(error.error)
+        elif not isinstance(error, Skip | Retry | Divert):
             self._errors.count(error)
             self._timeouts += isinstance(error, TimedOut)
         return fault, error
+
+    def _machine_failed(self, error: OSError) -> None:
+        now_s, max_s = self._clock(), self._settings.max_outage_s
+        if error.errno != self._machine[0]:  # once: it may take long
+            self._machine = error.errno, f"this machine fails the handler: {describe_os(error)}"
+        if self._machine_done != self._own_done:
+            self._machine_since_s, self._machine_done = now_s, self._own_done
+        elif now_s - self._machine_since_s >= max_s:
+            why = f"{self._machine[1]}; nothing has succeeded for {round_duration(max_s)}"
+            hint = f"{way_out(error, '')} Then resume."
+            self._events.halt(Halted(f"{why} (--max-outage)", hint=hint, cause=error))
 
     def _failed_in_part(self, batch: Batch, part: InPart, batcher: Batcher) -> None:
         # What is done has finished by then, so that the breaker knows of it first.

@@ -12,6 +12,8 @@ from contextlib import contextmanager, suppress
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Protocol, TypeVar, cast
 
+from drainer.forks import call_alone
+
 T = TypeVar("T")
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
@@ -104,7 +106,7 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
     def call() -> None:
         result, error = None, None
         try:
-            result = function(*args)
+            result = call_alone(function, *args)
         except BaseException as raised:
             error = raised
         with suppress(RuntimeError):  # the loop is closed: the result is not needed

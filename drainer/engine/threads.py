@@ -19,6 +19,7 @@ from drainer.engine.workers import (
     watch_interval_s,
 )
 from drainer.errors import DrainerError
+from drainer.forks import call_alone
 from drainer.message import SubMessage
 
 AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
@@ -179,7 +180,7 @@ class ThreadWorkers(Workers):
                 if uptime() >= lease.sure_until_s:
                     raise LeaseOver
                 spent_s = spent()
-                ensure_done(self._handle(sub))
+                ensure_done(call_alone(self._handle, sub))
                 if handled >= measure_at:
                     gap = self._record_latency(clock() - started_s, gap, spent() - spent_s)
                     measure_at = handled + gap

@@ -8,7 +8,6 @@ and writing offsets through a consumer is not affected.
 from __future__ import annotations
 
 import contextlib
-import os
 import resource
 import select
 import subprocess
@@ -19,8 +18,10 @@ from typing import Any, Literal
 import orjson
 from confluent_kafka import KafkaError, KafkaException
 
+from drainer.forks import keep_from_children
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.process import python_module
 
 ANSWER_S = 2.0  # beyond the request's own timeout
 START_S = 5.0  # for Python and the client
@@ -80,13 +81,13 @@ class CoordinatorProcess:
             return self._child, 0.0
         self._end()
         child = self._child = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__],
+            python_module(__name__),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,  # where librdkafka reports why it aborts
-            env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
             start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
         )
+        keep_from_children(child.stdin, child.stdout)  # or it outlives this process with them
         kept = self._settings
         _write(child, [kept.bootstrap_servers, dict(kept.properties), dict(kept.extras)])
         return child, START_S

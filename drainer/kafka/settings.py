@@ -84,7 +84,8 @@ EXTENSIONS = tuple(LOGINS)  # what the client's file has for others than librdka
 # AWS MSK IAM, which is a mechanism of Java's client alone: to brokers it is OAUTHBEARER.
 MSK_IAM = "AWS_MSK_IAM"
 _MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
-_OF_JAVA = ("sasl.jaas.config", "sasl.client.callback.handler.class")
+JAAS = "sasl.jaas.config"
+_OF_JAVA = (JAAS, "sasl.client.callback.handler.class")
 _OF_JAAS = {
     "awsRoleArn": "aws.role.arn",
     "awsRoleSessionName": "aws.role.session.name",
@@ -94,6 +95,29 @@ _MSK_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
+
+
+# Properties that only Java's clients have, and what has their place.
+_OF_LIBRDKAFKA = {
+    JAAS: "sasl.username and sasl.password",
+    "ssl.truststore.location": "ssl.ca.location, a file of PEM certificates",
+    "ssl.truststore.certificates": "ssl.ca.pem",
+    "ssl.keystore.certificate.chain": "ssl.certificate.pem",
+    "ssl.keystore.key": "ssl.key.pem",
+    "fetch.max.wait.ms": "fetch.wait.max.ms",
+    "receive.buffer.bytes": "socket.receive.buffer.bytes",
+    "send.buffer.bytes": "socket.send.buffer.bytes",
+    "key.deserializer": "--key-format",
+    "value.deserializer": "--value-format",
+}
+
+
+class _Rejected(UsageError):
+    """Raised when librdkafka rejects a property; ``name`` is None where it does not name it."""
+
+    def __init__(self, message: str, *, hint: str, name: str | None) -> None:
+        super().__init__(message, hint=hint)
+        self.name = name
 
 
 class BootstrapMissing(UsageError):
@@ -131,10 +155,14 @@ class ClientSettings:
                 And what ``read`` raises.
         """
         properties: dict[str, str] = {}
+        refused: list[UsageError] = []
         options = [_pair(text, "a property on the command line") for text in overrides]
         for name, value in [*_of_file(config_file, read), *options]:
-            _ensure_allowed(name, value)
-            properties[name] = value
+            try:
+                _ensure_allowed(name, value)
+                properties[name] = value
+            except UsageError as error:
+                refused.append(error)
         in_file = properties.pop(BOOTSTRAP, "")
         servers = (bootstrap or in_file).strip()
         if not servers:
@@ -146,7 +174,10 @@ class ClientSettings:
         _ensure_text(servers, "the list of bootstrap servers")
         extras = {n: properties.pop(n) for n in list(properties) if n.startswith(EXTENSIONS)}
         settings = cls(servers, *_of_msk(properties, extras, servers))
-        settings._validate()
+        refused += settings._rejected()
+        if refused:
+            texts, hints = map(str, refused), dict.fromkeys(error.hint or "" for error in refused)
+            raise UsageError("; ".join(texts), hint=" ".join(hints))
         return settings
 
     @property
@@ -262,21 +293,34 @@ class ClientSettings:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         named = _NAMED.search(text)
         name = named[1] if named else next((n for n in self.properties if n in text), None)
+        if "JAAS" in text:
+            name = JAAS
         if name is not None and is_secret(name):
             text = f'librdkafka rejects the value of "{name}"'
-        raise UsageError(
+        raise _Rejected(
             self.redact(f"the client's properties: {text}"),
-            hint="Replace sasl.jaas.config with sasl.username and sasl.password."
-            if "JAAS" in text
-            else "Use the names and values of librdkafka's CONFIGURATION.md.",
+            hint=f"Replace {name} with {_OF_LIBRDKAFKA[name]}."
+            if name in _OF_LIBRDKAFKA
+            else "Use the names and values of librdkafka's CONFIGURATION.md, and remove others.",
+            name=name,
         )
 
-    def _validate(self) -> None:
+    def _rejected(self) -> Iterator[UsageError]:
+        """Yield an error for each property that librdkafka rejects."""
         # Without tokens: a client that gets none is 10 s in the making.
         plain = replace(self, extras={})
-        conf = plain.fetch_conf(ClientLog(self.redact), "drainer", MIB)
-        del conf[BOOTSTRAP]  # so that it does not connect
-        self.consumer(conf).close()
+        while True:
+            conf = plain.fetch_conf(ClientLog(self.redact), "drainer", MIB)
+            del conf[BOOTSTRAP]  # so that it does not connect
+            try:
+                plain.consumer(conf).close()
+                return
+            except _Rejected as error:
+                yield error
+                kept = {n: each for n, each in plain.properties.items() if n != error.name}
+                if len(kept) == len(plain.properties):
+                    return
+                plain = replace(plain, properties=kept)
 
     def __repr__(self) -> str:
         every = {**self.properties, **self.extras}
@@ -298,7 +342,7 @@ def _of_msk(
         )
     if not uses_iam:
         return properties, extras
-    jaas = properties.get("sasl.jaas.config", "")
+    jaas = properties.get(JAAS, "")
     found = {
         ours: match[1]
         for theirs, ours in _OF_JAAS.items()
@@ -321,7 +365,7 @@ def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple
     if path is None:
         return
     try:
-        lines = read(path).decode().split("\n")
+        lines = read(path).decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(
@@ -360,7 +404,7 @@ def _ensure_text(text: str, place: str, allowed: str = "") -> None:
 
 def _ensure_allowed(name: str, value: str) -> None:
     if name in _OF_CODE:
-        raise UsageError(f"{name} {_OF_CODE[name]}: drainer refuses that", hint="Remove it.")
+        raise UsageError(f"{name} {_OF_CODE[name]}: drainer refuses that", hint=f"Remove {name}.")
     if _IN_A_COMMAND.fullmatch(name) and not _NO_COMMAND.fullmatch(value):
         raise UsageError(
             f"{name} is part of a shell command, and {value!r} has other characters than letters,"
@@ -368,6 +412,6 @@ def _ensure_allowed(name: str, value: str) -> None:
             hint="Use a principal or file name without other characters.",
         )
     if name in OWNED:
-        raise UsageError(f"you can't set {name}: {OWNED[name]}", hint="Remove it.")
+        raise UsageError(f"you can't set {name}: {OWNED[name]}", hint=f"Remove {name}.")
     if name == ISOLATION and value not in ISOLATIONS:
         raise UsageError(f'{name} is "{value}"', hint=f"Use {' or '.join(ISOLATIONS)}.")

@@ -13,6 +13,7 @@ import orjson
 
 from drainer.errors import LimitsNotWritten, LimitsRefused
 from drainer.limits.search.boundary import MeasuredLimits, as_json, from_json
+from drainer.machine import describe_os, way_out
 from drainer.store.atomic_file import write_to_last
 
 _BYTES_MOST = 256 * 1024 * 1024  # more is not a file of limits
@@ -91,6 +92,7 @@ class LimitsFile:
             write_to_last(self.path, data)
         except OSError as error:
             raise LimitsNotWritten(
-                f"can't write the limits {self.path}: {error.strerror or error}",
-                hint="Make room, and repeat the command. It keeps the earlier trials.",
+                f"can't write the limits {self.path}: {describe_os(error)}",
+                hint=f"{way_out(error, 'Make it writable.')} Then repeat the command. It keeps the"
+                " earlier trials.",
             ) from error

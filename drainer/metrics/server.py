@@ -27,6 +27,8 @@ from prometheus_client.registry import Collector
 
 from drainer import __version__
 from drainer.errors import Refused
+from drainer.forks import keep_from_children
+from drainer.machine import describe_os, way_out
 from drainer.metrics import names as n
 from drainer.model.status import Status, Summary
 from drainer.serving import QuietHandler, QuietServer
@@ -155,11 +157,14 @@ class MetricsServer:
             family, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
             self._server = _Server(family, address, partial(_Handler, self))
         except (OSError, OverflowError) as error:
-            reason = error.strerror if isinstance(error, OSError) else None
+            reason = describe_os(error) if isinstance(error, OSError) else error
             raise Refused(
-                f"can't serve metrics on {_address(host, port)}: {reason or error}",
-                hint="Use --metrics 0 for any free port. For HOST, give an address of this machine,"
-                " or 0.0.0.0 for all.",
+                f"can't serve metrics on {_address(host, port)}: {reason}",
+                hint=way_out(
+                    error,
+                    "Use --metrics 0 for any free port. For HOST, give an address of this machine,"
+                    " or 0.0.0.0 for all.",
+                ),
             ) from error
         self._token = os.fsencode(token.strip())
         own: tuple[str, ...] = "localhost", host, self._server.server_name, socket.gethostname()
@@ -266,6 +271,7 @@ class _Server(QuietServer, HTTPServer):
         self._open: dict[socket.socket, float] = {}  # since when; the oldest first
         self._lock = threading.Lock()  # no descriptor is closed, and taken again, under a shutdown
         super().__init__(*args)
+        keep_from_children(self.socket)
 
     def verify_request(self, request: Any, client_address: object) -> bool:
         """Admits a connection. The oldest of too many makes room, so that no slow client keeps a

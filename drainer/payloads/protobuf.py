@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import subprocess
-import sys
 from base64 import b64decode
 from binascii import Error as NoBase64
 from collections.abc import Callable, Mapping
@@ -21,7 +20,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 from drainer.decoding import Undecodable
 from drainer.payloads.registry import Schema
-from drainer.process import bound_to_parent
+from drainer.process import bound_to_parent, python_module
 
 MAIN = "drainer/main.proto"
 COMPILE_S = 60.0
@@ -111,7 +110,7 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
         given = Path(folder, "given.pb")
         given.write_bytes(described.SerializeToString())
         command = [
-            *(sys.executable, "-m", "grpc_tools.protoc", f"-I{root}", *_INCLUDED),
+            *python_module("grpc_tools.protoc", f"-I{root}", *_INCLUDED),
             *([f"--descriptor_set_in={given}"] if described.file else []),
             *("--include_imports", "--descriptor_set_out=/dev/stdout", main),
         ]

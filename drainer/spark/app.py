@@ -1,6 +1,6 @@
 """The application for ``spark-submit``: the command line, with the master that was named there.
 
-As in ``spark-submit … "$(python -m drainer.spark.app)" run --topic …``: without ``spark-submit`` it
+As in ``spark-submit … "$(python -P -m drainer.spark.app)" run --topic …``: without ``spark-submit`` it
 prints its path. Nothing imports it.
 """
 
@@ -22,8 +22,9 @@ def main() -> None:
     from pyspark.sql import SparkSession  # noqa: PLC0415 - not to print a path
 
     from drainer.cli import main as command  # noqa: PLC0415
+    from drainer.spark.session.start import IMPORTS_NOTHING_HERE  # noqa: PLC0415
 
-    spark = SparkSession.builder.getOrCreate()
+    spark = SparkSession.builder.config(map=IMPORTS_NOTHING_HERE).getOrCreate()
     os.environ["DRAINER_ENGINE"] = "spark"
     os.environ["DRAINER_SPARK_MASTER"] = str(spark.conf.get("spark.master"))
     try:

@@ -15,11 +15,13 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from errno import ENOSPC
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from drainer.core.merge import Record
 from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
+from drainer.machine import describe_os, way_out
 from drainer.model import codec
 from drainer.model.claims import ALL
 from drainer.model.codec import Kind, Whole
@@ -97,7 +99,7 @@ class Journal:
             raise not_written("journal", self.path, error) from error
         self._untaken = self._untaken[written:]
         if self._untaken:
-            raise not_written("journal", self.path, OSError("no space left on device"))
+            raise not_written("journal", self.path, OSError(ENOSPC, os.strerror(ENOSPC)))
 
 
 def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> JournalContent:
@@ -112,9 +114,9 @@ def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> Journa
         lines = []
     except OSError as error:
         raise PlanRefused(
-            f"can't read the journal {path}: {error.strerror or error}",
-            hint="Make it readable. Without it, drainer would repeat what is done since the last"
-            " plan.",
+            f"can't read the journal {path}: {describe_os(error)}",
+            hint=f"{way_out(error, 'Make it readable.')} Without it, drainer would repeat what is"
+            " done since the last plan.",
         ) from None
     head: JournalHead | None = None
     records: list[Record] = []
@@ -161,9 +163,9 @@ def record_body(record: Record) -> dict[str, Any]:
 def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
     """The error for a plan or journal that the disk or the folder does not take."""
     return PlanNotWritten(
-        f"can't write the {what} {path}: {error.strerror or error}",
-        hint="Make room, then resume. The plan and its journal are valid, but what was done since"
-        " the last write repeats.",
+        f"can't write the {what} {path}: {describe_os(error)}",
+        hint=f"{way_out(error, 'Make it writable.')} Then resume. The plan and its journal are valid,"
+        " but what was done since the last write repeats.",
     )
 
 

@@ -31,6 +31,7 @@ from drainer.errors import (
 )
 from drainer.escape import command
 from drainer.extensions import Extension, ensure_installed
+from drainer.machine import describe_os, way_out
 from drainer.model.account import clock
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
@@ -355,9 +356,12 @@ class PlanFile(SavedPlan):
             ) from None
         except OSError as error:
             raise PlanRefused(
-                f"can't write {error.filename or self._path.parent}: {error.strerror or error}",
-                hint="Name a writable folder with --plan. If the lock is of another user's drain"
-                " that has ended, remove the lock.",
+                f"can't write {error.filename or self._path.parent}: {describe_os(error)}",
+                hint=way_out(
+                    error,
+                    "Name a writable folder with --plan. If the lock is of another user's drain"
+                    " that has ended, remove the lock.",
+                ),
             ) from None
 
     @property
@@ -484,8 +488,8 @@ class PlanFile(SavedPlan):
             raise no_plan(self.path) from None
         except OSError as error:
             raise PlanRefused(
-                f"can't read the plan {self.path}: {error.strerror}",
-                hint="Make it a file that you can read and write.",
+                f"can't read the plan {self.path}: {describe_os(error)}",
+                hint=way_out(error, "Make it a file that you can read and write."),
             ) from None
 
     def _journals_since(self, written: OffsetPlan, *, allow_foreign: bool) -> JournalRecords:

@@ -19,6 +19,7 @@ from rich.segment import Segment, Segments
 
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
 from drainer.escape import is_printable, json_text
+from drainer.machine import describe_os, is_of_machine, way_out
 from drainer.mask import describe
 from drainer.view.layout import Pieces, headline, is_urgent, lay_out, segments, sentence
 from drainer.view.page import Item, Page, Tone
@@ -156,7 +157,10 @@ class Terminal:
         elif isinstance(error, KeyboardInterrupt):
             text, hint, code = "interrupted", None, EXIT_INTERRUPTED
         else:
-            text, hint, code, cause = describe(error), _BUG_HINT, EXIT_UNEXPECTED, error
+            text, hint = describe(error), way_out(error, _BUG_HINT)
+            code, cause = EXIT_UNEXPECTED, error
+            if is_of_machine(error):
+                text = describe_os(error)
         fields: dict[str, Any] = {"error": type(error).__name__, "exit_code": code, "hint": hint}
         if isinstance(error, KeyboardInterrupt | Signalled):
             self.event(logging.WARNING, "stopped", text, **fields)

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from http.client import HTTPConnection
 from itertools import chain, repeat
 from pathlib import Path
@@ -123,7 +124,12 @@ def test_a_process_that_answers_nothing_or_nonsense_is_listed_and_delays_no_othe
             stack.enter_context(answering(folder / f"odd-{number}.sock", sent))
         found = here(folder)
     assert sorted(map(state_of, found)) == ["draining", *["silent"] * len(answers)]
-    assert "odd-0" in str(running_page(found))
+    page = str(running_page(found))
+    assert "odd-0" in page
+    assert "?" not in page
+    assert {each.pid for each in found} == {os.getpid()}
+    year = str(datetime.now(UTC).year)
+    assert all(each.about.since.startswith(year) for each in found if each.status is None)
 
 
 def test_what_a_process_reports_fills_no_screen(folder: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
+from errno import ENOSPC
 from functools import partial
 from math import inf
 from random import Random
@@ -49,6 +50,12 @@ def html_with_200() -> BaseException:
     except ValueError as error:
         return error
     raise AssertionError
+
+
+def disk_full() -> BaseException:
+    error = RuntimeError("can't store it")
+    error.__cause__ = OSError(ENOSPC, "No space left on device")
+    return error
 
 
 class ApiError(Exception):
@@ -134,6 +141,8 @@ def drain_of(bad: Bad, concurrency: int = 8, *, virtual: Any = None, **settings:
         named("outage, and a few bad ones", drain_of(
             either(always(150, 151), away(1, 20)), virtual={"lanes": 20, "count": 4_000}),
             (150, 151), inf),
+        # What this machine lacks is no message's fault, even without a breaker.
+        named("a full disk", drain_of(away(1, 40, disk_full), retries=0, breaker=False), (), inf),
         # Bad messages with unclear errors are given up where others succeed.
         named("odd attributes", drain_of(always(5, error=ApiError), virtual={"lanes": 20}), (5,),
               inf),
@@ -203,6 +212,8 @@ def test_what_is_bad_is_given_up_and_nothing_else(
                   "nothing has succeeded in this run", lanes == 1, 3 * 60)
             for lanes in (1, 20, 400)
         ),
+        named("a disk stays full", drain_of(away(1, 1e9, disk_full), retries=0, breaker=False),
+              "--max-outage", 0, 3_600 + 90),
         named("is_outage fails", partial(VirtualDrain, always(5), 20, is_outage=attribute_error),
               "is_outage() failed: AttributeError", 0, inf),
         *(

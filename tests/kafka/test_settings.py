@@ -10,7 +10,7 @@ import pytest
 
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
-from drainer.kafka.settings import KIB, MIB, ClientSettings
+from drainer.kafka.settings import JAAS, KIB, MIB, ClientSettings
 from drainer.secret import is_secret
 
 
@@ -146,6 +146,32 @@ def test_what_only_java_clients_know_is_refused_with_the_way_out(
         ClientSettings.load("a:1", properties)
     assert advice in f"{raised.value} {raised.value.hint}"
     assert "hush" not in str(raised.value)
+
+
+def test_what_java_clients_know_is_refused_in_one_error_with_a_way_out_for_each(
+    properties: Path,
+) -> None:
+    refused = {
+        "group.id=x": "Remove group.id.",
+        "auto.offset.reset=latest": "Remove auto.offset.reset.",
+        "sasl.jaas.config=x required;": "Replace sasl.jaas.config with sasl.username and",
+        "ssl.truststore.location=/a.jks": "Replace ssl.truststore.location with ssl.ca.location",
+        "value.deserializer=org.x.String": "Replace value.deserializer with --value-format.",
+        "max.poll.interval.ms=1": "Remove max.poll.interval.ms.",
+        "default.api.timeout.ms=60000": "librdkafka's CONFIGURATION.md, and remove others.",
+    }
+    properties.write_text("\n".join(["client.id=x", *refused, "acks=all"]))
+    with pytest.raises(UsageError) as raised:
+        ClientSettings.load("a:1", properties)
+    text = str(raised.value)
+    assert all(line.partition("=")[0].replace(JAAS, "JAAS") in text for line in refused)
+    assert all(way in (raised.value.hint or "") for way in refused.values())
+
+
+def test_a_file_may_begin_with_a_byte_order_mark(properties: Path) -> None:
+    for lines in ("bootstrap.servers=a:1\r\nclient.id=x", "# mine\nbootstrap.servers=a:1"):
+        properties.write_bytes(lines.encode("utf-8-sig"))
+        assert ClientSettings.load(None, properties).bootstrap_servers == "a:1"
 
 
 def test_secrets_are_never_shown(properties: Path) -> None:

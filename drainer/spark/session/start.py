@@ -55,6 +55,8 @@ LOCAL_JAVA = (
     " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
+# Spark starts its workers by ``python -m``, in the folder that the command was started in.
+IMPORTS_NOTHING_HERE = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
@@ -269,6 +271,8 @@ def _started(
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         "spark.speculation": "false",
     }
+    if sys.path[0] not in ("", os.getcwd()):  # else a program has chosen to import from there
+        settings |= IMPORTS_NOTHING_HERE
     if master.startswith("local"):  # no other machine has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if _LOCAL.fullmatch(master):  # nor has any other user of the machine; Spark makes the secret

@@ -1,0 +1,50 @@
+"""Errors of this machine: what the operating system had too little of, and the way out."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import stat
+from collections import Counter
+from contextlib import suppress
+from typing import TypeGuard
+
+NUMBERS_LEAST, NUMBERS_MOST = 1 << 10, 1 << 16  # of descriptors that are looked at
+
+_WAYS_OUT = {
+    errno.EMFILE: "Close what the handler leaves open, or raise the limit with `ulimit -n`",
+    errno.ENFILE: "Find the process that opens so many files, or raise fs.file-max",
+    errno.ENOMEM: "Free memory",
+    errno.ENOSPC: "Make room",
+    errno.EDQUOT: "Make room, or have your quota raised",
+    errno.EIO: "Check the disk: the kernel's log has its errors",
+    errno.EROFS: "Mount the file system writable",
+}
+_KINDS = {stat.S_IFSOCK: "sockets", stat.S_IFREG: "files", stat.S_IFIFO: "pipes"}
+
+
+def describe_os(error: OSError) -> str:
+    """Describe an error; one for lack of file descriptors counts those of this process."""
+    text = error.strerror or str(error)
+    return f"{text} ({_descriptors()})" if error.errno == errno.EMFILE else text
+
+
+def way_out(error: BaseException, otherwise: str) -> str:
+    """Return the hint for an error; ``otherwise`` where it is about the place, such as a right."""
+    return f"{_WAYS_OUT[error.errno or 0]}." if is_of_machine(error) else otherwise
+
+
+def is_of_machine(error: BaseException) -> TypeGuard[OSError]:
+    """Whether this machine lacks something, and no message, service or right is to blame."""
+    return isinstance(error, OSError) and error.errno in _WAYS_OUT
+
+
+def _descriptors() -> str:
+    # By their numbers: to list /proc/self/fd takes a descriptor.
+    most, kinds = resource.getrlimit(resource.RLIMIT_NOFILE)[0], Counter[str]()
+    for number in range(min(max(most, NUMBERS_LEAST), NUMBERS_MOST)):
+        with suppress(OSError):
+            kinds[_KINDS.get(stat.S_IFMT(os.fstat(number).st_mode), "others")] += 1
+    counted = ", ".join(f"{count:,} {kind}" for kind, count in kinds.most_common())
+    return f"of at most {most:,} this process has {kinds.total():,} open: {counted}"
