@@ -21,6 +21,7 @@ from drainer.cli.options import (
     PriorityOptions,
     RuleOptions,
     SameSplit,
+    Wait,
     load_limits,
 )
 from drainer.model.rules import RuleSettings
@@ -37,6 +38,7 @@ def resume(
     accept_gap: AcceptGap,
     same_split: SameSplit,
     dry_run: DryRun,
+    wait: Wait,
     running: LocalSettings,
     failures: Annotated[Mapping[str, Any], ChangesTo(FailureSettings)],
     rules: RuleOptions,
@@ -61,6 +63,7 @@ def resume(
     """
     # With the engine and librdkafka, which the help does without.
     from drainer.cli.draining import preview_and_drain, within_limits  # noqa: PLC0415
+    from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.resume import ResumeRequest, prepare_resume  # noqa: PLC0415
     from drainer.store.plan_file import plan_at  # noqa: PLC0415
 
@@ -82,6 +85,7 @@ def resume(
             *(changed, ruled, classes, kafka.client_config, accept_gap, same_split)
         )
         with connect(settings) as cluster:
+            await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)
             prepared = prepare_resume(cluster, file, loaded, running, request)
             prepared = within_limits(cluster, prepared, curve)
             prepared = engines.resolve(prepared, spark)

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from drainer.errors import OffsetMissing, Refused, UsageError
+from drainer.errors import OffsetMissing, OffsetsPending, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.settings import Isolation
 from drainer.model.listed import counted, listed
@@ -151,11 +151,17 @@ def freeze(
     numbers = info.chosen(partitions)
     _ensure_readable(info, numbers, {"--from": from_, "--until": until})
     committed: dict[int, int | None] = dict.fromkeys(numbers)
+    pending = []
     if group is not None:
-        committed = cluster.committed(group, topic, numbers)
+        try:
+            committed = cluster.committed(group, topic, numbers)
+        except OffsetsPending as error:
+            if not to_look:
+                raise
+            committed, pending = dict(error.offsets), [f"{error}. {error.hint}"]
     logs = cluster.log_bounds(topic, numbers, isolation)
     bounds = _Bounds(cluster, topic, group, from_, committed, logs)
-    remarks = [*bounds.lost(), *([] if new_group else bounds.uncommitted())]
+    remarks = [*pending, *bounds.lost(), *([] if new_group else bounds.uncommitted())]
     starts = bounds.offsets(from_, committed if from_ in OF_GROUPS else {})
     ends = bounds.offsets(until, {})
     for number, log in logs.items():

@@ -171,13 +171,12 @@ def _retention(found: Inspection) -> tuple[str, str]:
 
 
 def _group(found: Inspection) -> tuple[str, str]:
-    state, members = found.group.state, found.group.members
+    state = found.group.state
     if state == "dead":
         return "none", "Kafka has no group of this name"
     if not found.group.active:
         return state, ""
-    names = listed(members) or "members are joining"
-    return state, f"{names}; a drain needs it empty: stop them first"
+    return state, f"{found.group.readers}; a drain needs it empty: stop them first"
 
 
 def _reading(found: Inspection) -> tuple[str, str]:
