@@ -152,9 +152,9 @@ def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, watch_s)
-    groups = sorted(name for name, state in _groups(cluster) if state not in _IDLE)
+    groups = _active_groups(cluster)
     topics = [f"{name} receives {per_s:,.1f} messages/s" for name, per_s in moving.items()]
-    return (*topics, *(f"group {name} has members" for name in groups))
+    return (*topics, *groups)
 
 
 def moving_topics(
@@ -185,10 +185,14 @@ def _topics(cluster: Cluster) -> dict[str, int]:
     return {name: len(found.partitions) for name, found in _metadata(cluster).topics.items()}
 
 
-def _groups(cluster: Cluster) -> list[tuple[str, ConsumerGroupState]]:
-    def attempt(left: float) -> list[tuple[str, ConsumerGroupState]]:
+def _active_groups(cluster: Cluster) -> list[str]:
+    def attempt(left: float) -> list[str]:
         future = cluster.admin.list_consumer_groups(request_timeout=left)
-        return [(each.group_id, each.state) for each in cluster.wait(future, left).valid]
+        states = {each.group_id: each.state for each in cluster.wait(future, left).valid}
+        names = {each.id for each in cluster.admin.list_groups(timeout=left)} | states.keys()
+        of_others = "may have members: it is a streams or share group"
+        has = {name: "has members" if name in states else of_others for name in sorted(names)}
+        return [f"group {n} {what}" for n, what in has.items() if states.get(n) not in _IDLE]
 
     return cluster.request("list the groups", attempt)
 
