@@ -55,7 +55,7 @@ OFFSET_POLL_S = 0.01  # the client does not return from a poll when it has calle
 CLOSE_S = 1.0
 COMMIT_MOST_S = 30.0  # without an answer to a commit, before another client takes over
 CALL_TIMEOUT_S = 5.0  # of each request of a committer
-UNSTABLE_TIMEOUT_S = 1.0  # of the question whether a transaction is why offsets were not read
+STANDING_S = 1.0  # of the question whether a transaction is why offsets were not read
 
 # The client describes groups of consumers, of the classic protocol and of KIP-848. Of others it
 # knows only that they are there; how the coordinator refuses a commit tells their kind.
@@ -102,14 +102,12 @@ class GroupInfo:
 
     def in_use(self) -> GroupActive:
         """The error for one that is active, with its members."""
+        text, hint = f"is in use: {self.readers} (state {self.state})", _STOP_FIRST
         if self.kind != "consumer":
             text, hint = _OTHER_KINDS[self.kind]
-            return GroupActive(f"group {self.name} {text}", hint=hint)
-        hint = _STOP_FIRST
-        if static := sorted({each.instance_id for each in self.members if each.instance_id}):
+        elif static := sorted({each.instance_id for each in self.members if each.instance_id}):
             hint = _STATIC_STAYS.format(listed(static))
-        text = f"group {self.name} is in use: {self.readers} (state {self.state})"
-        return GroupActive(text, hint=hint)
+        return GroupActive(f"group {self.name} {text}", hint=hint)
 
 
 _STOP_FIRST = (
@@ -117,10 +115,9 @@ _STOP_FIRST = (
     " 45 s. Two readers would handle messages twice and out of order."
 )
 _STATIC_STAYS = (
-    "Stop these consumers first, if they run, and add --wait 30m to `drainer run` or `resume`: a"
-    " static member stays for its session.timeout.ms after it was closed (45 s by default, often"
-    " minutes; Kafka does not report it). To remove {} now, start it once more with a short"
-    " session.timeout.ms and close it."
+    "Stop these consumers first, if they run. {} stays a member for its session.timeout.ms after"
+    " that, which Kafka does not report (45 s by default): wait with --wait 30m of `drainer run` or"
+    " `resume`. To shorten that, start and close it once more with session.timeout.ms=6000."
 )
 # Texts and hints on groups that the client can't describe.
 _OTHER_KINDS: dict[Kind, tuple[str, str]] = {
@@ -176,10 +173,10 @@ class Groups(Connection):
         ensure_right(found["operations"], what, *needs)
         # That a description finds nothing does not mean that there is no group. A lock's group is
         # joined, which a group of another kind refuses.
-        if found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS)):
-            look_up = partial(self._coordinator.lists, name)
-            if self.request(what, look_up, timeout_s, needs=needs):
-                return GroupInfo(name, "unknown", (), "streams or share")
+        lists = partial(self._coordinator.lists, name)
+        may_exist = found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS))
+        if may_exist and self.request(what, lists, timeout_s, needs=needs):
+            return GroupInfo(name, "unknown", (), "streams or share")
         members = (
             Member(member_id, client_id, host.lstrip("/"), instance_id)
             for member_id, client_id, host, instance_id in found["members"]
@@ -192,9 +189,9 @@ class Groups(Connection):
             found = self.group(name)
         except Refused:
             found = GroupInfo(name, "unknown", ())
-        if found.kind != "consumer":  # a share group does not refuse for members
-            found = replace(found, kind="streams")
-        return found.in_use()
+        # A share group refuses any commit, and not for its members.
+        kind: Kind = "consumer" if found.kind == "consumer" else "streams"
+        return replace(found, kind=kind).in_use()
 
     def group_names(self) -> list[str]:
         """List the groups that this user sees: for a hint, none when no answer comes soon."""
@@ -234,13 +231,10 @@ class Groups(Connection):
         return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
 
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        # An unstable offset is read again until time is up: the client does not report why.
-        try:
-            offsets, unstable = self._coordinator.standing(
-                group, topic, partitions, UNSTABLE_TIMEOUT_S
-            )
-        except KafkaException:  # the cluster is slow or away
-            return
+        # The client reads an unstable offset again until time is up, and does not report why.
+        unstable: list[int] = []
+        with suppress(KafkaException):  # the cluster is slow or away
+            offsets, unstable = self._coordinator.standing(group, topic, partitions, STANDING_S)
         if not unstable:
             return
         places = [f"{topic}/{number} ({_shown(offsets[number])} until then)" for number in unstable]
@@ -256,10 +250,9 @@ class Groups(Connection):
 
     def _offsets_place(self, group: str) -> str:
         """The partition of Kafka's own topic that has the group's offsets, as an option."""
-        with suppress(KafkaException):
+        with suppress(KafkaException, ZeroDivisionError):  # this user may not see the topic
             found = self.admin.list_topics(OFFSETS_TOPIC, HINT_TIMEOUT_S).topics[OFFSETS_TOPIC]
-            if count := len(found.partitions):
-                return f" --partition {java_hash(group) % count}"
+            return f" --partition {java_hash(group) % len(found.partitions)}"
         return ""
 
     def alter_committed(

@@ -159,7 +159,5 @@ def groups_of(cluster: Cluster, topics: list[str]) -> str:
                 for at in cluster.committed(name, topic, numbers).values()
             ):
                 found.append(name)
-    others = "streams or share groups, which the client does not list"
-    if not whole:
-        others = "others: drainer could not look at all groups"
+    others = "streams or share groups" if whole else "others: drainer could not look at all groups"
     return f"{', '.join(found) or 'none that is known'}, and perhaps {others}"

@@ -144,7 +144,8 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
 
 
 def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
-    """Use of the cluster by others, in words: topics that are written to, groups with members.
+    """Use of the cluster by others, in words: topics that are written to, groups with members, and
+    groups of which the client does not know whether they have some.
 
     It reads the ends of all logs twice, so long apart. Another run of ``drainer limits`` is live
     traffic, too. Topics that Kafka keeps for itself (``__…``) are left out: whoever makes them move
@@ -152,9 +153,8 @@ def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, watch_s)
-    groups = _active_groups(cluster)
     topics = [f"{name} receives {per_s:,.1f} messages/s" for name, per_s in moving.items()]
-    return (*topics, *groups)
+    return (*topics, *_active_groups(cluster))
 
 
 def moving_topics(
@@ -187,12 +187,12 @@ def _topics(cluster: Cluster) -> dict[str, int]:
 
 def _active_groups(cluster: Cluster) -> list[str]:
     def attempt(left: float) -> list[str]:
+        names = {str(each.id) for each in cluster.admin.list_groups(timeout=left)}  # of all kinds
         future = cluster.admin.list_consumer_groups(request_timeout=left)
         states = {each.group_id: each.state for each in cluster.wait(future, left).valid}
-        names = {each.id for each in cluster.admin.list_groups(timeout=left)} | states.keys()
-        of_others = "may have members: it is a streams or share group"
-        has = {name: "has members" if name in states else of_others for name in sorted(names)}
-        return [f"group {n} {what}" for n, what in has.items() if states.get(n) not in _IDLE]
+        members = sorted(name for name, state in states.items() if state not in _IDLE)
+        others = [f"group {name} is a streams or share group" for name in sorted(names - {*states})]
+        return [*(f"group {name} has members" for name in members), *others]
 
     return cluster.request("list the groups", attempt)
 
