@@ -325,7 +325,7 @@ DryRun: TypeAlias = Annotated[
     bool,
     Option("Run every check and print the preview, then stop.", False, basic=True),
 ]
-Wait: TypeAlias = Annotated[
+WaitForGroup: TypeAlias = Annotated[
     float,
     Option("Wait so long for the members of the group to leave.", 0.0, DURATION, envvar=None),
 ]

@@ -21,7 +21,7 @@ from drainer.cli.options import (
     PriorityOptions,
     RuleOptions,
     SameSplit,
-    Wait,
+    WaitForGroup,
     load_limits,
 )
 from drainer.model.rules import RuleSettings
@@ -38,7 +38,7 @@ def resume(
     accept_gap: AcceptGap,
     same_split: SameSplit,
     dry_run: DryRun,
-    wait: Wait,
+    wait: WaitForGroup,
     running: LocalSettings,
     failures: Annotated[Mapping[str, Any], ChangesTo(FailureSettings)],
     rules: RuleOptions,

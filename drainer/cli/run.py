@@ -19,7 +19,7 @@ from drainer.cli.options import (
     Plan,
     PriorityOptions,
     RuleOptions,
-    Wait,
+    WaitForGroup,
 )
 from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
@@ -36,7 +36,7 @@ def run(
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     dry_run: DryRun,
-    wait: Wait,
+    wait: WaitForGroup,
     plan: Plan,
     running: LocalSettings,
     failures: Annotated[FailureSettings, NEW_DRAIN],

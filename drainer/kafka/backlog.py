@@ -150,15 +150,7 @@ def freeze(
     info = cluster.topic(topic)
     numbers = info.chosen(partitions)
     _ensure_readable(info, numbers, {"--from": from_, "--until": until})
-    committed: dict[int, int | None] = dict.fromkeys(numbers)
-    pending = []
-    if group is not None:
-        try:
-            committed = cluster.committed(group, topic, numbers)
-        except OffsetsPending as error:
-            if not to_look:
-                raise
-            committed, pending = dict(error.offsets), [f"{error}. {error.hint}"]
+    committed, pending = _committed(cluster, topic, group, numbers, to_look=to_look)
     logs = cluster.log_bounds(topic, numbers, isolation)
     bounds = _Bounds(cluster, topic, group, from_, committed, logs)
     remarks = [*pending, *bounds.lost(), *([] if new_group else bounds.uncommitted())]
@@ -191,6 +183,19 @@ def freeze(
     return Backlog(
         cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks), left_out
     )
+
+
+def _committed(
+    cluster: Cluster, topic: str, group: str | None, numbers: Sequence[int], *, to_look: bool
+) -> tuple[dict[int, int | None], list[str]]:
+    if group is None:
+        return dict.fromkeys(numbers), []
+    try:
+        return cluster.committed(group, topic, numbers), []
+    except OffsetsPending as error:
+        if not to_look:
+            raise
+        return dict(error.offsets), [f"{error}. {error.hint}"]
 
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:

@@ -58,8 +58,8 @@ CALL_TIMEOUT_S = 5.0  # of each request of a committer
 STANDING_S = 1.0  # of the question whether a transaction is why offsets were not read
 
 # The client describes groups of consumers, of the classic protocol and of KIP-848. Of others it
-# knows only that they are there; how the coordinator refuses a commit tells their kind.
-Kind = Literal["consumer", "streams", "share", "streams or share"]
+# knows only that they are there; how the coordinator refuses a commit shows their kind.
+GroupKind = Literal["consumer", "streams", "share", "streams or share"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class GroupInfo:
     name: str
     state: str  # ``empty``, ``dead`` (no group of this name exists), ``stable``, ``unknown``, ...
     members: tuple[Member, ...]
-    kind: Kind = "consumer"
+    kind: GroupKind = "consumer"
 
     @property
     def active(self) -> bool:
@@ -120,7 +120,7 @@ _STATIC_STAYS = (
     " `resume`. To shorten that, start and close it once more with session.timeout.ms=6000."
 )
 # Texts and hints on groups that the client can't describe.
-_OTHER_KINDS: dict[Kind, tuple[str, str]] = {
+_OTHER_KINDS: dict[GroupKind, tuple[str, str]] = {
     "streams": (
         "is in use: it is a streams group, whose members drainer can't list",
         "Stop its application first: kafka-streams-groups.sh --describe --members lists them.",
@@ -190,7 +190,7 @@ class Groups(Connection):
         except Refused:
             found = GroupInfo(name, "unknown", ())
         # A share group refuses any commit, and not for its members.
-        kind: Kind = "consumer" if found.kind == "consumer" else "streams"
+        kind: GroupKind = "consumer" if found.kind == "consumer" else "streams"
         return replace(found, kind=kind).in_use()
 
     def group_names(self) -> list[str]:

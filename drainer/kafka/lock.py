@@ -320,8 +320,7 @@ class GroupLock:
             )
         elif error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
             self._lose(
-                f"no drain can lock group {self._group}: {self._lock_group} is in use as a group of"
-                " another kind",
+                f"no drain can lock group {self._group}: {self._lock_group} is of another kind",
                 "Stop its members and delete that group: its name is drainer's.",
             )
 

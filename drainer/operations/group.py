@@ -21,7 +21,7 @@ def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
     """The group's state, if it has no members. Raises GroupActive, which names the members."""
     found = cluster.group(group)
     if found.kind != "consumer":
-        # The commit of what is committed already is taken by none, and the refusal tells the kind.
+        # The commit of what is committed already is refused, and how shows the kind.
         offsets = cluster.committed(group, topic, cluster.topic(topic).partitions)
         for number, offset in offsets.items():
             if offset is not None:
@@ -41,12 +41,11 @@ def await_inactive(
         try:
             check_inactive(cluster, group, topic)
             cluster.committed(group, topic, cluster.topic(topic).partitions)
+            break
         except (GroupActive, OffsetsPending) as error:
             if shown != (shown := str(error)):
                 print_line(f"waiting: {shown}")
             time.sleep(WAIT_EVERY_S)
-        else:
-            return
 
 
 def live_readers(cluster: Cluster, group: str) -> str | None:

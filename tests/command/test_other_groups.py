@@ -64,7 +64,7 @@ def test_a_share_group_that_came_since_a_preview_refuses_the_commit(command: Com
     plan = str(command.plan(topic))
     for words in (["resume", plan, "--yes", *command.options()], ["plan", "undo", plan, "--yes"]):
         assert UNKNOWN in command(*words, code=3).error
-    assert UNKNOWN in command("plan", "verify", plan, code=7).err
+    assert UNKNOWN in command("plan", "verify", plan, code=7).out
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])

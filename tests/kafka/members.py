@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from confluent_kafka import ShareConsumer, TopicPartition
+from confluent_kafka import KafkaException, ShareConsumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from kafka.topic import WAIT_S, Topic, eventually
@@ -44,7 +44,9 @@ def streams_application(topic: Topic, group: str, state: Path) -> Iterator[None]
 def is_listed(bootstrap: str, group: str) -> bool:
     """Whether brokers list a group of this name, of whatever kind."""
     admin = AdminClient({"bootstrap.servers": bootstrap, "log_level": 0})
-    return bool(admin.list_groups(group, WAIT_S))
+    with suppress(KafkaException):  # a fresh broker's coordinators take a moment
+        return bool(admin.list_groups(group, WAIT_S))
+    return False
 
 
 def close_static(topic: Topic, group: str, instance: str, **settings: str | int) -> None:
