@@ -60,6 +60,15 @@ class BrokerUnreachable(Refused):
     """Raised when no broker answers, or none accepts the credentials."""
 
 
+class OffsetsPending(BrokerUnreachable):
+    """Raised when an open transaction has newer offsets of the group, which are not known yet.
+
+    ``offsets`` has those that are committed until it ends, by partition; None where there is none.
+    """
+
+    offsets: Mapping[int, int | None] = {}
+
+
 class RightMissing(Refused):
     """Raised when Kafka does not let this user do something; the hint names the missing right."""
 

@@ -14,6 +14,7 @@ from drainer.errors import UsageError
 from drainer.extensions import Extension, ensure_installed
 from drainer.model.account import PriorityClasses
 from drainer.model.option import (
+    DURATION,
     Option,
     ValueType,
     each_once,
@@ -325,6 +326,10 @@ OtherLimits: TypeAlias = Annotated[
 DryRun: TypeAlias = Annotated[
     bool,
     Option("Run every check and print the preview, then stop.", False, basic=True),
+]
+WaitForGroup: TypeAlias = Annotated[
+    float,
+    Option("Wait so long for the members of the group to leave.", 0.0, DURATION, envvar=None),
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,

@@ -22,6 +22,7 @@ from drainer.cli.options import (
     PriorityOptions,
     RuleOptions,
     SameSplit,
+    WaitForGroup,
     load_limits,
 )
 from drainer.model.destinations import REGISTRY
@@ -40,6 +41,7 @@ def resume(
     accept_gap: AcceptGap,
     same_split: SameSplit,
     dry_run: DryRun,
+    wait: WaitForGroup,
     running: LocalSettings,
     failures: Annotated[Mapping[str, Any], ChangesTo(FailureSettings)],
     rules: RuleOptions,
@@ -64,6 +66,7 @@ def resume(
     """
     # With the engine and librdkafka, which the help does without.
     from drainer.cli.draining import preview_and_drain, within_limits  # noqa: PLC0415
+    from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.resume import ResumeRequest, prepare_resume  # noqa: PLC0415
     from drainer.store.plan_file import plan_at  # noqa: PLC0415
 
@@ -89,6 +92,7 @@ def resume(
             *(changed, ruled, classes, kafka.client_config, accept_gap, same_split)
         )
         with connect(settings) as cluster:
+            await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)
             prepared = prepare_resume(cluster, file, loaded, running, request)
             prepared = within_limits(cluster, prepared, curve)
             prepared = engines.resolve(prepared, spark)

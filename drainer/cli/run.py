@@ -19,6 +19,7 @@ from drainer.cli.options import (
     Plan,
     PriorityOptions,
     RuleOptions,
+    WaitForGroup,
 )
 from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
@@ -35,6 +36,7 @@ def run(
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     dry_run: DryRun,
+    wait: WaitForGroup,
     plan: Plan,
     running: LocalSettings,
     failures: Annotated[FailureSettings, NEW_DRAIN],
@@ -66,6 +68,7 @@ def run(
         request_of,
         within_limits,
     )
+    from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.start import prepare  # noqa: PLC0415
 
     with oversight.serving(terminal) as metrics:
@@ -84,6 +87,7 @@ def run(
         request = request_of(backlog, handler, priority, kafka, failures, rules, limits, plan)
         request = request.configured(running.options)
         with connect(settings) as cluster:
+            await_inactive(cluster, request.group, request.topic, wait, terminal.print_line)
             prepared = within_limits(cluster, prepare(cluster, request, running), limits)
             prepared = engines.resolve(prepared, spark)
             if dry_run:

@@ -22,6 +22,7 @@ PASSING = frozenset(
         KafkaError._WAIT_CACHE,
         KafkaError._DESTROY_BROKER,
         KafkaError._INTR,
+        KafkaError._PARTIAL,  # some brokers did not list their groups
         KafkaError._NOENT,  # a partition has no leader, as when its broker was away for long
         KafkaError.REQUEST_TIMED_OUT,
         KafkaError.NETWORK_EXCEPTION,

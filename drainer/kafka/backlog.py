@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from drainer.errors import OffsetMissing, Refused, UsageError
+from drainer.errors import OffsetMissing, OffsetsPending, Refused, UsageError
 from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.settings import Isolation
 from drainer.kafka.spans import first_messages
@@ -244,12 +244,10 @@ def freeze(
     info = cluster.topic(topic)
     numbers = info.chosen(partitions)
     _ensure_readable(info, numbers, {"--from": from_, "--until": until})
-    committed: dict[int, int | None] = dict.fromkeys(numbers)
-    if group is not None:
-        committed = cluster.committed(group, topic, numbers)
+    committed, pending = _committed(cluster, topic, group, numbers, to_look=to_look)
     logs = cluster.log_bounds(topic, numbers, isolation)
     bounds = _Bounds(cluster, topic, group, from_, committed, logs)
-    remarks = [*bounds.lost(), *([] if new_group else bounds.uncommitted())]
+    remarks = [*pending, *bounds.lost(), *([] if new_group else bounds.uncommitted())]
     starts = bounds.offsets(from_, committed if from_ in OF_GROUPS else {})
     ends = bounds.offsets(until, {})
     for number, log in logs.items():
@@ -280,6 +278,19 @@ def freeze(
         *(cluster.cluster_id, topic, info.topic_id, isolation, taken, tuple(remarks)),
         open_transactions=left_out,
     )
+
+
+def _committed(
+    cluster: Cluster, topic: str, group: str | None, numbers: Sequence[int], *, to_look: bool
+) -> tuple[dict[int, int | None], list[str]]:
+    if group is None:
+        return dict.fromkeys(numbers), []
+    try:
+        return cluster.committed(group, topic, numbers), []
+    except OffsetsPending as error:
+        if not to_look:
+            raise
+        return dict(error.offsets), [f"{error}. {error.hint}"]
 
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:

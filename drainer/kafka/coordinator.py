@@ -13,10 +13,16 @@ import select
 import subprocess
 import sys
 import threading
+from collections.abc import Sequence
 from typing import Any, Literal
 
 import orjson
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import (
+    ConsumerGroupTopicPartitions,
+    KafkaError,
+    KafkaException,
+    TopicPartition,
+)
 
 from drainer.forks import keep_from_children
 from drainer.kafka.log import ClientLog
@@ -26,7 +32,7 @@ from drainer.process import python_module
 ANSWER_S = 2.0  # beyond the request's own timeout
 START_S = 5.0  # for Python and the client
 
-Operation = Literal["describe", "delete"]
+Operation = Literal["describe", "list", "standing", "delete"]
 
 
 class CoordinatorProcess:
@@ -45,6 +51,18 @@ class CoordinatorProcess:
         found: dict[str, Any] = self._request("describe", group, timeout_s)
         return found
 
+    def lists(self, group: str, timeout_s: float) -> bool:
+        """Whether brokers list a group of this name, of whatever kind. Raises KafkaException."""
+        return bool(self._request("list", group, timeout_s))
+
+    def standing(
+        self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
+    ) -> tuple[dict[int, int | None], list[int]]:
+        """Read the offsets that are committed now, by partition, and the partitions for which an
+        open transaction has newer ones. Raises KafkaException."""
+        offsets, unstable = self._request("standing", group, timeout_s, topic, partitions)
+        return {number: at if at >= 0 else None for number, at in offsets}, unstable
+
     def delete(self, group: str, timeout_s: float) -> None:
         """Remove an empty group. Raises KafkaException."""
         self._request("delete", group, timeout_s)
@@ -57,11 +75,12 @@ class CoordinatorProcess:
             finally:
                 self._busy.release()
 
-    def _request(self, what: Operation, group: str, timeout_s: float) -> Any:
+    def _request(self, what: Operation, group: str, timeout_s: float, *more: Any) -> Any:
         with self._busy:
             try:
                 child, start_s = self._started()
-                answer = _exchange(child, [what, group, timeout_s], timeout_s + ANSWER_S + start_s)
+                request = [what, group, timeout_s, *more]
+                answer = _exchange(child, request, timeout_s + ANSWER_S + start_s)
             except (OSError, ValueError) as error:  # it died, or it hangs
                 self._end()
                 text = f"the process for requests to coordinators ended ({error})"
@@ -125,28 +144,51 @@ def _serve() -> None:
     requests = map(orjson.loads, sys.stdin.buffer)
     settings = ClientSettings(*next(requests))
     admin = settings.admin(ClientLog(settings.redact))
-    for what, group, timeout_s in requests:
+    for what, group, timeout_s, *more in requests:
         try:
-            answer: dict[str, Any] = {"found": _serve_one(admin, what, group, timeout_s)}
+            answer: dict[str, Any] = {"found": _serve_one(admin, what, group, timeout_s, *more)}
         except KafkaException as error:
             answer = {"error": [error.args[0].code(), error.args[0].str()]}
         sys.stdout.buffer.write(orjson.dumps(answer) + b"\n")
         sys.stdout.buffer.flush()
 
 
-def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float) -> dict[str, Any]:
+def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more: Any) -> Any:
     if what == "delete":
         admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
         return {}
+    if what == "list":
+        # list_consumer_groups() leaves out streams groups and share groups. This older function,
+        # which is deprecated, is the client's only one that reports groups of all kinds.
+        return [each.id for each in admin.list_groups(group, timeout_s)]
+    if what == "standing":
+        return _standing(admin, group, timeout_s, *more)
     answers = admin.describe_consumer_groups(
         [group], request_timeout=timeout_s, include_authorized_operations=True
     )
     found = answers[group].result()
     return {
         "state": found.state.name,
-        "members": [[m.member_id, m.client_id, m.host] for m in found.members],
+        "members": [[m.member_id, m.client_id, m.host, m.group_instance_id] for m in found.members],
         "operations": [each.name for each in found.authorized_operations or ()],
     }
+
+
+def _standing(
+    admin: Any, group: str, timeout_s: float, topic: str, partitions: Sequence[int]
+) -> Any:
+    places = [TopicPartition(topic, number) for number in partitions]
+    whole = [ConsumerGroupTopicPartitions(group, places)]
+
+    def read(*, stable: bool) -> Any:
+        answers = admin.list_consumer_group_offsets(
+            whole, require_stable=stable, request_timeout=timeout_s
+        )
+        return answers[group].result().topic_partitions
+
+    pending = KafkaError.UNSTABLE_OFFSET_COMMIT
+    unstable = [p.partition for p in read(stable=True) if p.error and p.error.code() == pending]
+    return [[p.partition, p.offset] for p in read(stable=False)], unstable
 
 
 if __name__ == "__main__":

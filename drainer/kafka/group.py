@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import struct
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -20,6 +21,7 @@ from drainer.errors import (
     GroupJoined,
     Interrupted,
     OffsetMoved,
+    OffsetsPending,
     Refused,
     TopicGone,
     TopicMissing,
@@ -34,7 +36,7 @@ from drainer.kafka.answers import (
     ensure_right,
     may_not,
 )
-from drainer.kafka.connection import TIMEOUT_S, Connection
+from drainer.kafka.connection import OFFSETS_TOPIC, TIMEOUT_S, Connection
 from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import LogCheck
@@ -53,6 +55,11 @@ OFFSET_POLL_S = 0.01  # the client does not return from a poll when it has calle
 CLOSE_S = 1.0
 COMMIT_MOST_S = 30.0  # without an answer to a commit, before another client takes over
 CALL_TIMEOUT_S = 5.0  # of each request of a committer
+STANDING_S = 1.0  # of the question whether a transaction is why offsets were not read
+
+# The client describes groups of consumers, of the classic protocol and of KIP-848. Of others it
+# knows only that they are there; how the coordinator refuses a commit shows their kind.
+GroupKind = Literal["consumer", "streams", "share", "streams or share"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,32 +69,73 @@ class Member:
     id: str
     client_id: str
     host: str
+    instance_id: str | None = None  # of a static member
 
     def __str__(self) -> str:
-        return f"{self.client_id} on {self.host}"
+        static = f" (static member {self.instance_id})" if self.instance_id else ""
+        return f"{self.client_id} on {self.host}{static}"
 
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A consumer group as it is now."""
+    """A group as it is now."""
 
     name: str
-    state: str  # ``empty``, ``dead`` (which a group that does not exist is too), ``stable``, ...
+    state: str  # ``empty``, ``dead`` (no group of this name exists), ``stable``, ``unknown``, ...
     members: tuple[Member, ...]
+    kind: GroupKind = "consumer"
 
     @property
     def active(self) -> bool:
-        """Whether consumers are in it, or on their way in or out; then a drain must not commit."""
+        """Whether consumers are in it, or on their way in or out; then a drain must not commit.
+
+        A group that drainer can't describe counts as active.
+        """
         return self.state not in {"empty", "dead"} or bool(self.members)
+
+    @property
+    def readers(self) -> str:
+        """The members of an active group in words, or what is known of them."""
+        if self.kind != "consumer":
+            return _OTHER_KINDS[self.kind][0]
+        return listed(sorted(set(map(str, self.members)))) or "members join or leave"
 
     def in_use(self) -> GroupActive:
         """The error for one that is active, with its members."""
-        members = listed(sorted(set(map(str, self.members)))) or "members join or leave"
-        return GroupActive(
-            f"group {self.name} is in use: {members} (state {self.state})",
-            hint="Stop these consumers first; a killed one stays a member until its session times"
-            " out, often 45 s. Two readers would handle messages twice and out of order.",
-        )
+        text, hint = f"is in use: {self.readers} (state {self.state})", _STOP_FIRST
+        if self.kind != "consumer":
+            text, hint = _OTHER_KINDS[self.kind]
+        elif static := sorted({each.instance_id for each in self.members if each.instance_id}):
+            hint = _STATIC_STAYS.format(listed(static))
+        return GroupActive(f"group {self.name} {text}", hint=hint)
+
+
+_STOP_FIRST = (
+    "Stop these consumers first; a killed one stays a member until its session times out, often"
+    " 45 s. Two readers would handle messages twice and out of order."
+)
+_STATIC_STAYS = (
+    "Stop these consumers first, if they run. {} stays a member for its session.timeout.ms after"
+    " that, which Kafka does not report (45 s by default): wait with --wait 30m of `drainer run` or"
+    " `resume`. To shorten that, start and close it once more with session.timeout.ms=6000."
+)
+# Texts and hints on groups that the client can't describe.
+_OTHER_KINDS: dict[GroupKind, tuple[str, str]] = {
+    "streams": (
+        "is in use: it is a streams group, whose members drainer can't list",
+        "Stop its application first: kafka-streams-groups.sh --describe --members lists them.",
+    ),
+    "share": (
+        "is a share group, which has no committed offsets to drain from",
+        "Name another group with --group.",
+    ),
+    "streams or share": (
+        "may be in use: it is a streams or share group, whose members drainer can't list",
+        "Name another group with --group. A streams group can be drained once its application has"
+        " stopped, and it has a committed offset on the topic (kafka-streams-groups.sh"
+        " --reset-offsets).",
+    ),
+}
 
 
 class Groups(Connection):
@@ -107,6 +155,9 @@ class Groups(Connection):
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
         """Describe a group; one that does not exist is ``dead``, and has no members.
 
+        Of a streams group and of a share group only that it exists is known: its state is
+        ``unknown``.
+
         READ on a group is what it takes to commit for it or to join it. Raises RightMissing when
         this user has not the right.
         """
@@ -118,22 +169,29 @@ class Groups(Connection):
             {KafkaError.GROUP_ID_NOT_FOUND},
             timeout_s,
             needs=needs,
-        )
-        if found is None:
-            return GroupInfo(name, "dead", ())
+        ) or {"state": "DEAD", "members": (), "operations": ()}
         ensure_right(found["operations"], what, *needs)
+        # That a description finds nothing does not mean that there is no group. A lock's group is
+        # joined, which a group of another kind refuses.
+        lists = partial(self._coordinator.lists, name)
+        may_exist = found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS))
+        if may_exist and self.request(what, lists, timeout_s, needs=needs):
+            return GroupInfo(name, "unknown", (), "streams or share")
         members = (
-            Member(member_id, client_id, host.lstrip("/"))
-            for member_id, client_id, host in found["members"]
+            Member(member_id, client_id, host.lstrip("/"), instance_id)
+            for member_id, client_id, host, instance_id in found["members"]
         )
         return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
 
     def group_active(self, name: str) -> GroupActive:
-        """The error that names the group's members, to be raised where they are in the way."""
+        """The error for a commit that was refused for members; it names them."""
         try:
-            return self.group(name).in_use()
+            found = self.group(name)
         except Refused:
-            return GroupInfo(name, "unknown", ()).in_use()
+            found = GroupInfo(name, "unknown", ())
+        # A share group refuses any commit, and not for its members.
+        kind: GroupKind = "consumer" if found.kind == "consumer" else "streams"
+        return replace(found, kind=kind).in_use()
 
     def group_names(self) -> list[str]:
         """List the groups that this user sees: for a hint, none when no answer comes soon."""
@@ -154,17 +212,48 @@ class Groups(Connection):
     ) -> dict[int, int | None]:
         """Read the group's committed offset by partition; None where it has none.
 
-        Offsets that a transaction is about to commit are waited for.
+        Offsets that a transaction is about to commit are waited for, some seconds at most. Raises
+        OffsetsPending when it has not ended by then.
         """
         numbers = sorted(partitions)
         if not numbers:
             return {}
-        return self.request(
-            f"read the committed offsets of group {group}",
-            lambda left: self._offsets_of.read(group, topic, numbers, left),
-            timeout_s,
-            needs=("DESCRIBE", f"group {group}"),
+
+        def attempt(left: float) -> dict[int, int | None]:
+            try:
+                return self._offsets_of.read(group, topic, numbers, left)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError._TIMED_OUT:
+                    self._ensure_stable(group, topic, numbers)
+                raise
+
+        what = f"read the committed offsets of group {group}"
+        return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
+
+    def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
+        # The client reads an unstable offset again until time is up, and does not report why.
+        unstable: list[int] = []
+        with suppress(KafkaException):  # the cluster is slow or away
+            offsets, unstable = self._coordinator.standing(group, topic, partitions, STANDING_S)
+        if not unstable:
+            return
+        places = [f"{topic}/{number} ({_shown(offsets[number])} until then)" for number in unstable]
+        pending = OffsetsPending(
+            f"an open transaction is about to commit for group {group}: {listed(places)}",
+            hint="Wait until its producer ends it, or brokers abort it after the producer's"
+            " transaction.timeout.ms (15 min at most, by default). To find the producer: "
+            f"kafka-transactions.sh describe-producers --topic {OFFSETS_TOPIC}"
+            f"{self._offsets_place(group)}. To end a transaction that hangs, use its `abort`.",
         )
+        pending.offsets = offsets
+        raise pending
+
+    def _offsets_place(self, group: str) -> str:
+        """The partition of Kafka's own topic that has the group's offsets, as an option."""
+        with suppress(KafkaException, ZeroDivisionError):  # this user may not see the topic
+            found = self.admin.list_topics(OFFSETS_TOPIC, HINT_TIMEOUT_S).topics[OFFSETS_TOPIC]
+            return f" --partition {java_hash(group) % len(found.partitions)}"
+        return ""
 
     def alter_committed(
         self, group: str, topic: str, offsets: Mapping[int, int], timeout_s: float | None = None
@@ -230,6 +319,8 @@ class Groups(Connection):
             )
         if code in HAS_MEMBERS:
             return self.group_active(group)
+        if code == KafkaError.GROUP_ID_NOT_FOUND:
+            return GroupInfo(group, "unknown", (), "share").in_use()
         if code in NO_TOPIC:
             return TopicMissing(f"topic {topic} or a partition of it does not exist")
         if code in FORBIDDEN:
@@ -491,6 +582,14 @@ class TopicWatch(GroupCommitter):
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]:
         return {}
+
+
+def java_hash(text: str) -> int:
+    """The absolute hash of a string in Java, by which a group's partition is chosen."""
+    found = 0
+    for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
+        found = (31 * found + unit) & 0xFFFF_FFFF
+    return min(found, 2**32 - found) % 2**31
 
 
 def _shown(offset: int | None) -> str:

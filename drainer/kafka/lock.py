@@ -318,6 +318,11 @@ class GroupLock:
                 f" {self._cluster.settings.redact(error.str())}",
                 "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms.",
             )
+        elif error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:
+            self._lose(
+                f"no drain can lock group {self._group}: {self._lock_group} is of another kind",
+                "Stop its members and delete that group: its name is drainer's.",
+            )
 
     def _lose(self, what: str, hint: str | None = None) -> None:
         self.lost, self.sure_until_s = LockLost(what, hint=hint), NEVER_S

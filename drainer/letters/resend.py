@@ -159,5 +159,5 @@ def groups_of(cluster: Cluster, topics: list[str]) -> str:
                 for at in cluster.committed(name, topic, numbers).values()
             ):
                 found.append(name)
-    more = "" if whole else ", and perhaps others: drainer could not look at all groups"
-    return (", ".join(found) or "none that is known") + more
+    others = "streams or share groups" if whole else "others: drainer could not look at all groups"
+    return f"{', '.join(found) or 'none that is known'}, and perhaps {others}"

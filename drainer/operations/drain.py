@@ -279,7 +279,7 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
     # A person may have taken an hour to confirm.
     plan = prepared.plan
     if plan.terms.commits:
-        check_inactive(cluster, plan.terms.group)
+        check_inactive(cluster, plan.terms.group, plan.terms.topic)
     elif not prepared.action.needs_yes and (readers := live_readers(cluster, plan.terms.group)):
         raise PlanRefused(readers, hint="Start again to get a new preview.")
     found = committed_offsets(cluster, plan)

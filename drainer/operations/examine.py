@@ -131,7 +131,7 @@ def ensure_same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
 
 
 def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
-    check_inactive(cluster, loaded.plan.terms.group)
+    check_inactive(cluster, loaded.plan.terms.group, loaded.plan.terms.topic)
 
 
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:

@@ -2,35 +2,62 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
-from drainer.errors import handling_nothing
+from drainer.engine.runtime import boottime_s
+from drainer.errors import GroupActive, OffsetsPending, handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import GroupLock, lock_group
 from drainer.model.listed import listed
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import LoadedPlan, SavedPlan
 
+WAIT_EVERY_S = 0.5
 
-def check_inactive(cluster: Cluster, group: str) -> str:
+
+def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
     """The group's state, if it has no members. Raises GroupActive, which names the members."""
     found = cluster.group(group)
+    if found.kind != "consumer":
+        # The commit of what is committed already is refused, and how shows the kind.
+        offsets = cluster.committed(group, topic, cluster.topic(topic).partitions)
+        for number, offset in offsets.items():
+            if offset is not None:
+                cluster.ensure_no_members(group, topic, (number, offset))
+                return "empty"
     if found.active:
         raise found.in_use()
     return found.state
 
 
+def await_inactive(
+    cluster: Cluster, group: str, topic: str, most_s: float, print_line: Callable[[str], None]
+) -> None:
+    """Wait until the group has no members and no offsets in open transactions, or time is up."""
+    until_s, shown = boottime_s() + most_s, ""
+    while boottime_s() < until_s:
+        try:
+            check_inactive(cluster, group, topic)
+            cluster.committed(group, topic, cluster.topic(topic).partitions)
+            break
+        except (GroupActive, OffsetsPending) as error:
+            if shown != (shown := str(error)):
+                print_line(f"waiting: {shown}")
+            time.sleep(WAIT_EVERY_S)
+
+
 def live_readers(cluster: Cluster, group: str) -> str | None:
     """The members of a group, or the drain that works for it, in a warning; None without any."""
     names = group, lock_group(group)
-    members = [m for name in names for m in cluster.group(name, right="DESCRIBE").members]
-    if not members:
+    found = [cluster.group(name, right="DESCRIBE") for name in names]
+    readers = [each.readers for each in found if each.members or each.kind != "consumer"]
+    if not readers:
         return None
-    readers = listed(sorted(set(map(str, members))))
     return (
-        f"group {group} is in use: {readers}. They may handle a sub-key at the same time, and their"
-        " order against this drain can't be kept"
+        f"group {group} is in use: {listed(readers)}. They may handle a sub-key at the same time,"
+        " and their order against this drain can't be kept"
     )
 
 

@@ -151,7 +151,7 @@ def prepare(
         _check_committed(cluster, path, seen)
     readers = None
     if request.commits:
-        group_state = check_inactive(cluster, request.group)
+        group_state = check_inactive(cluster, request.group, request.topic)
         members = "does not exist yet" if group_state == "dead" else "has no members"
         alone = f"group {request.group} {members}: no consumer competes with the drain"
     else:

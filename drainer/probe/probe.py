@@ -17,7 +17,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is expor
 )
 
 from drainer import __version__
-from drainer.errors import BrokerUnreachable, Refused, RightMissing, TopicMissing
+from drainer.errors import BrokerUnreachable, OffsetsPending, Refused, RightMissing, TopicMissing
 from drainer.kafka.answers import Right
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
@@ -159,7 +159,11 @@ def _right(cluster: Cluster, kind: str, name: str, needed: Mapping[str, list[str
 def _group(cluster: Cluster, group: str, topic: str | None) -> Iterator[Finding]:
     found, behind = cluster.group(group, right="DESCRIBE"), ""
     if topic:
-        committed = cluster.committed(group, topic, cluster.topic(topic, "DESCRIBE").partitions)
+        try:
+            committed = cluster.committed(group, topic, cluster.topic(topic, "DESCRIBE").partitions)
+        except OffsetsPending as error:
+            yield Finding("group", Level.WARN, str(error), error.hint)
+            committed = dict(error.offsets)
         ends = cluster.log_ends(topic, committed)
         known = {number: offset for number, offset in committed.items() if offset is not None}
         offsets = sum(max(0, ends[number][0] - offset) for number, offset in known.items())
@@ -168,7 +172,7 @@ def _group(cluster: Cluster, group: str, topic: str | None) -> Iterator[Finding]
     if found.active:
         use = found.in_use()
         yield Finding("group", Level.WARN, f"{text}: {use}", use.hint)
-    elif found.state == "dead" and not behind.endswith("behind"):
+    elif found.state == "dead":
         near = " or ".join(cluster.near_groups(group))
         hint = f"Did you mean {near}?" if near else "Drain with --from."
         yield Finding("group", Level.WARN, f"{group} does not exist{behind}", hint)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from scenarios.trust.case import Stage, case, ensure
+from contextlib import suppress
+
+from confluent_kafka import KafkaException, ShareConsumer
+
+from scenarios.trust.case import Stage, case, ensure, wait_until
 
 SLOW = """
 import time
@@ -70,3 +74,32 @@ def group_moved(stage: Stage) -> str:
     plan = next(stage.folder.glob("*.plan.json"))
     stage.drainer("resume", plan.name, "-c", "600", "--yes")
     return "exit 8 and `undo: drainer plan undo …`, after which it can be resumed"
+
+
+@case(
+    "a share group with a member, of the group's name and then of its lock's",
+    before="'does not exist yet: no consumer competes', and all messages handled beside it",
+)
+def group_of_another_kind(stage: Stage) -> str:
+    refusals = []
+    for prefix, text in (("", "is a streams or share group"), ("drainer.lock.", "of another kind")):
+        topic = stage.topic(20)
+        consumer = ShareConsumer(
+            {"bootstrap.servers": stage.bootstrap, "group.id": prefix + topic, "log_level": 0}
+        )
+        consumer.subscribe([topic])
+
+        def listed(group: str = prefix + topic, consumer: ShareConsumer = consumer) -> bool:
+            consumer.poll(0.1)
+            with stage.cluster() as cluster, suppress(KafkaException):  # they may load
+                return bool(cluster.admin.list_groups(group, 10))
+            return False
+
+        wait_until(listed, "the consumer is in its group")
+        handler = stage.file("handler.py", "def handle(sub): print('handled')")
+        ended = stage.drain(topic, handler, code=3)
+        consumer.close()
+        ensure(text in ended.text, ended.text)
+        ensure("handled" not in ended.out, "messages were handled")
+        refusals.append(text)
+    return f"exit 3, nothing is handled: {', '.join(refusals)}"

@@ -17,6 +17,7 @@ import drainer
 from drainer.errors import BrokerUnreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.coordinator import CoordinatorProcess
+from drainer.kafka.group import java_hash
 from drainer.kafka.settings import ClientSettings
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
@@ -144,6 +145,17 @@ def test_the_process_ends_with_its_owner(bootstrap: str) -> None:
     child = owner.stdout.decode().strip()
     assert child
     eventually(lambda: not proc(child, "cmdline"), "it ends")
+
+
+def test_the_hash_of_a_groups_name_is_the_one_of_java() -> None:
+    hashes = {
+        "": 0,
+        "hello": 99_162_322,
+        "tg1": 114_718,
+        "polygenelubricants": 0,
+        "\U0001f600": 1_772_899,
+    }
+    assert {text: java_hash(text) for text in hashes} == hashes
 
 
 def test_settings_reach_the_process_through_a_pipe_only(

@@ -17,6 +17,7 @@ from drainer.limits.kafka.topic import (
     moving_topics,
     new_topic_name,
 )
+from kafka.members import share_member
 from kafka.topic import Topic, eventually
 
 
@@ -81,7 +82,8 @@ def test_topics_that_move_and_groups_with_members_are_live_traffic(
     writing = threading.Thread(target=write)
     writing.start()
     try:
-        seen = live_traffic(cluster, watch_s=1.0)
+        with share_member(still, f"{group}-share"):
+            seen = live_traffic(cluster, watch_s=1.0)
         named = moving_topics(cluster, [still.name], watch_s=0.2)
     finally:
         over.set()
@@ -91,5 +93,6 @@ def test_topics_that_move_and_groups_with_members_are_live_traffic(
     assert any(words.startswith(f"{moving.name} receives ") for words in seen)
     assert not any(words.startswith(f"{still.name} ") for words in seen)
     assert f"group {group} has members" in seen
+    assert f"group {group}-share is a streams or share group" in seen
     assert f"group {group}-empty has members" not in seen
     assert named == {}

@@ -94,7 +94,7 @@ def in_trouble() -> Inspection:
     assert found.skew is not None
     return replace(
         found,
-        group=GroupInfo("indexer", "stable", (Member("id-1", "indexer-7", "10.0.0.1"),)),
+        group=GroupInfo("indexer", "stable", (Member("id-1", "indexer-7", "10.0.0.1", "pod-7"),)),
         ages=[Bin(n * 43_200, (n + 1) * 43_200, 0.1) for n in range(10)],
         skew=replace(found.skew, hottest=(replace(found.skew.hottest[0], share=0.0004),)),
         failures=SplitFailures(3, "split failed at orders/0/4: no", "fix it"),

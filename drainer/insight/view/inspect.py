@@ -171,13 +171,11 @@ def _retention(found: Inspection) -> tuple[str, str]:
 
 
 def _group(found: Inspection) -> tuple[str, str]:
-    state, members = found.group.state, found.group.members
-    if state == "dead":
+    if found.group.state == "dead":
         return "none", "Kafka has no group of this name"
     if not found.group.active:
-        return state, ""
-    names = listed(members) or "members are joining"
-    return state, f"{names}; a drain needs it empty: stop them first"
+        return found.group.state, ""
+    return found.group.state, f"{found.group.readers}; a drain needs it empty: stop them first"
 
 
 def _reading(found: Inspection) -> tuple[str, str]:

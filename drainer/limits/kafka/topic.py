@@ -144,7 +144,8 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
 
 
 def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
-    """Use of the cluster by others, in words: topics that are written to, groups with members.
+    """Use of the cluster by others, in words: topics that are written to, groups with members, and
+    groups of which the client does not know whether they have some.
 
     It reads the ends of all logs twice, so long apart. Another run of ``drainer limits`` is live
     traffic, too. Topics that Kafka keeps for itself (``__…``) are left out: whoever makes them move
@@ -152,9 +153,8 @@ def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, watch_s)
-    groups = sorted(name for name, state in _groups(cluster) if state not in _IDLE)
     topics = [f"{name} receives {per_s:,.1f} messages/s" for name, per_s in moving.items()]
-    return (*topics, *(f"group {name} has members" for name in groups))
+    return (*topics, *_active_groups(cluster))
 
 
 def moving_topics(
@@ -185,10 +185,14 @@ def _topics(cluster: Cluster) -> dict[str, int]:
     return {name: len(found.partitions) for name, found in _metadata(cluster).topics.items()}
 
 
-def _groups(cluster: Cluster) -> list[tuple[str, ConsumerGroupState]]:
-    def attempt(left: float) -> list[tuple[str, ConsumerGroupState]]:
+def _active_groups(cluster: Cluster) -> list[str]:
+    def attempt(left: float) -> list[str]:
+        names = {str(each.id) for each in cluster.admin.list_groups(timeout=left)}  # of all kinds
         future = cluster.admin.list_consumer_groups(request_timeout=left)
-        return [(each.group_id, each.state) for each in cluster.wait(future, left).valid]
+        states = {each.group_id: each.state for each in cluster.wait(future, left).valid}
+        members = sorted(name for name, state in states.items() if state not in _IDLE)
+        others = [f"group {name} is a streams or share group" for name in sorted(names - {*states})]
+        return [*(f"group {name} has members" for name in members), *others]
 
     return cluster.request("list the groups", attempt)
 
