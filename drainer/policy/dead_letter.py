@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -53,6 +53,11 @@ class DeadLetter:
     key: bytes | None
     value: bytes | None
     headers: tuple[Header, ...]
+
+    @property
+    def lacks_payload(self) -> bool:
+        """Whether the payload was left out, so that it must be made again from its message."""
+        return self.value is None and self._provenance.payload_encoding is Encoding.LEFT_OUT
 
     def without_payload(self) -> DeadLetter:
         """Letter for a topic that doesn't take one so large."""
