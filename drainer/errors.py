@@ -92,6 +92,10 @@ class NotADeadLetter(Refused):
     """Raised when a record is no dead letter of drainer's, or a damaged one."""
 
 
+class TopicNotNamed(NotADeadLetter):
+    """Raised when a dead letter of another tool does not name the topic that it is from."""
+
+
 class OtherFormat(NotADeadLetter):
     """Raised when a dead letter has the format of another version of drainer."""
 

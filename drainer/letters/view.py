@@ -8,9 +8,9 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
-from drainer.escape import json_text, printable
+from drainer.escape import json_text
 from drainer.letters.overview import Overview
-from drainer.letters.receipts import RedriveProgress
+from drainer.letters.receipts import RedriveProgress, quoted
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
 from drainer.view import figures
@@ -35,8 +35,10 @@ def overview_page(
         records = figures.counted(found.foreign, "record")
         warnings.append(f"{records} of {found.topic} are not dead letters that drainer recognises")
     if (running := redriven.running) is not None:
-        place = printable(f"{running.plan} on {running.host}")
-        warnings.append(f"a redrive has not ended: its progress is in {place}, and not counted")
+        place = f"{quoted(running.plan)} on {quoted(running.host)}"
+        warnings.append(
+            f"a redrive has not ended, says its receipt: its progress is in {place}, not counted"
+        )
     source = f"redriven: as recorded by group {redriven.group}"
     return Page(
         _headline(found),
@@ -147,8 +149,7 @@ def _fields(letter: Letter) -> Iterator[Field]:
 
 
 def _origin(letter: Letter) -> str:
-    place = f"{letter.topic}/{letter.message_partition}/{letter.message_offset}"
-    return f"{place}[{letter.index}]"
+    return f"{letter.place}[{letter.index}]"
 
 
 def _keys(letter: Letter) -> str:

@@ -30,6 +30,7 @@ RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/r
 ERROR_CHARACTERS = 1000
 TYPE_CHARACTERS = 200
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
+PLACE_OF_LETTER = "letter:"  # as a topic id, with a topic: the place is that of a letter there
 KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
 
 Header = tuple[str, bytes | None]
@@ -189,6 +190,13 @@ class Letter(Provenance):
     def id(self) -> str:
         """The id of the sub-message, as it was in the drain that gave it up."""
         return f"{self.topic_id}:{self.message_partition}:{self.message_offset}:{self.index}"
+
+    @property
+    def place(self) -> str:
+        """The place of its message, as far as that is known."""
+        if self.topic_id.startswith(PLACE_OF_LETTER):
+            return self.topic
+        return f"{self.topic}/{self.message_partition}/{self.message_offset}"
 
     @property
     def from_(self) -> From:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from drainer.errors import NotADeadLetter, OtherFormat
+from drainer.errors import NotADeadLetter, OtherFormat, TopicNotNamed
 from drainer.message import Barrier, HeadersUnreadable, KeySums, Message, SubMessage, Unsplit
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
@@ -38,6 +38,9 @@ def split_letter(
         letter = read(message)
     except OtherFormat:
         yield Unread(message.offset, "another version of drainer wrote it")
+        return
+    except TopicNotNamed:
+        yield Unread(message.offset, "it names no topic: add --letter-header topic==TOPIC")
         return
     except NotADeadLetter:
         yield Unread(message.offset, NO_LETTER, for_good=not _may_be_anothers(message))
