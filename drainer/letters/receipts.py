@@ -113,7 +113,7 @@ class RedriveProgress:
 
 def quoted(text: str) -> str:
     """Some text of a receipt in an error: visible characters, and not many."""
-    return repr(printable(text[:SHOWN]))
+    return printable(text[:SHOWN])
 
 
 def read_receipt(message: Message) -> Receipt | None:

@@ -104,16 +104,17 @@ def test_a_letter_that_only_names_its_message_has_it_read_where_it_was(
 
     handler, done = command.handler(HANDLER), tmp_path / "done"
     words = [*where, "--handler", handler, "--set", f"done={done}", "-o", "json", "--mixed"]
-    answer = command("redrive", *words, "--yes", *engine).answer
+    answer = command("redrive", *words, "--yes", *engine, code=6).answer
     handled = ["0-1400", "0-3", "0-3", "0-600", "1-900", "1-10"]
     assert sorted(line.split()[1] for line in done.read_text().splitlines()) == sorted(handled)
     assert f"{source.name}:0:1400:0 0-1400 " in done.read_text()
-    assert answer["skipped_for"] == {"retention or compaction deleted its original": 1}
-    assert answer["left_alone"] == {"its original is not on this cluster": 3}
+    gone = "retention or compaction deleted its original"
+    assert answer["left_alone"] == {gone: 1, "its original is not on this cluster": 3}
 
     copied = command.topic()
     words = [*where, "--to", copied.name, "--group", "copies", "--mixed", "--yes"]
-    command("redrive", *words, "--plan", "copies.json")
+    copying = command("redrive", *words, "--plan", "copies.json", code=6)
+    assert "! Redriven, but 4 letters left alone" in copying.err
     copies = [record.value or b"" for record in read_letters(command.cluster, copied.name)]
     assert len(copies) == len(handled)
     assert b'"0-1400"' in copies[0]

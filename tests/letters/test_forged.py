@@ -174,7 +174,7 @@ def test_a_letter_that_takes_all_a_topic_takes_can_die_again(forged: Forged) -> 
     left_out = 0
     for message in read_letters(forged.cluster, forged.topic.name):
         with suppress(NotADeadLetter):
-            left_out += read_letter(message).why_not_redriven is not None
+            left_out += read_letter(message).lacks_message
     assert left_out == 2
 
 
