@@ -115,19 +115,29 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
             for name, value in message.headers:
                 last[name] = value or b""
                 known.setdefault(name, last[name])  # most append: the first is of the source
-        redrives = _number(known.get(REDRIVES, b""))
+        redrives = redrives_of(message)
         if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
                 if all(name in known for name in scheme.place):
                     found = last if scheme.last else known
-                    return _letter(message, scheme, found, redrives or 0)
-        letter = read_letter(message)
-        if not redrives:
-            return letter
-        headers = tuple(each for each in letter.headers if each[0] != REDRIVES)
-        return replace(letter, redrives=letter.redrives + redrives, headers=headers)
+                    return _letter(message, scheme, found, redrives)
+        return counting(read_letter(message), redrives)
 
     return read
+
+
+def counting(letter: Letter, redrives: int) -> Letter:
+    """The letter of a message that was sent back so often: its headers say it no more."""
+    headers = tuple(each for each in letter.headers if each[0] != REDRIVES)
+    return replace(letter, redrives=letter.redrives + redrives, headers=headers)
+
+
+def redrives_of(message: Message) -> int:
+    """How often a message was sent back to a topic, by its headers."""
+    with suppress(HeadersUnreadable):
+        found = (value for name, value in message.headers if name == REDRIVES)
+        return _number(next(found, None) or b"") or 0
+    return 0
 
 
 def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redrives: int) -> Letter:

@@ -18,7 +18,7 @@ from drainer.errors import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import Span, read_spans
-from drainer.letters.foreign import reader
+from drainer.letters.foreign import counting, reader, redrives_of
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import Header, Letter
 from drainer.policy.exact_json import Encoding
@@ -179,7 +179,7 @@ class Originals:
         for batch in read_spans(self._settings, there.name, there.topic_id, READER, spans):
             for message in batch.messages:
                 for record, letter in wanted.pop((message.partition, message.offset), ()):
-                    yield record, _completed(record, letter, message)
+                    yield record, completed(record, letter, message)
         for record, letter in chain.from_iterable(wanted.values()):  # compaction
             yield record, replace(letter, payload_encoding=Encoding.GONE)
 
@@ -195,14 +195,14 @@ def _spans(places: Sequence[_Place]) -> list[Span]:
     return found
 
 
-def _completed(record: Message, letter: Letter, original: Message) -> Letter:
+def completed(record: Message, letter: Letter, original: Message) -> Letter:
     if not _may_be_of(record, letter, original):  # the topic was made again
         return replace(letter, payload_encoding=Encoding.ELSEWHERE)
     headers: list[Header] = []
     with suppress(HeadersUnreadable):
         headers = list(original.headers)
     encoding = Encoding.NULL if original.value is None else Encoding.BYTES
-    return replace(
+    found = replace(
         letter,
         payload=original.value,
         payload_encoding=encoding if letter.is_message else Encoding.ORIGINAL,
@@ -211,6 +211,7 @@ def _completed(record: Message, letter: Letter, original: Message) -> Letter:
         message_headers=len(headers),
         headers=tuple(headers),
     )
+    return counting(found, 0 if letter.redrives else redrives_of(original))  # else it is counted
 
 
 def _may_be_of(record: Message, letter: Letter, original: Message) -> bool:

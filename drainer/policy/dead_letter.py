@@ -71,11 +71,12 @@ class DeadLetter:
             return self.without_payload()
         if self.key is None and len(self.headers) == 1:
             return None
+        known = self._provenance
         provenance = replace(
-            self._provenance,
+            known,
             payload_encoding=Encoding.LEFT_OUT,
-            sub_key=self._provenance.sub_key[:TYPE_CHARACTERS],
-            sub_key_exact=False,
+            sub_key=known.sub_key[:TYPE_CHARACTERS],
+            sub_key_exact=known.sub_key_exact and len(known.sub_key) <= TYPE_CHARACTERS,
             message_key=None,
             message_headers=0,
         )
