@@ -117,9 +117,9 @@ class Cluster(Groups):
         found: dict[str, TopicInfo | RightMissing | None] = {}
 
         def attempt(left: float) -> None:
-            asked = TopicCollection([name for name in names if found.get(name) is None])
+            wanted = TopicCollection([name for name in names if found.get(name) is None])
             answers = self.admin.describe_topics(
-                asked, request_timeout=left, include_authorized_operations=True
+                wanted, request_timeout=left, include_authorized_operations=True
             )
             for name, answer in answers.items():
                 what, needs = f"{verb} topic {name}", (right, f"topic {name}")

@@ -121,14 +121,13 @@ def with_headroom(limit: int | None) -> int | None:
 
 
 def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None) -> str:
-    """How long a topic of this configuration keeps messages, the first of that time: a phrase."""
+    """Phrase for how long a topic of this configuration keeps messages, the first of that time."""
     retention_ms = config_limit(config.get("retention.ms"))
     if not config:
         return f"drainer can't see for how long {topic} keeps them"
-    if "compact" in config.get("cleanup.policy", ""):
-        return f"compaction of {topic} may delete them at any time"
-    if config_limit(config.get("retention.bytes")) is not None:
-        return f"{topic} may delete them at any time (retention.bytes)"
+    by_size = config_limit(config.get("retention.bytes")) is not None
+    if by_size or "compact" in config.get("cleanup.policy", ""):
+        return f"{topic} may delete them at any time (compaction or retention.bytes)"
     if retention_ms is None:
         return f"{topic} keeps them without a limit of time"
     until = f"for {days(retention_ms)} from their timestamps"

@@ -38,7 +38,7 @@ OTHER = "other"  # a tool whose headers a user names
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Names of a tool's headers; tools.toml says what each is for.
+    """Names of a tool's headers; tools.toml describes each.
 
     ``constant`` is the topic of letters that name none. Of names that a user gave only these are
     not the message's.
@@ -127,13 +127,13 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
 
 
 def counting(letter: Letter, redrives: int) -> Letter:
-    """The letter of a message that was sent back so often: its headers say it no more."""
+    """Return the letter of a message that was sent back so often, without the header of that."""
     headers = tuple(each for each in letter.headers if each[0] != REDRIVES)
     return replace(letter, redrives=letter.redrives + redrives, headers=headers)
 
 
 def redrives_of(message: Message) -> int:
-    """How often a message was sent back to a topic, by its headers."""
+    """Count how often a message was sent back to a topic, by its headers."""
     with suppress(HeadersUnreadable):
         found = (value for name, value in message.headers if name == REDRIVES)
         return _number(next(found, None) or b"") or 0

@@ -48,7 +48,7 @@ class Originals:
     ) -> None:
         """``headers`` are a user's names; ``after`` prepares messages of letters to be decoded.
 
-        ``why_not`` says why a letter of a dead-letter topic is left alone: then it is not looked
+        ``why_not`` is why a letter of a dead-letter topic is left alone: then it is not looked
         for."""
         # A consumer of any isolation level may have given it up.
         properties = {**settings.properties, ISOLATION: "read_uncommitted"}

@@ -74,7 +74,7 @@ class Receipt(JsonRecord):
 
     @property
     def is_of_plan_here(self) -> bool:
-        """Whether its plan is a file on this machine that nobody else can have written."""
+        """Whether its plan is a file on this machine that no other user can have written."""
         if self.host != socket.gethostname() or "://" in self.plan:
             return False
         try:
@@ -102,10 +102,10 @@ class RedriveProgress:
             if running.is_of_plan_here:
                 hint = f"Wait for it, or resume it: {command('resume', running.plan)}. {anyway}"
             else:
-                hint = f"Ask who runs redrives of this topic for its plan, and resume it. {anyway}"
+                hint = f"Find who runs redrives of this topic, and resume the plan there. {anyway}"
             raise PlanRefused(
-                f"the redrive {quoted(running.drain_id)} of group {self.group} has not ended, says"
-                " a receipt, which every user with WRITE on the topic can make up: only its plan"
+                f"the redrive {quoted(running.drain_id)} of group {self.group} has not ended,"
+                " by a receipt, which every user with WRITE on the topic can make up: only its plan"
                 f" lists its redriven letters, on {quoted(running.host)} at {quoted(running.plan)}",
                 hint=hint,
             )

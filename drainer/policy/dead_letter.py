@@ -139,7 +139,7 @@ class Provenance(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """What a letter says of its sub-message, whatever becomes of that: fields of Letter."""
+    """Fields of a letter that describe its sub-message, whatever becomes of that."""
 
     index: int
     kind: str
@@ -164,10 +164,6 @@ class Described:
             sub.key,
             sub.keys,
         )
-
-    @property
-    def is_message(self) -> bool:
-        return self.kind == _MESSAGE
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,8 +242,10 @@ class Letter(Provenance):
     @property
     def why_not_redriven(self) -> str | None:
         """The reason why it can't be recreated; None when it can, perhaps from its original."""
+        if self.payload_encoding is Encoding.FORBIDDEN:
+            return f"this user may not read its original: it needs READ on topic {self.topic}"
         if self.payload_encoding in (Encoding.LEFT_OUT, *FOUND):
-            return self._why_no_original
+            return _NO_ORIGINAL.get(self.payload_encoding)
         if self.kind not in (_SUB_MESSAGE, _BARRIER, _MESSAGE):
             return f"it was a {self.kind}, a class of the handler"
         if not self.sub_key_exact:
@@ -255,12 +253,6 @@ class Letter(Provenance):
         if self.payload_encoding is Encoding.REPR:
             return "drainer can't write its payload exactly"
         return None
-
-    @property
-    def _why_no_original(self) -> str | None:
-        if self.payload_encoding is Encoding.FORBIDDEN:
-            return f"this user may not read its original: it needs READ on topic {self.topic}"
-        return _NO_ORIGINAL.get(self.payload_encoding)
 
     def sub_message(self) -> SubMessage:
         """The sub-message, as ``split`` gave it. Raises ValueError when it can't be recreated."""
@@ -276,7 +268,7 @@ class Letter(Provenance):
         return replace(self, **{each.name: getattr(found, each.name) for each in fields(found)})
 
     def is_of(self, sub: SubMessage, message: Message) -> bool:
-        """Whether a sub-message in its place is the one that it is of, as far as it says."""
+        """Whether a sub-message in its place is the one that it is of, as far as is known."""
         found = Described.of(sub, message)
         size = None if self.sub_key_exact else len(self.sub_key)  # it may be cut
         return (found.kind, found.sub_key[:size]) == (self.kind, self.sub_key)
@@ -350,7 +342,7 @@ def dead_letter(
     again = former is not None and former.payload_encoding in _OF_MESSAGE
     if known.whole and (again or sub.payload is not message.value):
         value, encoding = message.value, Encoding.RAW
-    elif isinstance(sub, Unsplit) and not known.is_message:  # a part, of what split rejects now
+    elif isinstance(sub, Unsplit) and known.kind != _MESSAGE:  # a part, of what split rejects now
         value, encoding = None, Encoding.LEFT_OUT
     else:
         value, encoding = encode_payload(sub.payload)
@@ -426,7 +418,7 @@ _KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER, Unsplit:
 
 
 def _kafka_key(known: Described | Letter, message: Message) -> bytes | None:
-    if known.is_message:
+    if known.kind == _MESSAGE:
         return message.key
     # Never null: records without a key are spread over all partitions.
     if known.kind == _BARRIER:

@@ -33,7 +33,7 @@ class Encoding(StrEnum):
 
     Those up to ``literal`` give the value back exactly. ``raw`` is for the bytes of the message
     that it was decoded from, and ``repr`` for people to read. Those of ``FOUND`` stand in no
-    record: they are what was found where a letter without its payload says that its message is.
+    record: they are what was found at the place that a letter without its payload names.
     """
 
     NULL = "null"

@@ -78,7 +78,7 @@ def why_left_alone(settings: RedriveSettings, letter: Letter, topic: str) -> str
 
 
 def not_redriven(left_alone: Mapping[str, int] | None) -> int:
-    """Count the letters that a redrive was asked for and left alone, by its reasons."""
+    """Count the letters that a redrive was to take and left alone, by its reasons."""
     return sum(n for why, n in (left_alone or {}).items() if why not in (NOT_MATCHED, NO_LETTER))
 
 
@@ -156,7 +156,7 @@ class Redriven(SubMessage):
 def _parts_of(
     settings: RedriveSettings, letter: Letter, split: Split | None, decode: Split | None
 ) -> list[SubMessage]:
-    """What a redrive makes of a letter; nothing if its original splits into others now."""
+    """Make the sub-messages of a letter; none if its original splits into others now."""
     message, subs = letter.message(), list[SubMessage]()
     raw = letter.payload_encoding is Encoding.RAW
     made = letter.payload_encoding is Encoding.ORIGINAL

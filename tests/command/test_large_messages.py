@@ -110,7 +110,7 @@ def test_a_letter_without_its_payload_is_made_again_from_its_message(
     topic_of = [*words, "--yes", "--handler", command.handler(HANDLER), *where, *FAST]
     (command.folder / "fixed").touch()
     first = command("redrive", *topic_of, "--sub-key", "b", "--sub-key", "small")
-    assert "✓ Redriven" in first.out, "what was not asked for is no shortcoming"
+    assert "✓ Redriven" in first.out, "what was not selected is no shortcoming"
     changed = HANDLER.replace('document["id"], document', 'document["id"] + "!", document')
     (command.folder / "changed.py").write_text(changed)
     other = [*topic_of, "--handler", str(command.folder / "changed.py"), "--mixed"]

@@ -169,7 +169,7 @@ def test_the_last_redrive_that_began_has_to_have_ended(monkeypatch: pytest.Monke
     with pytest.raises(Refused, match="redrive two of group mine has not ended") as caught:
         log.read().ensure_ended("one")
     assert "on host at /plan" in str(caught.value)
-    assert "/plan" not in (caught.value.hint or ""), "anybody can have written that path"
+    assert "/plan" not in (caught.value.hint or ""), "any user can have written that path"
     assert "--accept-repeats" in (caught.value.hint or "")
     log.read().ensure_ended("two")
     log.read(two.end).ensure_ended()

@@ -140,7 +140,7 @@ class RoundTrips(RuleBasedStateMachine):
     def redrive_to_the_handler_fails(
         self, written: Written, room: int, rejects: bool, dies: int
     ) -> Written:
-        """What a kill leaves of the step is the letter before, which stays in the bundle."""
+        """Redrive to a handler that fails; after a kill the letter comes again, from the bundle."""
         subs = self.redriven(written, None, rejects=rejects)
         if isinstance(subs[0], Unsplit):
             of = replace(written, redrives=written.redrives + 1)
