@@ -77,9 +77,9 @@ def why_left_alone(settings: RedriveSettings, letter: Letter, topic: str) -> str
     return "it comes from this topic itself" if own else None
 
 
-def not_redriven(left_alone: Mapping[str, int] | None) -> int:
+def not_redriven(ignored: Mapping[str, int] | None) -> int:
     """Count the letters that a redrive was to take and left alone, by its reasons."""
-    return sum(n for why, n in (left_alone or {}).items() if why not in (NOT_MATCHED, NO_LETTER))
+    return sum(n for why, n in (ignored or {}).items() if why not in (NOT_MATCHED, NO_LETTER))
 
 
 def _may_be_anothers(message: Message) -> bool:

@@ -318,8 +318,8 @@ def _shortcomings(summary: Summary) -> str:
     left_out = summary.last.failures.left_out_letters
     bare = f"{figures.count(left_out)} without payload" if left_out else ""
     left = not_redriven(summary.ignored_letters)
-    left_alone = f"but {figures.counted(left, 'letter')} left alone" if left else ""
-    return ", ".join(filter(None, (f"with {words}" if words else "", bare, records, left_alone)))
+    rest = f"but {figures.counted(left, 'letter')} left alone" if left else ""
+    return ", ".join(filter(None, (f"with {words}" if words else "", bare, records, rest)))
 
 
 def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None) -> str:
