@@ -101,6 +101,10 @@ class NotADeadLetter(Refused):
     """Raised when a record is no dead letter of drainer's, or a damaged one."""
 
 
+class TopicNotNamed(NotADeadLetter):
+    """Raised when a dead letter of another tool does not name the topic that it is from."""
+
+
 class OtherFormat(NotADeadLetter):
     """Raised when a dead letter has the format of another version of drainer."""
 
@@ -166,8 +170,14 @@ class DeadLetterNotWritten(Interrupted):
     """Reported of a dead letter that its topic did not surely take; it stays pending."""
 
 
-class DeadLetterDoubled(DrainerError):
-    """Reported of a dead letter that its topic has, and maybe twice: not a failure."""
+class DeadLetterFlawed(DrainerError):
+    """Reported of a dead letter that its topic has, but maybe twice (``doubled``) or without its
+    payload (``left_out``): not a failure."""
+
+    def __init__(self, topic: str, *, doubled: bool = False, left_out: bool = False) -> None:
+        super().__init__(topic)
+        self.doubled = doubled
+        self.left_out = left_out
 
 
 class RecordUnsure(Interrupted):

@@ -39,7 +39,14 @@ from drainer.message import Message, SubMessage
 from drainer.model.facts import Predicate, Undecided
 from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, IfNewer, PayloadSettings, RedriveSettings, TimeRange
-from drainer.policy.redrive import Redriven, Split, only_in, selects, split_letter
+from drainer.policy.redrive import (
+    Redriven,
+    Split,
+    only_in,
+    selects,
+    split_letter,
+    why_left_alone,
+)
 from drainer.secret import may_hide
 from drainer.splitting import Prepare, split_or_reject
 
@@ -121,7 +128,9 @@ class LoadedHandler:
         if self.decoding is not None and of_letters is None:
             decode = partial(split_or_reject, self.decoding.before(_into_nothing))
         of_whole = None if of_letters is not None else self.prepare
-        letters = Extension.ORIGINALS.load().Originals(client, redrive.headers, of_whole)
+        letters = Extension.ORIGINALS.load().Originals(
+            client, redrive.headers, of_whole, partial(why_left_alone, redrive)
+        )
         split_own = partial(split_letter, redrive, split=own, read=letters.letter, decode=decode)
 
         def split(message: Message) -> Iterator[SubMessage]:

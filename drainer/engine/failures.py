@@ -191,6 +191,8 @@ class Failures:
             rate=self._settings.rate,
             doubled_letters=self._letters.doubled,
             doubled_first=self._letters.doubled_first,
+            left_out_letters=self._letters.left_out,
+            left_out_oldest_ms=self._letters.left_out_oldest_ms,
         )
 
     def failed(self, work: CallInput, error: BaseException) -> None:

@@ -8,9 +8,9 @@ from contextlib import suppress
 
 from drainer.engine.blame import summary_of
 from drainer.engine.ports import DeadLetters
-from drainer.errors import DeadLetterDoubled, DrainerError, Halted
+from drainer.errors import DeadLetterFlawed, DrainerError, Halted
 from drainer.message import SubMessage
-from drainer.model.status import DOUBLED_MOST
+from drainer.model.status import DOUBLED_MOST, least_of
 
 
 class LetterDelivery:
@@ -35,6 +35,8 @@ class LetterDelivery:
         self.pending = 0
         self.doubled = 0  # that may be in their topic twice
         self.doubled_first: tuple[str, ...] = ()
+        self.left_out = 0  # that have no payload: it was too large
+        self.left_out_oldest_ms: int | None = None  # of their messages
 
     @property
     def trouble(self) -> str | None:
@@ -67,10 +69,14 @@ class LetterDelivery:
 
     def _acknowledged(self, sub: SubMessage, summary: str, failure: DrainerError | None) -> None:
         self.pending -= 1
-        if isinstance(failure, DeadLetterDoubled):
-            self.doubled += 1
-            if len(self.doubled_first) < DOUBLED_MOST:
+        if isinstance(failure, DeadLetterFlawed):
+            self.doubled += failure.doubled
+            if failure.doubled and len(self.doubled_first) < DOUBLED_MOST:
                 self.doubled_first += (str(sub),)
+            if failure.left_out:
+                self.left_out += 1
+                times = (self.left_out_oldest_ms, sub.message.timestamp)
+                self.left_out_oldest_ms = least_of(times)
         elif failure is not None:
             self._halt(failure)
             return

@@ -80,7 +80,7 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
 def too_many_ignored(messages: int) -> Halted:
     """The cause of a drain that stops because it ignores too many letters."""
     return Halted(
-        f"the filters leave out {messages:,} messages, which fill the memory; drainer read no more",
+        f"drainer leaves {messages:,} messages alone, which fill the memory; it read no more",
         hint="Select more letters, or delete those that you don't need with kafka-delete-records.",
     )
 

@@ -23,7 +23,7 @@ from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is expor
 from confluent_kafka.cimpl import NewTopic
 
 from drainer.errors import RightMissing, TopicMissing
-from drainer.kafka.answers import NO_TOPIC, Right, ensure_right
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, ensure_right, may_not
 from drainer.kafka.group import HINT_TIMEOUT_S, NEAR_NAMES, Groups
 from drainer.kafka.log import url_safe
 from drainer.model.listed import listed
@@ -95,20 +95,9 @@ class Cluster(Groups):
                 user does not learn whether there is one.
             TopicMissing: when there is none of this name; the hint has names that are near.
         """
-        what = f"look at topic {name}" if right == "DESCRIBE" else f"{right.lower()} topic {name}"
-        needs = (right, f"topic {name}")
-
-        def attempt(left: float) -> Any:
-            answers = self.admin.describe_topics(
-                TopicCollection([name]), request_timeout=left, include_authorized_operations=True
-            )
-            return self.wait(answers[name], left)
-
-        absent = NO_TOPIC | {KafkaError.TOPIC_EXCEPTION}
-        found = self.find(what, attempt, absent, needs=needs)
-        if found is None:  # a broker that came back a moment ago may not know it yet
-            time.sleep(MISSING_CONFIRM_S)
-            found = self.find(what, attempt, absent, needs=needs)
+        found = self.topics([name], right)[name]
+        if isinstance(found, RightMissing):
+            raise found
         if found is None:
             near = get_close_matches(name, self.topic_names(), n=NEAR_NAMES)
             raise TopicMissing(
@@ -117,14 +106,44 @@ class Cluster(Groups):
                 if near
                 else "Check its name and the cluster.",
             )
-        operations = [one.name for one in found.authorized_operations or ()]
-        ensure_right(operations, what, *needs)
-        leaders, replicas = {}, {}
-        for p in sorted(found.partitions, key=lambda p: p.id):
-            led = p.leader and p.leader.port > 0
-            leaders[p.id] = f"{p.leader.host}:{p.leader.port}" if led else ""
-            replicas[p.id] = Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
-        return TopicInfo(name, url_safe(str(found.topic_id)), tuple(leaders), leaders, replicas)
+        return found
+
+    def topics(
+        self, names: Iterable[str], right: Right = "READ"
+    ) -> dict[str, TopicInfo | RightMissing | None]:
+        """Describe topics in one request, as ``topic`` does: None stands for one that is missing,
+        an error for one that this user may not use."""
+        verb = "look at" if right == "DESCRIBE" else right.lower()
+        found: dict[str, TopicInfo | RightMissing | None] = {}
+
+        def attempt(left: float) -> None:
+            wanted = TopicCollection([name for name in names if found.get(name) is None])
+            answers = self.admin.describe_topics(
+                wanted, request_timeout=left, include_authorized_operations=True
+            )
+            for name, answer in answers.items():
+                what, needs = f"{verb} topic {name}", (right, f"topic {name}")
+                try:
+                    info = _topic_info(name, self.wait(answer, left), what, needs)
+                except RightMissing as error:
+                    found[name] = error
+                except KafkaException as error:
+                    if error.args[0].code() in FORBIDDEN:
+                        found[name] = may_not(what, *needs)
+                    elif error.args[0].code() in NO_TOPIC | {KafkaError.TOPIC_EXCEPTION}:
+                        found[name] = None
+                    else:
+                        raise
+                else:
+                    found[name] = info
+
+        names = tuple(names)
+        what = f"{verb} topic {listed(names)}"
+        self.request(what, attempt)
+        if None in found.values():  # a broker that came back a moment ago may not know it yet
+            time.sleep(MISSING_CONFIRM_S)
+            self.request(what, attempt)
+        return found
 
     def topic_config(self, name: str) -> dict[str, str]:
         """The topic's configuration with the brokers' defaults; empty when this user may not see
@@ -258,6 +277,16 @@ class Cluster(Groups):
         if found is None:
             raise TopicMissing(f"topic {topic} or a partition of it does not exist")
         return found
+
+
+def _topic_info(name: str, found: Any, what: str, needs: tuple[Right, str]) -> TopicInfo:
+    ensure_right([one.name for one in found.authorized_operations or ()], what, *needs)
+    leaders, replicas = {}, {}
+    for p in sorted(found.partitions, key=lambda p: p.id):
+        led = p.leader and p.leader.port > 0
+        leaders[p.id] = f"{p.leader.host}:{p.leader.port}" if led else ""
+        replicas[p.id] = Replicas(tuple(n.id for n in p.replicas), tuple(n.id for n in p.isr))
+    return TopicInfo(name, url_safe(str(found.topic_id)), tuple(leaders), leaders, replicas)
 
 
 def config_limit(value: str | None) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -13,7 +13,7 @@ from confluent_kafka import KafkaError
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import (
     BrokerUnreachable,
-    DeadLetterDoubled,
+    DeadLetterFlawed,
     DeadLetterNotWritten,
     DrainerError,
     Refused,
@@ -29,6 +29,10 @@ from drainer.policy.dead_letter import DeadLetter
 DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited for that long
 # A letter must not vanish before somebody read it, and not make way for another of its sub-key.
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
+LIMIT = "max.message.bytes"
+HEADROOM_BYTES = 256 * 1024  # of a letter beside its message: key, provenance and error
+LIMIT_MOST = 2**31 - 1  # that Kafka takes
+DAY_MS = 24 * 60 * 60 * 1000
 
 _ENDED = "the drain ended before the broker acknowledged it"
 _CHOOSE = "name another with --dead-letter-topic"
@@ -48,15 +52,18 @@ class DeadLetterTopicInfo:
     retention_ms: int | None = None
     # Whether this user may not see its configuration, so that letters may vanish.
     hidden: bool = False
+    # The size of a record that it takes, or would be made with; None when that is not known.
+    limit: int | None = None
 
 
 def check_dead_letter_topic(
-    cluster: Cluster, name: str, *, drained: str | None, partitions: int
+    cluster: Cluster, name: str, *, drained: str | None, partitions: int, limit: int | None = None
 ) -> DeadLetterTopicInfo:
     """Ensure that dead letters can be written there; make nothing.
 
-    ``partitions`` is how many it would be made with, and ``drained`` the topic that it may not be;
-    None for a redrive, whose letters go where they came from.
+    ``partitions`` and ``limit``, the size of a record, are what it would be made with, and
+    ``drained`` the topic that it may not be; None for a redrive, whose letters go where they came
+    from.
 
     Raises Refused when it is the drained topic, is compacted, has an impossible name, or this user
     may not write to it or make it.
@@ -71,8 +78,9 @@ def check_dead_letter_topic(
         with _explained(f"{granting('WRITE', f'topic {name}')}, or", otherwise):
             found = cluster.topic(name, "WRITE")
     except TopicMissing:
-        make_dead_letter_topic(cluster, name, partitions, only_check=True)
-        return DeadLetterTopicInfo(name, False, partitions)
+        info = DeadLetterTopicInfo(name, False, partitions, limit=limit)
+        make_dead_letter_topic(cluster, info, only_check=True)
+        return info
     except RightMissing as error:
         raise RightMissing(f"can't write dead letters: {error}", hint=error.hint) from error
     config = cluster.topic_config(name)
@@ -81,21 +89,58 @@ def check_dead_letter_topic(
             f"dead-letter topic {name} is compacted: it keeps only the last letter per sub-key",
             hint=f"Set its cleanup.policy to delete, or {otherwise}.",
         )
-    retention_ms = config_limit(config.get("retention.ms"))
-    return DeadLetterTopicInfo(name, True, len(found.partitions), retention_ms, hidden=not config)
+    return DeadLetterTopicInfo(
+        name,
+        True,
+        len(found.partitions),
+        config_limit(config.get("retention.ms")),
+        hidden=not config,
+        limit=config_limit(config.get(LIMIT)),
+    )
 
 
 def make_dead_letter_topic(
-    cluster: Cluster, name: str, partitions: int, *, only_check: bool = False
+    cluster: Cluster, info: DeadLetterTopicInfo, *, only_check: bool = False
 ) -> None:
     """Make the topic, as ``Cluster.create_topic`` does; its letters stay until somebody deletes
     them.
 
     Raises Refused when Kafka won't have it.
     """
-    rights = granting("CREATE and WRITE", f"topic {name}")
+    rights = granting("CREATE and WRITE", f"topic {info.name}")
+    config = CONFIG if info.limit is None else {**CONFIG, LIMIT: str(info.limit)}
     with _explained(f"{rights}, request the topic, or", _CHOOSE):
-        cluster.create_topic(name, partitions, CONFIG, kind="dead-letter ", only_check=only_check)
+        cluster.create_topic(
+            info.name, info.partitions, config, kind="dead-letter ", only_check=only_check
+        )
+
+
+def with_headroom(limit: int | None) -> int | None:
+    """The size of a record that letters of messages of this size need."""
+    return None if limit is None else min(limit + HEADROOM_BYTES, LIMIT_MOST)
+
+
+def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None) -> str:
+    """Phrase for how long a topic of this configuration keeps messages, the first of that time."""
+    retention_ms = config_limit(config.get("retention.ms"))
+    if not config:
+        return f"drainer can't see for how long {topic} keeps them"
+    by_size = config_limit(config.get("retention.bytes")) is not None
+    if by_size or "compact" in config.get("cleanup.policy", ""):
+        return f"{topic} may delete them at any time (compaction or retention.bytes)"
+    if retention_ms is None:
+        return f"{topic} keeps them without a limit of time"
+    until = f"for {days(retention_ms)} from their timestamps"
+    with suppress(ValueError, OverflowError, OSError):  # a timestamp can be anything
+        if oldest_ms is not None:
+            at = datetime.fromtimestamp((oldest_ms + retention_ms) / 1000, UTC)
+            until = f"until {at:%F %R} UTC"
+    return f"{topic} keeps them {until} (retention.ms)"
+
+
+def days(ms: int) -> str:
+    """A time in days, as in ``a day`` and ``7 days``."""
+    return "a day" if ms == DAY_MS else f"{ms / DAY_MS:.3g} days"
 
 
 @contextmanager
@@ -155,10 +200,10 @@ class DeadLetterTopic:
         """Begin to write a letter; doesn't block.
 
         ``on_written`` is called exactly once, from another thread: with None when all in-sync
-        replicas have the letter, DeadLetterDoubled when they may have it twice, else with the
-        error. Only for a letter that can't even be begun it is called at once, in the caller's
-        thread. One that is too large for the topic is written without its payload, or without keys
-        and headers too.
+        replicas have the letter, DeadLetterFlawed when they may have it twice or without its
+        payload, else with the error. Only for a letter that can't even be begun it is called at
+        once, in the caller's thread. One that is too large for the topic is written without its
+        payload, or without keys and headers too.
         """
         headers, report = letter.headers, partial(self._reported, letter, on_written)
         self._producer.send(ProducerRecord(letter.value, letter.key, headers, headers[0], report))
@@ -177,7 +222,10 @@ class DeadLetterTopic:
         if _is_too_large(answer) and (smaller := letter.smaller()) is not None:
             self.send(smaller, on_written)
             return
-        error: DrainerError | None = DeadLetterDoubled(self.topic) if record.doubled else None
+        error: DrainerError | None = None
+        if record.doubled or letter.lacks_payload:
+            doubled, left_out = record.doubled, letter.lacks_payload
+            error = DeadLetterFlawed(self.topic, doubled=doubled, left_out=left_out)
         with suppress(RuntimeError):  # the event loop that waited for it is closed
             on_written(error if answer is None else self._not_written(answer))
 

@@ -32,6 +32,8 @@ ENDS_S = 1.0  # for the end of a partition that may have no leader
 QUEUE_KBYTES = 64 * 1024  # the client has a copy of each payload, also of one that many share
 RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
 READER = "drainer-producer"
+# A topic's limit is on compressed records: what came compressed must fit once more.
+_COMPRESSION = frozenset({"compression.type", "compression.codec"})
 
 Delivery = KafkaError | DrainerError | None  # None: all in-sync replicas have the record
 OnDelivery = Callable[["ProducerRecord", Delivery], None]
@@ -89,6 +91,7 @@ class AcknowledgedProducer:
             delivery_timeout_ms=timeout_ms,
             queue_buffering_max_kbytes=QUEUE_KBYTES,
             message_max_bytes=settings.properties.get("message.max.bytes", RECORD_BYTES_MAX),
+            **({} if _COMPRESSION & settings.properties.keys() else {"compression_type": "lz4"}),
             **owned,
         )
         self._producer = settings.producer(conf)

@@ -6,17 +6,22 @@ Each becomes a letter of a whole message, which the handler's ``split`` gets aga
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Final
+from importlib.resources import files
+from typing import Any, Final
 
-from drainer.errors import NotADeadLetter, UsageError
+from msgspec import convert
+
+from drainer.errors import NotADeadLetter, TopicNotNamed, UsageError
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import (
     ERROR_CHARACTERS,
     OWN_HEADERS,
+    PLACE_OF_LETTER,
     TOPIC_CHARACTERS,
     TYPE_CHARACTERS,
     Letter,
@@ -33,91 +38,68 @@ OTHER = "other"  # a tool whose headers a user names
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Names of a tool's headers.
+    """Names of a tool's headers; tools.toml describes each.
 
-    ``name`` is the letters' reason. Those that begin with a prefix are not of the message. Of
-    ``error`` the first that is there has the type.
+    ``constant`` is the topic of letters that name none. Of names that a user gave only these are
+    not the message's.
     """
 
     name: str
-    prefixes: tuple[str, ...]
-    topic: str
-    partition: str
-    offset: str
+    topic: str = ""
+    partition: str = ""
+    offset: str = ""
     group: str = ""
     error: tuple[str, ...] = ()
     text: str = ""
     timestamp: str = ""
-    leaves_out: bool = False  # whether a null value may stand for one that was left out
-    prepends: bool = False  # whether headers of the source come last, not first
+    more: tuple[str, ...] = ()
+    leaves_out: bool = False
+    last: bool = False
+    constant: str = ""
+
+    @property
+    def place(self) -> list[str]:
+        """The headers that have the place of the message, without which a record is another's."""
+        return [name for name in (self.topic, self.partition, self.offset) if name]
 
     def owns(self, name: str) -> bool:
-        """Whether a header is the tool's; of names that a user gave these alone are."""
-        return name in self.prefixes if self.name == OTHER else name.startswith(self.prefixes)
+        """Whether a header is the tool's, and not the message's."""
+        named = (*self.place, self.group, *self.error, self.text, self.timestamp)
+        return name in named or name.startswith(self.more)
 
 
-def _spring(prefix: str, *prefixes: str) -> Scheme:
-    original, exception = f"{prefix}original-", f"{prefix}exception-"
-    return Scheme(
-        "spring",
-        prefixes,
-        *(f"{original}topic", f"{original}partition", f"{original}offset"),
-        group=f"{original}consumer-group",
-        error=(f"{exception}cause-fqcn", f"{exception}fqcn"),
-        text=f"{exception}message",
-        timestamp=f"{original}timestamp",
-    )
-
-
-def _kafka(name: str, prefix: str, group: str, error: str, text: str) -> Scheme:
-    place = f"{prefix}topic", f"{prefix}partition", f"{prefix}offset"
-    found = Scheme(name, (prefix,), *place, group and prefix + group)
-    return replace(found, error=(prefix + error,) if error else (), text=prefix + text)
-
-
-SCHEMES: Final = (
-    _spring("kafka_dlt-", "kafka_dlt-"),
-    _spring("kafka_", "kafka_original-", "kafka_exception-", "retry_topic-"),  # of retry topics
-    _kafka(
-        *("connect", "__connect.errors.", "connector.name"),
-        *("exception.class.name", "exception.message"),
-    ),
-    _kafka("streams", "__streams.errors.", "", "exception", "message"),
-    replace(_kafka("share", "__dlq.errors.", "group", "", "message"), leaves_out=True),
-    replace(
-        _kafka("smallrye", "dead-letter-", "", "exception-class-name", "reason"),
-        error=("dead-letter-cause-class-name", "dead-letter-exception-class-name"),
-        prepends=True,
-    ),
-)
+_TABLE = tomllib.loads(files(__package__).joinpath("tools.toml").read_text())
+SCHEMES: Final = convert(_TABLE["tool"], tuple[Scheme, ...])
 
 _FIELDS = ("topic", "partition", "offset", "group", "error", "text", "timestamp")
 _NEEDED = _FIELDS[:3]
 
 
-def scheme_of(headers: Mapping[str, str]) -> Scheme | None:
-    """The scheme of names that a user gave, by what they mean; None without any.
+def schemes_with(headers: Mapping[str, str]) -> tuple[Scheme, ...]:
+    """All schemes, that of the names that a user gave, by what they mean, before the others.
 
-    Raises UsageError.
+    A name that begins with ``=`` is the topic itself. Raises UsageError.
     """
-    if not headers:
-        return None
+    constant = headers["topic"][1:] if headers.get("topic", "").startswith("=") else ""
+    known = tuple(each if each.topic else replace(each, constant=constant) for each in SCHEMES)
+    if not headers or (constant and len(headers) == 1 and _TOPIC.match(constant)):
+        return known
     unknown = sorted(set(headers) - set(_FIELDS))
     missing = [name for name in _NEEDED if not headers.get(name)]
-    if unknown or missing:
+    if unknown or missing or (headers["topic"][:1] == "=" and not _TOPIC.match(constant)):
+        wrong = f"lacks {', '.join(missing)}" if missing else f"has no topic {constant!r}"
         raise UsageError(
             f"--letter-header has an unknown field {unknown[0]!r}"
             if unknown
-            else f"--letter-header lacks {', '.join(missing)}",
+            else f"--letter-header {wrong}",
             hint=f"Name the headers of {', '.join(_NEEDED)}; you may add {', '.join(_FIELDS[3:])}:"
-            " --letter-header topic=x-original-topic.",
+            " --letter-header topic=x-original-topic. For letters that name no topic, give it"
+            " itself: --letter-header topic==orders.",
         )
-    topic, partition, offset, group, error, text, timestamp = (
-        headers.get(name, "") for name in _FIELDS
-    )
-    place, errors = (topic, partition, offset), (error,) if error else ()
-    names = tuple(headers.values())
-    return Scheme(OTHER, names, *place, group, errors, text, timestamp, leaves_out=True)
+    names: dict[str, Any] = {**dict.fromkeys(_FIELDS, ""), **headers}
+    names["topic"] = "" if constant else names["topic"]
+    errors = tuple(filter(None, [names.pop("error")]))
+    return Scheme(OTHER, **names, error=errors, constant=constant, leaves_out=True), *known
 
 
 def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
@@ -125,8 +107,7 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
 
     It raises NotADeadLetter for anything else. Raises UsageError.
     """
-    own = scheme_of(headers)
-    schemes = SCHEMES if own is None else (own, *SCHEMES)
+    schemes = schemes_with(headers)
 
     def read(message: Message) -> Letter:
         known, last = dict[str, bytes](), dict[str, bytes]()
@@ -134,29 +115,47 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
             for name, value in message.headers:
                 last[name] = value or b""
                 known.setdefault(name, last[name])  # most append: the first is of the source
-        redrives = _number(known.get(REDRIVES, b""))
+        redrives = redrives_of(message)
         if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
-                if scheme.topic in known:
-                    found = last if scheme.prepends else known
-                    return _letter(message, scheme, found, redrives or 0)
-        letter = read_letter(message)
-        if not redrives:
-            return letter
-        headers = tuple(each for each in letter.headers if each[0] != REDRIVES)
-        return replace(letter, redrives=letter.redrives + redrives, headers=headers)
+                if all(name in known for name in scheme.place):
+                    found = last if scheme.last else known
+                    return _letter(message, scheme, found, redrives)
+        return counting(read_letter(message), redrives)
 
     return read
 
 
+def counting(letter: Letter, redrives: int) -> Letter:
+    """Return the letter of a message that was sent back so often, without the header of that."""
+    headers = tuple(each for each in letter.headers if each[0] != REDRIVES)
+    return replace(letter, redrives=letter.redrives + redrives, headers=headers)
+
+
+def redrives_of(message: Message) -> int:
+    """Count how often a message was sent back to a topic, by its headers."""
+    with suppress(HeadersUnreadable):
+        found = (value for name, value in message.headers if name == REDRIVES)
+        return _number(next(found, None) or b"") or 0
+    return 0
+
+
 def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redrives: int) -> Letter:
-    topic = _text(known[scheme.topic], TOPIC_CHARACTERS + 1)
-    partition = _number(known.get(scheme.partition, b""))
-    offset = _number(known.get(scheme.offset, b""))
+    topic = scheme.constant or _text(known.get(scheme.topic, b""), TOPIC_CHARACTERS + 1)
+    partition, offset = (_number(known.get(n, b"")) for n in (scheme.partition, scheme.offset))
+    topic_id = topic
+    if not scheme.partition:
+        topic_id = PLACE_OF_LETTER + message.topic
+        partition, offset = message.partition, message.offset
+    if not (topic or scheme.topic):
+        raise TopicNotNamed(
+            f"the dead letter at {message} names no topic that its message came from",
+            hint="Name it with --letter-header topic==TOPIC.",
+        )
     if partition is None or offset is None or not _TOPIC.match(topic):
         raise NotADeadLetter(
-            f"the dead letter at {message} has no readable place in its headers {scheme.topic},"
-            f" {scheme.partition} and {scheme.offset}",
+            f"the dead letter at {message} has no readable place in its headers"
+            f" {', '.join(scheme.place)}",
             hint="Check the record with another tool. drainer leaves it alone.",
         )
     errors = (_text(known[name], TYPE_CHARACTERS * 5) for name in scheme.error if known.get(name))
@@ -168,7 +167,7 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
     encoding = Encoding.NULL if message.value is None else Encoding.BYTES
     return Letter(
         topic=topic,
-        topic_id=topic,  # what its id was then is not known
+        topic_id=topic_id,  # what its id was then is not known
         message_partition=partition,
         message_offset=offset,
         index=0,

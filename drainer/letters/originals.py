@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from itertools import chain
+from time import monotonic
 
 from drainer.errors import (
     BrokerUnreachable,
     Halted,
     NotADeadLetter,
     Refused,
-    RightMissing,
     TopicMissing,
 )
-from drainer.kafka.cluster import Cluster, LogBounds
+from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import Span, read_spans
-from drainer.letters.foreign import reader
+from drainer.letters.foreign import counting, reader, redrives_of
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import Header, Letter
 from drainer.policy.exact_json import Encoding
@@ -28,6 +28,7 @@ READER = "drainer-originals"
 GAP_OFFSETS = 500  # between two originals, that are read through: a seek takes longer
 PART_BYTES = 16 * 1024 * 1024  # of originals that are there together
 LETTERS_MOST = 2_000
+LOOK_S = 5.0  # for originals of several topics
 CLOCKS_MS = 5_000  # by which the clocks of two hosts may differ
 RETRY_S = 1.0
 
@@ -39,23 +40,33 @@ class Originals:
     """Reads letters, and completes those without a message by the record that they name."""
 
     def __init__(
-        self, settings: ClientSettings, headers: Mapping[str, str], after: Prepare | None = None
+        self,
+        settings: ClientSettings,
+        headers: Mapping[str, str],
+        after: Prepare | None = None,
+        why_not: Callable[[Letter, str], str | None] = lambda *_: None,
     ) -> None:
-        """``headers`` are a user's names; ``after`` prepares messages of letters to be decoded."""
+        """``headers`` are a user's names; ``after`` prepares messages of letters to be decoded.
+
+        ``why_not`` is why a letter of a dead-letter topic is left alone: then it is not looked
+        for."""
         # A consumer of any isolation level may have given it up.
         properties = {**settings.properties, ISOLATION: "read_uncommitted"}
         self._settings = replace(settings, properties=properties)
         self._read = reader(headers)
         self._after = after
+        self._why_not = why_not
         self._at_once = LETTERS_MOST  # by the size of the last originals
 
     def prepare(self, messages: Sequence[Message], wait: Wait) -> int:
-        """Complete the first letters, those of a topic at once: each is its message's ``decoded``
-        from then on."""
+        """Complete the first letters, many at once: each is its message's ``decoded`` from then on.
+
+        It stops after LOOK_S, with those that it has by then, and one topic's at least.
+        """
         while True:
             part = messages[: self._at_once]
             try:
-                found, size = self._letters_of(part)
+                found, size, count = self._letters_of(part)
             except Refused as error:
                 if type(error) not in (Refused, BrokerUnreachable):
                     raise
@@ -74,7 +85,7 @@ class Originals:
                 message.size += len(letter.payload or b"")
         if self._after is not None:
             self._after([letter.message() for _, letter in found], wait)
-        return len(part)
+        return count
 
     def letter(self, message: Message) -> Letter:
         """Read a letter, with its original if that was not prepared.
@@ -84,55 +95,79 @@ class Originals:
         if isinstance(message.decoded, Letter):
             return message.decoded
         letter = self._read(message)
-        if not letter.lacks_message:
+        if not self._is_wanted(letter, message):
             return letter
         try:
-            return next(self._complete([(message, letter)]))[1]
+            return next(self._complete({letter.topic: [(message, letter)]}))[1]
         except Refused as error:
             raise Halted(
                 f"can't read the original of the dead letter at {message}: {error}", hint=error.hint
             ) from error
 
-    def _letters_of(self, messages: Sequence[Message]) -> tuple[list[_Read], int]:
-        """Letters that are whole messages, or to be decoded, and the size of their originals; fewer
-        of several whose originals are too large together."""
+    def _is_wanted(self, letter: Letter, message: Message) -> bool:
+        return letter.lacks_message and self._why_not(letter, message.topic) is None
+
+    def _letters_of(self, messages: Sequence[Message]) -> tuple[list[_Read], int, int]:
+        """Letters that are whole messages, or to be decoded, the size of their originals, and how
+        many of the messages that was; fewer of several whose originals are too large together."""
         lacking: dict[str, list[_Read]] = {}
-        found, size = list[_Read](), 0
+        found, size, until_s = list[_Read](), 0, monotonic() + LOOK_S
         for message in messages:
+            if isinstance(message.decoded, Letter):
+                continue
             if message.value is not None and self._after is None:
                 continue
             with suppress(NotADeadLetter):
                 letter = self._read(message)
-                if letter.lacks_message:
+                if self._is_wanted(letter, message):
                     lacking.setdefault(letter.topic, []).append((message, letter))
                 elif letter.is_message or letter.payload_encoding is Encoding.RAW:
                     found.append((message, letter))
-        for message, letter in chain.from_iterable(map(self._complete, lacking.values())):
+        left = {id(message) for each in lacking.values() for message, _ in each}
+        topic = ""
+        for message, letter in self._complete(lacking):
+            if topic not in ("", letter.topic) and monotonic() > until_s:
+                break
+            topic = letter.topic
             found.append((message, letter))
+            left.discard(id(message))
             size += len(letter.payload or b"")
             if size > PART_BYTES:
                 break
-        return found, size
+        first = (n for n, message in enumerate(messages) if id(message) in left)
+        return found, size, next(first, len(messages))
 
-    def _complete(self, letters: Sequence[_Read]) -> Iterator[_Read]:
-        """Complete letters of one topic; one without an original has that for its encoding."""
-        topic = letters[0][1].topic
-        logs: dict[int, LogBounds] = {}
-        absent = Encoding.ELSEWHERE
+    def _complete(self, lacking: Mapping[str, Sequence[_Read]]) -> Iterator[_Read]:
+        """Complete letters, topic by topic; one without an original has that for its encoding."""
+        if not lacking:
+            return
+        with Cluster.connect(self._settings) as cluster:
+            known = cluster.topics(lacking)
+            for topic, letters in lacking.items():
+                there = known.get(topic)
+                if isinstance(there, TopicInfo):
+                    yield from self._complete_of(cluster, there, letters)
+                else:
+                    absent = Encoding.FORBIDDEN if there else Encoding.ELSEWHERE
+                    yield from (
+                        (record, replace(letter, payload_encoding=absent))
+                        for record, letter in letters
+                    )
+
+    def _complete_of(
+        self, cluster: Cluster, there: TopicInfo, letters: Sequence[_Read]
+    ) -> Iterator[_Read]:
+        ids = there.topic_id, there.name  # another tool names no id
+        numbers = {each.message_partition for _, each in letters} & {*there.partitions}
         try:
-            with Cluster.connect(self._settings) as cluster:
-                there = cluster.topic(topic)
-                numbers = {each.message_partition for _, each in letters} & {*there.partitions}
-                logs = cluster.log_bounds(topic, numbers, "read_uncommitted")
+            logs = cluster.log_bounds(there.name, numbers, "read_uncommitted")
         except TopicMissing:
-            pass
-        except RightMissing:
-            absent = Encoding.FORBIDDEN
+            logs = {}
         wanted: dict[_Place, list[_Read]] = {}
         for record, letter in letters:
             log = logs.get(letter.message_partition)
-            if log is None or letter.message_offset >= log.end:
-                yield record, replace(letter, payload_encoding=absent)
+            if log is None or letter.message_offset >= log.end or letter.topic_id not in ids:
+                yield record, replace(letter, payload_encoding=Encoding.ELSEWHERE)
             elif letter.message_offset < log.start:
                 yield record, replace(letter, payload_encoding=Encoding.GONE)
             else:
@@ -140,12 +175,11 @@ class Originals:
                 wanted.setdefault(place, []).append((record, letter))
         if not wanted:
             return
-        for batch in read_spans(
-            self._settings, topic, there.topic_id, READER, _spans(sorted(wanted))
-        ):
+        spans = _spans(sorted(wanted))
+        for batch in read_spans(self._settings, there.name, there.topic_id, READER, spans):
             for message in batch.messages:
                 for record, letter in wanted.pop((message.partition, message.offset), ()):
-                    yield record, _completed(record, letter, message)
+                    yield record, completed(record, letter, message)
         for record, letter in chain.from_iterable(wanted.values()):  # compaction
             yield record, replace(letter, payload_encoding=Encoding.GONE)
 
@@ -161,21 +195,23 @@ def _spans(places: Sequence[_Place]) -> list[Span]:
     return found
 
 
-def _completed(record: Message, letter: Letter, original: Message) -> Letter:
+def completed(record: Message, letter: Letter, original: Message) -> Letter:
     if not _may_be_of(record, letter, original):  # the topic was made again
         return replace(letter, payload_encoding=Encoding.ELSEWHERE)
     headers: list[Header] = []
     with suppress(HeadersUnreadable):
         headers = list(original.headers)
-    return replace(
+    encoding = Encoding.NULL if original.value is None else Encoding.BYTES
+    found = replace(
         letter,
         payload=original.value,
-        payload_encoding=Encoding.NULL if original.value is None else Encoding.BYTES,
+        payload_encoding=encoding if letter.is_message else Encoding.ORIGINAL,
         message_key=original.key,
         timestamp=original.timestamp,
         message_headers=len(headers),
         headers=tuple(headers),
     )
+    return counting(found, 0 if letter.redrives else redrives_of(original))  # else it is counted
 
 
 def _may_be_of(record: Message, letter: Letter, original: Message) -> bool:

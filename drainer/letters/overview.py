@@ -12,6 +12,7 @@ from typing import Any
 from drainer.errors import EXIT_DONE, NotADeadLetter
 from drainer.letters.receipts import read_receipt
 from drainer.message import Message
+from drainer.model.status import least_of
 from drainer.model.terms import LetterFilter
 from drainer.policy.dead_letter import Letter, Provenance, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding
@@ -27,8 +28,7 @@ class Overview:
 
     topic: str  # its name
     letters: int  # how many dead letters it holds
-    # How many of them a redrive is done with; the others are outstanding, and those that can't be
-    # redriven.
+    # How many of them a redrive is done with; the others are outstanding.
     redriven: int
     # How many of those requested, the outstanding ones or all, the filter lets through; the counts
     # below are of them.
@@ -40,6 +40,9 @@ class Overview:
     # The latest of them, the newest first, without payload and headers, and whether a redrive is
     # done with it.
     newest: tuple[tuple[Letter, bool], ...]
+    # By topic, how many of them have no payload, and the earliest timestamp of their messages: a
+    # redrive reads these again.
+    left_out: Mapping[str, tuple[int, int | None]]
 
     @property
     def outstanding(self) -> int:
@@ -51,6 +54,7 @@ class Overview:
             "exit_code": EXIT_DONE,
             "dead_letter_topic": self.topic,
             **{name: getattr(self, name) for name in _COUNTED},
+            "left_out": {topic: count for topic, (count, _) in self.left_out.items()},
             **{f"by_{what}": counts for what, counts in self.counts.items()},
             "newest": [
                 {**letter_as_json(letter), "redriven": redriven} for letter, redriven in self.newest
@@ -75,6 +79,7 @@ def overview_of(
     letters = redriven = matching = foreign = 0
     counts: dict[str, Counter[str]] = {what: Counter() for what in ("error", "reason", "sub_key")}
     newest: list[tuple[str, int, int, Letter, bool]] = []
+    left_out: dict[str, tuple[int, int | None]] = {}
     for message, is_redriven in records:
         try:
             letter = read(message)
@@ -82,11 +87,14 @@ def overview_of(
             foreign += read_receipt(message) is None
             continue
         letters += 1
-        done = is_redriven and letter.why_not_redriven is None  # others are only passed over
-        redriven += done
-        if (done and not all_) or not letter.matches(wanted):
+        redriven += is_redriven
+        if (is_redriven and not all_) or not letter.matches(wanted):
             continue
         matching += 1
+        if letter.lacks_message:
+            topic_ = letter.topic if letter.topic in left_out or len(left_out) < HOTTEST else "…"
+            count, oldest_ms = left_out.get(topic_, (0, None))
+            left_out[topic_] = count + 1, least_of((oldest_ms, letter.timestamp))
         letter = letter.masked()
         counts["error"][letter.error_type or "no error"] += 1
         counts["reason"][letter.reason] += 1
@@ -94,7 +102,7 @@ def overview_of(
         for each in counts.values():
             _trim(each)
         light = replace(letter, payload=None, headers=())
-        entry = (letter.time, letter.partition, letter.offset, light, done)
+        entry = (letter.time, letter.partition, letter.offset, light, is_redriven)
         if len(newest) < limit:
             heappush(newest, entry)
         elif limit:
@@ -107,6 +115,7 @@ def overview_of(
         foreign,
         {what: dict(each.most_common(HOTTEST)) for what, each in counts.items()},
         tuple(entry[3:] for entry in sorted(newest, reverse=True)),
+        left_out,
     )
 
 

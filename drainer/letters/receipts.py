@@ -38,12 +38,14 @@ from drainer.operations.engine import LocalContext
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT
 from drainer.splitting import Prepare
-from drainer.store.place import absolute
+from drainer.store.place import absolute, parse_place
+from drainer.store.plan_file import plan_at
 
 RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
 RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has
 RANGES_MOST = 1_000_000  # of a partition: 100 MB
 WRITE_S = 30.0
+SHOWN = 200  # characters of a receipt in an error
 PREPARED_MOST, PREPARED_BYTES = 2_000, 16 * 1024 * 1024  # letters at a time
 
 ONLY_HERE = (
@@ -70,6 +72,16 @@ class Receipt(JsonRecord):
     ended: bool  # whether it has ended; a receipt that is not is followed by one that is
     finished: Ranges = ()  # offsets that nothing is left to do of
 
+    @property
+    def is_of_plan_here(self) -> bool:
+        """Whether its plan is a file on this machine that no other user can have written."""
+        if self.host != socket.gethostname() or "://" in self.plan:
+            return False
+        try:
+            return plan_at(parse_place(self.plan)).load().plan.terms.drain_id == self.drain_id
+        except (DrainerError, OSError, ValueError):
+            return False
+
     def as_json(self) -> dict[str, Any]:
         return {**codec.builtins(self), "finished": encode_ranges(self.finished)}
 
@@ -86,13 +98,22 @@ class RedriveProgress:
     def ensure_ended(self, *known: str) -> None:
         """Raises PlanRefused if a redrive has not ended, but for those whose plan is ``known``."""
         if (running := self.running) is not None and running.drain_id not in known:
-            host, resume = printable(running.host), command("resume", printable(running.plan))
+            anyway = "To redrive anyway, which may repeat letters, add --accept-repeats."
+            if running.is_of_plan_here:
+                hint = f"Wait for it, or resume it: {command('resume', running.plan)}. {anyway}"
+            else:
+                hint = f"Find who runs redrives of this topic, and resume the plan there. {anyway}"
             raise PlanRefused(
-                f"the redrive {printable(running.drain_id)} of group {self.group} has not ended:"
-                " only its plan lists its redriven letters",
-                hint=f"Wait for it, or resume it on {host}: {resume}. To redrive anyway, which may"
-                " repeat letters, add --accept-repeats.",
+                f"the redrive {quoted(running.drain_id)} of group {self.group} has not ended,"
+                " by a receipt, which every user with WRITE on the topic can make up: only its plan"
+                f" lists its redriven letters, on {quoted(running.host)} at {quoted(running.plan)}",
+                hint=hint,
             )
+
+
+def quoted(text: str) -> str:
+    """Some text of a receipt in an error: visible characters, and not many."""
+    return printable(text[:SHOWN])
 
 
 def read_receipt(message: Message) -> Receipt | None:
@@ -128,7 +149,8 @@ def redrive_progress(
             continue
         _add(finished[number], intersect(receipt.finished, ((0, offset),)), message)
         if not receipt.ended:
-            begun[number] = receipt
+            if receipt.end <= offset:  # it is written behind all that it is about
+                begun[number] = receipt
         elif number in begun and begun[number].drain_id == receipt.drain_id:
             del begun[number]
     running = (receipt for n, receipt in begun.items() if committed[n] < receipt.end)

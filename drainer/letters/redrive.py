@@ -7,16 +7,16 @@ that were not meant stay pending, so that the next redrive finds them.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 
-from drainer.errors import Refused, RightMissing
+from drainer.errors import NotADeadLetter, Refused, RightMissing
 from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import reader
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.letters.resend import ensure_no_loop, groups_of, no_way_back
 from drainer.loader import LoadedHandler
-from drainer.message import Message
 from drainer.model.claims import ALL
 from drainer.model.listed import counted, name_lost
 from drainer.model.plan import OffsetPlan
@@ -25,9 +25,9 @@ from drainer.model.settings import LocalSettings
 from drainer.model.terms import IfNewer, RedriveSettings
 from drainer.operations.examine import ensure_same_records
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.policy.dead_letter import From, Letter, default_dead_letter_topic
+from drainer.policy.dead_letter import From, default_dead_letter_topic
 from drainer.policy.exact_json import Encoding
-from drainer.policy.redrive import SOURCE, Redriven, split_letter
+from drainer.policy.redrive import SOURCE, why_left_alone
 from drainer.store.place import default_path
 
 SHOWN = 3  # origins in an error
@@ -148,21 +148,16 @@ def _origins(
     if mixed and redrive.to is None and parking is None:
         return Counter(), 0
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
-    known = reader(redrive.headers)
-
-    def read(message: Message) -> Letter:
-        letter = known(message)
-        kept = not letter.lacks_message
-        return letter if kept else replace(letter, payload_encoding=Encoding.NULL)
-
+    read = reader(redrive.headers)
     origins, raw = Counter[From](), 0
     for message in read_letters(cluster, plan.terms.topic, since=plan.account.watermarks):
         if message.partition not in finished or message.offset in finished[message.partition]:
             continue
-        for sub in split_letter(redrive, message, read=read):
-            if isinstance(sub, Redriven):
-                raw += sub.letter.payload_encoding is Encoding.RAW
-                origin = sub.letter.from_
+        with suppress(NotADeadLetter):
+            letter = read(message)
+            if why_left_alone(redrive, letter, message.topic) is None:
+                raw += letter.payload_encoding is Encoding.RAW
+                origin = letter.from_
                 few = origin in origins or len(origins) < ORIGINS_MOST
                 own = _is_own(origin, plan.terms.topic, reference)
                 origins[origin if few or own or origin[0] == parking else MANY] += 1

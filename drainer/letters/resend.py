@@ -70,7 +70,8 @@ class Resend(Handler):
                 del self._writing_to[topic]  # the next one tries again
 
     async def _write(self, letter: Letter, writer: Writer) -> None:
-        same = self._to == SOURCE and letter.message_partition < writer.partitions
+        placed = letter.place != letter.topic  # else its key decides
+        same = self._to == SOURCE and placed and letter.message_partition < writer.partitions
         redrives = letter.redrives + 1
         own: tuple[Header, ...] = (
             ("drainer.topic", letter.topic.encode()),

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from types import MappingProxyType
 from typing import Any
 
-from drainer.escape import json_text, printable
+from drainer.escape import json_text
 from drainer.letters.overview import Overview
-from drainer.letters.receipts import RedriveProgress
+from drainer.letters.receipts import RedriveProgress, quoted
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
 from drainer.view import figures
@@ -18,15 +19,26 @@ from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, 
 _KEY, _ERROR = 32, 60  # characters of a cell
 
 
-def overview_page(found: Overview, redriven: RedriveProgress) -> Page:
-    """Counts of a topic's outstanding letters, of their errors and sub-keys, and the newest."""
-    warnings = []
+def overview_page(
+    found: Overview, redriven: RedriveProgress, kept: Mapping[str, str] = MappingProxyType({})
+) -> Page:
+    """Counts of a topic's outstanding letters, of their errors and sub-keys, and the newest.
+
+    ``kept`` has for each topic how long it keeps the messages that letters need.
+    """
+    warnings = [
+        f"{figures.counted(count, 'letter')} without payload: a redrive reads the messages from"
+        f" {topic} again{'; ' * (topic in kept)}{kept.get(topic, '')}"
+        for topic, (count, _) in found.left_out.items()
+    ]
     if found.foreign:
         records = figures.counted(found.foreign, "record")
         warnings.append(f"{records} of {found.topic} are not dead letters that drainer recognises")
     if (running := redriven.running) is not None:
-        place = printable(f"{running.plan} on {running.host}")
-        warnings.append(f"a redrive has not ended: its progress is in {place}, and not counted")
+        place = f"{quoted(running.plan)} on {quoted(running.host)}"
+        warnings.append(
+            f"a redrive has not ended, by its receipt: its progress is in {place}, not counted"
+        )
     source = f"redriven: as recorded by group {redriven.group}"
     return Page(
         _headline(found),
@@ -137,8 +149,7 @@ def _fields(letter: Letter) -> Iterator[Field]:
 
 
 def _origin(letter: Letter) -> str:
-    place = f"{letter.topic}/{letter.message_partition}/{letter.message_offset}"
-    return f"{place}[{letter.index}]"
+    return f"{letter.place}[{letter.index}]"
 
 
 def _keys(letter: Letter) -> str:
@@ -157,7 +168,7 @@ def _as_text(value: bytes | None) -> str:
 def _pretty(letter: Letter) -> str:
     payload: Any = letter.payload
     if letter.payload is None and letter.payload_encoding is not Encoding.NULL:
-        return f"left out: {letter.why_not_redriven}"
+        return f"left out: {letter.why_not_redriven or 'a redrive reads its message again'}"
     if letter.payload_encoding in (Encoding.TYPED, Encoding.LITERAL):
         return repr(payload)
     if isinstance(payload, bytes):

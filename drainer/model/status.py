@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
 from itertools import chain
@@ -65,7 +65,8 @@ class FailureStatus:
     breaker opened, and ``in_outage`` whether it is open. ``errors`` are (kind of text, count), the
     most frequent first; ``error_types`` (class, count), without any content.
     ``doubled_letters`` counts dead letters that may be in their topic twice, and ``doubled_first``
-    has the places of the first few.
+    has the places of the first few. ``left_out_letters`` counts those that have no payload, for it
+    was too large, and ``left_out_oldest_ms`` is the earliest timestamp of their messages.
     """
 
     failures: int = 0
@@ -85,6 +86,8 @@ class FailureStatus:
     doubled_letters: int = 0
     doubled_first: tuple[str, ...] = ()
     failed_sub_messages: int = 0
+    left_out_letters: int = 0
+    left_out_oldest_ms: int | None = None
 
     @property
     def past(self) -> FailureStatus:
@@ -104,6 +107,7 @@ class FailureStatus:
             error_types=tuple(tally("error_types").items()),
             given_up_by=tuple(tally("given_up_by").items()),
             in_outage=any(one.in_outage for one in each),
+            left_out_oldest_ms=least_of(one.left_out_oldest_ms for one in each),
             doubled_first=tuple(chain.from_iterable(one.doubled_first for one in each))[
                 :DOUBLED_MOST
             ],
@@ -112,7 +116,7 @@ class FailureStatus:
 
 _COUNTED = (
     *("failures", "retries", "timeouts", "waiting", "parked_lanes", "late", "outages"),
-    *("given_up", "doubled_letters", "failed_sub_messages"),
+    *("given_up", "doubled_letters", "failed_sub_messages", "left_out_letters"),
 )
 ERRORS_MOST = 50
 DOUBLED_MOST = 20
@@ -438,6 +442,7 @@ class Summary:
     parked: ParkedLanes = NONE_PARKED
     resuming: Resuming = Resuming()
     ignored_letters: Mapping[str, int] | None = None  # by a redrive: why, and how many records
+    originals_kept: str | None = None  # for how long messages of letters without payload are there
     engine: str = "process"  # or "spark"
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
@@ -524,6 +529,7 @@ _JSON = {
     "plan": "",
     "sub_messages_per_s": "last.progress.rate_average",
     "left_alone": "ignored_letters",
+    "originals_kept": "",
     "latency": "last.timing.latency",
     "auto": "last.limits.auto",
     "blocked_by": "last.health.blocked_by",
@@ -539,6 +545,11 @@ _JSON = {
     "handler": "",
     "commits": "",
 }
+
+
+def least_of(times: Iterable[int | None]) -> int | None:
+    """The least of those that are known; None without any."""
+    return min((each for each in times if each is not None), default=None)
 
 
 def at(found: Any, path: str) -> Any:

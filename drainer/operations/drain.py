@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,6 +23,7 @@ from drainer.escape import printable
 from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
+from drainer.kafka.dead_letters import originals_kept
 from drainer.kafka.group import GroupCommitter, TopicWatch
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
@@ -35,6 +36,7 @@ from drainer.model.status import (
     Status,
     Summary,
 )
+from drainer.model.terms import Terms
 from drainer.operations.engine import LocalContext
 from drainer.operations.examine import added_partitions
 from drainer.operations.group import check_inactive, committed_offsets, live_readers, locked
@@ -42,6 +44,7 @@ from drainer.operations.passes import in_passes
 from drainer.operations.policy import resolve_policy
 from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
+from drainer.policy.redrive import not_redriven
 from drainer.store.place import PlanPlace, absolute
 from drainer.store.plan_file import SavedPlan
 
@@ -128,8 +131,23 @@ def drain(
         )
         with _plan_written(prepared, forget_tasks, print_line):
             summary = replace(_drain(prepared, context), resuming=callbacks.resuming())
+            summary = _with_letters(cluster, prepared.plan.terms, summary)
             server.end(summary)
             return summary
+
+
+def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:
+    """The summary with what the drain's letters lack, and the code of a redrive that left some."""
+    failures, code = summary.last.failures, summary.exit_code
+    if failures.left_out_letters and terms.redrive is None:
+        config: Mapping[str, str] = {}
+        with suppress(DrainerError):
+            config = cluster.topic_config(terms.topic)
+        kept = originals_kept(terms.topic, config, failures.left_out_oldest_ms)
+        summary = replace(summary, originals_kept=kept)
+    if code == EXIT_DONE and not_redriven(summary.ignored_letters):
+        code = EXIT_DEAD_LETTERS
+    return replace(summary, exit_code=code)
 
 
 def _nothing_to_drain(prepared: Prepared) -> Summary:

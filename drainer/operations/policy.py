@@ -13,12 +13,16 @@ from drainer.engine.workers import TimedOut
 from drainer.errors import Refused, UsageError
 from drainer.handler import Divert
 from drainer.kafka.answers import granting
-from drainer.kafka.cluster import Cluster
+from drainer.kafka.cluster import Cluster, config_limit
 from drainer.kafka.dead_letters import (
+    LIMIT,
     DeadLetterTopic,
     DeadLetterTopicInfo,
     check_dead_letter_topic,
+    days,
     make_dead_letter_topic,
+    originals_kept,
+    with_headroom,
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
@@ -35,8 +39,6 @@ from drainer.policy.rules import RuleFilter, Selection
 if TYPE_CHECKING:
     from drainer.operations.start import Request
 
-DAY_MS = 24 * 60 * 60 * 1000
-
 
 @dataclass(frozen=True, slots=True)
 class Policy:
@@ -45,6 +47,8 @@ class Policy:
     failures: FailureSettings
     rules: RuleSettings
     topic: DeadLetterTopicInfo | None
+    # Why letters of some messages will have no payload; None when all fit.
+    too_small: str | None = None
 
     @property
     def warnings(self) -> list[str]:
@@ -59,6 +63,7 @@ class Policy:
 
     def _of_topic(self) -> list[str]:
         topic = self.topic
+        too_small = [self.too_small] if self.too_small else []
         if topic is not None and topic.hidden:
             seeing = granting("DESCRIBE_CONFIGS", f"topic {topic.name}")
             return [
@@ -66,10 +71,9 @@ class Policy:
                 f" compaction. {seeing}"
             ]
         if topic is None or topic.retention_ms is None:
-            return []
-        days = topic.retention_ms / DAY_MS
-        after = "a day" if days == 1 else f"{days:.3g} days"
-        return [f"dead letters in {topic.name} vanish after {after} (retention.ms)"]
+            return too_small
+        after = days(topic.retention_ms)
+        return [*too_small, f"dead letters in {topic.name} vanish after {after} (retention.ms)"]
 
     @property
     def makes(self) -> str | None:
@@ -79,7 +83,7 @@ class Policy:
     def make(self, cluster: Cluster) -> None:
         """Makes the topic if it is missing. Raises Refused."""
         if self.topic is not None and not self.topic.exists:
-            make_dead_letter_topic(cluster, self.topic.name, self.topic.partitions)
+            make_dead_letter_topic(cluster, self.topic)
 
 
 def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityClasses) -> Policy:
@@ -111,13 +115,24 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityCl
             " moves behind those that waited for it",
             hint="Use --on-failure park: the letter stays in place, and its lane stays pending.",
         )
+    config = cluster.topic_config(topic)
+    most = config_limit(config.get(LIMIT))
     info = check_dead_letter_topic(
         cluster,
         name,
         drained=None if redrives else topic,
         partitions=len(cluster.topic(topic).partitions),
+        limit=most if redrives else with_headroom(most),  # where letters are, there is room
     )
-    return Policy(replace(failures, dead_letter_topic=name), rules, info)
+    too_small = None
+    if most is not None and info.limit is not None and info.limit < most:
+        too_small = (
+            f"{name} takes {info.limit:,} bytes ({LIMIT}), {topic} {most:,}: larger letters have no"
+            f" payload, and a redrive reads their messages again"
+        )
+        if not redrives:
+            too_small += f"; {originals_kept(topic, config, None)}"
+    return Policy(replace(failures, dead_letter_topic=name), rules, info, too_small)
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Annotated, Any, cast
+from typing import Annotated, Any
 
 from msgspec import Meta
 
@@ -17,6 +17,7 @@ from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.model.sub_messages import is_sub_key
 from drainer.model.terms import LetterFilter, Terms, name_of
 from drainer.policy.exact_json import (
+    FOUND,
     Encoding,
     as_literal,
     decode_payload,
@@ -29,6 +30,7 @@ RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/r
 ERROR_CHARACTERS = 1000
 TYPE_CHARACTERS = 200
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
+PLACE_OF_LETTER = "letter:"  # as a topic id, with a topic: the place is that of a letter there
 KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
 
 Header = tuple[str, bytes | None]
@@ -53,6 +55,11 @@ class DeadLetter:
     value: bytes | None
     headers: tuple[Header, ...]
 
+    @property
+    def lacks_payload(self) -> bool:
+        """Whether the payload was left out, so that it must be made again from its message."""
+        return self.value is None and self._provenance.payload_encoding is Encoding.LEFT_OUT
+
     def without_payload(self) -> DeadLetter:
         """Letter for a topic that doesn't take one so large."""
         provenance = replace(self._provenance, payload_encoding=Encoding.LEFT_OUT)
@@ -64,11 +71,12 @@ class DeadLetter:
             return self.without_payload()
         if self.key is None and len(self.headers) == 1:
             return None
+        known = self._provenance
         provenance = replace(
-            self._provenance,
+            known,
             payload_encoding=Encoding.LEFT_OUT,
-            sub_key=self._provenance.sub_key[:TYPE_CHARACTERS],
-            sub_key_exact=False,
+            sub_key=known.sub_key[:TYPE_CHARACTERS],
+            sub_key_exact=known.sub_key_exact and len(known.sub_key) <= TYPE_CHARACTERS,
             message_key=None,
             message_headers=0,
         )
@@ -130,6 +138,35 @@ class Provenance(JsonRecord):
 
 
 @dataclass(frozen=True, slots=True)
+class Described:
+    """Fields of a letter that describe its sub-message, whatever becomes of that."""
+
+    index: int
+    kind: str
+    sub_key: str
+    several: bool
+    sub_key_exact: bool
+    whole: bool
+    key: Any
+    keys: tuple[Hashable, ...] | None
+
+    @classmethod
+    def of(cls, sub: SubMessage, message: Message) -> Described:
+        """The description of a sub-message as ``split`` gave it."""
+        text, exact = as_literal(sub.key if sub.keys is None else sub.keys)
+        return cls(
+            sub.index,
+            _KINDS.get(type(sub), type(sub).__name__),
+            encodable(text),
+            sub.keys is not None,
+            exact and len(text) <= KEY_CHARACTERS,
+            message.is_payload(sub),
+            sub.key,
+            sub.keys,
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class Letter(Provenance):
     """A dead letter that was read back."""
 
@@ -152,6 +189,13 @@ class Letter(Provenance):
         return f"{self.topic_id}:{self.message_partition}:{self.message_offset}:{self.index}"
 
     @property
+    def place(self) -> str:
+        """The place of its message, as far as that is known."""
+        if self.topic_id.startswith(PLACE_OF_LETTER):
+            return self.topic
+        return f"{self.topic}/{self.message_partition}/{self.message_offset}"
+
+    @property
     def from_(self) -> From:
         """Topic, group and handler that it comes from, however often it was redriven since."""
         return self.topic, self.group, self.handler
@@ -169,13 +213,13 @@ class Letter(Provenance):
     @property
     def has_value(self) -> bool:
         """Whether it has the value of its message."""
-        raw = self.payload_encoding in (Encoding.BYTES, Encoding.NULL, Encoding.RAW)
+        raw = self.payload_encoding in (Encoding.BYTES, Encoding.NULL, *_OF_MESSAGE)
         return self.whole and raw
 
     @property
     def lacks_message(self) -> bool:
-        """Whether another tool wrote only the place of its message, which may still be there."""
-        return self.payload_encoding is Encoding.LEFT_OUT and not self.drain_id
+        """Whether it has only the place of its message, which may still be there."""
+        return self.payload_encoding is Encoding.LEFT_OUT
 
     @property
     def key_texts(self) -> tuple[str, ...]:
@@ -197,18 +241,18 @@ class Letter(Provenance):
 
     @property
     def why_not_redriven(self) -> str | None:
-        """The reason why it can't be recreated from this letter alone; None when it can."""
+        """The reason why it can't be recreated; None when it can, perhaps from its original."""
+        if self.payload_encoding is Encoding.FORBIDDEN:
+            return f"this user may not read its original: it needs READ on topic {self.topic}"
+        if self.payload_encoding in (Encoding.LEFT_OUT, *FOUND):
+            return _NO_ORIGINAL.get(self.payload_encoding)
         if self.kind not in (_SUB_MESSAGE, _BARRIER, _MESSAGE):
             return f"it was a {self.kind}, a class of the handler"
         if not self.sub_key_exact:
             return "drainer can't write its sub-key exactly"
         if self.payload_encoding is Encoding.REPR:
             return "drainer can't write its payload exactly"
-        if self.payload_encoding is Encoding.LEFT_OUT and not self.lacks_message:
-            return "its payload was too large for the dead-letter topic"
-        if self.payload_encoding is Encoding.FORBIDDEN:
-            return f"this user may not read its original: it needs READ on topic {self.topic}"
-        return _NO_ORIGINAL.get(self.payload_encoding)
+        return None
 
     def sub_message(self) -> SubMessage:
         """The sub-message, as ``split`` gave it. Raises ValueError when it can't be recreated."""
@@ -217,6 +261,17 @@ class Letter(Provenance):
         if self.kind == _BARRIER:
             return Barrier(self.payload)
         return SubMessage(self.key, self.payload, keys=self.keys)
+
+    def of_part(self, sub: SubMessage, message: Message) -> Letter:
+        """The letter of a sub-message that ``split`` made of this one's message."""
+        found = Described.of(sub, message)
+        return replace(self, **{each.name: getattr(found, each.name) for each in fields(found)})
+
+    def is_of(self, sub: SubMessage, message: Message) -> bool:
+        """Whether a sub-message in its place is the one that it is of, as far as is known."""
+        found = Described.of(sub, message)
+        size = None if self.sub_key_exact else len(self.sub_key)  # it may be cut
+        return (found.kind, found.sub_key[:size]) == (self.kind, self.sub_key)
 
     def masked(self) -> Letter:
         """Letter to be shown: without personal data, if masking is on."""
@@ -236,8 +291,10 @@ class Letter(Provenance):
         )
 
     def message(self) -> Message:
-        """The message; its value is None unless the sub-message was the whole of it."""
-        value = self.payload if self.has_value else None
+        """The message; its value is None unless the letter is of the whole of it, or it was read
+        where it was."""
+        known = self.has_value or self.payload_encoding is Encoding.ORIGINAL
+        value = self.payload if known else None
         origin = Origin(self.topic, self.topic_id, self.message_partition)
         return Message(
             origin, self.message_offset, self.message_key, value, self.timestamp, self.headers
@@ -280,14 +337,13 @@ def dead_letter(
     same place, group and handler, and of one redrive more.
     """
     message = former.message() if former is not None else sub.message
-    raw = former if former is not None and former.payload_encoding is Encoding.RAW else None
-    if raw is not None and isinstance(sub, Unsplit):  # which can't be decoded now
-        sub = raw.sub_message()
+    known = former or Described.of(sub, message)
     headers = _headers_of(message)
-    key, exact = as_literal(sub.key if sub.keys is None else sub.keys)
-    whole = message.is_payload(sub) if former is None else former.has_value
-    if whole and (raw is not None or sub.payload is not message.value):
+    again = former is not None and former.payload_encoding in _OF_MESSAGE
+    if known.whole and (again or sub.payload is not message.value):
         value, encoding = message.value, Encoding.RAW
+    elif isinstance(sub, Unsplit) and known.kind != _MESSAGE:  # a part, of what split rejects now
+        value, encoding = None, Encoding.LEFT_OUT
     else:
         value, encoding = encode_payload(sub.payload)
     here = message.topic, terms.group, terms.handler
@@ -297,15 +353,15 @@ def dead_letter(
         topic_id=message.origin.topic_id,
         message_partition=message.partition,
         message_offset=message.offset,
-        index=sub.index if former is None else former.index,
+        index=known.index,
         group=group,
         handler=handler,
-        kind=_KINDS.get(type(sub), type(sub).__name__),
-        sub_key=encodable(key),
-        several=sub.keys is not None,
-        sub_key_exact=exact and len(key) <= KEY_CHARACTERS,
+        kind=known.kind,
+        sub_key=known.sub_key,
+        several=known.several,
+        sub_key_exact=known.sub_key_exact,
         payload_encoding=encoding,
-        whole=whole,
+        whole=known.whole,
         attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can write any number
         reason=reason,
         error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],
@@ -317,7 +373,7 @@ def dead_letter(
         timestamp=message.timestamp,
         message_headers=len(headers),
     )
-    return DeadLetter(_kafka_key(sub), value, (provenance.as_header(), *headers))
+    return DeadLetter(_kafka_key(known, message), value, (provenance.as_header(), *headers))
 
 
 def read_letter(message: Message) -> Letter:
@@ -352,6 +408,7 @@ def read_letter(message: Message) -> Letter:
         ) from None
 
 
+_OF_MESSAGE = Encoding.RAW, Encoding.ORIGINAL  # the payload is what split or a decoder got
 _NO_ORIGINAL = {
     Encoding.GONE: "retention or compaction deleted its original",
     Encoding.ELSEWHERE: "its original is not on this cluster",
@@ -360,13 +417,13 @@ ReadLetter = Callable[[Message], Letter]  # raises NotADeadLetter
 _KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER, Unsplit: _MESSAGE}
 
 
-def _kafka_key(sub: SubMessage) -> bytes | None:
-    if isinstance(sub, Unsplit):
-        return sub.message.key if sub.letter is None else cast(Letter, sub.letter).message_key
+def _kafka_key(known: Described | Letter, message: Message) -> bytes | None:
+    if known.kind == _MESSAGE:
+        return message.key
     # Never null: records without a key are spread over all partitions.
-    if isinstance(sub, Barrier):
+    if known.kind == _BARRIER:
         return _BARRIER.encode()
-    key = sub.key if sub.keys is None else sub.keys[0]
+    key = known.key if known.keys is None else known.keys[0]
     return key if type(key) is bytes else key_text(key).encode("utf-8", "backslashreplace")
 
 

@@ -32,8 +32,8 @@ class Encoding(StrEnum):
     """Ways to write a value.
 
     Those up to ``literal`` give the value back exactly. ``raw`` is for the bytes of the message
-    that it was decoded from, and ``repr`` for people to read. The last three are of originals that
-    letters of other tools name.
+    that it was decoded from, and ``repr`` for people to read. Those of ``FOUND`` stand in no
+    record: they are what was found at the place that a letter without its payload names.
     """
 
     NULL = "null"
@@ -45,9 +45,13 @@ class Encoding(StrEnum):
     RAW = "raw"
     REPR = "repr"
     LEFT_OUT = "left-out"
+    ORIGINAL = "original"  # the message's value, which split makes the sub-message of again
     GONE = "gone"
     ELSEWHERE = "elsewhere"
     FORBIDDEN = "forbidden"
+
+
+FOUND = frozenset({Encoding.ORIGINAL, Encoding.GONE, Encoding.ELSEWHERE, Encoding.FORBIDDEN})
 
 
 def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
@@ -82,6 +86,8 @@ def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
     """
     if encoding in (Encoding.NULL, Encoding.LEFT_OUT):
         return None
+    if encoding in FOUND:
+        raise ValueError(f"no record has a payload that is {encoding}")
     if value is None:
         raise ValueError(f"it has no value, and should have {encoding}")
     match encoding:

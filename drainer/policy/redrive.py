@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
-from drainer.errors import NotADeadLetter, OtherFormat
+from drainer.errors import NotADeadLetter, OtherFormat, TopicNotNamed
 from drainer.message import Barrier, HeadersUnreadable, KeySums, Message, SubMessage, Unsplit
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
@@ -16,6 +15,8 @@ from drainer.policy.exact_json import Encoding
 
 SOURCE = "source"  # as the topic that gets letters: the one that each comes from
 NOT_MATCHED = "not asked for"  # by the filters of this redrive
+NO_LETTER = "no dead letter that drainer recognises, or a damaged one"
+NOT_MADE_AGAIN = "split makes other sub-messages of its original now"
 Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
 
 
@@ -38,22 +39,18 @@ def split_letter(
     except OtherFormat:
         yield Unread(message.offset, "another version of drainer wrote it")
         return
+    except TopicNotNamed:
+        yield Unread(message.offset, "it names no topic: add --letter-header topic==TOPIC")
+        return
     except NotADeadLetter:
-        damaged = "no dead letter that drainer recognises, or a damaged one"
-        yield Unread(message.offset, damaged, for_good=not _may_be_anothers(message))
+        yield Unread(message.offset, NO_LETTER, for_good=not _may_be_anothers(message))
         return
-    if (never := letter.why_not_redriven) is not None:
-        for_good = letter.payload_encoding not in (Encoding.ELSEWHERE, Encoding.FORBIDDEN)
-        yield Unread(message.offset, never[:TYPE_CHARACTERS], for_good=for_good)
+    why = why_left_alone(settings, letter, message.topic)
+    parts = [] if letter.why_not_redriven else _parts_of(settings, letter, split, decode)
+    if letter.lacks_message or letter.why_not_redriven or not (parts or letter.is_message):
+        yield Unread(message.offset, (why or NOT_MADE_AGAIN)[:TYPE_CHARACTERS])
         return
-    why = None
-    if not letter.matches(settings.letters):
-        why = NOT_MATCHED
-    elif letter.redrives >= settings.max_redrives:
-        why = f"already redriven {settings.max_redrives} times or more"
-    elif settings.to is not None:
-        why = _why_not_sent(settings.to, letter, message.topic)
-    for sub in _parts_of(letter, split, decode):
+    for sub in parts:
         if why is None:
             yield sub
         elif isinstance(sub, Redriven):
@@ -63,10 +60,26 @@ def split_letter(
             yield Unread(message.offset, why)
 
 
-def _why_not_sent(to: str, letter: Letter, topic: str) -> str | None:
-    if not letter.has_value:
+def why_left_alone(settings: RedriveSettings, letter: Letter, topic: str) -> str | None:
+    """The reason why a redrive leaves alone a letter of this dead-letter topic; None when it takes
+    it, if its original is there."""
+    if (never := letter.why_not_redriven) is not None:
+        return never
+    if not letter.matches(settings.letters):
+        return NOT_MATCHED
+    if letter.redrives >= settings.max_redrives:
+        return f"already redriven {settings.max_redrives} times or more"
+    if settings.to is None:
+        return None
+    if not (letter.whole if letter.lacks_message else letter.has_value):
         return "it is a part of a message, for a handler only"
-    return "it comes from this topic itself" if to == SOURCE and letter.topic == topic else None
+    own = settings.to == SOURCE and letter.topic == topic
+    return "it comes from this topic itself" if own else None
+
+
+def not_redriven(ignored: Mapping[str, int] | None) -> int:
+    """Count the letters that a redrive was to take and left alone, by its reasons."""
+    return sum(n for why, n in (ignored or {}).items() if why not in (NOT_MATCHED, NO_LETTER))
 
 
 def _may_be_anothers(message: Message) -> bool:
@@ -148,10 +161,14 @@ class Redriven(SubMessage):
         return self.original
 
 
-def _parts_of(letter: Letter, split: Split | None, decode: Split | None) -> list[SubMessage]:
-    message = letter.message()
-    raw, subs = letter.payload_encoding is Encoding.RAW, list[SubMessage]()
-    if letter.is_message:
+def _parts_of(
+    settings: RedriveSettings, letter: Letter, split: Split | None, decode: Split | None
+) -> list[SubMessage]:
+    """Make the sub-messages of a letter; none if its original splits into others now."""
+    message, subs = letter.message(), list[SubMessage]()
+    raw = letter.payload_encoding is Encoding.RAW
+    made = letter.payload_encoding is Encoding.ORIGINAL
+    if made or letter.is_message:
         subs += [SubMessage(message.key, message.value)] if split is None else split(message)
     elif raw and decode is not None:
         subs += decode(message)
@@ -159,6 +176,11 @@ def _parts_of(letter: Letter, split: Split | None, decode: Split | None) -> list
     if parts and isinstance(unit := parts[0], Unsplit):
         unit.letter = letter
         return [unit]
+    if settings.to is not None and parts:  # it is written as it is
+        return [Redriven(letter, parts[0])]
+    if made:
+        same = (sub for sub in parts[letter.index :][:1] if letter.is_of(sub, message))
+        return [Redriven(letter.of_part(sub, message), sub) for sub in same]
     if not letter.is_message:
         sub = letter.sub_message()
         sub.message, sub.index = message, letter.index
@@ -166,11 +188,7 @@ def _parts_of(letter: Letter, split: Split | None, decode: Split | None) -> list
         return [Redriven(letter, sub)]
     lanes = list(chain.from_iterable(map(keys_of, parts)))
     return [
-        Redriven(
-            replace(letter, index=sub.index, whole=message.is_payload(sub)),
-            sub,
-            lanes if isinstance(sub, Barrier) else (),
-        )
+        Redriven(letter.of_part(sub, message), sub, lanes if isinstance(sub, Barrier) else ())
         for sub in parts
     ]
 

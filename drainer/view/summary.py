@@ -15,7 +15,7 @@ from drainer.model.listed import name_lost
 from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
 from drainer.model.status import PartitionResult, Resuming, Status, Summary
-from drainer.policy.redrive import NOT_MATCHED
+from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.view import figures
 from drainer.view.course import deepest_lanes, plots, troubles
@@ -221,6 +221,10 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             lines = few(failures.doubled_first, ERRORS_SHOWN, doubled)
             why = "in this run: drainer may not read the topic"
             yield Field("maybe twice", figures.counted(doubled, "letter"), why, lines=lines)
+        if left_out := failures.left_out_letters:
+            why = f"too large for {topic}: a redrive reads their messages again"
+            kept = (summary.originals_kept,) if summary.originals_kept else ()
+            yield Field("no payload", figures.counted(left_out, "letter"), why, lines=kept)
         yield Field("dead letters", f"drainer dead list {option}")
         if summary.ignored_letters is None:
             handler = shlex.join(summary.handler) or "--handler …"
@@ -311,7 +315,11 @@ def _shortcomings(summary: Summary) -> str:
     given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
     words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
     records = f"at most {figures.counted(lost, 'record')} lost" if lost else ""
-    return ", ".join(filter(None, (f"with {words}" if words else "", records)))
+    left_out = summary.last.failures.left_out_letters
+    bare = f"{figures.count(left_out)} without payload" if left_out else ""
+    left = not_redriven(summary.ignored_letters)
+    rest = f"but {figures.counted(left, 'letter')} left alone" if left else ""
+    return ", ".join(filter(None, (f"with {words}" if words else "", bare, records, rest)))
 
 
 def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from queue import SimpleQueue
@@ -17,10 +19,18 @@ from drainer.kafka.dead_letters import DeadLetterTopic
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
-from drainer.policy.dead_letter import FORMAT, DeadLetter, default_dead_letter_topic
+from drainer.letters.receipts import Receipt
+from drainer.model.codec import encode
+from drainer.policy.dead_letter import (
+    FORMAT,
+    RECEIPT,
+    DeadLetter,
+    default_dead_letter_topic,
+)
 from scenarios.trust.case import TRY_S, Ended, Stage, case, ensure
 
 NEW_TOPICS, NEW_PARTITIONS = 40, 48
+FOREIGN_TOPICS = 1_001
 TOPIC_TAKES = 1_048_588  # bytes of a record, by default
 
 HANDLER = """
@@ -35,7 +45,7 @@ async def handle(sub):
 
 
 def produce(
-    stage: Stage, topic: str, *records: tuple[bytes, Sequence[Any]], value: bytes = b"{}"
+    stage: Stage, topic: str, *records: tuple[bytes, Sequence[Any]], value: bytes | None = b"{}"
 ) -> None:
     producer = Producer(
         {"bootstrap.servers": stage.bootstrap, "message.max.bytes": 2 * TOPIC_TAKES}
@@ -169,3 +179,48 @@ def letters_of_new_topics(stage: Stage) -> str:
             cluster.delete_topic(topic)
     ensure(there == letters, f"{letters:,} letters were acknowledged, {there:,} are there")
     return f"{letters:,} letters acknowledged, and all of them are there"
+
+
+@case(
+    "1,001 letters of as many made-up topics, which --source excludes",
+    before="each name was looked up, by a connection of its own: no end in 100 s",
+)
+def foreign_topics(stage: Stage) -> str:
+    dead = dead_letters(stage, "indexer")
+    (stage.folder / "fixed").touch()
+    records = []
+    for number in range(FOREIGN_TOPICS):
+        place = {"topic": f"made-up-{number}", "partition": "0", "offset": "7"}
+        headers = [(f"__dlq.errors.{name}", text.encode()) for name, text in place.items()]
+        records.append((b"bad", headers))
+    produce(stage, dead, *records, value=None)
+    source = dead.removesuffix(".indexer.dead")
+    began = time.monotonic()
+    redrive(stage, dead, "--source", source)
+    took_s = time.monotonic() - began
+    ensure(len(handled(stage)) == 1, f"handled {handled(stage)}")
+    ensure(took_s < TRY_S, f"it took {took_s:.0f} s")
+    return "the selected letter is redriven, and no other topic is looked up"
+
+
+@case(
+    "a receipt of a redrive that never ran",
+    before="each redrive was refused, and the hint offered to resume the plan that it named",
+)
+def forged_open_receipt(stage: Stage) -> str:
+    dead = dead_letters(stage, "indexer")
+    (stage.folder / "fixed").touch()
+    with stage.cluster() as cluster:
+        topic_id = cluster.topic(dead).topic_id
+    theirs = str(stage.folder / "evil.plan.json")
+    ids = (f"drainer.redrive.{dead}", topic_id, "forged", socket.gethostname(), theirs)
+    for end in (1, 10**15):
+        receipt = Receipt(*ids, end, ended=False)
+        produce(stage, dead, (b"", [(RECEIPT, encode(receipt.as_json()))]))
+    refused = redrive(stage, dead, "-o", "json", code=3)
+    hint = refused.answer["hint"]
+    ensure(theirs not in hint and "--accept-repeats" in hint, hint)
+    redrive(stage, dead, "--accept-repeats")
+    ensure(len(handled(stage)) == 1, f"handled {handled(stage)}")
+    redrive(stage, dead)
+    return "its plan is not offered; after one redrive with --accept-repeats it counts no more"

@@ -25,7 +25,7 @@ from made_up_kafka import (
 
 from core.messages import Place
 from drainer.errors import (
-    DeadLetterDoubled,
+    DeadLetterFlawed,
     DeadLetterNotWritten,
     Interrupted,
     LockLost,
@@ -292,7 +292,7 @@ def test_a_record_that_may_be_written_or_not_interrupts_the_drain_at_once(tmp_pa
 
 def test_letters_that_may_be_there_twice_are_dead_and_listed(tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, breaker=False))
-    rehearsal.letters.failure = DeadLetterDoubled("dead")
+    rehearsal.letters.failure = DeadLetterFlawed("dead", doubled=True)
     bad = range(0, 100, 4)
 
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(*bad)))

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from random import Random
+
 import pytest
 
 from core.letters import Sample
-from drainer.errors import DeadLetterNotWritten, DrainerError
+from drainer.errors import DeadLetterFlawed, DeadLetterNotWritten, DrainerError
 from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.exact_json import Encoding
@@ -88,10 +90,14 @@ def test_a_letter_that_is_too_large_for_the_topic_comes_without_what_is_too_much
     settings: ClientSettings, bootstrap: str, topic_name: str
 ) -> None:
     Topic(bootstrap, topic_name, config={"max.message.bytes": "2000"})
-    samples = [Sample(payload=f"{n}".rjust(5000 if n == 20 else 500)) for n in range(50)]
-    samples += [Sample(payload="p", headers=[("long", b"x" * 3000)]), Sample(payload="p")]
-    samples += [Sample(key="k" * 1500, payload="p")]
-    assert set(answers(settings, topic_name, *samples)) == {None}
+    random = Random(1)  # what can be compressed would fit
+    samples = [Sample(payload=random.randbytes(5000 if n == 20 else 500)) for n in range(50)]
+    samples += [Sample(payload="p", headers=[("long", random.randbytes(3000))])]
+    samples += [Sample(payload="p"), Sample(key="k" + random.randbytes(900).hex(), payload="p")]
+    reported = answers(settings, topic_name, *samples)
+    flawed = [each for each in reported if isinstance(each, DeadLetterFlawed)]
+    assert [each.left_out for each in flawed] == [True] * 3
+    assert {each for each in reported if each not in flawed} == {None}
     found = letters_in(bootstrap, topic_name)
     assert len(found) == 53
     less = [letter for letter in found if letter.payload_encoding is Encoding.LEFT_OUT]
@@ -99,7 +105,7 @@ def test_a_letter_that_is_too_large_for_the_topic_comes_without_what_is_too_much
     assert {each.error for each in less} == {"ValueError: no such document"}
     assert payload.sub_key_exact
     assert headers.headers == ()
-    assert key.sub_key == f"'{'k' * 199}"
+    assert key.sub_key == repr(samples[-1].key)[:200]
 
 
 def test_a_letter_that_is_too_large_whatever_it_leaves_out_is_an_error(
@@ -116,9 +122,16 @@ def test_a_letter_that_is_too_large_for_the_client_comes_without_its_payload(
 ) -> None:
     small = ClientSettings.load(settings.bootstrap_servers, None, ["message.max.bytes=3000"])
     for each in (settings, small):
-        assert answers(each, dead.name, Sample(payload=b"x" * 60_000_000)) == [None]
+        (error,) = answers(each, dead.name, Sample(payload=b"x" * 60_000_000))
+        assert isinstance(error, DeadLetterFlawed)
     found = letters_in(dead.bootstrap, dead.name)
     assert [letter.payload_encoding for letter in found] == [Encoding.LEFT_OUT] * 2
+
+
+def test_what_was_compressed_in_its_topic_fits_into_one_of_the_same_limit(
+    settings: ClientSettings, dead: Topic
+) -> None:
+    assert answers(settings, dead.name, Sample(payload=b"x" * 3_000_000)) == [None]
 
 
 def test_more_than_the_client_s_queue_takes_waits_and_stays_in_order(

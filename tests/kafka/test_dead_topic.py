@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from core.letters import Sample
@@ -37,9 +39,9 @@ def test_one_that_is_there_is_left_as_it_is(
     cluster: Cluster, bootstrap: str, topic_name: str
 ) -> None:
     Topic(bootstrap, topic_name, partitions=2, config={"retention.ms": "86400000"})
-    make_dead_letter_topic(cluster, topic_name, 5)
+    make_dead_letter_topic(cluster, DeadLetterTopicInfo(topic_name, False, 5))
     found = look(cluster, topic_name)
-    assert found == DeadLetterTopicInfo(topic_name, True, 2, 86_400_000)
+    assert found == DeadLetterTopicInfo(topic_name, True, 2, 86_400_000, limit=1_048_588)
 
 
 def test_a_compacted_topic_is_refused(cluster: Cluster, bootstrap: str, topic_name: str) -> None:
@@ -66,9 +68,10 @@ def test_the_drained_topic_and_names_that_kafka_does_not_take_are_refused(
 
 def test_it_is_made_so_that_no_letter_vanishes(strict_broker: Broker, topic_name: str) -> None:
     with Cluster.connect(ClientSettings.load(strict_broker.bootstrap_servers), 60) as cluster:
-        make_dead_letter_topic(cluster, topic_name, 5)
+        made = DeadLetterTopicInfo(topic_name, False, 5, limit=10_747_904)
+        make_dead_letter_topic(cluster, made)
         eventually(lambda: look(cluster, topic_name).exists, "it is known")
-        assert look(cluster, topic_name) == DeadLetterTopicInfo(topic_name, True, 5)
+        assert look(cluster, topic_name) == replace(made, exists=True)
         config = cluster.topic_config(topic_name)
     assert config["cleanup.policy"] == "delete"
     assert config["retention.ms"] == config["retention.bytes"] == "-1"

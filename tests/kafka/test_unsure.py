@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Producer
 
 from core.letters import Sample
-from drainer.errors import DeadLetterDoubled, RecordUnsure
+from drainer.errors import DeadLetterFlawed, RecordUnsure
 from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
@@ -128,7 +128,7 @@ def test_without_read_an_unsure_letter_is_written_again_and_reported_as_maybe_do
         sender.send(Sample().letter())
         sender.send(Sample().letter())
         first, second = sender.all_reported()
-    assert isinstance(first, DeadLetterDoubled)
+    assert isinstance(first, DeadLetterFlawed)
     assert second is None
     assert len(letters_in(strict_broker.bootstrap_servers, topic_name)) == there + 1
 

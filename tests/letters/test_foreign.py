@@ -119,3 +119,73 @@ def test_no_header_breaks_the_reading(
     for sub in split_letter(RedriveSettings(), record.message(), read=READ):
         if isinstance(sub, Redriven):
             assert read_letter(as_record(_died(sub))).id == sub.letter.id
+
+
+@pytest.mark.parametrize(
+    ("headers", "expected"),
+    [
+        (
+            {
+                "x-dlq-exception-class": b"java.lang.IllegalStateException",
+                "x-dlq-exception-message": b"boom",
+                "x-dlq-source-topic": b"orders",
+                "x-dlq-source-partition": b"2",
+                "x-dlq-source-offset": b"42",
+                "x-dlq-source-timestamp": b"1700000000000",
+            },
+            ("kpipe", "orders:2:42:0", "IllegalStateException: boom", "", 1_700_000_000_000),
+        ),
+        (
+            {
+                "source_topic": b"orders",
+                "source_partition": b"2",
+                "source_offset": b"42",
+                "source_consumer_group": b"app",
+                "source_attempts": b"3",
+                "source_trace_id": b"id",
+            },
+            ("karafka", "orders:2:42:0", "", "app", 7),
+        ),
+        (
+            {"original_topic": b"orders", "original_partition": b"2", "original_offset": b"42"},
+            ("karafka", "orders:2:42:0", "", "", 7),
+        ),
+        (
+            {
+                "reason_poisoned": b"boom",
+                "topic_poisoned": b"orders",
+                "handler_poisoned": b"h",
+                "subscriber_poisoned": b"kafka.Subscriber",
+            },
+            ("watermill", "letter:dlt:0:0:0", "boom", "", 7),
+        ),
+    ],
+)
+def test_tools_are_known_by_the_headers_of_their_sources(
+    headers: dict[str, bytes], expected: tuple[str, str, str, str, int]
+) -> None:
+    record = Record(b"k", b"v", 7, [("trace", b"t"), *headers.items()])
+    letter = READ(record.message())
+    found = (letter.reason, letter.id, letter.error, letter.group, letter.timestamp)
+    assert found == expected
+    assert (letter.topic, letter.headers) == ("orders", (("trace", b"t"),))
+    assert letter.place == ("orders" if letter.reason == "watermill" else "orders/2/42")
+
+
+def test_letters_that_name_no_topic_are_read_when_it_is_given() -> None:
+    headers = [("original_partition", b"2"), ("original_offset", b"42")]
+    message = Record(b"k", b"v", 7, headers).message()
+    with pytest.raises(NotADeadLetter) as caught:
+        READ(message)
+    assert caught.value.hint == "Name it with --letter-header topic==TOPIC."
+    [alone] = split_letter(RedriveSettings(), message, read=READ)
+    assert alone.payload == "it names no topic: add --letter-header topic==TOPIC"
+
+    letter = reader({"topic": "=orders"})(message)
+    assert (letter.reason, letter.id, letter.headers) == ("arroyo", "orders:2:42:0", ())
+    own = {"topic": "=orders", "partition": "original_partition", "offset": "original_offset"}
+    assert (reader(own)(message).reason, reader(own)(message).id) == ("other", "orders:2:42:0")
+    spring = recorded("spring")[0]
+    assert reader({"topic": "=other"})(spring.message()).topic != "other"
+    with pytest.raises(UsageError, match="has no topic 'a b'"):
+        reader({"topic": "=a b", "partition": "p", "offset": "o"})

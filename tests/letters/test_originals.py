@@ -139,3 +139,45 @@ def test_an_original_that_is_deleted_during_the_read_is_gone(
     assert [f"retention deleted offsets 5 to 9 of {source.name}/0" in why for why in reasons] == [
         True
     ]
+
+
+def test_topics_are_looked_up_together_and_what_is_not_wanted_is_not(
+    cluster: Cluster, source: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    connections, connect = [], Cluster.connect
+
+    def counted(settings: ClientSettings) -> Any:
+        connections.append(settings)
+        return connect(settings)
+
+    monkeypatch.setattr(Cluster, "connect", counted)
+    source.produce(["value"])
+    names = [*(f"missing-{n}" for n in range(300)), source.name]
+    messages = [letter(name, 0).message(n) for n, name in enumerate(names)]
+    wanted = Originals(
+        cluster.settings, {}, None, lambda each, _: None if each.topic == source.name else "no"
+    )
+    assert wanted.prepare(messages, no_wait) == 301
+    assert wanted.letter(messages[-1]).payload == b"value"
+    assert wanted.letter(messages[0]).lacks_message
+    assert len(connections) == 1 + 1, "read_spans has its own"
+    again = [letter(name, 0).message(n) for n, name in enumerate(names)]
+    reading = Originals(cluster.settings, {})
+    assert reading.prepare(again, no_wait) == 301
+    assert [reading.letter(each).why_not_redriven for each in again] == [ELSEWHERE] * 300 + [None]
+    assert len(connections) <= 2 * 2
+
+
+def test_what_takes_long_is_done_topic_by_topic(
+    cluster: Cluster, source: Topic, dead: Topic, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(originals, "LOOK_S", -1.0)
+    source.produce(["one", "two"])
+    dead.produce(["three"])
+    records = [letter(source.name, 0), letter(dead.name, 0), letter(source.name, 1)]
+    messages = [record.message(n) for n, record in enumerate(records)]
+    reading = Originals(cluster.settings, {})
+    assert reading.prepare(messages, no_wait) == 1
+    assert reading.prepare(messages[1:], no_wait) == 2
+    monkeypatch.setattr(originals, "Cluster", None)  # it reads no more
+    assert [reading.letter(each).payload for each in messages] == [b"one", b"three", b"two"]

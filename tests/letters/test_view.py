@@ -99,7 +99,7 @@ def test_why_a_letter_can_not_be_redriven_is_shown() -> None:
     terminal, out, _ = samples.terminal()
     letter = read_letter(as_record(Sample(payload="p").letter().without_payload()))
     terminal.present(letter_page(letter))
-    assert "too large for the dead-letter topic" in out.getvalue()
+    assert "left out: a redrive reads its message again" in out.getvalue()
 
 
 def test_several_sub_keys_and_barriers_are_named() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -10,7 +11,8 @@ import typer
 from drainer.cli.command import command, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.options import PayloadOptions
-from drainer.errors import EXIT_DONE, UsageError
+from drainer.errors import EXIT_DONE, Refused, UsageError
+from drainer.kafka.dead_letters import originals_kept
 from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
 from drainer.letters.foreign import reader
 from drainer.letters.originals import Originals
@@ -59,9 +61,15 @@ def list_(
         records = ((m, m.offset in known[m.partition]) for m in read_letters(cluster, topic))
         read = reader(where.headers or {})
         found = overview_of(topic, records, letters.filter(), limit, all_=all_, read=read)
+        kept = {}
+        for name, (_, oldest_ms) in found.left_out.items():
+            with suppress(Refused):  # somebody may have made it up
+                kept[name] = originals_kept(name, cluster.topic_config(name), oldest_ms)
     running = None if redriven.running is None else redriven.running.as_json()
-    terminal.data({**found.as_json(), "group": redriven.group, "running": running})
-    terminal.present(overview_page(found, redriven))
+    terminal.data(
+        {**found.as_json(), "originals_kept": kept, "group": redriven.group, "running": running}
+    )
+    terminal.present(overview_page(found, redriven, kept))
 
 
 @app.command()

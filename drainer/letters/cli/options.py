@@ -26,7 +26,7 @@ class LetterTopicOptions:
         proposes="topic",
     )
     headers: Mapping[str, str] | None = _which(
-        "Header of another tool's letters, such as topic=x-topic; repeatable.",
+        "Header of another tool's letters, such as topic=x-topic, or topic==orders; repeatable.",
         None,
         PAIRS,
         name="--letter-header",
