@@ -119,8 +119,8 @@ class DrainRange:
     """Range that a drain is to handle: offsets, or without commits also the records of some times.
 
     Timestamps need not rise with offsets, so records of some times have no range of offsets of
-    their own. A group's offset can't tell them from the records between them. That is why only a
-    drain without commits selects records by their times, and skips the others.
+    their own, and a group's offset can't leave out those between them. That is why only a drain
+    without commits selects records by their times, and skips the others.
 
     Raises UsageError when a drain without commits has no beginning of its own, or the range has no
     times.

@@ -177,7 +177,7 @@ def test_no_signal_after_the_summary_changes_how_the_command_ends(
 def test_a_signal_before_the_drain_began_ends_the_command_at_once(
     command: Command, number: signal.Signals
 ) -> None:
-    """It waits for the lock of another one."""
+    """The command waits for the lock of another drain."""
     topic = command.topic(distinct(20))
     first = command.begin(topic, "-X", "session.timeout.ms=30000", gate=command.gate)
     command.wait_for(first, "begun", 1)

@@ -69,7 +69,7 @@ def test_all_records_of_a_range_of_times_are_handled_in_whatever_order_they_lie(
 
 
 def test_markers_of_transactions_end_no_range_of_times(command: Command) -> None:
-    """They have the broker's time, which is later than those of mirrored records."""
+    """Markers have the broker's time, which is later than those of mirrored records."""
     topic = dated(command, [n * 1000 for n in range(100)], together=10)
     minute = ("--from", "@2026-03-01T08:00Z", "--until", "@2026-03-01T08:01Z", "--no-commit")
 
@@ -127,7 +127,7 @@ def test_a_drain_that_commits_ends_at_a_time_only_where_brokers_set_times(
     assert "it ends at the first offset of @2100-01-01" in done.err or "@2099" in done.err
 
 
-def test_a_drain_that_commits_says_what_lies_behind_its_time(command: Command) -> None:
+def test_a_drain_that_commits_prints_what_lies_behind_its_time(command: Command) -> None:
     topic = dated(command, [BEFORE, IN, BEFORE])
     from_time = [*command.options(), "--from", "@2026-03-01T08:00Z", "--yes"]
 

@@ -61,13 +61,13 @@ def hints_with_commands() -> Iterator[tuple[str, str]]:
 
 
 def test_each_hint_that_names_a_command_is_followed_by_a_test() -> None:
-    elsewhere = ("sandbox/", "spark/session/", "insight/")  # of no refusal of a plan
-    found = {each for each in hints_with_commands() if not each[0].startswith(elsewhere)}
+    others = ("sandbox/", "spark/session/", "insight/")  # of no refusal of a plan
+    found = {each for each in hints_with_commands() if not each[0].startswith(others)}
     assert found == set(SHOWN)
 
 
 class Way:
-    """What a hint names, and a run of it."""
+    """A refusal with the commands that its hint names."""
 
     def __init__(self, command: Command, *words: str, code: int = 3) -> None:
         self._command, self._words = command, words
