@@ -289,8 +289,8 @@ class ClientSettings:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         named = _NAMED.search(text)
         name = named[1] if named else next((n for n in self.properties if n in text), None)
-        if "JAAS" in text:
-            name = JAAS
+        for word, java in (("JAAS", JAAS), ("TrustStore", "ssl.truststore.location")):
+            name = java if word in text else name
         if name is not None and is_secret(name):
             text = f'librdkafka rejects the value of "{name}"'
         raise _Rejected(
