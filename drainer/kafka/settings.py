@@ -161,9 +161,10 @@ class ClientSettings:
         for name, value in [*_of_file(config_file, read), *options]:
             try:
                 _ensure_allowed(name, value)
-                properties[name] = value
             except UsageError as error:
                 refused.append(error)
+            else:
+                properties[name] = value
         in_file = properties.pop(BOOTSTRAP, "")
         servers = (bootstrap or in_file).strip()
         if not servers:
