@@ -311,13 +311,14 @@ class ClientSettings:
             del conf[BOOTSTRAP]  # so that it does not connect
             try:
                 plain.consumer(conf).close()
-                return
             except _Rejected as error:
                 yield error
                 kept = {n: each for n, each in plain.properties.items() if n != error.name}
                 if len(kept) == len(plain.properties):
                     return
                 plain = replace(plain, properties=kept)
+            else:
+                return
 
     def __repr__(self) -> str:
         every = {**self.properties, **self.extras}
