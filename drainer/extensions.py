@@ -39,7 +39,9 @@ class Extension(StrEnum):
     STORED_PLAN = "drainer.spark.state.stored_plan"  # a plan at a URI
 
     def load(self) -> Any:
-        """Import the module."""
+        """Import the module. Raises ExtraMissing when its packages are not installed."""
+        if self is Extension.SPARK:  # others find out when they are used
+            ensure_installed("spark", "Spark")
         return import_module(self)
 
 
@@ -59,7 +61,7 @@ def ensure_installed(extra: str, what: str) -> None:
     if missing:
         error = ExtraMissing(
             f"{what} needs {', '.join(missing)}, which this installation lacks",
-            hint=f"Install drainer[{extra}].",
+            hint=f"Run `pip install '.[{extra}]'` in the folder of drainer's source.",
         )
         error.add_note(error.hint or "")  # for those who import, and see a traceback
         raise error

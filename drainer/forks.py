@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
@@ -87,7 +88,7 @@ def _in_child() -> None:
         sys.setprofile(
             lambda frame, event, _: os._exit(1) if frame is task and event == "return" else None
         )
-    with suppress(OSError), open(os.devnull, "r+b") as nothing:
+    with suppress(OSError), Path(os.devnull).open("r+b") as nothing:
         for each in _KEPT:
             with suppress(OSError, ValueError):  # closed
                 # Not closed: the number would be given to another file, and closed for it later.

@@ -106,7 +106,7 @@ def python_module(module: str, *words: str) -> list[str]:
     The working folder may be another user's, so nothing is imported from it that this process would
     not import, and no ``sitecustomize`` of a handler's folder: ``python -m`` searches it first.
     """
-    here = [os.getcwd()] if "" in sys.path else []  # of an interactive session, and after libraries
+    here = [str(Path.cwd())] if "" in sys.path else []  # of a session; after libraries
     path = [*filter(None, sys.path), *here]
     run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     return [sys.executable, "-P", "-c", f"import runpy, sys; sys.path[:] = {path!r}; {run}", *words]

@@ -75,7 +75,7 @@ def test_an_error_for_a_missing_extra_names_it(
     answer = json.loads(found.stdout)
     assert (found.exit_code, answer["exit_code"]) == (3, 3)
     assert package in answer["error"]
-    assert answer["hint"] == f"Install drainer[{extra}]."
+    assert answer["hint"] == installing(extra)
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_the_checks_of_a_handler_name_it_too(check: str, monkeypatch: pytest.Mon
     state = () if check == "check_split" else (vars,)
     with pytest.raises(ExtraMissing) as caught:
         getattr(testing, check)("count", [], *state)
-    assert caught.value.__notes__ == ["Install drainer[certify]."]
+    assert caught.value.__notes__ == [installing("certify")]
 
 
 def run_without_extras(code: str) -> str:
@@ -95,6 +95,39 @@ def run_without_extras(code: str) -> str:
     return subprocess.run(
         [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
     ).stdout
+
+
+def installing(extra: str) -> str:
+    return f"Run `pip install '.[{extra}]'` in the folder of drainer's source."
+
+
+@pytest.mark.parametrize(
+    ("words", "extra"),
+    [
+        ([*RUN, "--report", "x.html"], "report"),
+        ([*RUN, "--engine", "spark", "--dry-run"], "spark"),
+        ([*RUN, "--master", "local"], "spark"),
+        ([*RUN, "--remote", "sc://127.0.0.1:1"], "spark"),
+        ([*INSPECT, "--engine", "spark"], "spark"),
+        (["estimate", *RUN[1:], "--latency", "1ms", "--engine", "spark"], "spark"),
+        (["limits", "-b", "127.0.0.1:1"], "spark"),
+        (["plan", "show", "s3://bucket/x.json"], "spark"),
+        (["certify", "count", *WHERE], "certify"),
+        (["run", *WHERE, "--group", "g", "--handler", "http"], "http"),
+        ([*RUN, "--value-format", "avro", "--registry", "http://127.0.0.1:1"], "registry"),
+    ],
+    ids=" ".join,
+)
+def test_a_process_without_extras_names_the_missing_one(words: list[str], extra: str) -> None:
+    """No package of any extra can be imported there, so that none is loaded before its guard."""
+    code = (
+        f"import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); sys.argv[1:] = {words!r};"
+        "from drainer.cli import main; main()"
+    )
+    packages = [name for each in EXTRAS.values() for name in each]
+    command = [sys.executable, "-c", code, *packages]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
+    assert (ended.returncode, installing(extra) in ended.stderr) == (3, True), ended.stderr
 
 
 def test_a_unit_test_of_a_handler_needs_no_extra() -> None:

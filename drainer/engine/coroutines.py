@@ -223,11 +223,8 @@ class AsyncWorkers(Workers):
                         raise LeaseOver
                     started_s = None if handled < measure_at else clock()
                     call = handle(sub) if started_s is None else _Timed(handle(sub), thread_time)
-                    try:
-                        result = await call
-                    finally:
-                        if len(FORKS) != forks:
-                            end_if_forked(forks)
+                    result = await call
+                    end_if_forked(forks)
                     if started_s is not None:
                         measure_at = self._measured(number, handled, started_s, call.spent_s)
                     if result is not None:
@@ -235,6 +232,7 @@ class AsyncWorkers(Workers):
                     if overdue and number in overdue:  # it swallowed its cancellation
                         raise await self._cancelled(number)
                 except BaseException as raised:
+                    end_if_forked(forks)
                     if self._abandoned:
                         raise
                     current[number] = None

@@ -106,7 +106,8 @@ class CoordinatorProcess:
             stderr=subprocess.DEVNULL,  # where librdkafka reports why it aborts
             start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
         )
-        keep_from_children(child.stdin, child.stdout)  # or it outlives this process with them
+        for pipe in filter(None, (child.stdin, child.stdout)):
+            keep_from_children(pipe)  # or it outlives this process with a child's copy
         kept = self._settings
         _write(child, [kept.bootstrap_servers, dict(kept.properties), dict(kept.extras)])
         return child, START_S

@@ -160,9 +160,10 @@ class ClientSettings:
         for name, value in [*_of_file(config_file, read), *options]:
             try:
                 _ensure_allowed(name, value)
-                properties[name] = value
             except UsageError as error:
                 refused.append(error)
+            else:
+                properties[name] = value
         in_file = properties.pop(BOOTSTRAP, "")
         servers = (bootstrap or in_file).strip()
         if not servers:
@@ -293,8 +294,8 @@ class ClientSettings:
             text = error.args[0].str() if isinstance(error, KafkaException) else str(error)
         named = _NAMED.search(text)
         name = named[1] if named else next((n for n in self.properties if n in text), None)
-        if "JAAS" in text:
-            name = JAAS
+        for word, java in (("JAAS", JAAS), ("TrustStore", "ssl.truststore.location")):
+            name = java if word in text else name
         if name is not None and is_secret(name):
             text = f'librdkafka rejects the value of "{name}"'
         raise _Rejected(
@@ -314,13 +315,14 @@ class ClientSettings:
             del conf[BOOTSTRAP]  # so that it does not connect
             try:
                 plain.consumer(conf).close()
-                return
             except _Rejected as error:
                 yield error
                 kept = {n: each for n, each in plain.properties.items() if n != error.name}
                 if len(kept) == len(plain.properties):
                     return
                 plain = replace(plain, properties=kept)
+            else:
+                return
 
     def __repr__(self) -> str:
         every = {**self.properties, **self.extras}

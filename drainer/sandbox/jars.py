@@ -116,7 +116,7 @@ def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
     if ivy is None:  # PySpark's client alone has no jars
         raise SandboxRefused(
             f"this PySpark has no Ivy in {pyspark_jars()} to fetch Kafka's jars",
-            hint="Install drainer[spark].",
+            hint="Run `pip install '.[spark]'` in the folder of drainer's source.",
         )
     log = cache.with_name(f"{cache.name}.fetch.log")
     prefix = f"{cache.name}.part-"
@@ -183,6 +183,6 @@ def pyspark_jars() -> Path:
     if spec is None or not spec.submodule_search_locations:
         raise SandboxRefused(
             "the sandbox needs PySpark (for Ivy), which is not installed",
-            hint="Install drainer[spark].",
+            hint="Run `pip install '.[spark]'` in the folder of drainer's source.",
         )
     return Path(spec.submodule_search_locations[0]) / "jars"

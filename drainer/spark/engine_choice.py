@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice
 from drainer.errors import Refused
-from drainer.extensions import ensure_installed
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.operations.start import Prepared
@@ -41,9 +40,8 @@ def spark_settings(
     """Settings of Spark for a drain, those of ``others`` by field; beside a plan that all machines
     reach the state is no less reachable.
 
-    Raises UsageError; ExtraMissing when PySpark is not installed.
+    Raises UsageError.
     """
-    ensure_installed("spark", "Spark")
     state = state or (state_beside(plan) if isinstance(plan, str) else None)
     return SparkSettings(master_of(master, remote), state=state, **others)
 

@@ -164,8 +164,8 @@ def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
     """The error for a plan or journal that the disk or the folder does not take."""
     return PlanNotWritten(
         f"can't write the {what} {path}: {describe_os(error)}",
-        hint=f"{way_out(error, 'Make it writable.')} Then resume. The plan and its journal are valid,"
-        " but what was done since the last write repeats.",
+        hint=f"{way_out(error, 'Make it writable.')} Then resume. The plan and its journal are"
+        " valid, but what was done since the last write repeats.",
     )
 
 

@@ -15,8 +15,8 @@ def test_drainer_is_marked_as_typed() -> None:
 
 
 def test_one_module_starts_pythons_and_another_names_one_to_spark() -> None:
-    """A Python that is started elsewhere may import from the working folder, which `scenarios.trust`
-    can't try for a command that it does not know."""
+    """A Python that is started elsewhere may import from the working folder, and `scenarios.trust`
+    can't try a command that it does not know."""
     package = Path(drainer.__file__).parent
     names = {str(path.relative_to(package)) for path in package.rglob("*.py")}
     starting = {name for name in names if "sys.executable" in (package / name).read_text()}

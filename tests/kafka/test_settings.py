@@ -10,7 +10,7 @@ import pytest
 
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
-from drainer.kafka.settings import JAAS, KIB, MIB, ClientSettings
+from drainer.kafka.settings import KIB, MIB, ClientSettings
 from drainer.secret import is_secret
 
 
@@ -163,9 +163,9 @@ def test_what_java_clients_know_is_refused_in_one_error_with_a_way_out_for_each(
     properties.write_text("\n".join(["client.id=x", *refused, "acks=all"]))
     with pytest.raises(UsageError) as raised:
         ClientSettings.load("a:1", properties)
-    text = str(raised.value)
-    assert all(line.partition("=")[0].replace(JAAS, "JAAS") in text for line in refused)
-    assert all(way in (raised.value.hint or "") for way in refused.values())
+    text = f"{raised.value} {raised.value.hint}"
+    assert [line for line in refused if line.partition("=")[0] not in text] == []
+    assert [way for way in refused.values() if way not in (raised.value.hint or "")] == []
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(properties: Path) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from py4j import java_gateway  # type: ignore[import-untyped]
 from py4j.java_gateway import JavaGateway  # type: ignore[import-untyped]
@@ -56,7 +56,7 @@ LOCAL_JAVA = (
     " -XX:-BytecodeVerificationRemote"
 )
 # Spark starts its workers by ``python -m``, in the folder that the command was started in.
-IMPORTS_NOTHING_HERE = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
+IMPORTS_NOTHING_HERE: dict[str, Any] = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
@@ -271,7 +271,7 @@ def _started(
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         "spark.speculation": "false",
     }
-    if sys.path[0] not in ("", os.getcwd()):  # else a program has chosen to import from there
+    if sys.path[0] not in ("", str(Path.cwd())):  # else a program has chosen to import from there
         settings |= IMPORTS_NOTHING_HERE
     if master.startswith("local"):  # no other machine has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
