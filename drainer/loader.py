@@ -39,7 +39,7 @@ from drainer.model.facts import Predicate, Undecided
 from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, IfNewer, PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, Split, selects, split_letter
-from drainer.secret import may_hide
+from drainer.secret import may_hide, remember
 from drainer.splitting import Prepare, split_or_reject
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class LoadedHandler:
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.payloads = payloads
+        remember(extras)  # in a task, too, and what a task raises may have them
         self.extras = extras  # properties of extensions in the client's file
         self.target = target = _instance(reference, source)  # an instance, or a module
         self.batching = _batching_of(reference, target)  # None when it takes them one by one
@@ -220,6 +221,7 @@ class LoadedHandler:
 
     def configured(self, options: Mapping[str, str]) -> LoadedHandler:
         """Make the handler that these options call for. Raises UsageError when they are wrong."""
+        remember(options, chosen=True)
         # A module's function of this name may be for anything, or come from a library.
         if inspect.ismodule(self.target) or _own(self.target, "configure") is None:
             return self

@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from drainer.errors import UsageError
 from drainer.extensions import Extension, without_prefix
 from drainer.kafka.log import ClientLog
-from drainer.secret import REDACTED, hides, is_secret, redact
+from drainer.secret import REDACTED, hides, is_secret, remember
 
 ClientT = TypeVar("ClientT")
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -110,6 +110,13 @@ class ClientSettings:
     properties: Mapping[str, str] = field(default_factory=dict)
     # Those of drainer's extensions, by the whole name.
     extras: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        remember({**self.properties, **self.extras})
+
+    def __reduce__(self) -> tuple[type[ClientSettings], tuple[object, ...]]:
+        # In another process it is made anew, so that its secrets are known there, too.
+        return ClientSettings, (self.bootstrap_servers, self.properties, self.extras)
 
     @classmethod
     def load(
@@ -247,10 +254,6 @@ class ClientSettings:
         """A client for requests. Raises UsageError when librdkafka rejects the settings."""
         return self._made(AdminClient, self.conf(log))
 
-    def redact(self, text: str) -> str:
-        """The text with the value of every secret property replaced."""
-        return redact(text, {**self.properties, **self.extras})
-
     def _made(self, kind: Callable[[dict[str, Any]], ClientT], conf: Mapping[str, Any]) -> ClientT:
         try:
             return kind(dict(conf))
@@ -261,7 +264,7 @@ class ClientSettings:
         if name is not None and is_secret(name):
             text = f'librdkafka rejects the value of "{name}"'
         raise UsageError(
-            self.redact(f"the client's properties: {text}"),
+            f"the client's properties: {text}",
             hint="Replace sasl.jaas.config with sasl.username and sasl.password."
             if "JAAS" in text
             else "Use the names and values of librdkafka's CONFIGURATION.md.",
@@ -270,7 +273,7 @@ class ClientSettings:
     def _validate(self) -> None:
         # Without tokens: a client that gets none is 10 s in the making.
         plain = replace(self, extras={})
-        conf = plain.fetch_conf(ClientLog(self.redact), "drainer", MIB)
+        conf = plain.fetch_conf(ClientLog(), "drainer", MIB)
         del conf[BOOTSTRAP]  # so that it does not connect
         self.consumer(conf).close()
 

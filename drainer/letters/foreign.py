@@ -13,12 +13,12 @@ from datetime import UTC, datetime
 from typing import Final
 
 from drainer.errors import NotADeadLetter, UsageError
+from drainer.mask import TYPE_CHARACTERS
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import (
     ERROR_CHARACTERS,
     OWN_HEADERS,
     TOPIC_CHARACTERS,
-    TYPE_CHARACTERS,
     Letter,
     read_letter,
 )
