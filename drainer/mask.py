@@ -11,6 +11,7 @@ from collections.abc import Hashable
 from hashlib import blake2b
 
 from drainer.escape import SCREEN, foreign
+from drainer.secret import redact
 
 VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"
@@ -101,7 +102,7 @@ def _text(error: BaseException, whole: bool) -> str:
     if masking() and not whole:
         return ""
     try:
-        text = str(error.message if isinstance(error, BaseExceptionGroup) else error)
+        text = redact(str(error.message if isinstance(error, BaseExceptionGroup) else error))
     except Exception as worse:
         return f"its text is not available ({type(worse).__name__})"
     return " ".join(text.split()) if whole else next(iter(text.strip().splitlines()), "")

@@ -63,7 +63,7 @@ def remember(properties: Mapping[str, str], *, chosen: bool = False) -> None:
 
     Names that were ``chosen`` freely are secret if they look so, and their values, too.
     """
-    found = (secret.strip(" \t\r\n\\") for secret in _secrets_in(properties, chosen))
+    found = (secret.strip().strip("\\") for secret in _secrets_in(properties, chosen))
     for secret in filter(None, found):
         data = secret.encode(errors="backslashreplace")
         encoded = (b64encode(data), urlsafe_b64encode(data))
@@ -108,6 +108,8 @@ def _pattern_of(secret: str) -> str:
 def _pattern_of_character(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
+    if char == "\\":  # how many there are depends on how often it was escaped
+        return r"(?i:\\|%(?:25)*5C)++"
     data = char.encode(errors="replace")
     forms = {char, json.dumps(char)[1:-1], repr(char)[1:-1], repr(data)[2:-1], html.escape(char)}
     forms |= {quote(data, safe=""), "+" if char == " " else char}

@@ -259,7 +259,7 @@ class Account(JsonRecord):
     latency: Latency | None = None
     ruled: RuleAccount = field(default_factory=RuleAccount)
     state: StateReference | None = None
-    history: Annotated[tuple[Event, ...], Meta(max_length=EVENTS_FIRST + EVENTS_LAST)] = ()
+    history: tuple[Event, ...] = ()
     classes: PriorityClasses = field(default_factory=PriorityClasses)
 
     def watermark(self, partition: int) -> int:

@@ -43,7 +43,11 @@ class Echo(BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(data)
 
-    do_GET = do_OPTIONS = do_POST
+    def do_GET(self) -> None:
+        self.do_POST()
+
+    def do_OPTIONS(self) -> None:
+        self.do_POST()
 
     def log_message(self, format: str, *args: Any) -> None:
         """Say nothing."""
