@@ -94,7 +94,7 @@ def test_a_group_is_masked_and_a_circle_of_causes_ends(monkeypatch: pytest.Monke
     error = ValueError("a")
     error.__cause__ = error
     assert describe(error) == "ValueError: a"
-    deep = ExceptionGroup("deep", [ValueError("leaf")])
+    deep: ExceptionGroup[Exception] = ExceptionGroup("deep", [ValueError("leaf")])
     for _ in range(5_000):
         deep = ExceptionGroup("deep", [deep])
     assert describe(deep) == "ExceptionGroup: deep (ValueError: leaf)"

@@ -90,8 +90,8 @@ def echoed_token(stage: Stage) -> str:
             (f"http.token={TOKEN}\n", f"http.user={USER}\nhttp.password={PASSWORD}\n")
         ):
             config.write_text(login, encoding="utf-8")
-            more = ("--client-config", str(config), "--set", f"url={url}/?q=1", *LOUD)
-            more += ("--on-end", f"cat > end-{number}.json", "--max-doubt", "0", "--retries", "1")
+            more = ["--client-config", str(config), "--set", f"url={url}/?q=1", *LOUD]
+            more += ["--on-end", f"cat > end-{number}.json", "--max-doubt", "0", "--retries", "1"]
             for group, code, policy in (
                 (f"halts{number}", 5, ("--on-failure", "halt")),
                 (f"dead{number}", 6, ("--set", "500=give-up", "--on-failure", "dead-letter")),
@@ -144,7 +144,7 @@ def endless_plan(stage: Stage) -> str:
     body = msgspec.json.decode(good)
     long = "x" * 9_000_000
     event = body["history"][0]
-    for changes in (
+    changed: list[dict[str, Any]] = [
         {"format": long},
         {"group": long},
         {"claims": {long: {}}},
@@ -152,7 +152,8 @@ def endless_plan(stage: Stage) -> str:
         {"history": [{**event, "details": [long]}]},
         {"history": [{**event, "by": long}]},
         {"parked_lanes": {"total": 1, "first": [{"key": long, "place": "", "error": ""}]}},
-    ):
+    ]
+    for changes in changed:
         plan.write_bytes(good)
         forged(plan, **changes)
         for words in (("plan", "show"), ("plan", "history"), ("resume",)):
