@@ -100,7 +100,7 @@ def echoed_token(stage: Stage) -> str:
                 ended = stage.drain(topic, "http", *more, *own, group=group, code=code)
                 ensure_no_secret(stage, ended)
             letters = ("--dead-letter-topic", f"{topic}.{group}.dead", "-b", stage.bootstrap)
-            ensure_no_secret(stage, stage.drainer("dead", "list", *letters))
+            ensure_no_secret(stage, stage.drainer("dead", "list", *letters, "-o", "json"))
     return "*** stands in its place, whatever it was encoded in"
 
 
