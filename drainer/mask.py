@@ -61,7 +61,7 @@ def key_repr(key: Hashable) -> str:
     return mask_text(text)
 
 
-def type_of(error: BaseException) -> str:
+def class_name(error: BaseException) -> str:
     """The name of an exception's class; of a group, that of all in it if they have one."""
     own = error if isinstance(error, BaseExceptionGroup) else None
     names = {type(leaf).__name__ for leaf in leaves(own)}

@@ -9,7 +9,7 @@ from traceback import walk_tb
 
 from drainer.errors import Halted, Refused, SplitFailed
 from drainer.handler import Fatal, Retry, Skip
-from drainer.mask import describe, error_text, type_of
+from drainer.mask import class_name, describe, error_text
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.policy.dead_letter import ERROR_CHARACTERS
 
@@ -66,7 +66,7 @@ def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
         # Without memory the fault is not the message's.
         if isinstance(error, Fatal | MemoryError) or not isinstance(error, Exception):
             raise split_failed(message, why) from error
-        name, text = type_of(error), error_text(error, ERROR_CHARACTERS, whole=True)
+        name, text = class_name(error), error_text(error, ERROR_CHARACTERS, whole=True)
         if isinstance(error, Retry):
             text, why = (f"{each} (drainer never retries split)".lstrip() for each in (text, why))
         skip = text if isinstance(error, Skip) else None

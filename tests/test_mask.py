@@ -7,7 +7,7 @@ import pytest
 from core.messages import deliver, one_partition, subs_of
 from drainer.core.batches import coalesced
 from drainer.errors import HandleFailed
-from drainer.mask import VARIABLE, describe, error_text, key_repr, mask_text, type_of
+from drainer.mask import VARIABLE, class_name, describe, error_text, key_repr, mask_text
 from drainer.message import SubMessage
 from drainer.model.facts import named
 from drainer.view import figures
@@ -86,7 +86,7 @@ MANY = ExceptionGroup("all", [ValueError(f"row {n % 5}") for n in range(1_000)])
 )
 def test_a_group_shows_the_errors_in_it(error: BaseException, text: str | None, kind: str) -> None:
     assert describe(error) == (text or "BaseExceptionGroup: x (KeyboardInterrupt)")
-    assert type_of(error) == kind
+    assert class_name(error) == kind
     assert "no title" in error_text(GROUP, whole=True)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from drainer.errors import DrainerError, HandleFailed, RecordUnsure, ValueNotShipped
 from drainer.handler import Fatal, GiveUp, Retry, Skip
-from drainer.mask import describe, type_of
+from drainer.mask import class_name, describe
 from drainer.message import SubMessage, Unsplit
 from drainer.policy.fault import Fault, as_retry, fault_of
 from drainer.splitting import PAST, describe_with_line, split_failed
@@ -56,7 +56,7 @@ class ErrorCounts:
         """Counts the error of one more attempt."""
         self.attempts += 1
         self.latest = summary_of(error)
-        kind, name = kind_of(self.latest), type_of(error)
+        kind, name = kind_of(self.latest), class_name(error)
         self._kinds[kind if kind in self._kinds or len(self._kinds) < KINDS_MOST else name] += 1
         self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 

@@ -13,11 +13,11 @@ from drainer.escape import encodable, foreign
 from drainer.mask import (
     MASKED,
     TYPE_CHARACTERS,
+    class_name,
     error_text,
     key_repr,
     mask_text,
     masking,
-    type_of,
 )
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
@@ -315,7 +315,7 @@ def dead_letter(
         whole=whole,
         attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can write any number
         reason=reason,
-        error_type=None if error is None else type_of(error),
+        error_type=None if error is None else class_name(error),
         error_text=None if error is None else error_text(error, ERROR_CHARACTERS, whole=True),
         drain_id=terms.drain_id,
         time=time,

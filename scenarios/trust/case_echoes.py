@@ -50,7 +50,7 @@ class Echo(BaseHTTPRequestHandler):
         self.do_POST()
 
     def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        """Log nothing."""
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def echoing() -> Iterator[str]:
 
 
 def ensure_no_secret(stage: Stage, ended: Ended, echoed: str = "500") -> None:
-    """That the echo came through, and neither a stream nor a file that was written has a secret."""
+    """Ensure that the echo came through, and that no stream or file has a secret."""
     ensure(echoed in ended.out + ended.err, f"no echo: {ended.text[-500:]}")
     written = {"the output": ended.out + ended.err}
     for path in stage.folder.rglob("*"):
@@ -163,7 +163,9 @@ def endless_plan(stage: Stage) -> str:
     plan.write_bytes(good)
     forged(plan, options={"note": long})
     shown = stage.drainer("plan", "show", str(plan), "-o", "json", code=None)
-    asked = stage.drainer("resume", str(plan), code=None)
+    shown_before = stage.drainer("resume", str(plan), code=None)
     ensure(shown.code == 0, shown.text[-500:])
-    ensure(len(asked.err) < SCREEN_BYTES, f"{len(asked.err):,} bytes before the question")
+    ensure(
+        len(shown_before.err) < SCREEN_BYTES, f"{len(shown_before.err):,} bytes before the question"
+    )
     return "refused in a few lines"
