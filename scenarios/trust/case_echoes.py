@@ -163,9 +163,7 @@ def endless_plan(stage: Stage) -> str:
     plan.write_bytes(good)
     forged(plan, options={"note": long})
     shown = stage.drainer("plan", "show", str(plan), "-o", "json", code=None)
-    shown_before = stage.drainer("resume", str(plan), code=None)
+    consent = stage.drainer("resume", str(plan), code=None)
     ensure(shown.code == 0, shown.text[-500:])
-    ensure(
-        len(shown_before.err) < SCREEN_BYTES, f"{len(shown_before.err):,} bytes before the question"
-    )
+    ensure(len(consent.err) < SCREEN_BYTES, f"{len(consent.err):,} bytes before the question")
     return "refused in a few lines"
