@@ -9,6 +9,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
+from drainer.escape import foreign, printable
+
 EXIT_DONE = 0  # everything in the backlog is finished
 EXIT_UNEXPECTED = 1  # a bug, or something unforeseen
 EXIT_USAGE = 2  # the command line or the handler reference is wrong
@@ -24,7 +26,8 @@ EXIT_CLASS_WAITS = 9  # --only is done but for what waits for the rest, which a 
 class DrainerError(Exception):
     """Base of all errors meant for a person.
 
-    The text is what happened and where (topic/partition/offset); ``hint`` is the way out.
+    The text is what happened and where (topic/partition/offset); ``hint`` is the way out. Either
+    may quote others: the text is printable, has no secret, and fills a screen at most.
     """
 
     exit_code = EXIT_UNEXPECTED
@@ -34,8 +37,8 @@ class DrainerError(Exception):
     def __init__(
         self, message: str, *, hint: str | None = None, cause: BaseException | None = None
     ) -> None:
-        super().__init__(message)
-        self.hint = hint
+        super().__init__(foreign(message))
+        self.hint = None if hint is None else printable(hint)
         if cause is not None:  # of one that is reported, and not raised ... from
             self.__cause__ = cause
 

@@ -1,7 +1,8 @@
-"""Text from elsewhere, made safe to show: one line for a person, valid JSON for a program.
+"""Text from elsewhere, made safe to keep and to show: one line for a person, JSON for a program.
 
-Sub-keys, payloads, headers, errors and names come from whoever writes to the topic. Unescaped they
-forge lines, hide text, turn it round or steer the terminal.
+Sub-keys, payloads, headers, errors and names come from whoever writes to the topic, answers a
+request or sends a plan. Unescaped they forge lines, hide text, turn it round or steer the terminal;
+half of a surrogate pair can't be written at all.
 """
 
 from __future__ import annotations
@@ -14,10 +15,24 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from drainer.secret import redact
+
+SCREEN = 2_000  # characters: 25 lines of 80, the most that is kept of a text from elsewhere
+
 # What Python calls printable, and no eye can see: fillers, joiners, variation selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
+
+
+def foreign(text: str, most: int = SCREEN) -> str:
+    """A text from elsewhere as drainer keeps it: printable, without secrets, of a sane length.
+
+    Errors go through here as they enter: by ``DrainerError``, ``mask.describe`` and the client's
+    log. So no place that writes or shows them has to. Whole, for a part of a secret is one, too.
+    """
+    safe = printable(redact(text)[: most + 1])
+    return safe if len(safe) <= most else f"{safe[: most - 1]}…"
 
 
 def printable(text: str) -> str:

@@ -47,7 +47,7 @@ from drainer.policy.redrive import (
     split_letter,
     why_left_alone,
 )
-from drainer.secret import may_hide
+from drainer.secret import may_hide, remember
 from drainer.splitting import Prepare, split_or_reject
 
 if TYPE_CHECKING:
@@ -77,6 +77,7 @@ class LoadedHandler:
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.payloads = payloads
+        remember(extras)  # in a task, too, and what a task raises may have them
         self.extras = extras  # properties of extensions in the client's file
         self.target = target = _instance(reference, source)  # an instance, or a module
         self.batching = _batching_of(reference, target)  # None when it takes them one by one
@@ -239,6 +240,7 @@ class LoadedHandler:
 
     def configured(self, options: Mapping[str, str]) -> LoadedHandler:
         """Make the handler that these options call for. Raises UsageError when they are wrong."""
+        remember(options, chosen=True)
         # A module's function of this name may be for anything, or come from a library.
         if inspect.ismodule(self.target) or _own(self.target, "configure") is None:
             return self

@@ -10,8 +10,14 @@ import os
 from collections.abc import Hashable
 from hashlib import blake2b
 
+from drainer.escape import SCREEN, foreign
+from drainer.secret import redact
+
 VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"
+TYPE_CHARACTERS = 200  # of the name of a class
+LEAVES_MOST, LEAF_CHARACTERS = 3, 300  # shown of a group of exceptions
+CAUSES_MOST = 10  # of a chain of causes; one may go in a circle
 _DIGITS_BYTES = 4
 
 
@@ -55,20 +61,53 @@ def key_repr(key: Hashable) -> str:
     return mask_text(text)
 
 
-def error_text(error: BaseException) -> str:
-    """Text of an exception, which may be anything; empty if masking is on.
+def class_name(error: BaseException) -> str:
+    """The name of an exception's class; of a group, that of all in it if they have one."""
+    own = error if isinstance(error, BaseExceptionGroup) else None
+    names = {type(leaf).__name__ for leaf in leaves(own)}
+    return foreign(names.pop() if len(names) == 1 else type(error).__name__, TYPE_CHARACTERS)
+
+
+def leaves(error: BaseException | None) -> list[BaseException]:
+    """The exceptions in a group, or in the one that an exception was raised from; none without."""
+    for _ in range(CAUSES_MOST):
+        if error is None or isinstance(error, BaseExceptionGroup):
+            break
+        error = error.__cause__
+    found: list[BaseException] = []
+    waiting = [error] if isinstance(error, BaseExceptionGroup) else []
+    while waiting:
+        for each in waiting.pop(0).exceptions:
+            (waiting if isinstance(each, BaseExceptionGroup) else found).append(each)
+    return found
+
+
+def error_text(error: BaseException, most: int = SCREEN, *, whole: bool = False) -> str:
+    """The first line of an exception's text, and those of the exceptions in its group.
+
+    Of these it has the first that differ, and how many more there are. It is empty if masking is
+    on, but for the types in a group. ``whole`` has all lines, and is never masked: for a letter.
 
     Never raises: a ``__str__`` may be the user's own code.
     """
-    if masking():
+    inner = {f"{type(leaf).__name__}: {_text(leaf, whole)}": None for leaf in leaves(error)}
+    shown = [foreign(text.removesuffix(": "), LEAF_CHARACTERS) for text in [*inner][:LEAVES_MOST]]
+    if (more := len(inner) - len(shown)) > 0:
+        shown.append(f"and {more:,} more")
+    group = f"({'; '.join(shown)})" if shown else ""
+    return foreign(f"{_text(error, whole)} {group}".strip(), most)
+
+
+def _text(error: BaseException, whole: bool) -> str:
+    if masking() and not whole:
         return ""
     try:
-        return str(error)
+        text = redact(str(error.message if isinstance(error, BaseExceptionGroup) else error))
     except Exception as worse:
         return f"its text is not available ({type(worse).__name__})"
+    return " ".join(text.split()) if whole else next(iter(text.strip().splitlines()), "")
 
 
 def describe(error: BaseException) -> str:
     """Describe an exception in one line: its type and, if it has one, its text."""
-    text = error_text(error).strip().splitlines()
-    return f"{type(error).__name__}: {text[0]}" if text else type(error).__name__
+    return foreign(f"{type(error).__name__}: {error_text(error)}".removesuffix(": "))

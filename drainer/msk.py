@@ -10,7 +10,7 @@ from functools import partial
 from drainer.errors import BrokerUnreachable
 from drainer.extensions import ensure_installed
 from drainer.mask import describe
-from drainer.secret import redact
+from drainer.secret import remember
 
 # A token is of no use once its credentials have expired. The signer looks them up for each token,
 # and AWS's SDK renews those of a role 10 min before they expire. The token itself has 15 min.
@@ -37,6 +37,7 @@ class TokenSource:
         self, sign: Signer, report: Callable[[str], None], clock: Callable[[], float] = time.time
     ) -> None:
         self._sign, self._report, self._clock = sign, report, clock
+        remember({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
         # A client that gets none is 10 s in the making.
         self._first: tuple[str, float] | None = self._made()
 
@@ -52,7 +53,7 @@ class TokenSource:
         try:
             text, expires_ms = self._sign()
         except Exception as error:  # of botocore, which has many
-            trouble = redact(f"no token for AWS_MSK_IAM: {describe(error)}", os.environ)
+            trouble = f"no token for AWS_MSK_IAM: {describe(error)}"
             self._report(trouble)
             hint = "Set AWS_PROFILE, or give the machine a role."
             raise BrokerUnreachable(trouble, hint=hint) from error

@@ -1,16 +1,21 @@
-"""Secrets: settings that must not be shown, and what variables of the environment keep secret."""
+"""Secrets: settings that must not be shown, and their removal from texts that come from elsewhere.
+
+Whatever drainer talks to may echo what it was sent, in any error. So each process remembers the
+secrets of its settings, and ``escape.foreign``, through which such a text enters, replaces them.
+They are in memory alone: nothing pickles, writes or prints what is remembered.
+"""
 
 from __future__ import annotations
 
-import os
+import html
+import json
 import re
-from collections.abc import Mapping
-
-from drainer.errors import UsageError
-
-CHARACTERS_LEAST = 16  # fewer can be found out by trying
+from base64 import b64encode, urlsafe_b64encode
+from collections.abc import Iterator, Mapping
+from urllib.parse import quote, unquote
 
 LOGIN_PAIR = "user.info"  # ends the name of a ``user:password``
+SHORT = 8  # characters; a shorter secret may be part of any word
 
 _SECRET = re.compile(
     r"secret|user\.info|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
@@ -26,6 +31,10 @@ IN_A_URL = re.compile(
 )
 _LOGIN = re.compile(r":\S*@")
 _LOGIN_IN_A_URL = re.compile(r"://([^/\s?#]*)@")
+_IN_A_QUERY = re.compile(
+    r"[?&](sig|key|code|[^=&\s]*(signature|auth|sas|token|secret|passw|key))=([^&\s#]+)",
+    re.IGNORECASE,
+)
 _QUERY_OF_A_URL = re.compile(r"://[^\s?#]*(\?[^\s#]+)")
 REDACTED = "***"
 # Names that handlers' authors choose; too many are named without their value rather than too few.
@@ -49,16 +58,64 @@ def hides(name: str, value: str) -> bool:
     return is_secret(name) or any(texts)
 
 
-def redact(text: str, properties: Mapping[str, str]) -> str:
-    """The text with all replaced that is secret in these properties."""
-    secrets = {value for name, value in properties.items() if is_secret(name)}
-    pairs = {value for name, value in properties.items() if name.endswith(LOGIN_PAIR)}
-    logins = {each for value in properties.values() for each in _LOGIN_IN_A_URL.findall(value)}
-    secrets |= {each for value in properties.values() for each in _QUERY_OF_A_URL.findall(value)}
-    secrets |= logins | {each.partition(":")[2] for each in pairs | logins}
-    for secret in sorted(filter(None, secrets), key=len, reverse=True):
-        text = text.replace(secret, REDACTED)
-    return text
+def remember(properties: Mapping[str, str], *, chosen: bool = False) -> None:
+    """Have ``redact`` replace what is secret in these properties, in this process from now on.
+
+    Names that were ``chosen`` freely are secret if they look so, and their values, too.
+    """
+    found = (secret.strip().strip("\\") for secret in _secrets_in(properties, chosen))
+    for secret in filter(None, found):
+        data = secret.encode(errors="backslashreplace")
+        encoded = (b64encode(data), urlsafe_b64encode(data))
+        for sent in (secret, *(each.decode().rstrip("=") for each in encoded)):
+            remembered.setdefault(sent, _pattern_of(sent))
+
+
+def redact(text: str) -> str:
+    """The text with every secret replaced that was remembered, however it is encoded there."""
+    patterns = sorted(remembered.values(), key=len, reverse=True)
+    return re.sub("|".join(patterns), REDACTED, text) if patterns else text
+
+
+remembered: dict[str, str] = {}  # expressions that find a secret, by what is sent of it
+
+
+def _secrets_in(properties: Mapping[str, str], chosen: bool) -> Iterator[str]:
+    for name, value in properties.items():
+        if is_secret(name) or (chosen and _CHOSEN.search(name) and _RANDOM.fullmatch(value)):
+            yield value
+        yield from _QUERY_OF_A_URL.findall(value)
+        yield from (found[3] for found in _IN_A_QUERY.finditer(value))
+        pairs = _LOGIN_IN_A_URL.findall(value)
+        if name.endswith(LOGIN_PAIR):
+            pairs.append(value)
+        elif (prefix := name.removesuffix("password")) != name:
+            users = map(properties.get, (f"{prefix}user", f"{prefix}username"))
+            pairs += [f"{user}:{value}" for user in users if user]
+        for pair in {*pairs, *map(unquote, pairs)}:
+            yield pair
+            yield pair.partition(":")[2]
+
+
+def _pattern_of(secret: str) -> str:
+    """An expression that finds a secret as it is, and escaped in JSON, a URL, HTML or a repr, more
+    than once if need be; in time linear in the text."""
+    found = "".join(map(_pattern_of_character, re.sub(r"\\+", r"\\", secret)))
+    before = "" if secret[0].isascii() and secret[0].isalnum() else r"(?<!\\)"
+    return before + (rf"(?<!\w){found}(?!\w)" if len(secret) < SHORT else found)
+
+
+def _pattern_of_character(char: str) -> str:
+    if char.isascii() and char.isalnum():
+        return char
+    if char == "\\":  # how many there are depends on how often it was escaped
+        return r"(?i:\\|%(?:25)*5C)++"
+    data = char.encode(errors="replace")
+    forms = {char, json.dumps(char)[1:-1], repr(char)[1:-1], repr(data)[2:-1], html.escape(char)}
+    forms |= {quote(data, safe=""), "+" if char == " " else char}
+    words = sorted(re.escape(form.lstrip("\\")) for form in forms)
+    again = (word.replace("%", "%(?:25)*").replace(r"\\", r"\\++") for word in words)
+    return rf"\\*+(?:{'|'.join(f'(?i:{word})' for word in again)})"
 
 
 def may_hide(name: str, value: str, chosen: bool) -> bool:
@@ -66,15 +123,3 @@ def may_hide(name: str, value: str, chosen: bool) -> bool:
     if hides(name, value) or _LOGIN.search(value):
         return True
     return chosen and bool(_CHOSEN.search(name) or _RANDOM.fullmatch(value))
-
-
-def secret_of(variable: str) -> str:
-    """The secret that a variable holds; empty without one. Raises UsageError if it is weak."""
-    value = os.environ.get(variable, "")
-    if value and len(value) < CHARACTERS_LEAST:
-        raise UsageError(
-            f"{variable} must be a secret of at least {CHARACTERS_LEAST} characters, but has"
-            f" {len(value)}",
-            hint=f'Make one: export {variable}="$(openssl rand -hex 16)"',
-        )
-    return value

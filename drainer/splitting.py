@@ -10,9 +10,9 @@ from traceback import walk_tb
 from drainer.errors import Halted, Refused, SplitFailed
 from drainer.forks import call_alone
 from drainer.handler import Fatal, Retry, Skip
-from drainer.mask import describe
+from drainer.mask import class_name, describe, error_text
 from drainer.message import Message, SubMessage, Unsplit
-from drainer.policy.dead_letter import text_of
+from drainer.policy.dead_letter import ERROR_CHARACTERS
 
 # Beginnings of the paths of code that no handler's author wrote.
 NOT_OF_HANDLERS = (
@@ -67,7 +67,7 @@ def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
         # Without memory the fault is not the message's.
         if isinstance(error, Fatal | MemoryError) or not isinstance(error, Exception):
             raise split_failed(message, why) from error
-        name, text = type(error).__name__, text_of(error)
+        name, text = class_name(error), error_text(error, ERROR_CHARACTERS, whole=True)
         if isinstance(error, Retry):
             text, why = (f"{each} (drainer never retries split)".lstrip() for each in (text, why))
         skip = text if isinstance(error, Skip) else None

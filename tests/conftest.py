@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from unittest.mock import patch
 
 import pytest
 from filelock import FileLock
@@ -23,6 +24,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.ports import BrokerPorts
+from drainer.secret import remembered
 from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
 from s3 import INSTALL, LOGIN, S3, running, versitygw
@@ -93,6 +95,13 @@ def runtime_folder() -> Iterator[Path]:
     with TemporaryDirectory(prefix="run-") as folder, pytest.MonkeyPatch.context() as patched:
         patched.setenv("XDG_RUNTIME_DIR", folder)
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def no_secret_of_another_test() -> Iterator[None]:
+    """A process redacts every secret that it knows: those of one test are words of another."""
+    with patch.dict(remembered, clear=True):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -7,7 +7,7 @@ import pytest
 from core.messages import deliver, one_partition, subs_of
 from drainer.core.batches import coalesced
 from drainer.errors import HandleFailed
-from drainer.mask import VARIABLE, describe, key_repr, mask_text
+from drainer.mask import VARIABLE, class_name, describe, error_text, key_repr, mask_text
 from drainer.message import SubMessage
 from drainer.model.facts import named
 from drainer.view import figures
@@ -53,3 +53,51 @@ def test_a_coalesce_or_rule_that_fails_shows_no_content(monkeypatch: pytest.Monk
     assert "ann" not in str(caught.value)
     assert named("ann@example.com") == "a str", "of a rule that gives a payload's field"
     assert key_repr(later.key) in str(caught.value)
+
+
+def _from_group() -> Exception:
+    try:
+        raise RuntimeError("the batch failed") from GROUP
+    except RuntimeError as error:
+        return error
+
+
+GROUP = ExceptionGroup("2 calls", [ValueError("no title"), ExceptionGroup("", [KeyError("id")])])
+MANY = ExceptionGroup("all", [ValueError(f"row {n % 5}") for n in range(1_000)])
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "kind"),
+    [
+        (GROUP, "ExceptionGroup: 2 calls (ValueError: no title; KeyError: 'id')", "ExceptionGroup"),
+        (
+            MANY,
+            "ExceptionGroup: all (ValueError: row 0; ValueError: row 1; ValueError: row 2;"
+            " and 2 more)",
+            "ValueError",
+        ),
+        (
+            _from_group(),
+            "RuntimeError: the batch failed (ValueError: no title; KeyError: 'id')",
+            "RuntimeError",
+        ),
+        (BaseExceptionGroup("x", [KeyboardInterrupt()]), None, "KeyboardInterrupt"),
+    ],
+)
+def test_a_group_shows_the_errors_in_it(error: BaseException, text: str | None, kind: str) -> None:
+    assert describe(error) == (text or "BaseExceptionGroup: x (KeyboardInterrupt)")
+    assert class_name(error) == kind
+    assert "no title" in error_text(GROUP, whole=True)
+
+
+def test_a_group_is_masked_and_a_circle_of_causes_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    error = ValueError("a")
+    error.__cause__ = error
+    assert describe(error) == "ValueError: a"
+    deep: ExceptionGroup[Exception] = ExceptionGroup("deep", [ValueError("leaf")])
+    for _ in range(5_000):
+        deep = ExceptionGroup("deep", [deep])
+    assert describe(deep) == "ExceptionGroup: deep (ValueError: leaf)"
+
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
+    assert describe(GROUP) == "ExceptionGroup: (ValueError; KeyError)"

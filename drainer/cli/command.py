@@ -17,10 +17,9 @@ import typer
 from drainer import mask
 from drainer.cli.answer import open_terminal, reporting_errors
 from drainer.cli.help import HELP_ALL
-from drainer.cli.parameter import Declared, given_in, signature
+from drainer.cli.parameter import Declared, given_in, secret_of, signature
 from drainer.errors import Refused, UsageError
 from drainer.model.option import Option, option, options_of
-from drainer.secret import secret_of
 from drainer.view.terminal import Form, Terminal
 
 Choice = Callable[[Declared], Declared]  # metadata of a parameter: what its command takes of them

@@ -16,6 +16,7 @@ from drainer.cli.profile import DEFAULT, command_of, path_of, read_profile
 from drainer.errors import Refused, UsageError
 from drainer.model.destinations import LOGINS
 from drainer.model.option import Option
+from drainer.secret import redact
 from drainer.store.atomic_file import open_new
 from drainer.view.page import Column, Line, Page, Table, Tone, section
 from drainer.view.terminal import Terminal
@@ -124,7 +125,7 @@ def _logins(file: str) -> list[tuple[str, str, str]]:
         return [("--client-config", str(error), file)]
     for prefix, kind in LOGINS.items():
         if names := settings.logins[prefix]:
-            url = settings.redact(settings.extras.get(f"{prefix}url", "that a command line names"))
+            url = redact(settings.extras.get(f"{prefix}url", "that a command line names"))
             found.append((", ".join(names), f"for the {kind} {url}", file))
     return found
 

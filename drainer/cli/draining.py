@@ -20,7 +20,7 @@ import typer
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.metrics import TOKEN_VARIABLE, OversightOptions
+from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import BacklogOptions, PriorityOptions, RuleOptions
 from drainer.cli.parameter import declared_by, source_of
 from drainer.engine.control import Control, typed
@@ -53,8 +53,6 @@ if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
 HOOK_S = 60.0  # for a command of the shell
-# What only the drain needs, and a command may print.
-KEPT = {"DRAINER_SET", "DRAINER_CLIENT_PROPERTY", "DRAINER_SPARK_CONF", TOKEN_VARIABLE}
 REPORT_S = 1.0  # a terminal that is held must not keep a process that is to end
 
 
@@ -126,6 +124,8 @@ def run_command(
     terminal: Terminal, option: str, command: str, facts: Mapping[str, Any], **variables: str
 ) -> None:
     """Run a command for the shell; what becomes of it never changes how the drain ends."""
+    # Ours may be secrets, and it may print all that it inherits.
+    others = {n: value for n, value in os.environ.items() if not n.startswith("DRAINER_")}
     try:
         # What it prints is for people, as all words are; standard output is for data.
         running = subprocess.Popen(
@@ -133,7 +133,7 @@ def run_command(
             stdin=subprocess.PIPE,
             stdout=sys.__stderr__,
             stderr=sys.__stderr__,
-            env={name: value for name, value in os.environ.items() if name not in KEPT} | variables,
+            env=others | variables,
             start_new_session=True,
         )
     except OSError as error:

@@ -14,10 +14,10 @@ import typer
 
 from drainer.cli.answer import LogFormat
 from drainer.cli.options import REPORT, YES
+from drainer.cli.parameter import secret_of
 from drainer.engine.signals import signals_to
 from drainer.model.listed import round_duration
 from drainer.model.option import ADDRESS, DURATION, as_field, option
-from drainer.secret import secret_of
 from drainer.view.report.file import ReportFile
 from drainer.view.terminal import Terminal
 

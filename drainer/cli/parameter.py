@@ -14,6 +14,8 @@ from drainer.errors import UsageError
 if TYPE_CHECKING:
     from drainer.model.option import Option
 
+CHARACTERS_LEAST = 16  # of a secret; fewer can be found out by trying
+
 Declared: TypeAlias = "Mapping[str, Option]"  # by the names of fields or parameters
 
 
@@ -115,3 +117,15 @@ def is_given(context: Any, name: str, option: Option) -> bool:
     """Whether there is a value, in a context whose parameters typer has not read to the end."""
     known = (context.params.get(name), os.environ.get(option.variable or ""))
     return any(known) or context.lookup_default(name) is not None
+
+
+def secret_of(variable: str) -> str:
+    """The secret that a variable holds; empty without one. Raises UsageError if it is weak."""
+    value = os.environ.get(variable, "")
+    if value and len(value) < CHARACTERS_LEAST:
+        raise UsageError(
+            f"{variable} must be a secret of at least {CHARACTERS_LEAST} characters, but has"
+            f" {len(value)}",
+            hint=f'Make one: export {variable}="$(openssl rand -hex 16)"',
+        )
+    return value

@@ -27,7 +27,7 @@ def fill(
     Returns how many; raises DrainerError when one of them was not taken.
     """
     conf = settings.produce_conf(
-        ClientLog(settings.redact), linger_ms=20, queue_buffering_max_messages=QUEUE_MESSAGES
+        ClientLog(), linger_ms=20, queue_buffering_max_messages=QUEUE_MESSAGES
     )
     producer = settings.producer(conf)
     failures: list[str] = []

@@ -8,10 +8,9 @@ from collections import Counter
 from collections.abc import Callable
 
 from drainer.errors import DrainerError, HandleFailed, RecordUnsure, ValueNotShipped
-from drainer.escape import printable
 from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.machine import is_of_machine
-from drainer.mask import describe
+from drainer.mask import class_name, describe
 from drainer.message import SubMessage, Unsplit
 from drainer.policy.fault import Fault, as_retry, causes, fault_of
 from drainer.splitting import PAST, describe_with_line, split_failed
@@ -42,7 +41,7 @@ def kind_of(text: str) -> str:
 
 def summary_of(error: BaseException) -> str:
     """The beginning of an error's description, fit for the plan."""
-    return printable(describe(error))[:TEXT_LENGTH]
+    return describe(error)[:TEXT_LENGTH]
 
 
 class MachineFails(Retry):
@@ -69,7 +68,7 @@ class ErrorCounts:
         """Counts the error of one more attempt."""
         self.attempts += 1
         self.latest = summary_of(error)
-        kind, name = kind_of(self.latest), type(error).__name__
+        kind, name = kind_of(self.latest), class_name(error)
         self._kinds[kind if kind in self._kinds or len(self._kinds) < KINDS_MOST else name] += 1
         self._types[name if name in self._types or len(self._types) < KINDS_MOST else "other"] += 1
 
@@ -113,7 +112,7 @@ def is_retryable(error: BaseException) -> bool:
 
 def reason_to_skip(skip: Skip) -> str:
     """The handler's reason, as it is counted."""
-    reason = printable(describe(skip))  # it goes into the plan, and JSON has no half characters
+    reason = describe(skip)
     return reason.removeprefix("Skip").removeprefix(": ")[:TEXT_LENGTH] or "no reason"
 
 

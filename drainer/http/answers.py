@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from drainer.errors import UsageError
+from drainer.escape import foreign
 from drainer.handler import GiveUp, Results, Retry, Skip
 from drainer.http.protocol import Answer, SingleAnswer
 from drainer.policy.fault import as_retry
@@ -49,8 +50,8 @@ class ServiceError(Exception):
         what = f"the service answered {status}"
         if 300 <= status < 400:
             what += " (redirects are not followed)"
-        text = "" if not response.is_json else response.body[:TEXT_LENGTH].decode(errors="replace")
-        super().__init__(f"{what}: {text}" if text else what)
+        text = "" if not response.is_json else response.body.decode(errors="replace")
+        super().__init__(f"{what}: {foreign(text, TEXT_LENGTH)}" if text else what)
         self.status = status
         self.headers = response.headers
         self.is_outage = is_outage
@@ -130,7 +131,7 @@ def results_of(response: Response, ids: Sequence[str], meanings: Mapping[int, st
 
 
 def _error_of(result: SingleAnswer) -> BaseException | None:
-    text = result.text[:TEXT_LENGTH]
+    text = foreign(result.text, TEXT_LENGTH)
     match result.result:
         case "done":
             return None

@@ -52,7 +52,7 @@ class Connection:
         # slow gets longer.
         self.timeout_s = timeout_s
         self.cluster_id = ""  # the cluster's id, as it was when this connected
-        self._log = ClientLog(settings.redact)
+        self._log = ClientLog()
         self._retired: deque[AdminClient] = deque(maxlen=RETIRED_KEPT)
         # The client, for the requests that only one module makes.
         self.admin = settings.admin(self._log)
@@ -118,13 +118,13 @@ class Connection:
                     raise may_not(what, *needs) from error
                 if answer.code() not in PASSING:
                     raise Refused(
-                        self.settings.redact(f"Kafka refused to {what}: {answer.str()}"),
+                        f"Kafka refused to {what}: {answer.str()}",
                         hint="See Kafka's protocol guide for the error. Add --debug for details.",
                     ) from error
                 if answer.code() in STUCK:
                     self._renew()
                 if waited_s + backoff_s >= (patience_s if _is_away(complaints) else slow_s):
-                    known = f"{what} ({self.settings.redact(answer.str())})"
+                    known = f"{what} ({answer.str()})"
                     raise unreachable(
                         self.settings.bootstrap_servers,
                         waited_s,

@@ -144,7 +144,7 @@ def _serve() -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     requests = map(orjson.loads, sys.stdin.buffer)
     settings = ClientSettings(*next(requests))
-    admin = settings.admin(ClientLog(settings.redact))
+    admin = settings.admin(ClientLog())
     for what, group, timeout_s, *more in requests:
         try:
             answer: dict[str, Any] = {"found": _serve_one(admin, what, group, timeout_s, *more)}

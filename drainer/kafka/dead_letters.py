@@ -175,7 +175,6 @@ class DeadLetterTopic:
         self, settings: ClientSettings, topic: str, runtime: Runtime = THIS_PROCESS
     ) -> None:
         self.topic = topic
-        self._settings = settings
         self._producer = AcknowledgedProducer(
             settings,
             topic,
@@ -232,7 +231,7 @@ class DeadLetterTopic:
     def _not_written(self, answer: KafkaError | DrainerError) -> DeadLetterNotWritten:
         if isinstance(answer, DrainerError):
             return self._unsure(str(answer))
-        code, reason = answer.code(), self._settings.redact(answer.str())
+        code, reason = answer.code(), answer.str()
         if code in (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT):
             return self._unsure(_ENDED)
         if code in (KafkaError._MSG_TIMED_OUT, KafkaError._TIMED_OUT):

@@ -312,7 +312,7 @@ class Groups(Connection):
         )
 
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
-        code, text = answer.code(), self.settings.redact(answer.str())
+        code, text = answer.code(), answer.str()
         if code in PASSING:
             return BrokerUnreachable(
                 f"no answer to the commit of group {group}: {text}", hint="Try again."
@@ -342,7 +342,7 @@ class OffsetClient:
 
     def __init__(self, settings: ClientSettings) -> None:
         self._settings = settings
-        self._log = ClientLog(settings.redact)
+        self._log = ClientLog()
         self._group = ""
         self._consumer: Consumer | None = None
         self._client = object()  # its identity, for the answers to its commits

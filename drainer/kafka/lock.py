@@ -26,6 +26,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
+from drainer.escape import foreign
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK, LOCK_OF_REPEATS, Member, close_later
@@ -110,7 +111,7 @@ class GroupLock:
         self._session_s = max(wanted_ms / 1000, session_s)
         self._margin_s = min(MARGIN_MOST_S, MARGIN_SHARE * self._session_s)
         self._lease_s = self._session_s - self._margin_s
-        self._log = ClientLog(cluster.settings.redact)
+        self._log = ClientLog()
         self._membership = Membership.JOINING
         self._member_since_s = 0.0  # or since it was last checked to be alone
         self._thread: threading.Thread | None = None
@@ -226,7 +227,7 @@ class GroupLock:
                     self._doubt()
                     time.sleep(RETRY_S)
         except Exception as error:  # whatever it is, the lock is not held any more
-            reason = self._cluster.settings.redact(repr(error))
+            reason = foreign(repr(error))
             self._lose(f"the lock on group {self._group} failed: {reason}")
 
     def _make_client(self) -> _Client:
@@ -314,8 +315,7 @@ class GroupLock:
             self._lose(str(missing), missing.hint)
         elif error.code() == KafkaError.INVALID_SESSION_TIMEOUT:
             self._lose(
-                f"the lock on group {self._group} failed:"
-                f" {self._cluster.settings.redact(error.str())}",
+                f"the lock on group {self._group} failed: {error.str()}",
                 "Set session.timeout.ms to at least the broker's group.min.session.timeout.ms.",
             )
         elif error.code() == KafkaError.INCONSISTENT_GROUP_PROTOCOL:

@@ -6,11 +6,12 @@ import logging
 import re
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from confluent_kafka import KafkaError
+
+from drainer.escape import foreign
 
 KEEP_COMPLAINTS = 30
 AGAIN_S = 60.0  # without the same complaint, before it is logged again
@@ -46,9 +47,8 @@ class ClientLog(logging.Handler):
     librdkafka prints to stderr what no logger takes, and repeats itself at each attempt to connect.
     """
 
-    def __init__(self, redact: Callable[[str], str]) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self._redact = redact
         self._complaints: deque[Complaint] = deque(maxlen=KEEP_COMPLAINTS)
         self.topic_ids: dict[str, str] = {}  # that the client's log has, by topic
         self._no_token = ""
@@ -95,7 +95,7 @@ class ClientLog(logging.Handler):
         text = _STATE.sub("", line)
         if self._no_token and code == KafkaError._AUTHENTICATION:
             text = f"{text} ({self._no_token})"
-        text = self._redact(text)
+        text = foreign(text)
         known = [c for c in self.complaints if (c.code, c.text) == (code, text)]
         for complaint in known:
             self._complaints.remove(complaint)

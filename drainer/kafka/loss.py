@@ -114,7 +114,7 @@ class TopicCheck:
         except KafkaException as error:
             if error.args[0].code() in PASSING_TO_READERS | NO_TOPIC:
                 return None
-            raise unreadable(self.settings, self.topic, error.args[0]) from None
+            raise unreadable(self.topic, error.args[0]) from None
 
     def _is_missing(self, timeout_s: float) -> bool:
         answer = self.consumer.list_topics(self.topic, timeout_s).topics[self.topic].error
@@ -182,7 +182,7 @@ def cut_logs(
 
     Raises BrokerUnreachable when no answer came, or Interrupted when it can't be read.
     """
-    log, found, left = ClientLog(settings.redact), dict[int, str](), set(ends)
+    log, found, left = ClientLog(), dict[int, str](), set(ends)
     if not left:
         return found
     started_s = time.monotonic()
@@ -196,10 +196,10 @@ def cut_logs(
                 if answer is None or answer.code() == KafkaError._PARTITION_EOF:
                     left.discard(-1 if number is None else number)
                 elif answer.code() == KafkaError._AUTO_OFFSET_RESET and number is not None:
-                    found[number] = settings.redact(answer.str())
+                    found[number] = answer.str()
                     left.discard(number)
                 elif answer.code() not in PASSING_TO_READERS:
-                    raise unreadable(settings, topic, answer)
+                    raise unreadable(topic, answer)
             waited_s = time.monotonic() - started_s
             if left and waited_s > TIMEOUT_S:
                 raise unreachable(settings.bootstrap_servers, waited_s, log.since(started_s))
@@ -208,7 +208,7 @@ def cut_logs(
     return found
 
 
-def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Interrupted:
+def unreadable(place: str, answer: KafkaError) -> Interrupted:
     """The error for an answer that reading again won't change."""
     hint = "Fix the cause first."
     if answer.code() in FORBIDDEN:
@@ -217,4 +217,4 @@ def unreadable(settings: ClientSettings, place: str, answer: KafkaError) -> Inte
         hint = "Check the login (sasl.*) in the properties."
     elif answer.code() == KafkaError._BAD_COMPRESSION:
         hint = "If it is a zstd batch of over 30 MB, add -X receive.message.max.bytes=1000000000."
-    return Interrupted(f"can't read {place}: {settings.redact(answer.str())}", hint=hint)
+    return Interrupted(f"can't read {place}: {answer.str()}", hint=hint)

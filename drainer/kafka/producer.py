@@ -85,7 +85,7 @@ class AcknowledgedProducer:
         self._blindly, self._after_poll = blindly, after_poll
         self._clock = runtime.monotonic
         self._timeout_s = timeout_ms / 1000
-        self._log = ClientLog(settings.redact)
+        self._log = ClientLog()
         conf = settings.produce_conf(
             self._log,
             delivery_timeout_ms=timeout_ms,

@@ -16,6 +16,7 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from drainer.errors import BrokerUnreachable, LogCut
+from drainer.escape import foreign
 from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import TopicCheck, recreated, unreadable
@@ -154,7 +155,7 @@ class RangeReader:
 
     def __post_init__(self) -> None:
         settings, ahead_bytes = self.settings, self.prefetch_bytes
-        self._log = ClientLog(settings.redact)
+        self._log = ClientLog()
         self._origins: dict[int, Origin] = {}
         self._ends: dict[int, int] = {}
         self._batch_messages = FIRST_BATCH_MESSAGES
@@ -283,7 +284,7 @@ class RangeReader:
     def _check_silence(self, since_s: float) -> None:
         if rejected := rejected_login(self._log.since(since_s)):
             answer = KafkaError(KafkaError._AUTHENTICATION, rejected.text)
-            raise unreadable(self.settings, self.topic, answer)
+            raise unreadable(self.topic, answer)
         # When its topic is deleted, librdkafka goes quiet (issue 4836).
         if self.clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
@@ -353,22 +354,22 @@ class RangeReader:
                 reached = {partition: self._advance(partition, offset)}
                 yield FetchedBatch(self._origins[partition], (), reached, 0)
         elif code in {KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE}:
-            reason = self.settings.redact(answer.str())
+            reason = answer.str()
             raise self._topic_check.out_of_range(partition, self.open[partition], reason)
         elif code in NO_TOPIC:
             self._topic_check.check({})
-            self._error_text = answer.str()  # it is there: not all brokers know it yet
+            self._error_text = foreign(answer.str())  # it is there: not all brokers know it yet
         elif code in PASSING_TO_READERS:
-            self._error_text = self.settings.redact(answer.str())
+            self._error_text = foreign(answer.str())
         else:
-            raise unreadable(self.settings, f"{self.topic}/{partition}", answer)
+            raise unreadable(f"{self.topic}/{partition}", answer)
 
     @contextmanager
     def _readable(self) -> Iterator[None]:
         try:
             yield
         except KafkaException as error:
-            raise unreadable(self.settings, self.topic, error.args[0]) from None
+            raise unreadable(self.topic, error.args[0]) from None
 
     def _place(
         self, partition: int, offset: int = confluent_kafka.OFFSET_INVALID

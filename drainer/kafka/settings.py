@@ -17,7 +17,7 @@ from drainer.errors import UsageError
 from drainer.extensions import Extension, without_prefix
 from drainer.kafka.log import ClientLog
 from drainer.model.destinations import AWS, LOGINS, login_properties
-from drainer.secret import REDACTED, hides, is_secret, redact
+from drainer.secret import REDACTED, hides, is_secret, remember
 
 ClientT = TypeVar("ClientT")
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -133,6 +133,13 @@ class ClientSettings:
     properties: Mapping[str, str] = field(default_factory=dict)
     # Those of drainer's extensions, by the whole name.
     extras: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        remember({**self.properties, **self.extras})
+
+    def __reduce__(self) -> tuple[type[ClientSettings], tuple[object, ...]]:
+        # In another process it is made anew, so that its secrets are known there, too.
+        return ClientSettings, (self.bootstrap_servers, self.properties, self.extras)
 
     @classmethod
     def load(
@@ -283,10 +290,6 @@ class ClientSettings:
         """A client for requests. Raises UsageError when librdkafka rejects the settings."""
         return self._made(AdminClient, self.conf(log))
 
-    def redact(self, text: str) -> str:
-        """The text with the value of every secret property replaced."""
-        return redact(text, {**self.properties, **self.extras})
-
     def _made(self, kind: Callable[[dict[str, Any]], ClientT], conf: Mapping[str, Any]) -> ClientT:
         try:
             return kind(dict(conf))
@@ -299,7 +302,7 @@ class ClientSettings:
         if name is not None and is_secret(name):
             text = f'librdkafka rejects the value of "{name}"'
         raise _Rejected(
-            self.redact(f"the client's properties: {text}"),
+            f"the client's properties: {text}",
             hint=f"Replace {name} with {_OF_LIBRDKAFKA[name]}."
             if name in _OF_LIBRDKAFKA
             else "Use the names and values of librdkafka's CONFIGURATION.md, and remove others.",
@@ -311,7 +314,7 @@ class ClientSettings:
         # Without tokens: a client that gets none is 10 s in the making.
         plain = replace(self, extras={})
         while True:
-            conf = plain.fetch_conf(ClientLog(self.redact), "drainer", MIB)
+            conf = plain.fetch_conf(ClientLog(), "drainer", MIB)
             del conf[BOOTSTRAP]  # so that it does not connect
             try:
                 plain.consumer(conf).close()

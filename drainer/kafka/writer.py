@@ -53,7 +53,6 @@ class TopicWriter:
         self, settings: ClientSettings, topic: str, pace: RateLimiter | None = None
     ) -> None:
         self.topic = topic
-        self._settings = settings
         self._pace = pace
         self._loop: asyncio.AbstractEventLoop | None = None
         self._answers: deque[tuple[_Future, Delivery]] = deque()
@@ -158,7 +157,7 @@ class TopicWriter:
                 f" {answer}",
                 hint=f"{answer.hint} Then resume with the plan. The record may appear twice.",
             )
-        text = f"can't write a record to {self.topic}: {self._settings.redact(answer.str())}"
+        text = f"can't write a record to {self.topic}: {answer.str()}"
         way = way_on(self.topic, answer.code())
         if way or answer.fatal():
             raise Fatal(f"{text}. {way or 'Fix the cause, then resume.'}")

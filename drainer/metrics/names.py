@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from drainer.escape import encodable
 from drainer.model.progress import ENDS
 from drainer.model.status import Status, at
 
@@ -79,8 +78,8 @@ def _by_name(
     name: str, label: str, meaning: str, counts: Callable[[Status], Iterable[tuple[str, int]]]
 ) -> Metric[Status]:
     def rows(status: Status) -> Iterator[MetricRow]:
-        # Whole, for two that were cut could be one. Half a surrogate pair would fail a scrape.
-        return (((encodable(each),), count) for each, count in counts(status))
+        # Whole, for two that were cut could be one.
+        return (((each,), count) for each, count in counts(status))
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))
 

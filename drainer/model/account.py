@@ -6,8 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
+from typing import Annotated
+
+from msgspec import Meta
 
 from drainer.errors import PlanRefused, UsageError
+from drainer.escape import SCREEN, encodable
 from drainer.mask import mask_text, masking
 from drainer.model.claims import ALL, Claim, Claims, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
@@ -21,6 +25,10 @@ from drainer.model.rules import RuleAccount
 def clock(at: str) -> str:
     """``18:32:07`` here, for a time as events have it."""
     return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
+
+
+EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
+DETAILS_MOST = 1_000  # of an event
 
 
 class EventKind(StrEnum):
@@ -43,7 +51,7 @@ class Event(JsonRecord):
     at: str  # ISO 8601 with offset
     what: EventKind
     by: str  # who did it, as "user@host"
-    reason: str | None = None
+    reason: Annotated[str, Meta(max_length=SCREEN)] | None = None
     # In words: the rules that it began with, each setting that changed, how it ended.
     details: tuple[str, ...] = ()
     # Where the group stood after it, by partition; empty where nothing moved it.
@@ -51,6 +59,10 @@ class Event(JsonRecord):
 
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.at)
+        # Of longer ones in a file this makes others than the file has, so that it is refused.
+        object.__setattr__(self, "by", encodable(self.by)[:SCREEN])
+        details = (encodable(each)[:SCREEN] for each in self.details[:DETAILS_MOST])
+        object.__setattr__(self, "details", tuple(details))
 
     def __str__(self) -> str:
         """``changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
@@ -62,17 +74,18 @@ class Event(JsonRecord):
 NAMED_MOST = 1_000  # by a plan; the others are counted
 SHOWN_MOST = 20
 KEY_LENGTH = 1_000  # characters
+_Short = Annotated[str, Meta(max_length=KEY_LENGTH)]
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedLane:
     """One lane and what it waits for."""
 
-    key: str  # ``repr`` of its sub-key, or ``partition N`` when a barrier holds back all of one
+    key: _Short  # ``repr`` of its sub-key, or ``partition N`` when a barrier holds back all of one
     # Of the sub-message that failed, as topic/partition/offset[index]. It is the first one pending,
     # unless it became a dead letter.
-    place: str
-    error: str
+    place: _Short
+    error: _Short
 
     def shown(self) -> dict[str, str]:
         """The lane for people, masked if masking is on."""
@@ -85,7 +98,7 @@ class ParkedLanes(JsonRecord):
     """Lanes that a run left parked: the number, and the first of them by name."""
 
     total: Whole = 0
-    first: tuple[ParkedLane, ...] = ()
+    first: Annotated[tuple[ParkedLane, ...], Meta(max_length=NAMED_MOST)] = ()
 
     def of(self, keys: Iterable[str]) -> tuple[ParkedLane, ...]:
         """Named lanes that have one of these keys."""
@@ -168,8 +181,6 @@ class PriorityClasses(JsonRecord):
             ),
         )
 
-
-EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
 
 _DAMAGED_HINT = (
     "Restore the file, or start again from the committed offset with `drainer run` and another"

@@ -15,7 +15,7 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from drainer.errors import UsageError
-from drainer.escape import printable
+from drainer.escape import encodable, printable
 from drainer.secret import IN_A_URL, may_hide
 
 AUTO_FIRST = 20  # where a drain that finds its own begins
@@ -192,6 +192,13 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
     return pairs
 
 
+def parse_text(text: str) -> str:
+    """Raises UsageError for what Kafka, the plan and JSON can't have: bytes that are not UTF-8."""
+    if encodable(text) != text:
+        raise UsageError(f"is not UTF-8: {text!r}", hint="Give it in UTF-8.")
+    return text
+
+
 def clean_reason(text: str | None) -> str | None:
     """A reason as it is kept: one line of what can be seen, not too long."""
     return printable((text or "").strip())[:REASON_MOST] or None
@@ -224,6 +231,7 @@ RATE = ValueType("N/s|none", parse_rate)
 CONCURRENCY = ValueType("N|auto", parse_concurrency)
 DEADLINE = ValueType("08:00|6h", parse_deadline)
 REASON = ValueType("TEXT", clean_reason)
+TEXT = ValueType("TEXT", parse_text)
 PAIRS = ValueType("NAME=VALUE", parse_pairs, repeats=True)
 
 
@@ -272,7 +280,7 @@ def type_of(annotation: Any) -> ValueType:
         return choice(annotation)
     if annotation is int:
         return number()
-    return ValueType("PATH", Path) if annotation is Path else ValueType("TEXT", str)
+    return ValueType("PATH", Path) if annotation is Path else TEXT
 
 
 PREFIX = "DRAINER_"  # of variables

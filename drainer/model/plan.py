@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ import msgspec
 
 from drainer.errors import PlanRefused
 from drainer.model import codec
-from drainer.model.account import Account, damaged
+from drainer.model.account import EVENTS_FIRST, EVENTS_LAST, Account, damaged
 from drainer.model.listed import counted, listed
 from drainer.model.ranges import encode_ranges
 from drainer.model.terms import Terms
@@ -38,6 +39,12 @@ def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
         f" {listed(found)}. To find its producer, run kafka-transactions.sh"
         " describe-producers"
     )
+
+
+class _Events(msgspec.Struct):
+    """The events of a plan, not decoded: very many would take ten times the file's size."""
+
+    history: list[msgspec.Raw] = []
 
 
 FORMAT = "drainer-plan/7"
@@ -77,6 +84,10 @@ class OffsetPlan:
     def decode(cls, data: bytes) -> OffsetPlan:
         """Raises PlanRefused when the bytes are no plan, or not the plan that was written."""
         try:
+            with suppress(msgspec.ValidationError):  # it is no plan; what it is follows
+                events = len(msgspec.json.decode(data, type=_Events).history)
+                if events > EVENTS_FIRST + EVENTS_LAST:
+                    raise damaged(f"it has {events:,} events, more than drainer keeps")
             body = msgspec.json.decode(data)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise damaged(f"it is not JSON: cut short, or not a plan ({error})") from None

@@ -128,6 +128,7 @@ class PayloadSettings(JsonRecord):
 
 BY_HANDLER = PayloadSettings()
 
+_Name = Annotated[str, msgspec.Meta(max_length=32_767)]  # Kafka takes no longer one, nor a system
 _DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # names a folder, too
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
@@ -152,22 +153,22 @@ class Terms(JsonRecord):
     """
 
     drain_id: _DrainId
-    created: str
-    cluster_id: str
-    bootstrap_servers: str
-    client_config: str | None
+    created: _Name
+    cluster_id: _Name
+    bootstrap_servers: _Name
+    client_config: _Name | None
     isolation: _Isolation
-    topic: str
-    topic_id: str
+    topic: _Name
+    topic_id: _Name
     topic_partitions: Whole
-    group: str
-    handler: str
+    group: _Name
+    handler: _Name
     order: _Order
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
     rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None
-    handler_code: str | None = None
+    handler_code: _Name | None = None
     payloads: PayloadSettings = BY_HANDLER
     commits: bool = True
     options: Mapping[str, str] = field(default_factory=dict)

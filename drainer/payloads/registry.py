@@ -15,7 +15,7 @@ from drainer.errors import Halted, UsageError
 from drainer.extensions import without_prefix
 from drainer.mask import describe
 from drainer.model.destinations import REGISTRY as PREFIX
-from drainer.secret import redact
+from drainer.secret import redact, remember
 from drainer.splitting import Wait
 
 REQUEST_S = 5.0
@@ -57,9 +57,8 @@ class Registry:
     """
 
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
-        self._properties = {f"{PREFIX}{name}": value for name, value in properties.items()}
-        self._properties[f"{PREFIX}url"] = url
-        self.url = redact(url, self._properties)
+        remember({PREFIX + name: value for name, value in properties.items()} | {"url": url})
+        self.url = redact(url)
         # Its own retries would sleep for up to 20 s, whoever wants to stop.
         own = {"url": url, "max.retries": 0, "timeout": REQUEST_S}
         given = dict(properties)
@@ -68,7 +67,7 @@ class Registry:
             self._client = schema_registry.SchemaRegistryClient({**given, **own})
         except (TypeError, ValueError, OSError) as error:
             raise UsageError(
-                f"the properties {PREFIX}*: {self._redacted(error)}",
+                f"the properties {PREFIX}*: {describe(error)}",
                 hint="Use the names of Confluent's clients, such as"
                 f" {PREFIX}basic.auth.user.info=USER:PASSWORD.",
             ) from None
@@ -90,7 +89,7 @@ class Registry:
             except Undecodable:
                 raise
             except Exception as error:  # of HTTP or JSON: no schema has come
-                away = f"the registry {self.url} does not answer: {self._redacted(error)}"
+                away = f"the registry {self.url} does not answer: {describe(error)}"
                 if not wait(pause_s, away):
                     raise RegistryAway(away, hint="Check its address and login.") from None
                 pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
@@ -101,7 +100,7 @@ class Registry:
         try:
             return self._client.get_subjects()
         except Exception as error:  # of HTTP or JSON
-            away = f"the registry {self.url} does not answer: {self._redacted(error)}"
+            away = f"the registry {self.url} does not answer: {describe(error)}"
             raise RegistryAway(away, hint="Check its address and login.") from None
 
     def _get(self, schema_id: SchemaId) -> Schema:
@@ -136,9 +135,6 @@ class Registry:
                 raise Undecodable(f"the schema {place[0]!r} needs itself")
             references.append((each.name or place[0], found))
         return Schema(schema.schema_type or "AVRO", schema.schema_str, tuple(references))
-
-    def _redacted(self, error: BaseException) -> str:
-        return redact(describe(error), self._properties)
 
 
 def waiting(patience_s: float) -> Wait:

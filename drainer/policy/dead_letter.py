@@ -9,8 +9,16 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from drainer.errors import NotADeadLetter, OtherFormat
-from drainer.escape import encodable
-from drainer.mask import MASKED, key_repr, mask_text, masking
+from drainer.escape import encodable, foreign
+from drainer.mask import (
+    MASKED,
+    TYPE_CHARACTERS,
+    class_name,
+    error_text,
+    key_repr,
+    mask_text,
+    masking,
+)
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
@@ -28,7 +36,6 @@ from drainer.policy.exact_json import (
 FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
 RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
 ERROR_CHARACTERS = 1000
-TYPE_CHARACTERS = 200
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
 PLACE_OF_LETTER = "letter:"  # as a topic id, with a topic: the place is that of a letter there
 KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
@@ -156,7 +163,7 @@ class Described:
         text, exact = as_literal(sub.key if sub.keys is None else sub.keys)
         return cls(
             sub.index,
-            _KINDS.get(type(sub), type(sub).__name__),
+            _KINDS.get(type(sub)) or foreign(type(sub).__name__, TYPE_CHARACTERS),
             encodable(text),
             sub.keys is not None,
             exact and len(text) <= KEY_CHARACTERS,
@@ -364,8 +371,8 @@ def dead_letter(
         whole=known.whole,
         attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can write any number
         reason=reason,
-        error_type=None if error is None else type(error).__name__[:TYPE_CHARACTERS],
-        error_text=None if error is None else text_of(error),
+        error_type=None if error is None else class_name(error),
+        error_text=None if error is None else error_text(error, ERROR_CHARACTERS, whole=True),
         drain_id=terms.drain_id,
         time=time,
         redrives=0 if former is None else former.redrives + 1,
@@ -403,7 +410,7 @@ def read_letter(message: Message) -> Letter:
         )
     except (ValueError, TypeError, RecursionError, MemoryError) as error:
         raise NotADeadLetter(
-            f"the dead letter at {message} is damaged: {text_of(error)}",
+            f"the dead letter at {message} is damaged: {error_text(error)}",
             hint="Check the record with another tool. drainer leaves it alone.",
         ) from None
 
@@ -432,16 +439,6 @@ def _headers_of(message: Message) -> Sequence[Header]:
         return message.headers
     except HeadersUnreadable:  # they are still where the message came from
         return ()
-
-
-def text_of(error: BaseException) -> str:
-    """The text of an exception as a letter has it: one line, cut to a sane length. Never raises."""
-    try:
-        text = str(error)
-    except Exception:  # it is the user's own code
-        text = ""
-    line = encodable(" ".join(text[: 4 * ERROR_CHARACTERS].split()))
-    return line if len(line) <= ERROR_CHARACTERS else line[: ERROR_CHARACTERS - 1] + "…"
 
 
 def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:

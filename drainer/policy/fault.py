@@ -14,9 +14,9 @@ from errno import EHOSTDOWN, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT
 from typing import Any
 
 from drainer.handler import Retry
+from drainer.mask import CAUSES_MOST
 
 RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0  # clocks differ; some want years
-CAUSES_MOST = 10  # of a chain of causes; one may go in a circle
 
 
 class Fault(Enum):

@@ -92,7 +92,7 @@ def _probe_cluster(
 
 
 def _brokers(settings: ClientSettings) -> set[str]:
-    log = ClientLog(settings.redact)
+    log = ClientLog()
     try:
         admin = settings.admin(log)
         brokers = admin.list_topics(timeout=CONNECT_S).brokers.values()

@@ -11,7 +11,8 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from drainer.escape import printable
+from drainer.escape import SCREEN, printable
+from drainer.view.figures import shorten
 from drainer.view.page import Cell, Field, Item, Line, Page, Table, Tone
 
 STYLES: dict[str, Style] = {
@@ -44,7 +45,7 @@ def plain(line: Pieces) -> str:
 def headline(page: Page) -> Pieces:
     """The answer, behind what it is about."""
     about = [(f"{page.subject}: ", Tone.STRONG)] if page.subject else []
-    return about + sentence(page.headline)
+    return _cut(about + sentence(page.headline))
 
 
 def sentence(line: Line) -> Pieces:
@@ -53,16 +54,17 @@ def sentence(line: Line) -> Pieces:
 
 
 def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
-    """An item as what a terminal shows of it: of a plot nothing, of a table ``whole`` all rows."""
+    """An item as what a terminal shows of it: of a plot nothing; ``whole`` all rows of a table, and
+    all of each text, of which a screen is shown otherwise."""
     match item:
         case Line():
-            yield [("  " if item.mark else "", Tone.PLAIN), *sentence(item)]
+            yield _cut([("  " if item.mark else "", Tone.PLAIN), *sentence(item)], whole)
         case Field():
-            yield pieces(item)
+            yield _cut(pieces(item), whole)
             for line in item.lines:
-                yield [(f"    {line}", Tone.QUIET)]
+                yield _cut([(f"    {line}", Tone.QUIET)], whole)
         case Table():
-            yield from _table(item, len(item.rows) if whole else item.shown)
+            yield from _table(item, len(item.rows) if whole else item.shown, whole)
 
 
 def pieces(field: Field) -> Pieces:
@@ -82,11 +84,15 @@ def is_urgent(item: Item) -> bool:
     return False
 
 
-def _table(found: Table, shown: int) -> Iterator[Pieces]:
+def _cut(line: Pieces, whole: bool = False) -> Pieces:
+    return line if whole else [(shorten(text, SCREEN), tone) for text, tone in line]
+
+
+def _table(found: Table, shown: int, whole: bool) -> Iterator[Pieces]:
     if found.caption:
         yield [(found.caption, Tone.QUIET)]
     rows = [[(title, Tone.QUIET) for title, _ in found.headings]]
-    rows += [[*map(_cell, row)] for row in found.rows[:shown]]
+    rows += [_cut([*map(_cell, row)], whole) for row in found.rows[:shown]]
     rows += [[(_cell(cell)[0], Tone.STRONG) for cell in found.total]] if found.total else []
     lengths = [[cell_len(printable(text)) for text, _ in row] for row in rows]
     widths = [*map(max, zip(*lengths, strict=True))]

@@ -21,6 +21,7 @@ from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Sign
 from drainer.escape import is_printable, json_text
 from drainer.machine import describe_os, is_of_machine, way_out
 from drainer.mask import describe
+from drainer.secret import redact
 from drainer.view.layout import Pieces, headline, is_urgent, lay_out, segments, sentence
 from drainer.view.page import Item, Page, Tone
 
@@ -166,7 +167,7 @@ class Terminal:
             self.event(logging.WARNING, "stopped", text, **fields)
             return
         if self.debug and cause is not None:
-            fields["traceback"] = "".join(traceback.format_exception(cause)).rstrip()
+            fields["traceback"] = redact("".join(traceback.format_exception(cause))).rstrip()
         self.event(logging.ERROR, "error", text, **fields)
 
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:

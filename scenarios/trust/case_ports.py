@@ -171,7 +171,8 @@ def secrets_in_settings(stage: Stage) -> str:
     seen = (stage.folder / "seen").read_text()
     ensure("sub_messages" in seen, "the hook did not run")
     ensure(SECRET not in seen + ended.out + ended.err, "the hook has a secret")
-    ensure(f"DRAINER_MASK_KEYS={MASK}" in seen, "the hook prints without a mask")
+    ensure("DRAINER_STATUS=done" in seen, "the hook does not know how it ended")
+    ensure("DRAINER_" not in seen.replace("DRAINER_STATUS", ""), "the hook inherits ours")
     return "config show has … in their place; a hook inherits none"
 
 

@@ -17,6 +17,7 @@ from drainer.kafka.settings import EXTENSIONS, ClientSettings
 from drainer.model.destinations import LOGINS, destinations, with_own_destinations
 from drainer.model.settings import FailureSettings
 from drainer.model.terms import PayloadSettings, RedriveSettings, Terms
+from drainer.secret import redact
 from view.samples import plan
 
 PERMISSIONS = Path(__file__).parents[2] / "docs/howto/permissions.md"
@@ -113,6 +114,6 @@ def test_each_kind_of_login_is_a_prefix_is_redacted_and_has_its_row() -> None:
     secrets += ["schema.registry.bearer.auth.token", "schema.registry.ssl.key.password"]
     extras = {name: f"value-of-{name}" for name in secrets}
     settings = ClientSettings("b:9092", {}, extras | OF_REGISTRY)
-    shown = settings.redact(" ".join(settings.extras.values()))
+    shown = redact(" ".join(settings.extras.values()))
     assert "value-of" not in shown
     assert "me:p" not in shown

@@ -19,6 +19,7 @@ from drainer.model.option import (
     parse_pairs,
     parse_rate,
     parse_size,
+    parse_text,
 )
 
 NOW = datetime(2026, 11, 20, 18, 0, 0, tzinfo=UTC)
@@ -157,3 +158,9 @@ def test_a_time_of_day_is_the_next_one_here() -> None:
     here = NOW.astimezone()
     found = parse_deadline(here.strftime("%H:%M"), here)
     assert timedelta(hours=22) < found - here < timedelta(hours=26), "now is tomorrow's"
+
+
+def test_a_text_that_nothing_can_write_is_refused_as_it_is_typed() -> None:
+    assert parse_text("café ✓\n") == "café ✓\n"
+    with pytest.raises(UsageError, match="is not UTF-8"):
+        parse_text("caf\udce9")

@@ -208,7 +208,7 @@ def test_a_record_has_the_sub_key_as_key_and_shows_what_can_not_be_made_again(
     ("error", "text"),
     [
         (TimeoutError(), "TimeoutError"),
-        (Unprintable(), "Unprintable"),
+        (Unprintable(), "Unprintable: its text is not available (RuntimeError)"),
         (ValueError("half \ud800"), "ValueError: half \\ud800"),
         (
             ValueError("one\n\ttwo " + "x" * 5000),

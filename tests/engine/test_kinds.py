@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.engine.blame import kind_of
+from drainer.engine.blame import ErrorCounts, kind_of
 
 
 @pytest.mark.parametrize(
@@ -43,3 +43,17 @@ def test_statuses_names_and_words_make_another_kind(one: str, other: str) -> Non
 @pytest.mark.parametrize("piece", ["a", "1", "a:", "'", '"', "http", "a.1", "://"])
 def test_a_huge_text_takes_no_time(piece: str) -> None:
     assert len(kind_of(piece * 100_000)) <= 500
+
+
+def test_groups_are_counted_by_what_is_in_them() -> None:
+    counts = ErrorCounts()
+    for number in range(3):
+        counts.count(ExceptionGroup("of a task", [ValueError("no title")]))
+        counts.count(ExceptionGroup("of a task", [ValueError(f"row {number} is bad")]))
+        counts.count(ExceptionGroup("of a task", [ConnectionError("refused")]))
+    assert dict(counts.kinds) == {
+        "ExceptionGroup: of a task (ValueError: no title)": 3,
+        "ExceptionGroup: of a task (ValueError: row … is bad)": 3,
+        "ExceptionGroup: of a task (ConnectionError: refused)": 3,
+    }
+    assert dict(counts.types) == {"ValueError": 6, "ConnectionError": 3}

@@ -83,7 +83,7 @@ def test_what_a_token_lacks_is_reported_before_a_client_waits_for_it(
     ],
 )
 def test_what_the_next_login_may_pass_is_no_rejection(text: str, rejected: bool) -> None:
-    log = ClientLog(str)
+    log = ClientLog()
     log.take(KafkaError(KafkaError._AUTHENTICATION, f"sasl_plaintext://h:1/1: {text}"))
     assert (rejected_login(log.complaints) is not None) == rejected
 
@@ -133,7 +133,7 @@ def test_without_new_credentials_a_drain_has_a_token_for_minutes_and_then_the_re
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cr3t-key")
-    role, log = Role(), ClientLog(str)
+    role, log = Role(), ClientLog()
     source = TokenSource(role.sign, log.note_token, lambda: role.now_s)
     role.run(source, 2900)
     role.away = True
@@ -162,7 +162,7 @@ def test_the_signer_of_aws_makes_a_token_without_a_network(
     login = ["security.protocol=SASL_SSL", "sasl.mechanism=AWS_MSK_IAM"]
     settings = ClientSettings.load(HOSTS, None, login)
     with pytest.raises(BrokerUnreachable, match="no token for AWS_MSK_IAM"):
-        settings.admin(ClientLog(str))
+        settings.admin(ClientLog())
 
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIDEXAMPLE")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "hush")

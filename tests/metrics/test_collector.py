@@ -89,7 +89,7 @@ def test_a_scrape_has_every_metric_that_is_named_and_no_other() -> None:
 
 def test_each_rule_has_a_series_of_its_own_whatever_its_name() -> None:
     scraped = Scraped()
-    rules = ["r-\udcff", "x" * 100 + "1", "x" * 100 + "2"]
+    rules = ["r-\\udcff", "x" * 100 + "1", "x" * 100 + "2"]
     scraped.collector.update(changed(BUSY, rules=RuleStatus(dict.fromkeys(rules, 1))))
     assert 'rule="r-\\\\udcff"' in scraped.text
     assert len(set(scraped.labels("drainer_sub_messages_ruled_out_total", "rule"))) == 3

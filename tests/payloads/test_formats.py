@@ -23,6 +23,7 @@ from drainer.payloads.formats import framed, registry_decoder
 from drainer.payloads.protobuf import compiled, message_indexes
 from drainer.payloads.registry import RegistryAway, waiting
 from drainer.payloads.registry import registry as registry_at
+from drainer.secret import redact
 from payloads.registry import AT, Registry, Serialisers, running
 
 ORDER = {"id": "o-1", "at": AT, "to": {"zip": "1010"}}
@@ -233,7 +234,7 @@ def test_a_registry_is_named_without_its_login_and_secrets_are_not_shown() -> No
     settings = ClientSettings(
         "b", {}, {**secrets, "schema.registry.basic.auth.user.info": "v:hidden2"}
     )
-    assert "hidden" not in settings.redact(f"{settings} http://u:hidden1@h v:hidden2 hidden1")
+    assert "hidden" not in redact(f"{settings} http://u:hidden1@h v:hidden2 hidden1")
     with pytest.raises(RegistryAway) as away:
         registry_at(
             None, {"schema.registry.url": "http://u:hidden1@127.0.0.1:1/?key=hidden3"}

@@ -35,8 +35,8 @@ def test_an_error_of_a_task_has_its_class_text_hint_and_what_led_to_it(
     error = on_spark(spark, task)
 
     assert type(error) is SplitFailed
-    assert str(error) == "split failed\nat é \udcff"
-    assert (error.hint, error.exit_code) == ("repair\nit", 5)
+    assert str(error) == r"split failed\nat é \udcff"
+    assert (error.hint, error.exit_code) == (r"repair\nit", 5)
     assert isinstance(error.__cause__, TaskFailure)
     assert "invalid literal for int() with base 10: 'seven'" in str(error.__cause__)
 

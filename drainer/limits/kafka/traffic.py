@@ -144,8 +144,7 @@ class PacedProducer:
         self.pace = point.pace
         self.offered = self.errors = self._passed_over = 0
         self._failure: Interrupted | None = None
-        self._settings = settings
-        self._log = ClientLog(settings.redact)
+        self._log = ClientLog()
         kept = max(QUEUE_BYTES_LEAST, int(point.pace * QUEUE_S * point.message_bytes))
         conf = settings.produce_conf(
             self._log,
@@ -169,7 +168,7 @@ class PacedProducer:
         try:
             self._producer.list_topics(self._places[self._place][0], timeout=REQUEST_S)
         except KafkaException as error:
-            raise _not_connected("a producer", self._settings, error.args[0]) from None
+            raise _not_connected("a producer", error.args[0]) from None
 
     def send_up_to(self, due: int) -> None:
         """Sends what is due since the beginning; what finds no room is passed over."""
@@ -218,7 +217,7 @@ class PacedProducer:
             return
         self.errors += 1
         if self._failure is None and (error.fatal() or error.code() in _FATAL):
-            self._failure = no_test_topic(self._settings.redact(error.str()))
+            self._failure = no_test_topic(error.str())
 
     def _on_statistics(self, text: str) -> None:
         assert self._statistics is not None
@@ -252,11 +251,11 @@ def no_test_topic(why: str) -> Interrupted:
     )
 
 
-def _not_connected(who: str, settings: ClientSettings, answer: KafkaError) -> Interrupted:
+def _not_connected(who: str, answer: KafkaError) -> Interrupted:
     if answer.code() in NO_TOPIC | FORBIDDEN:
-        return no_test_topic(settings.redact(answer.str()))
+        return no_test_topic(answer.str())
     return Interrupted(
-        f"{who} can't reach the cluster: {settings.redact(answer.str())}",
+        f"{who} can't reach the cluster: {answer.str()}",
         hint="Check that the machines of Spark's executors reach the brokers.",
     )
 
@@ -318,7 +317,6 @@ class GroupReader:
     def __init__(
         self, settings: ClientSettings, name: str, places: Sequence[tuple[str, int]]
     ) -> None:
-        self._settings = settings
         self._places = places
         self._consumer = settings.consumer(_reading(settings, name))
 
@@ -334,7 +332,7 @@ class GroupReader:
                 place.offset = self._end_of(place, until_s)
             self._consumer.assign(places)
         except KafkaException as error:
-            raise _not_connected("a consumer", self._settings, error.args[0]) from None
+            raise _not_connected("a consumer", error.args[0]) from None
 
     def _end_of(self, place: TopicPartition, until_s: float) -> int:
         while True:
@@ -363,7 +361,7 @@ class GroupReader:
 
 def _reading(settings: ClientSettings, name: str, **owned: Any) -> dict[str, Any]:
     conf = settings.conf(
-        ClientLog(settings.redact),
+        ClientLog(),
         group_id=name,
         enable_auto_commit=False,
         auto_offset_reset="latest",

@@ -168,7 +168,9 @@ def explained() -> Iterator[None]:
         text = str(error) if hint is None else f"{error}\nhint: {hint}"
         for command, option in _WORDS:
             text = text.replace(command, option)
-        raise type(error)(text, hint=hint) from None
+        shown = type(error)(text, hint=hint)
+        shown.args = (text,)  # in two lines
+        raise shown from None
 
 
 def record_batches(

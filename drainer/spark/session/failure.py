@@ -14,7 +14,7 @@ from pyspark.errors import PySparkException
 
 from drainer import errors
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
-from drainer.escape import encodable
+from drainer.secret import redact
 
 _MARK = "drainer-error "  # before the JSON that an error is made from again
 _TRACE_MOST = 6000  # characters of what led to it; its end is the best part
@@ -118,8 +118,7 @@ class Carried(Exception):
     def __init__(self, error: DrainerError) -> None:
         fields = error_as_json(error)
         text = str(error) if error.hint is None else f"{error}\nhint: {error.hint}"
-        # What can't be encoded would keep PySpark from sending any of it.
-        super().__init__(f"{encodable(text)}\n{_MARK}{json.dumps(fields)}")
+        super().__init__(f"{text}\n{_MARK}{json.dumps(fields)}")
 
 
 def error_as_json(error: DrainerError) -> dict[str, Any]:
@@ -190,7 +189,7 @@ def failure_of(raised: BaseException) -> DrainerError:
     """
     if isinstance(raised, DrainerError):
         return raised
-    text = _text_of(raised)
+    text = redact(_text_of(raised))
     found = _carried(text)
     if found is not None:
         return found
@@ -211,7 +210,7 @@ def failure_of(raised: BaseException) -> DrainerError:
 def _trace(cause: BaseException | None) -> str | None:
     if cause is None:
         return None
-    trace = "".join(traceback.format_exception(cause))
+    trace = redact("".join(traceback.format_exception(cause)))
     return trace if len(trace) <= _TRACE_MOST else f"…{trace[-_TRACE_MOST:]}"
 
 
