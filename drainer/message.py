@@ -108,6 +108,7 @@ class Message(LedgerEntry):
         "_decoded_key",
         "_headers",
         "_timestamp",
+        "decoded_bytes",
         "key",
         "offset",
         "origin",
@@ -128,6 +129,7 @@ class Message(LedgerEntry):
         self.key = key
         self.value = value
         self.size = len(key or b"") + len(value or b"")
+        self.decoded_bytes = 0  # that its decoder knows to be taken by what it made
         self._timestamp = timestamp
         self._headers = headers
 
@@ -296,6 +298,7 @@ class ShippedMessage(Message):
         self.offset = offset
         self.key = key
         self.size = 0 if key is None else len(key)
+        self.decoded_bytes = 0
         self.sub_keys = keys
         self._timestamp = timestamp
         self._headers = headers  # type: ignore[assignment]  # None when they can't be read
