@@ -117,8 +117,8 @@ class Registry:
             status = error.http_status_code
             if status == NO_SUCH or (status == 404 and error.error_code in NOT_THERE):
                 raise Undecodable(
-                    f"schema {schema_id}, or one that it needs, is not in the registry"
-                    f" {self.url} ({status})"
+                    f"schema {schema_id} is not in the registry {self.url} ({status}), or one that"
+                    " it needs is not"
                 ) from None
             raise
 
