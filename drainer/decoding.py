@@ -49,7 +49,8 @@ class Decoding:
             message.decoded_bytes = getattr(self.of_value, "made_bytes", 0)
         if self.of_key is not None and message.key is not None:
             message.decoded_key = self.of_key(message.key, message.headers, message.topic)
-            message.decoded_bytes += getattr(self.of_key, "made_bytes", 0)
+            made_bytes = getattr(self.of_key, "made_bytes", 0)
+            message.decoded_bytes = getattr(message, "decoded_bytes", 0) + made_bytes
         return message
 
     @property

@@ -115,6 +115,8 @@ class Message(LedgerEntry):
         "value",
     )
 
+    decoded_bytes: int  # of memory, where the decoder knows how much it has made
+
     def __init__(
         self,
         origin: Origin,
@@ -129,7 +131,6 @@ class Message(LedgerEntry):
         self.key = key
         self.value = value
         self.size = len(key or b"") + len(value or b"")
-        self.decoded_bytes = 0  # that its decoder knows to be taken by what it made
         self._timestamp = timestamp
         self._headers = headers
 
@@ -298,7 +299,6 @@ class ShippedMessage(Message):
         self.offset = offset
         self.key = key
         self.size = 0 if key is None else len(key)
-        self.decoded_bytes = 0
         self.sub_keys = keys
         self._timestamp = timestamp
         self._headers = headers  # type: ignore[assignment]  # None when they can't be read

@@ -132,7 +132,8 @@ class Payloads:
 
     def bytes_of(self, message: Message, subs: Sequence[SubMessage]) -> int:
         """Estimate payloads and sub-keys of a message, without what the message has itself."""
-        count, known = len(subs), message.decoded_bytes if self._decoded else 0
+        count = len(subs)
+        known = getattr(message, "decoded_bytes", 0) if self._decoded else 0
         self._due -= MESSAGE_WEIGHT + count
         if self._due > 0 and message.size < LARGE_BYTES and self._typical is not None:
             return known + count * self._typical
