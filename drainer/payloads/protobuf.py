@@ -171,7 +171,7 @@ _Shape = dict[int, tuple[int, Any]]  # by a field's number: bytes of its message
 
 
 class _Shapes:
-    """Where messages of a type have messages, and what these take in memory once parsed."""
+    """Fields of messages that are messages, and what these take in memory once parsed."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
@@ -256,7 +256,7 @@ def _as_dict(
 def _converter(
     field: FieldDescriptor, known: dict[tuple[str, bool], _Convert], whole: bool
 ) -> _Convert | None:
-    """What makes the value of a field; None where it is the value already."""
+    """Make what converts the value of a field; None where it is the value already."""
     kind, convert = field.message_type, None
     if kind is not None and kind.GetOptions().map_entry:
         of_value = _converter(kind.fields_by_name["value"], known, False)

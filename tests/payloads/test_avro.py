@@ -87,7 +87,7 @@ def reader(schema: object, *references: object) -> Callable[[bytes], Any]:
 
 
 def written(schema: Any, value: Any) -> bytes:
-    """What fastavro writes."""
+    """Bytes that fastavro writes."""
     body = BytesIO()
     parsed = fastavro.parse_schema(json.loads(json.dumps(schema)))
     fastavro.schemaless_writer(body, parsed, value)
@@ -169,13 +169,14 @@ def test_a_schema_is_what_the_specification_names_in_it() -> None:
     record = {"type": "record", "name": "R", "fields": fields, **marks}
     assert reader(record)(b"\2") == {"n": 1}
     itself = {"type": "R", "name": "R", **marks}
-    for schema in (itself, ["null", itself], {"type": "array", "items": itself}, {**marks}):
+    wrong: list[Any] = [itself, ["null", itself], {"type": "array", "items": itself}, marks]
+    for schema in wrong:
         with pytest.raises((Undecodable, KeyError)):
             reader(schema)
     twice = {**record, "fields": [*fields, *fields]}
-    for schema in (twice, [record, record]):
+    for twofold in (twice, [record, record]):
         with pytest.raises(Undecodable, match="two"):
-            reader(schema)
+            reader(twofold)
 
 
 NO_VALUES: list[tuple[str, Any, Any, Any]] = [
