@@ -36,7 +36,7 @@ class Decoding:
     """Decoders of a drain's messages; None leaves the bytes as they are.
 
     A decoder that has to get something first has a method ``prepare(data, headers, wait)``. That
-    of a registry has ``check`` and ``known_schemas``, too.
+    of a registry has ``check``, ``known_schemas`` and ``made_bytes``, too.
     """
 
     of_value: Decode | None
@@ -46,8 +46,11 @@ class Decoding:
         """Decode a message in place. A tombstone's value stays None."""
         if self.of_value is not None and message.value is not None:
             message.decoded = self.of_value(message.value, message.headers, message.topic)
+            message.decoded_bytes = getattr(self.of_value, "made_bytes", 0)
         if self.of_key is not None and message.key is not None:
             message.decoded_key = self.of_key(message.key, message.headers, message.topic)
+            made_bytes = getattr(self.of_key, "made_bytes", 0)
+            message.decoded_bytes = getattr(message, "decoded_bytes", 0) + made_bytes
         return message
 
     @property

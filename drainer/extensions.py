@@ -20,7 +20,7 @@ EXTRAS = {
     "http": ("aiohttp",),
     "report": ("jinja2", "markupsafe"),
     "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
-    "registry": ("fastavro", "google", "grpc_tools", "httpx2"),  # the last is of Confluent's client
+    "registry": ("google", "grpc_tools", "httpx2"),  # the last is of Confluent's client
     "msk": ("aws_msk_iam_sasl_signer",),
 }
 

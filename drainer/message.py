@@ -108,11 +108,14 @@ class Message(LedgerEntry):
         "_decoded_key",
         "_headers",
         "_timestamp",
+        "decoded_bytes",
         "key",
         "offset",
         "origin",
         "value",
     )
+
+    decoded_bytes: int  # of memory, where the decoder knows how much it has made
 
     def __init__(
         self,

@@ -121,7 +121,8 @@ class Payloads:
     look at every payload would take longer than to handle it, so some of some messages are
     measured. What several sub-messages of a message share is counted once. Of what it was decoded
     to and its payloads the larger counts, as these are parts of that; without ``decoded`` only
-    these.
+    these. What a decoder knows to have made counts always: some few bytes become a million values,
+    and whoever writes may choose which messages are measured.
     """
 
     def __init__(self, *, decoded: bool = True) -> None:
@@ -132,22 +133,24 @@ class Payloads:
     def bytes_of(self, message: Message, subs: Sequence[SubMessage]) -> int:
         """Estimate payloads and sub-keys of a message, without what the message has itself."""
         count = len(subs)
+        known = getattr(message, "decoded_bytes", 0) if self._decoded else 0
         self._due -= MESSAGE_WEIGHT + count
         if self._due > 0 and message.size < LARGE_BYTES and self._typical is not None:
-            return count * self._typical
+            return known + count * self._typical
         if not count:
-            return 0
+            return known
         self._due = LOOK_EVERY
         found = _measure(message, subs)
         if self._decoded:
             found = max(found, _size_of_decoded(message))
+        found = max(found - known, 0)
         if message.size < LARGE_BYTES:  # a large one is no sample of others
             each = found // count
             before = each if self._typical is None else self._typical
             self._typical = before + (each - before) // ROUND
             if each > SURPRISE * before:
                 self._due = 0
-        return found
+        return known + found
 
 
 def _measure(message: Message, subs: Sequence[SubMessage]) -> int:

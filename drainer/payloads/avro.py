@@ -1,162 +1,235 @@
-"""Avro by the schema that it was written with. Neither of them has to be from a friend."""
+"""Avro by the schema that it was written with. Neither of them has to be from a friend.
+
+A schema is read by what the Avro specification names in it. All else, such as marks that libraries
+leave for themselves, is ignored.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Set
-from graphlib import CycleError, TopologicalSorter
-from io import BytesIO
-from typing import Any, NoReturn
+from collections.abc import Callable, Iterator
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal, DecimalException
+from struct import Struct
+from sys import getsizeof
+from typing import Any
+from uuid import UUID
 
-import fastavro
 import orjson
-from fastavro.read import LOGICAL_READERS
 
-from drainer.decoding import Undecodable
+from drainer.decoding import MOST_NESTED, Undecodable
+from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
 
-# Records of a recursive schema in one another, as many as Protobuf allows, and types in each. The
-# stack of fastavro's reader overflows at some 10,000 types in one another: the process ends.
-NESTED, NESTED_TYPES = 100, 16
-MOST_LEADING = 1_000  # types that lead to recursion: there are as many for each of those records
-MOST_NESTED = 250  # types in one another without recursion
-MOST_WITHOUT_BYTES = 1_000  # values of a record
-_TOO_DEEP = {"type": "null", "logicalType": "drainer-cut"}  # stands for what is nested deeper
-_INNER = "items", "values"  # of arrays and maps
-_ROOT, _VALUE = "drainer_root", "value"
-_Named = Mapping[str, Any]  # types as fastavro has parsed them, by their full names
+LONGEST_DECIMAL = 1_024  # bytes: the time to convert one is the square of that
+_EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
+_DIGITS = Context(prec=3 * LONGEST_DECIMAL)
+_Read = Callable[[Body], Any]
 
 
-def avro(schema: Schema) -> Callable[[bytes, bytes | None], Any]:
+def avro(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
     """Make a reader of bodies. Raises errors of any type where the schema is of no use."""
-    named: dict[str, Any] = {}
+    types = _Types()
     for each in schema.files().values():
-        fastavro.parse_schema(orjson.loads(each.text), named_schemas=named)
-    # In a record: else a union or an array would not know the types that it names.
-    root = _record(_ROOT, {_VALUE: orjson.loads(schema.text)})
-    parsed: Any = fastavro.parse_schema(root, named_schemas=named)
-    _ensure_modest(named)
-    names = {name: set(_names(each, named)) for name, each in named.items()}
-    try:
-        TopologicalSorter(names).prepare()
-    except CycleError:
-        needed = {name: _needed(name, names) for name in named}
-        recursive = {name for name in named if name in needed[name]}
-        parsed = _written_out(named, {name for name in named if recursive & needed[name]})
-    read: Any = fastavro.schemaless_reader
-    return lambda body, _: read(BytesIO(body), parsed, None)[_VALUE]
+        types.reader(orjson.loads(each.text), "", 0)
+    read = types.reader(orjson.loads(schema.text), "", 0)
+
+    def read_body(data: bytes, _: bytes | None) -> tuple[Any, int]:
+        body = Body(data)
+        return read(body), body.made_bytes
+
+    return read_body
 
 
-def _written_out(named: _Named, leading: Set[str]) -> Any:
-    """The root without recursion: records that lead to some are there once for each level.
+class _Types:
+    """Readers of types that have a name, and of others."""
 
-    One names those of the level below. What the lowest would name is undecodable.
-    """
-    if len(leading) > MOST_LEADING:
-        raise Undecodable(f"it is recursive by more than {MOST_LEADING} types")
-    known = {name: schema for name, schema in named.items() if name not in leading}
+    def __init__(self) -> None:
+        self._named: dict[str, _Read] = {}
 
-    def below(level: int, schema: Any, types: int = 0) -> Any:
-        if types > NESTED_TYPES:
-            raise Undecodable("it is recursive, and nests too many types")
-        if (name := _name(schema)) in leading:
-            return f"{name}__{level - 1}" if level else _TOO_DEEP
-        if name in named or isinstance(schema, str):
-            return name
+    def reader(self, schema: Any, space: str, depth: int) -> _Read:
+        """Make the reader of a type that stands in this namespace."""
+        if depth > MOST_NESTED:
+            raise Undecodable(f"its types are nested deeper than {MOST_NESTED}")
         if isinstance(schema, list):
-            return [below(level, each, types + 1) for each in schema]
-        inner = {at: below(level, schema[at], types + 1) for at in _INNER if at in schema}
-        return {**schema, **inner}
+            return _union([self.reader(each, space, depth + 1) for each in schema])
+        if isinstance(schema, str):
+            named = self._named.get(f"{space}.{schema}") or self._named.get(schema)
+            if (found := _PRIMITIVES.get(schema) or named) is None:
+                raise Undecodable(f"it names the type {schema!r}, which is not there")
+            return found
+        match kind := schema["type"]:
+            case "array":
+                found = _array(self.reader(schema["items"], space, depth + 1))
+            case "map":
+                found = _map(self.reader(schema["values"], space, depth + 1))
+            case "record" | "error":
+                found = self._record(schema, space, depth)
+            case "enum":
+                found = _enum([str(each) for each in schema["symbols"]])
+                self._add(schema, space, found)
+            case "fixed":
+                size = int(schema["size"])
+                found = _logical(kind, schema, lambda body: body.take(size))
+                self._add(schema, space, found)
+            case _:
+                found = _logical(str(kind), schema, self.reader(kind, space, depth + 1))
+        return found
 
-    def record(name: str, level: int, own: str) -> Any:
-        fields = {each["name"]: below(level, each["type"]) for each in named[name]["fields"]}
-        return fastavro.parse_schema(_record(own, fields), named_schemas=known)
+    def _add(self, schema: Any, space: str, found: _Read) -> str:
+        """Give a type its name; returns the namespace of what is in it."""
+        name = schema["name"]
+        if "." not in name and (space := schema.get("namespace", space)):
+            name = f"{space}.{name}"
+        if name in self._named:
+            raise Undecodable(f"it has two types {name!r}")
+        self._named[name] = found
+        return str(name.rpartition(".")[0])
 
-    for level in range(NESTED):
-        for name in leading - {_ROOT}:
-            record(name, level, f"{name}__{level}")
-    return record(_ROOT, NESTED, _ROOT)
+    def _record(self, schema: Any, space: str, depth: int) -> _Read:
+        fields: dict[str, _Read] = {}
 
+        def read(body: Body) -> dict[str, Any]:
+            body.enter(size)
+            found = {name: read(body) for name, read in typed}
+            body.depth -= 1
+            return found
 
-def _ensure_modest(named: _Named) -> None:
-    """Ensure that the stack is enough, and that few bytes are not more values than memory has.
-
-    Raises Undecodable.
-    """
-    known: dict[str, tuple[int, int]] = {}
-
-    def measure(schema: Any) -> tuple[int, int]:
-        """The values that a type has without any byte, and its types in one another."""
-        if (name := _name(schema)) not in named:
-            values, types, _ = of_inner(schema)
-            if isinstance(schema, dict) and "items" in schema and values:
-                raise Undecodable("it has an array of items without bytes")
-            is_null = "null" in (schema, schema["type"] if isinstance(schema, dict) else None)
-            return int(is_null), types
-        if name not in known:
-            known[name] = 0, 0  # as far as it contains itself: that is cut
-            schema = named[name]
-            values, types, is_empty = of_inner(schema)
-            no_bytes = is_empty if "fields" in schema else schema.get("size") == 0
-            known[name] = (1 + values) * no_bytes, types
-        return known[name]
-
-    def of_inner(schema: Any) -> tuple[int, int, bool]:
-        """The same of all right within it, and whether none of them has bytes."""
-        inner = [measure(each) for each in _inner(schema)]
-        values = sum(values for values, _ in inner)
-        types = 1 + max((types for _, types in inner), default=0)
-        if values > MOST_WITHOUT_BYTES or types > MOST_NESTED:
-            raise Undecodable("too many types are in one another, or values without bytes")
-        return values, types, all(values for values, _ in inner)
-
-    for name in named:
-        measure(name)
-
-
-def _record(name: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    typed = [{"name": name, "type": schema} for name, schema in fields.items()]
-    return {"type": "record", "name": name, "fields": typed}
+        space = self._add(schema, space, read)  # before its fields: it may contain itself
+        for field in schema["fields"]:
+            fields[str(field["name"])] = self.reader(field["type"], space, depth + 1)
+        if len(fields) < len(schema["fields"]):
+            raise Undecodable(f"its record {schema['name']!r} has two fields of one name")
+        typed, size = [*fields.items()], getsizeof(fields) + VALUE_BYTES * len(fields)
+        return read
 
 
-def _name(schema: Any) -> Any:
-    """The name of a type, of Avro's own or not; None if it has none."""
-    if isinstance(schema, dict):
-        return schema.get("name")
-    return schema if isinstance(schema, str) else None
+def _string(body: Body) -> str:
+    data, at = body.data, body.at
+    if (size := data[at]) & 0x81:  # of several bytes, or negative
+        return body.take(body.signed()).decode()
+    body.at = end = at + 1 + (size >> 1)
+    if end > body.size:
+        raise IndexError
+    return data[at + 1 : end].decode()
 
 
-def _inner(schema: Any) -> list[Any]:
-    """The types right within a type."""
-    if isinstance(schema, str):
-        return []
-    if isinstance(schema, list):
-        return schema
-    fields = [each["type"] for each in schema.get("fields", ())]
-    return fields + [schema[at] for at in _INNER if at in schema]
+def _struct(kind: str) -> _Read:
+    """The reader of a number of fixed size."""
+    struct = Struct(kind)
+    size, unpack = struct.size, struct.unpack_from
+
+    def read(body: Body) -> Any:
+        at = body.at
+        body.at = at + size
+        return unpack(body.data, at)[0]
+
+    return read
 
 
-def _names(schema: Any, named: _Named) -> Iterator[str]:
-    """Names of types that a type names."""
-    for each in _inner(schema):
-        if (name := _name(each)) in named:
-            yield name
-        else:
-            yield from _names(each, named)
+_PRIMITIVES: dict[str, _Read] = {
+    "null": lambda _: None,
+    "boolean": _struct("?"),
+    "int": Body.signed,
+    "long": Body.signed,
+    "float": _struct("<f"),
+    "double": _struct("<d"),
+    "bytes": lambda body: body.take(body.signed()),
+    "string": _string,
+}
 
 
-def _needed(name: str, names: Mapping[str, Set[str]]) -> set[str]:
-    """Names of the types that one needs, and these; its own if it contains itself."""
-    found: set[str] = set()
-    left = {name}
-    while left:
-        new = names[left.pop()] - found
-        found |= new
-        left |= new
-    return found
+def _one_of(body: Body, count: int) -> int:
+    if not 0 <= (index := body.signed()) < count:
+        raise Undecodable(f"it has number {index} of {count} before byte {body.at:,}")
+    return index
 
 
-def _cut(*_: Any) -> NoReturn:
-    raise Undecodable(f"more than {NESTED} records of a recursive schema are in one another")
+def _enum(symbols: list[str]) -> _Read:
+    count = len(symbols)
+    return lambda body: symbols[_one_of(body, count)]
 
 
-LOGICAL_READERS["null-drainer-cut"] = _cut
+def _union(types: list[_Read]) -> _Read:
+    count = len(types)
+    return lambda body: types[_one_of(body, count)](body)
+
+
+def _blocks(body: Body, size: int) -> Iterator[int]:
+    """The numbers of values in the blocks of an array or map, each of this size."""
+    body.enter(CONTAINER_BYTES)
+    while count := body.signed():
+        if count < 0:
+            count = -count
+            body.signed()  # the bytes of the block
+        body.spend(count * size)
+        yield count
+    body.depth -= 1
+
+
+def _array(read: _Read) -> _Read:
+    def read_array(body: Body) -> list[Any]:
+        found: list[Any] = []
+        for count in _blocks(body, VALUE_BYTES):
+            found += [read(body) for _ in range(count)]
+        return found
+
+    return read_array
+
+
+def _map(read: _Read) -> _Read:
+    def read_map(body: Body) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for count in _blocks(body, NAME_BYTES + 2 * VALUE_BYTES):
+            for _ in range(count):
+                name = _string(body)
+                found[name] = read(body)
+        return found
+
+    return read_map
+
+
+def _logical(kind: str, schema: Any, read: _Read) -> _Read:
+    """The reader of a logical type; what Python has no value for is as without that type."""
+    convert = _CONVERSIONS.get((kind, str(schema.get("logicalType"))))
+    if convert is _decimal:
+        precision, scale = schema.get("precision"), schema.get("scale", 0)
+        # The specification wants a wrong logical type to be ignored.
+        is_right = type(precision) is type(scale) is int and 0 <= scale <= precision
+        convert = (lambda data: _decimal(data, scale)) if is_right else None
+    if convert is None:
+        return read
+
+    def read_logical(body: Body) -> Any:
+        value = read(body)
+        try:
+            return convert(value)
+        except (ValueError, OverflowError, DecimalException):
+            return value
+
+    return read_logical
+
+
+def _decimal(data: bytes, scale: int = 0) -> Decimal:
+    if len(data) > LONGEST_DECIMAL:
+        raise OverflowError
+    return _DIGITS.scaleb(Decimal(int.from_bytes(data, signed=True)), -scale)
+
+
+def _time(since: timedelta) -> time:
+    if since.days:
+        raise OverflowError
+    return (_LOCAL + since).time()
+
+
+_CONVERSIONS: dict[tuple[str, str], Callable[[Any], Any]] = {
+    ("bytes", "decimal"): _decimal,
+    ("fixed", "decimal"): _decimal,
+    ("string", "uuid"): UUID,
+    ("int", "date"): lambda number: date.fromordinal(number + _LOCAL.toordinal()),
+    ("int", "time-millis"): lambda number: _time(timedelta(milliseconds=number)),
+    ("long", "time-micros"): lambda number: _time(timedelta(microseconds=number)),
+    ("long", "timestamp-millis"): lambda number: _EPOCH + timedelta(milliseconds=number),
+    ("long", "timestamp-micros"): lambda number: _EPOCH + timedelta(microseconds=number),
+    ("long", "local-timestamp-millis"): lambda number: _LOCAL + timedelta(milliseconds=number),
+    ("long", "local-timestamp-micros"): lambda number: _LOCAL + timedelta(microseconds=number),
+}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 import time
 from collections.abc import Callable, Iterable, Mapping
 from subprocess import SubprocessError
@@ -30,8 +31,9 @@ FAULT_S = 60.0  # without another request: a schema that is not there may come
 MOST_FAULTS = 100_000  # whoever writes may name schemas
 WRONG_MOST = 5  # that are named
 CHECK_S = 1.0  # for the registry to answer before a drain
-# Gives the meaning of a body; beside it what follows the schema's id in a header, if it was there.
-Read = Callable[[bytes, bytes | None], Any]
+# Gives the meaning of a body, and its bytes in memory, by it and by what follows the schema's id in
+# a header, if it was there.
+Read = Callable[[bytes, bytes | None], tuple[Any, int]]
 
 
 def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, bytes | None]:
@@ -70,6 +72,7 @@ class OfRegistry:
         self._is_key, self._header = is_key, SCHEMA_HEADERS[is_key]
         self._readers: dict[SchemaId, Read] = {}
         self._faults: dict[SchemaId, tuple[str, float]] = {}  # and until when they are remembered
+        self.made_bytes = 0  # of memory, of what was decoded last
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
         schema_id, body, beside = framed(data, headers, self._header)
@@ -78,11 +81,14 @@ class OfRegistry:
             raise Undecodable(fault[0])
         read = read or self._reader(schema_id)
         try:
-            return read(body, beside)
+            found, self.made_bytes = read(body, beside)
         except MemoryError:
             raise
         except Exception as error:  # of any type, and some are not even ValueErrors
-            raise Undecodable(f"not of schema {schema_id}: {describe(error)}") from error
+            is_cut = isinstance(error, IndexError | struct.error)
+            why = "it ends within a value" if is_cut else describe(error)
+            raise Undecodable(f"not of schema {schema_id}: {why}") from error
+        return found
 
     @property
     def known_schemas(self) -> Mapping[SchemaId, Schema]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import errno
+import re
 import subprocess
 from base64 import b64decode
 from binascii import Error as NoBase64
@@ -13,64 +13,89 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import grpc_tools
+from confluent_kafka.schema_registry.confluent import meta_pb2
+from confluent_kafka.schema_registry.confluent.type import decimal_pb2, variant_pb2
+from confluent_kafka.schema_registry.confluent.types import decimal_pb2 as old_decimal_pb2
 from google.protobuf.descriptor import Descriptor, FieldDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
 from drainer.decoding import Undecodable
+from drainer.payloads.body import CONTAINER_BYTES, FREE_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
 from drainer.process import bound_to_parent, python_module
 
 MAIN = "drainer/main.proto"
 COMPILE_S = 60.0
-INDEX_BITS = 63
-_OF_NAMES = errno.EEXIST, errno.EISDIR, errno.ENAMETOOLONG, errno.ENOTDIR
+# Of a message as the library has it, and of each field that its type has.
+MESSAGE_BYTES, FIELD_BYTES = 128, 16
+_NUMBER, _SIZED, _GROUP, _END = 0, 2, 3, 4  # kinds of fields in a body
+_FIXED = {1: 8, 5: 4}  # kinds of others, and their bytes
+_FILE_NAME = re.compile(r"[^\0-\x1f:=]+")  # protoc's option -I takes no other
 _TOOLS = Path(grpc_tools.__file__).parent
 # With Google's own files, and those that googleapis-common-protos installs beside the tools.
 _INCLUDED = [f"-I{_TOOLS / '_proto'}", f"-I{_TOOLS.parent}"]
+# Files that Confluent's clients bring along, so that registries have no reference to them.
+_CONFLUENT = {
+    each.DESCRIPTOR.name: FileDescriptorProto.FromString(each.DESCRIPTOR.serialized_pb)
+    for each in (meta_pb2, decimal_pb2, variant_pb2, old_decimal_pb2)
+}
 
 
-def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], Any]:
-    """Make a reader of messages as dictionaries, by the names of the schema.
+def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
+    """Make a reader of messages as dictionaries, by the names of the schema. Enums are names.
 
-    Fields without presence are there with their defaults, others only if set. Enums are names.
+    Fields without presence are there with their defaults, others only if set. Messages in lists
+    and maps have only what is set: there may be a million of them in as many bytes.
     """
     files = compiled({**schema.files(), MAIN: schema}, MAIN)
     pool = DescriptorPool()  # its own: versions of a schema have the same names
     for file in files.file:
         pool.Add(file)
     main = next(file for file in files.file if file.name == MAIN)
-    readers: dict[tuple[int, ...], Callable[[bytes], Any]] = {}
+    readers: dict[tuple[int, ...], Callable[[bytes], tuple[Any, int]]] = {}
 
-    def read(body: bytes, beside: bytes | None) -> Any:
+    def read(body: bytes, beside: bytes | None) -> tuple[Any, int]:
         indexes, rest = message_indexes(body if beside is None else beside)
         found = readers.get(indexes)
         if found is None:
             descriptor = pool.FindMessageTypeByName(_name_at(main, indexes))
-            made, as_dict = GetMessageClass(descriptor), _as_dict(descriptor, {})
-            found = readers[indexes] = lambda data: as_dict(made.FromString(data))
+            found = readers[indexes] = _reader(pool, descriptor)
         return found(rest if beside is None else body)
 
     return read
 
 
+def _reader(pool: DescriptorPool, descriptor: Descriptor) -> Callable[[bytes], tuple[Any, int]]:
+    made, as_dict, shapes = (
+        GetMessageClass(descriptor),
+        _as_dict(descriptor, {}, True),
+        _Shapes(pool),
+    )
+    shape = shapes.of(descriptor)
+
+    def read(data: bytes) -> tuple[Any, int]:
+        body = Body(data)
+        if shapes.may_exceed(body):
+            _weigh(Body(data), shape, len(data))
+        found = as_dict(made.FromString(data), body)
+        body.spend(0)
+        return found, body.made_bytes
+
+    return read
+
+
 def message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """The place of a message's type in its file, and what follows it. Raises Undecodable."""
-    numbers: list[int] = []
-    value = shift = 0
-    for at, byte in enumerate(data, 1):
-        value |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > INDEX_BITS:
-            break
-        if byte & 0x80:
-            continue
-        numbers.append(value >> 1 ^ -(value & 1))
-        if numbers[0] <= 0 or len(numbers) > numbers[0]:
-            return tuple(numbers[1:]) or (0,), data[at:]
-        value = shift = 0
-    raise Undecodable("the place of its type in the schema is cut off, or none")
+    """The place of a message's type in its file, and what follows it.
+
+    Raises IndexError where it does not end.
+    """
+    if data[:1] == b"\0":
+        return (0,), data[1:]
+    body = Body(data)
+    indexes = tuple(body.signed() for _ in range(body.signed()))
+    return indexes or (0,), data[body.at :]
 
 
 def _name_at(file: FileDescriptorProto, indexes: tuple[int, ...]) -> str:
@@ -88,39 +113,41 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
 
     Raises Undecodable; OSError or SubprocessError when it could not be tried.
 
-    In a child process: protoc may crash, and prints where it likes.
+    In a child process: protoc may crash, and prints where it likes. ``-P`` keeps modules of the
+    working folder out of it.
     """
     with TemporaryDirectory(prefix="drainer-") as folder:
-        root, described = Path(folder, "files").resolve(), FileDescriptorSet()
-        for name, schema in schemas.items():
+        described, mapped = FileDescriptorSet(), list[str]()
+        described.file.extend(file for name, file in _CONFLUENT.items() if name not in schemas)
+        for number, (name, schema) in enumerate(schemas.items()):
             if (file := _described(schema.text)) is not None:
                 file.name = name
                 described.file.append(file)
                 continue
-            try:
-                path = root.joinpath(name).resolve()
-                path.relative_to(root)
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(schema.text, encoding="utf-8")
-            except (ValueError, OSError) as error:
-                if isinstance(error, OSError) and error.errno not in _OF_NAMES:
-                    raise
-                raise Undecodable(f"it refers to {name!r}, which is not a file's name") from error
-        root.mkdir(exist_ok=True)
-        given = Path(folder, "given.pb")
+            # protoc looks for it by its name, which never becomes one of this machine.
+            if not _FILE_NAME.fullmatch(name):
+                raise Undecodable(f"it refers to {name!r}, which is not a file's name")
+            path = Path(folder, f"{number}.proto")
+            path.write_text(schema.text, encoding="utf-8", errors="replace")
+            mapped.append(f"-I{name}={path}")
+        given, arguments = Path(folder, "given"), Path(folder, "arguments")
         given.write_bytes(described.SerializeToString())
+        arguments.write_text("\n".join(mapped), encoding="utf-8", errors="replace")
         command = [
-            *python_module("grpc_tools.protoc", f"-I{root}", *_INCLUDED),
-            *([f"--descriptor_set_in={given}"] if described.file else []),
-            *("--include_imports", "--descriptor_set_out=/dev/stdout", main),
+            *python_module("grpc_tools.protoc", f"@{arguments}", *_INCLUDED),
+            *(f"--descriptor_set_in={given}", "--include_imports"),
+            *("--descriptor_set_out=/dev/stdout", main),
         ]
-        ended = subprocess.run(
-            bound_to_parent(command),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=COMPILE_S,
-            check=False,
-        )
+        try:
+            ended = subprocess.run(
+                bound_to_parent(command),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=COMPILE_S,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise Undecodable(f"protoc did not end within {COMPILE_S:.0f} s") from None
         # Other signals are of a schema that it fails at.
         if -ended.returncode in (SIGKILL, SIGTERM):
             raise subprocess.SubprocessError(f"protoc was ended by signal {-ended.returncode}")
@@ -139,41 +166,118 @@ def _described(text: str) -> FileDescriptorProto | None:
         return None
 
 
+_Shape = dict[int, tuple[int, Any]]  # by a field's number: bytes of its message, and its shape
+
+
+class _Shapes:
+    """Fields of messages that are messages, and what these take in memory once parsed."""
+
+    def __init__(self, pool: DescriptorPool) -> None:
+        self._pool = pool
+        self._known: dict[str, tuple[int, _Shape]] = {}
+        self._sizes: dict[bytes, int] = {}  # by what a field may begin with
+
+    def of(self, descriptor: Descriptor) -> _Shape:
+        return self._of(descriptor)[1]
+
+    def _of(self, descriptor: Descriptor) -> tuple[int, _Shape]:
+        name, shape = descriptor.full_name, _Shape()
+        if (known := self._known.get(name)) is not None:
+            return known
+        self._known[name] = MESSAGE_BYTES + FIELD_BYTES * len(descriptor.fields), shape
+        for field in (*descriptor.fields, *self._pool.FindAllExtensions(descriptor)):
+            if field.message_type is not None:
+                size, _ = shape[field.number] = self._of(field.message_type)
+                kind = _GROUP if field.type == FieldDescriptor.TYPE_GROUP else _SIZED
+                first = (field.number << 3 | kind) & 0x7F
+                for byte in (bytes([first]), bytes([first | 0x80])):
+                    self._sizes[byte] = max(size, self._sizes.get(byte, 0))
+        return self._known[name]
+
+    def may_exceed(self, body: Body) -> bool:
+        """Whether a body's messages may be too large, counting each byte that looks like one.
+
+        It is false for most bodies, and far faster than to walk through them.
+        """
+        if body.size * max(self._sizes.values(), default=0) < 2 * FREE_BYTES:
+            return False  # each message takes two bytes
+        return sum(body.data.count(byte) * n for byte, n in self._sizes.items()) > body.left
+
+
+def _weigh(body: Body, shape: _Shape, end: int) -> None:
+    """Spend for the messages in a message before the library makes them. Raises Undecodable."""
+    while body.at < end:
+        field, kind = divmod(body.number(), 8)
+        size = body.number() if kind == _SIZED else _FIXED.get(kind, 0)
+        within = shape.get(field)
+        if kind == _NUMBER:
+            body.number()
+        elif kind == _END:
+            return
+        elif kind == _GROUP or (kind == _SIZED and within is not None):
+            of_message, inner = within or (0, {})
+            body.enter(of_message)
+            _weigh(body, inner, end if kind == _GROUP else min(body.at + size, end))
+            body.depth -= 1
+        else:
+            body.at += size
+
+
+_Convert = Callable[[Any, Body], Any]
+
+
 def _as_dict(
-    descriptor: Descriptor, known: dict[str, Callable[[Any], Any]]
-) -> Callable[[Any], dict[str, Any]]:
-    fields: list[tuple[str, bool, Callable[[Any], Any]]] = []
+    descriptor: Descriptor, known: dict[tuple[str, bool], _Convert], whole: bool
+) -> _Convert:
+    fields: list[tuple[str, bool, _Convert | None]] = []
+    required: set[str] = set()
 
-    def as_dict(message: Any) -> dict[str, Any]:
-        return {
-            name: convert(getattr(message, name))
-            for name, always, convert in fields
-            if always or message.HasField(name)
+    def as_dict(message: Any, body: Body) -> dict[str, Any]:
+        found = {
+            name: value if convert is None else convert(value, body)
+            for name, has_presence, convert in fields
+            if (not has_presence or message.HasField(name))
+            and ((value := getattr(message, name)) or has_presence or whole)
         }
+        body.left -= CONTAINER_BYTES + 2 * VALUE_BYTES * len(found)
+        if required and (missing := required - found.keys()):
+            raise Undecodable(f"{descriptor.full_name} has no {min(missing)}, which it requires")
+        return found
 
-    known[descriptor.full_name] = as_dict  # before its fields: a type may contain itself
+    known[descriptor.full_name, whole] = as_dict  # before its fields: a type may contain itself
     for field in descriptor.fields:
-        fields.append((field.name, not field.has_presence, _converter(field, known)))
+        fields.append((field.name, field.has_presence, _converter(field, known, whole)))
+        if field.is_required:
+            required.add(field.name)
     return as_dict
 
 
 def _converter(
-    field: FieldDescriptor, known: dict[str, Callable[[Any], Any]]
-) -> Callable[[Any], Any]:
-    kind = field.message_type
-    convert: Callable[[Any], Any] | None = None
+    field: FieldDescriptor, known: dict[tuple[str, bool], _Convert], whole: bool
+) -> _Convert | None:
+    """Make what converts the value of a field; None where it is the value already."""
+    kind, convert = field.message_type, None
     if kind is not None and kind.GetOptions().map_entry:
-        of_value = _converter(kind.fields_by_name["value"], known)
-        return lambda found: {key: of_value(found[key]) for key in found}
+        of_value = _converter(kind.fields_by_name["value"], known, False)
+
+        def as_map(found: Any, body: Body) -> dict[Any, Any]:
+            body.left -= CONTAINER_BYTES + 2 * VALUE_BYTES * len(found)
+            if of_value is None:
+                return dict(found)
+            return {key: of_value(found[key], body) for key in found}
+
+        return as_map
     if kind is not None:
-        convert = known.get(kind.full_name) or _as_dict(kind, known)
+        whole = whole and not field.is_repeated
+        convert = known.get((kind.full_name, whole)) or _as_dict(kind, known, whole)
     elif field.enum_type is not None:
         names = {number: each.name for number, each in field.enum_type.values_by_number.items()}
-        convert = lambda number: names.get(number, number)  # noqa: E731
+        convert = lambda number, _: names.get(number, number)  # noqa: E731
     if not field.is_repeated:
-        return convert or _itself
-    return list if convert is None else lambda found: [convert(each) for each in found]
+        return convert
 
+    def as_list(found: Any, body: Body) -> list[Any]:
+        body.left -= CONTAINER_BYTES + VALUE_BYTES * len(found)
+        return list(found) if convert is None else [convert(each, body) for each in found]
 
-def _itself(value: Any) -> Any:
-    return value
+    return as_list

@@ -21,6 +21,9 @@ from drainer.splitting import Wait
 REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
+NO_SUCH = 422  # HTTP's code where a reference names a version that can't be
+MOST_REFERENCES = 1_000  # that a schema needs, directly or not
+LONGEST_CHAIN = 100  # of schemas that need one another
 PATIENCE_S = 3.0  # of who has nothing better to do than to wait
 SchemaId = int | str  # a number, or a GUID as text
 
@@ -110,27 +113,36 @@ class Registry:
             return self._whole(self._client.get_schema_by_guid(schema_id), {})
         except schema_registry.SchemaRegistryError as error:
             # The 404 of a proxy or of a wrong path has no such code.
-            if error.http_status_code == 404 and error.error_code in NOT_THERE:
+            status = error.http_status_code
+            if status == NO_SUCH or (status == 404 and error.error_code in NOT_THERE):
                 raise Undecodable(
-                    f"schema {schema_id} is not in the registry {self.url} (404)"
+                    f"schema {schema_id} is not in the registry {self.url} ({status}), or one that"
+                    " it needs is not"
                 ) from None
             raise
 
     def _whole(
-        self, schema: schema_registry.Schema, known: dict[tuple[str, int], Schema | None]
+        self,
+        schema: schema_registry.Schema,
+        known: dict[tuple[str, int], Schema | None],
+        depth: int = 0,
     ) -> Schema:
         """A schema with all that it needs; each is requested once, however often it is needed.
 
         Raises ValueError for an answer without a schema, such as that of a page for logins.
         """
-        if not schema.schema_str:
+        if schema.schema_str is None:
             raise ValueError("the answer has no schema")
+        if len(known) > MOST_REFERENCES or depth > LONGEST_CHAIN:
+            raise Undecodable("the schema needs too many others")
         references: list[tuple[str, Schema]] = []
         for each in schema.references or ():
             place = each.subject or "", each.version or 0
             if place not in known:
                 known[place] = None  # until it is there
-                known[place] = self._whole(self._client.get_version(*place).schema, known)
+                known[place] = self._whole(
+                    self._client.get_version(*place).schema, known, depth + 1
+                )
             if (found := known[place]) is None:
                 raise Undecodable(f"the schema {place[0]!r} needs itself")
             references.append((each.name or place[0], found))

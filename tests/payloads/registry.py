@@ -99,7 +99,7 @@ class Registry:
         ]
         number = known[0] if known else len(self.schemas) + 1
         if not known:
-            guid = str(uuid5(NAMESPACE_URL, body["schema"]))
+            guid = str(uuid5(NAMESPACE_URL, ascii(body["schema"])))
             self.schemas.append({**body, "guid": guid, "id": number})
         versions = self.subjects.setdefault(name, [])
         if number not in versions:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import struct
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.decoding import Decode, Undecodable
+from drainer.decoding import Decode, Decoding, Undecodable
 from drainer.errors import Halted, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
+from drainer.message import Message, Origin, SubMessage
+from drainer.model.sub_messages import Payloads
 from drainer.model.terms import PayloadSettings
 from drainer.payloads import formats
 from drainer.payloads.formats import framed, registry_decoder
@@ -26,6 +30,7 @@ from drainer.payloads.registry import registry as registry_at
 from drainer.secret import redact
 from payloads.registry import AT, Registry, Serialisers, running
 
+ORIGIN = Origin("t", "id", 0)
 ORDER = {"id": "o-1", "at": AT, "to": {"zip": "1010"}}
 
 
@@ -82,11 +87,11 @@ def test_protobuf_is_read_by_the_registrys_text(url: str) -> None:
     found = decode("protobuf", url)(frame + b"\2\2" + order.SerializeToString(), [], "text")
     assert found == {
         **{"id": "o", "a": "x", "kinds": ["BIG", "NONE", 7], "raw": b"\1", "big": 2**60},
-        **{"docs": [{"id": "d", "v": 0.0}], "to": {"zip": "", "in": {"zip": "10"}}},
+        **{"docs": [{"id": "d"}], "to": {"zip": "", "in": {"zip": "10"}}},
         **{
             "m": {"k": 5},
             "at": {"seconds": 3, "nanos": 0},
-            "by_name": {"k": {"id": "z", "v": 0.0}},
+            "by_name": {"k": {"id": "z"}},
         },
     }
     nested = pool.FindMessageTypeByName("t.Order.Doc")
@@ -105,7 +110,7 @@ def test_the_place_of_a_message_type_is_read_back(indexes: list[int], body: byte
         data.append(left)
     assert message_indexes(bytes(data) + body) == (tuple(indexes), body)
     assert message_indexes(b"\0" + body) == ((0,), body)
-    with pytest.raises(Undecodable):
+    with pytest.raises(IndexError):
         message_indexes(b"\xff" * 10**6)  # which was the square of that in time
 
 
@@ -152,6 +157,18 @@ def test_a_schema_that_comes_later_is_found(
     assert read(late, [], "t") == "a"
 
 
+def test_a_module_in_the_working_folder_does_not_run(
+    registry: Registry, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    ran = tmp_path / "ran"
+    (tmp_path / "grpc_tools").mkdir()
+    for name in ("grpc_tools/__init__.py", "grpc_tools/protoc.py", "os.py", "ctypes.py"):
+        (tmp_path / name).write_text(f"open({str(ran)!r}, 'w')")
+    monkeypatch.chdir(tmp_path)
+    assert protobuf_reader(registry, 'syntax = "proto3"; message M {}')(b"") == {}
+    assert not ran.exists()
+
+
 def test_what_this_machine_can_not_do_is_no_fault_of_a_message(
     registry: Registry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -175,27 +192,175 @@ def test_a_schema_is_requested_once_however_often_others_need_it(registry: Regis
     assert max(registry.requests.values()) == 1
 
 
-@pytest.mark.parametrize("names", [["../../bad.proto"], ["x" * 300], ["a", "a/b.proto"]])
-def test_references_that_are_no_names_of_files_are_the_schemas_fault(
-    registry: Registry, names: list[str]
-) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [["../../bad.proto"], ["x" * 300], ["a", "a/b.proto"], ["."], [""], ["/etc"], ["a\ud83d"]],
+)
+def test_names_of_references_are_never_names_of_files(registry: Registry, names: list[str]) -> None:
     body = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3";'}
     registry.answer("POST", "/subjects/bad/versions", body)
     references = [{"name": name, "subject": "bad", "version": 1} for name in names]
-    main = {**body, "schema": 'syntax = "proto3"; message M {}', "references": references}
-    registry.answer("POST", "/subjects/main/versions", main)
-    with pytest.raises(Undecodable, match="which is not a file's name"):
-        decode("protobuf", registry.url)(b"\0\0\0\0\2\0", [], "main")
+    for imported in ("", f'import "{names[-1]}";'):
+        text = f'syntax = "proto3"; {imported} message M {{}}'
+        main = {**body, "schema": text, "references": references}
+        registry.answer("POST", f"/subjects/main{imported}/versions", main)
+    read = decode("protobuf", registry.url)
+    for number in (2, 3):
+        try:
+            assert read(b"\0\0\0\0" + bytes([number, 0]), [], "main") == {}
+        except Undecodable:  # a fault of the schema, whichever it is
+            assert names != ["a", "a/b.proto"]
+
+
+def test_a_reference_that_protoc_can_not_be_given_is_the_schemas_fault(registry: Registry) -> None:
+    body = {"schemaType": "PROTOBUF", "schema": 'syntax = "proto3";'}
+    registry.answer("POST", "/subjects/bad/versions", body)
+    for number, name in enumerate(["a:b", "a=b", "a\nb"], 2):
+        references = [{"name": name, "subject": "bad", "version": 1}]
+        main = {**body, "schema": f"{body['schema']} //{number}", "references": references}
+        registry.answer("POST", "/subjects/main/versions", main)
+        with pytest.raises(Undecodable, match="which is not a file's name"):
+            decode("protobuf", registry.url)(b"\0\0\0\0" + bytes([number, 0]), [], "main")
 
 
 def test_an_answer_without_a_schema_is_none(registry: Registry) -> None:
-    registry.answer("POST", "/subjects/s/versions", {"schemaType": "AVRO", "schema": ""})
+    registry.answer("POST", "/subjects/s/versions", {"schemaType": "AVRO", "schema": None})
     with pytest.raises(RegistryAway, match="the answer has no schema"):
         registry_at(registry.url, {}).schema(1, waiting(0.0))
     needs = [{"name": "s", "subject": "t", "version": 1}]
     registry.answer("POST", "/subjects/t/versions", {"schema": '"int"', "references": needs})
     with pytest.raises(Undecodable, match="needs itself"):
         registry_at(registry.url, {}).schema(2, waiting(0.0))
+
+
+def test_an_empty_schema_or_a_long_chain_is_no_fault_of_the_registry(registry: Registry) -> None:
+    registry.answer("POST", "/subjects/s/versions", {"schemaType": "AVRO", "schema": ""})
+    for level in range(1_100):
+        named = [{"name": "n", "subject": f"s{level - 1}", "version": 1}] if level else []
+        body = {"schemaType": "AVRO", "schema": f'"int"{" " * level}', "references": named}
+        registry.answer("POST", f"/subjects/s{level}/versions", body)
+    nowhere = [{"name": "n", "subject": "nowhere", "version": 1}]
+    registry.answer("POST", "/subjects/n/versions", {"schema": '"int" ', "references": nowhere})
+    read: Any = decode("avro", registry.url)
+    for number, why in ((1, "can't be used"), (1_101, "needs too many others")):
+        data = b"\0" + struct.pack(">I", number)
+        read.prepare(data, [], lambda *_: pytest.fail("it waits for the registry"))
+        with pytest.raises(Undecodable, match=why):
+            read(data, [], "t")
+    assert len(pickle.dumps(registry_at(registry.url, {}).schema(90))) > 90, "it goes to Spark"
+
+
+CONNECT = """syntax = "proto3"; package shop;
+import "confluent/meta.proto"; import "confluent/type/decimal.proto";
+import "confluent/types/decimal.proto"; import "confluent/type/variant.proto";
+message Order {
+  int64 id = 1 [(confluent.field_meta).doc = "the id"];
+  confluent.type.Decimal total = 2 [(confluent.field_meta) = {
+    params: [{ key: "precision", value: "8" }, { key: "scale", value: "2" }] }];
+}"""
+OLD = """syntax = "proto2";
+message Old {
+  required int64 id = 1; optional Old in = 2; repeated Old list = 3; map<string, Old> map = 4;
+  optional group Extra = 5 { required string s = 1; }
+}"""
+
+
+def protobuf_reader(registry: Registry, text: str) -> Callable[[bytes], Any]:
+    """A reader of bodies of the first message of a schema."""
+    body = {"schemaType": "PROTOBUF", "schema": text}
+    found = registry.answer("POST", "/subjects/m/versions", body)[1]
+    read = decode("protobuf", registry.url)
+    return lambda body: read(b"\0" + struct.pack(">I", found["id"]) + b"\0" + body, [], "m")
+
+
+def test_what_confluents_clients_bring_along_can_be_imported(registry: Registry) -> None:
+    read = protobuf_reader(registry, CONNECT)
+    total = {"value": b"\x05\xdc", "precision": 8, "scale": 2}
+    assert read(b"\x08\x05\x12\x08\x0a\x02\x05\xdc\x10\x08\x18\x02") == {"id": 5, "total": total}
+    assert read(b"\x08\x05") == {"id": 5}
+
+
+def test_a_message_without_a_field_that_it_requires_is_undecodable(registry: Registry) -> None:
+    read = protobuf_reader(registry, OLD)
+    assert read(b"\x08\x01\x1a\x02\x08\x02") == {"id": 1, "list": [{"id": 2}], "map": {}}
+    for body in (b"", b"\x12\x00", b"\x12\x00\x08\x01", b"\x1a\x00\x08\x01", b"\x22\x00\x08\x01"):
+        with pytest.raises(Undecodable, match="Old has no id, which it requires"):
+            read(body)
+    with pytest.raises(Undecodable, match=r"Old\.Extra has no s, which it requires"):
+        read(b"\x08\x01\x2b\x2c")
+
+
+def test_messages_in_lists_have_only_what_is_set(registry: Registry) -> None:
+    text = (
+        'syntax = "proto3"; message M { repeated M in = 1; map<int32, M> by = 2; int32 n = 3;'
+        " M one = 4; optional int32 o = 5; repeated string s = 6; }"
+    )
+    read = protobuf_reader(registry, text)
+    default = {"in": [], "by": {}, "n": 0, "s": []}
+    assert read(b"") == default
+    assert read(b"\x22\x02\x18\x07") == {**default, "one": {**default, "n": 7}}
+    inner = b"\x18\x07\x28\x00"
+    found = read(b"\x0a\x00\x0a\x04" + inner + b"\x12\x08\x08\x05\x12\x04" + inner)
+    assert found == {**default, "in": [{}, {"n": 7, "o": 0}], "by": {5: {"n": 7, "o": 0}}}
+
+
+FIELDS = " ".join(f"string f{n} = {n};" for n in range(2, 32))
+MANY = {
+    "lists": (f'syntax = "proto3"; message M {{ repeated M m = 1; {FIELDS} }}', b"\x0a\0"),
+    "a longer number": (
+        f'syntax = "proto3"; message M {{ repeated M m = 1; {FIELDS} }}',
+        b"\x8a\x80\x80\x80\0\0",
+    ),
+    "a second byte": (
+        f'syntax = "proto3"; message M {{ repeated M m = 99; {FIELDS} }}',
+        b"\x9a\6\0",
+    ),
+    "groups": (
+        f'syntax = "proto2"; message M {{ repeated group G = 1 {{ {FIELDS} }} }}'.replace(
+            "string", "optional string"
+        ),
+        b"\x0b\x0c",
+    ),
+    "extensions": (
+        'syntax = "proto2"; message M { extensions 100 to 200; }'
+        f" message X {{ {FIELDS} }} extend M {{ repeated X x = 100; }}".replace(
+            "string", "optional string"
+        ),
+        b"\xa2\6\0",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MANY)
+def test_a_few_bytes_are_not_more_messages_than_memory_has(registry: Registry, name: str) -> None:
+    text, element = MANY[name]
+    read = protobuf_reader(registry, text)
+    read(element * 10)
+    with pytest.raises(Undecodable, match="bytes become values of more than"):
+        read(element * 200_000)
+
+
+def test_texts_that_look_like_messages_are_none(registry: Registry) -> None:
+    text, _ = MANY["lists"]
+    read = protobuf_reader(registry, text)
+    size = 1_000_000
+    found = read(b"\x12" + b"\xc0\x84\x3d" + b"\n" * size)  # which also is the list's tag
+    assert found["f2"] == "\n" * size
+
+
+def test_what_is_decoded_counts_in_the_buffer(registry: Registry) -> None:
+    schema = '{"type": "array", "items": "boolean"}'
+    registry.answer("POST", "/subjects/b/versions", {"schema": schema})
+    decoding = Decoding(decode("avro", registry.url), None)
+    payloads = Payloads()
+    sizes = []
+    for number in range(100):  # of which few are measured
+        count = 10_000 if number % 50 else 0
+        body = b"\xa0\x9c\x01" + bytes(count) + b"\0" if count else b"\0"
+        message = decoding.decoded(Message(ORIGIN, number, None, b"\0\0\0\0\1" + body))
+        sizes.append(payloads.bytes_of(message, [SubMessage(None, len(message.decoded))]))
+        assert len(message.decoded) == count
+    assert sum(sizes) > 98 * 10_000 * 8
 
 
 @pytest.mark.parametrize("status", [404, 401, 503])

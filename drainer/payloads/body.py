@@ -1,0 +1,69 @@
+"""A body while it is read, and what may be made of it: few bytes can be many values."""
+
+from __future__ import annotations
+
+from drainer.decoding import MOST_NESTED, Undecodable
+
+FREE_BYTES = 4 * 1024 * 1024  # of memory, however short the body is
+PER_BYTE = 100  # bytes of memory for each byte of the body
+# Of values in CPython's memory: a list or an object, what is in them, and a name of its own.
+CONTAINER_BYTES, VALUE_BYTES, NAME_BYTES = 80, 48, 64
+LONGEST_NUMBER = 10  # bytes of 64 bits
+
+
+class Body:
+    """A body's bytes, the place of the next one, and the memory that values may still take."""
+
+    __slots__ = ("at", "data", "depth", "left", "size")
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at, self.depth = data, 0, 0
+        self.size = len(data)
+        self.left = FREE_BYTES + PER_BYTE * self.size
+
+    @property
+    def made_bytes(self) -> int:
+        """Memory that the values take, and their texts."""
+        return FREE_BYTES + (PER_BYTE + 1) * self.size - self.left
+
+    def spend(self, size: int) -> None:
+        """Take so much memory, before a value is made. Raises Undecodable when it is too much."""
+        self.left -= size
+        if self.left < 0:
+            most = FREE_BYTES + PER_BYTE * self.size
+            raise Undecodable(f"{self.size:,} bytes become values of more than {most:,} bytes")
+
+    def enter(self, size: int) -> None:
+        """Spend for a list or an object, and go into it. Who leaves it lowers ``depth``."""
+        self.depth += 1
+        if self.depth > MOST_NESTED:
+            raise Undecodable(f"it is nested deeper than {MOST_NESTED}")
+        self.spend(size)
+
+    def take(self, size: int) -> bytes:
+        """Read so many bytes. Raises IndexError when there are fewer."""
+        at = self.at
+        self.at = end = at + size
+        if size < 0 or end > self.size:
+            raise IndexError
+        return self.data[at:end]
+
+    def number(self) -> int:
+        """Read a number of variable length. Raises IndexError when it does not end."""
+        value = shift = 0
+        for byte in self.data[self.at : self.at + LONGEST_NUMBER]:
+            value += (byte & 0x7F) << shift
+            shift += 7
+            if byte < 0x80:
+                self.at += shift // 7
+                return value
+        raise IndexError
+
+    def signed(self) -> int:
+        """Read such a number in zigzag. Raises IndexError when it does not end."""
+        byte = self.data[self.at]
+        if byte < 0x80:
+            self.at += 1
+            return byte >> 1 ^ -(byte & 1)
+        value = self.number()
+        return value >> 1 ^ -(value & 1)
