@@ -286,10 +286,10 @@ def dead_letter(
     headers = _headers_of(message)
     key, exact = as_literal(sub.key if sub.keys is None else sub.keys)
     whole = message.is_payload(sub) if former is None else former.has_value
-    if whole and (raw is not None or sub.payload is not message.value):
+    if whole and (raw is not None or sub.content is not message.value):
         value, encoding = message.value, Encoding.RAW
     else:
-        value, encoding = encode_payload(sub.payload)
+        value, encoding = encode_payload(sub.content)
     here = message.topic, terms.group, terms.handler
     topic, group, handler = here if former is None else former.from_
     provenance = Provenance(
