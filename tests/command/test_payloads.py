@@ -105,7 +105,7 @@ def test_elements_reach_topics_and_letters_as_they_were_read(
     redrive = ("redrive", "-b", command.bootstrap, "--dead-letter-topic", dead.name, "--yes")
     # They die again, and the letters of letters are redriven to a topic.
     command(*redrive, "--handler", "refuse.py:Refuse", "--retries", "0", code=6)
-    found = command("dead", "show", dead.name, "0:0", "-b", command.bootstrap, "-o", "json").answer
+    found = command("dead", "show", "0:0", *redrive[1:5], "-o", "json").answer
     assert found["error_text"] == "known"
     command(*redrive, "--handler", "produce", "--set", f"topic={again.name}", "--mixed")
     assert sorted(map(bytes, filter(None, produced(command, again)))) == sorted(ELEMENTS)
