@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import orjson
-
 from drainer.errors import UsageError
 from drainer.message import HeadersUnreadable, Message, SubMessage
+from drainer.raw_json import raw_json
 from drainer.splitting import Prepare, Wait
 
 Headers = Sequence[tuple[str, bytes | None]]
@@ -20,7 +19,6 @@ _Split = Callable[[Message], Iterable[SubMessage]]
 ENTRY_POINTS = "drainer.decoders"
 JSON, RAW = "json", "raw"
 OF_REGISTRY = "avro", "protobuf", "json-schema"
-MOST_NESTED = 250  # lists and objects of JSON in one another: others pickle it, or write it again
 FORMATS = JSON, RAW, *OF_REGISTRY
 # Headers that may have the id of the value's and of the key's schema.
 SCHEMA_HEADERS = "__value_schema_id", "__key_schema_id"
@@ -110,7 +108,7 @@ class Decoding:
 def whole(message: Message) -> Iterator[SubMessage]:
     """The message as one sub-message; by its decoded key if that can be a sub-key."""
     found = message.decoded_key
-    yield SubMessage(found if type(found) in _KEYS else message.key, message.decoded)
+    yield SubMessage(found if type(found) in _KEYS else message.key, message.meaning)
 
 
 def decoder(
@@ -137,19 +135,5 @@ def decoder(
     return decode
 
 
-def read_json(data: bytes) -> Any:
-    """Read JSON, if it is nested so little that all that may be done with it can be done."""
-    found = orjson.loads(data)
-    if data.count(b"[") + data.count(b"{") > MOST_NESTED:
-        level = [found] if type(found) in (dict, list) else []
-        for _ in range(MOST_NESTED):
-            values = [each.values() if type(each) is dict else each for each in level]
-            level = [one for some in values for one in some if type(one) in (dict, list)]
-            if not level:
-                return found
-        raise Undecodable(f"JSON is nested deeper than {MOST_NESTED}")
-    return found
-
-
 def _json(data: bytes, headers: Headers, topic: str) -> Any:
-    return read_json(data)
+    return raw_json(data)

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from decimal import Decimal
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
-from drainer.decoding import read_json
+from msgspec import Raw, ValidationError, defstruct
+from msgspec.json import Decoder
+
 from drainer.errors import UsageError
 from drainer.message import Message, SubMessage
 from drainer.model.facts import Facts, View
+from drainer.plain_json import plain_json
+from drainer.raw_json import decode_json, meaning, raw_json
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
+_EXACT = {float: 2**53, Decimal: 10**28}  # numbers below are as the expression computed them
 _Find = Callable[[Message, Any], Any]  # of a message and what a path begins in
 
 
@@ -22,7 +29,8 @@ class Documents:
 
     ``split`` is the path of the list, such as ``order.lines``, or an expression of the rule
     language with the message's fields; None stands for the message itself. ``key`` is a path in an
-    element, or an expression where ``payload`` is the element. Bytes are read as JSON. Keys are
+    element, or an expression where ``payload`` is the element. Bytes are read as JSON, and elements
+    of JSON are slices of it (raw_json.py); what an expression computes is written anew. Keys are
     text or whole numbers. A tombstone is one sub-message with the message's own key.
     Raises UsageError.
     """
@@ -33,31 +41,43 @@ class Documents:
                 f"--split {split!r} needs the key of an element",
                 hint="Add --split-key, such as --split-key id.",
             )
-        self._list, self._list_name = None if split is None else _finder(split), split
-        self._key, self._key_name = _finder(key), key
+        self._list = None if split is None else _finder(split, list[Raw])
+        self._key, self._list_name, self._key_name = _finder(key, str | int), split, key
+        self._together: _Path | None = None  # finds the keys of all elements at once
+        if split is not None and isinstance(self._list, _Path) and isinstance(self._key, _Path):
+            self._together = _Path(split, list[self._key.around])  # type: ignore[name-defined]
 
     def __call__(self, message: Message) -> Iterator[SubMessage]:
         if message.value is None:
             yield SubMessage(_text_of(message.key), None)  # the lane of what it deletes
             return
-        found = message.decoded
-        body = read_json(found) if isinstance(found, bytes) else found
+        body = message.meaning
+        if isinstance(body, bytes):
+            body = Raw(body)  # which finders check
         if self._list is None:
-            yield SubMessage(self._key_of(message, body), message.decoded)
+            yield SubMessage(self._key_of(message, body), message.meaning)
             return
         found = self._list(message, body)
         if not isinstance(found, list | tuple):
             raise TypeError(f"{self._list_name!r} is not a list")
-        for element in found:
-            yield SubMessage(self._key_of(message, element), element)
+        if type(body) is Raw:
+            found = [each if type(each) is Raw else Raw(_written(each)) for each in found]
+        yield from map(SubMessage, self._keys_of(message, body, found), found)
+
+    def _keys_of(self, message: Message, body: Any, elements: Sequence[Any]) -> Iterable[str]:
+        if self._together is not None and type(body) is Raw:
+            with suppress(ValidationError):  # one element is unlike the others
+                return map(str, map(self._key.get, self._together.decode(body)))  # type: ignore
+        return [self._key_of(message, each) for each in elements]
 
     def _key_of(self, message: Message, element: Any) -> str:
         found = self._key(message, element)
-        if isinstance(found, float | Decimal) and -(2**53) < found == int(found) < 2**53:
-            found = int(found)  # of an expression that computes
+        # Of an expression that computes. A number as large as 1e9999 is never written out.
+        if type(found) in _EXACT and abs(found) < _EXACT[type(found)] and found == int(found):
+            found = int(found)
         if isinstance(found, bool) or not isinstance(found, str | int):
             raise TypeError(
-                f"{self._key_name!r} is {found!r}, but a key must be text or an integer"
+                f"{self._key_name!r} is {meaning(found)!r}, but a key must be text or an integer"
             )
         return str(found)
 
@@ -69,30 +89,58 @@ def _text_of(key: bytes | None) -> str | bytes | None:
         return key
 
 
-def _finder(text: str) -> _Find:
+class _Path:
+    """Finds what is at a path: in JSON something of a type, without a look at what is beside it.
+
+    ``around`` is the type of JSON that has it at the path, and ``get`` gets it of one.
+    """
+
+    def __init__(self, text: str, of: Any) -> None:
+        self._path = text.split(".")
+        for name in reversed(self._path):
+            of = defstruct("Fields", [("at", of)], rename={"at": name})
+        self.around, self.get = of, attrgetter(".".join("at" for _ in self._path))
+        self._decode = Decoder(of).decode
+
+    def __call__(self, message: Message, value: Any) -> Any:
+        if type(value) is Raw:
+            with suppress(ValidationError):
+                return self.decode(value)
+        found, path = meaning(value), self._path
+        for name in path:
+            if not isinstance(found, dict) or name not in found:
+                meant = f"; did you mean {'.'.join(path[1:])!r}?" if path[0] == "payload" else ""
+                raise ValueError(f"there is nothing at the path {'.'.join(path)!r}{meant}")
+            found = found[name]
+        return found
+
+    def decode(self, value: Raw) -> Any:
+        """Decode JSON. Raises ValidationError when something else is at the path."""
+        return self.get(decode_json(bytes(value), self._decode))
+
+
+def _finder(text: str, of: Any) -> _Find:
     if _PATH.fullmatch(text):
-        return partial(_at, tuple(text.split(".")))
+        return _Path(text, of)
     from drainer.model.expression import Expression  # noqa: PLC0415 - it takes its time to load
 
     return partial(_computed, Expression(text, gives_truth=False))
 
 
-def _at(path: tuple[str, ...], message: Message, value: Any) -> Any:
-    for name in path:
-        if not isinstance(value, dict) or name not in value:
-            meant = f"; did you mean {'.'.join(path[1:])!r}?" if path[0] == "payload" else ""
-            raise ValueError(f"there is nothing at the path {'.'.join(path)!r}{meant}")
-        value = value[name]
-    return value
-
-
 def _computed(expression: Any, message: Message, value: Any) -> Any:
-    sub = SubMessage(message.key, value)
+    sub = SubMessage(message.key, raw_json(bytes(value)) if type(value) is Raw else value)
     sub.message, sub.index = message, 0
     return _plain(expression.evaluate(Facts(sub)))
 
 
 def _plain(found: Any) -> Any:
     if isinstance(found, View):
-        return found.fields
+        return found.fields if found.text is None else Raw(found.text)
     return [_plain(each) for each in found] if isinstance(found, list | tuple) else found
+
+
+def _written(found: Any) -> bytes:
+    """What an expression made of JSON, as JSON; objects are what they were."""
+    if isinstance(found, list):
+        return b"[%b]" % b",".join(map(_written, found))
+    return str(found).encode() if isinstance(found, Decimal) else plain_json(found)

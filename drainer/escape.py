@@ -65,18 +65,27 @@ def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
 def json_text(obj: object, *, indent: bool = False) -> str:
     """An object as JSON that any parser reads and no terminal obeys.
 
-    Takes what orjson does, keys that are not strings, half surrogate pairs and numbers beyond 64
-    bits too; of anything else its ``repr``.
+    Takes what orjson does, raw JSON, keys that are not strings, half surrogate pairs and numbers
+    beyond 64 bits too; of anything else its ``repr``.
     """
+    import msgspec  # noqa: PLC0415
     import orjson  # noqa: PLC0415 - streams are escaped before anything needs JSON
+
+    def written(obj: object) -> object:
+        if isinstance(obj, msgspec.Raw):
+            return orjson.Fragment(msgspec.json.format(bytes(obj), indent=2 if indent else -1))
+        return repr(obj)
+
+    def plain(obj: object) -> object:
+        return msgspec.json.decode(obj) if isinstance(obj, msgspec.Raw) else repr(obj)
 
     option = orjson.OPT_NON_STR_KEYS | (orjson.OPT_INDENT_2 if indent else 0)
     try:
-        text = orjson.dumps(obj, default=repr, option=option).decode()
+        text = orjson.dumps(obj, default=written, option=option).decode()
     except TypeError:
         spaces = 2 if indent else None
         ends = (",", ": ") if indent else (",", ":")
-        text = json.dumps(_finite(obj), default=repr, indent=spaces, separators=ends)
+        text = json.dumps(_finite(obj), default=plain, indent=spaces, separators=ends)
     if is_printable(text):
         return text
     return "".join(

@@ -144,7 +144,7 @@ class Handler:
         Must be pure and deterministic: after a crash it is called again, and its result has to
         line up with what was finished before. Default: one sub-message with the message's key.
         """
-        yield SubMessage(message.key, message.decoded)
+        yield SubMessage(message.key, message.meaning)
 
     def handle(self, sub: SubMessage) -> Awaitable[None] | None:
         """Does the work of one sub-message.

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 
+from msgspec import Raw
+
 from drainer.escape import printable
 from drainer.handler import Context, Fatal, Handler
 from drainer.message import SubMessage
@@ -17,7 +19,7 @@ class Print(Handler):
 
     async def handle(self, sub: SubMessage) -> None:
         _ensure_output()
-        sys.stdout.write(f"{sub}\t{_text(sub.key)}\t{_text(sub.payload)}\n")
+        sys.stdout.write(f"{sub}\t{_text(sub.key)}\t{_text(sub.content)}\n")
 
     def close(self) -> None:
         sys.stdout.flush()
@@ -46,6 +48,6 @@ def _ensure_output() -> None:
 
 
 def _text(value: object) -> str:
-    if isinstance(value, bytes):
-        return printable(value.decode("utf-8", "backslashreplace"))
+    if isinstance(value, bytes | Raw):
+        return printable(bytes(value).decode("utf-8", "backslashreplace"))
     return "" if value is None else printable(str(value))

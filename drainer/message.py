@@ -6,8 +6,11 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec import Raw
+
 from drainer.errors import ValueNotShipped
 from drainer.mask import key_repr
+from drainer.raw_json import meaning, read_json
 
 _PARTITION_BITS = 20  # Kafka has no topic with a million partitions
 
@@ -80,6 +83,16 @@ class NoKeys(KeySums):
         self.why = why
 
 
+def _read(owner: Message | SubMessage, content: Any) -> Any:
+    """What content means; raw JSON is read once, when somebody needs it."""
+    if type(content) is not Raw:
+        return content
+    found = getattr(owner, "read", owner)
+    if found is owner:
+        owner.read = found = read_json(content)
+    return found
+
+
 class LedgerEntry:
     """Notes of a ledger on a message, for as long as some of its sub-messages are pending.
 
@@ -112,6 +125,7 @@ class Message(LedgerEntry):
         "key",
         "offset",
         "origin",
+        "read",
         "value",
     )
 
@@ -153,16 +167,21 @@ class Message(LedgerEntry):
     @property
     def decoded(self) -> Any:
         """The value's meaning by ``--value-format``; the value itself without that."""
-        return getattr(self, "_decoded", self.value)
+        return _read(self, self.meaning)
 
     @decoded.setter
     def decoded(self, found: Any) -> None:
         self._decoded = found
 
     @property
+    def meaning(self) -> Any:
+        """``decoded`` as it is written: raw JSON, or the same."""
+        return getattr(self, "_decoded", self.value)
+
+    @property
     def decoded_key(self) -> Any:
         """The key's meaning by ``--key-format``; the key itself without that."""
-        return getattr(self, "_decoded_key", self.key)
+        return meaning(getattr(self, "_decoded_key", self.key))
 
     @decoded_key.setter
     def decoded_key(self, found: Any) -> None:
@@ -170,8 +189,8 @@ class Message(LedgerEntry):
 
     def is_payload(self, sub: SubMessage) -> bool:
         """Whether the payload of a sub-message is this message's value itself, or its meaning."""
-        payload, decoded = sub.payload, self.decoded
-        if payload is self.value or payload is decoded:
+        payload, decoded = sub.content, self.meaning
+        if payload is self.value or payload is decoded or payload is getattr(self, "read", self):
             return True
         # Of a number, pickle makes another object.
         number = type(payload) in (int, float) and type(payload) is type(decoded)
@@ -179,7 +198,7 @@ class Message(LedgerEntry):
 
     def let_go(self) -> None:
         """Forgets the content, and keeps the place."""
-        self.value = self._decoded = None
+        self.value = self._decoded = self.read = None
         self._headers = ()
 
     def __str__(self) -> str:
@@ -226,16 +245,17 @@ class SubMessage(LaneEntry):
     (from 1); ``split`` leaves them alone.
     """
 
-    __slots__ = ("attempt", "index", "key", "keys", "message", "payload")
+    __slots__ = ("attempt", "content", "index", "key", "keys", "message", "read")
 
     message: Message
     index: int
+    read: Any
 
     def __init__(
         self, key: Hashable = None, payload: Any = None, *, keys: Iterable[Hashable] | None = None
     ) -> None:
         self.key = key
-        self.payload = payload
+        self.content = payload
         self.keys: tuple[Hashable, ...] | None = None
         self.attempt = 1
         self.message = _NOT_YET  # until it is delivered, which it is once
@@ -243,6 +263,15 @@ class SubMessage(LaneEntry):
             self.keys = tuple(dict.fromkeys(keys))
             if not self.keys:
                 raise ValueError("keys=() is empty: name a sub-key, or yield a Barrier")
+
+    @property
+    def payload(self) -> Any:
+        """What ``split`` gave; of raw JSON, which drainer writes as it is, what that means."""
+        return _read(self, self.content)
+
+    @payload.setter
+    def payload(self, payload: Any) -> None:
+        self.content = payload
 
     @property
     def id(self) -> str:
@@ -305,7 +334,7 @@ class ShippedMessage(Message):
 
     def __getattr__(self, name: str) -> Any:
         # Python calls it only for what is not there.
-        if name in ("value", "decoded"):
+        if name in ("value", "decoded", "meaning"):
             raise ValueNotShipped(
                 f"handle() used message.{name} of {self}, but Spark tasks get no values",
                 hint="Put what handle() needs into the payload, or set whole_messages = True on"

@@ -3,24 +3,45 @@
 from __future__ import annotations
 
 from base64 import b64encode
+from contextlib import suppress
+from dataclasses import fields, is_dataclass
 from decimal import Decimal
 from typing import Any
 
 import orjson
+from msgspec import Raw
 
 
 def plain_json(value: Any) -> bytes:
-    """A value as JSON: bytes are ``{"base64": "…"}``, and decimals, dates, UUIDs and keys text.
+    """A value as JSON: raw JSON is written as it was read, bytes are ``{"base64": "…"}``, and
+    decimals, dates, UUIDs and keys text.
 
     Raises TypeError when JSON has no word for it.
     """
     try:
         return orjson.dumps(value, default=_in_json)
     except TypeError:  # to allow keys that are no text takes twice the time
+        with suppress(RecursionError):  # orjson raises another error for it
+            value = _with_large(value)
         return orjson.dumps(value, default=_in_json, option=orjson.OPT_NON_STR_KEYS)
 
 
+def _with_large(value: Any) -> Any:
+    """The value with whole numbers beyond 64 bits written out, which orjson refuses."""
+    if type(value) is int:
+        return value if value.bit_length() < 64 else orjson.Fragment(str(value))
+    if isinstance(value, dict):
+        return {str(k) if type(k) is int else k: _with_large(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [*map(_with_large, value)]
+    if is_dataclass(value):
+        return {each.name: _with_large(getattr(value, each.name)) for each in fields(value)}
+    return value
+
+
 def _in_json(value: Any) -> Any:
+    if isinstance(value, Raw):
+        return orjson.Fragment(bytes(value))
     if isinstance(value, bytes):
         return {"base64": b64encode(value).decode()}
     if isinstance(value, Decimal):

@@ -77,7 +77,7 @@ class Produce(Handler):
                 raise ValueError(f"{sub!r} has several sub-keys, but a record has only one key")
             # The lane is that of the record's key: 17 and "17" are one there.
             key = sub.key if sub.keys is None else sub.keys[0]
-            yield SubMessage(as_key(key), sub.payload)
+            yield SubMessage(as_key(key), sub.content)
 
     async def handle(self, sub: SubMessage) -> None:
         writer = self._writer
@@ -90,7 +90,7 @@ class Produce(Handler):
         keeps = dict(zip(SCHEMA_HEADERS, (whole, key == message.key), strict=True))
         headers = [header for header in message.headers if keeps.get(header[0], True)]
         await writer.write(
-            message.value if whole else as_value(sub.payload),
+            message.value if whole else as_value(sub.content),
             key,
             partition=partition_of(key or b"", writer.partitions),
             headers=(*headers, ("drainer.topic", message.topic.encode())),

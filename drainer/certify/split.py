@@ -191,7 +191,7 @@ def _text_of(key: Any) -> str:
 def _writable(first: _Pass) -> Finding:
     for subs in first.subs:
         for sub in subs:
-            written = sub.message.is_payload(sub) or encode_payload(sub.payload)[1]
+            written = sub.message.is_payload(sub) or encode_payload(sub.content)[1]
             if written is Encoding.REPR:
                 return Finding(
                     "dead-letters",

@@ -41,7 +41,7 @@ class Entry:
     @classmethod
     def of(cls, sub: SubMessage) -> Entry:
         keys = sub.key if sub.keys is None else sub.keys
-        return cls(type(sub).__name__, repr(keys), form_of(sub.payload))
+        return cls(type(sub).__name__, repr(keys), form_of(sub.content))
 
 
 SplitResult = list[Entry] | str  # of one message; text when split rejects it

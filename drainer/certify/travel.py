@@ -28,7 +28,7 @@ def payloads(split: Iterable[tuple[Message, Sequence[SubMessage]]]) -> Finding:
         except (SplitFailed, Refused) as error:
             return Finding("payloads", Level.WARN, f"on Spark, {error}", error.hint)
         for sub, there in zip(subs, found, strict=True):
-            if form_of(sub.payload) != form_of(there.payload):
+            if form_of(sub.content) != form_of(there.content):
                 return Finding(
                     "payloads",
                     Level.WARN,

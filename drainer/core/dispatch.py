@@ -472,7 +472,7 @@ class Dispatcher:
     def _leave_pending(sub: SubMessage) -> None:
         message = sub.message
         message.ledger.leave_pending(message)
-        sub.payload = None
+        sub.content = None
 
     def _note_parked(self, text: str) -> None:
         if text not in self.parked:

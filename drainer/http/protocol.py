@@ -73,7 +73,7 @@ def encode_item(sub: SubMessage) -> bytes:
             sub.index,
             sub.attempt,
             sub.key,
-            sub.payload,
+            sub.content,
             None if sub.keys is None else list(sub.keys),
             message.timestamp,
         )

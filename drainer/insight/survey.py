@@ -15,6 +15,7 @@ from typing import Any
 from zlib import crc32
 
 import orjson
+from msgspec import Raw
 
 from drainer.decoding import OF_REGISTRY
 from drainer.errors import SplitFailed
@@ -265,7 +266,7 @@ def operation_kind(sub: SubMessage) -> str:
     """
     if type(sub) is not SubMessage:
         return BARRIER if isinstance(sub, Barrier) else type(sub).__name__
-    payload = sub.payload
+    payload = bytes(sub.content) if isinstance(sub.content, Raw) else sub.content
     if isinstance(payload, bytes | str):
         payload = _decoded(payload)
     if isinstance(payload, dict):

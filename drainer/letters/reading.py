@@ -67,7 +67,7 @@ def decode_letter(letter: Letter, decoding: Decoding) -> tuple[Letter, str | Non
         decoding.decoded(message)
     except Exception as error:  # of a decoder of any kind, or of the registry
         why = describe(error)
-    payload, key = message.decoded, message.decoded_key
+    payload, key = message.meaning, message.decoded_key
     if payload is not message.value:
         _, encoding = encode_payload(payload)
         encoding = Encoding.LITERAL if encoding is Encoding.REPR else encoding

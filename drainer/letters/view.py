@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from types import MappingProxyType
@@ -13,6 +12,7 @@ from drainer.letters.overview import Overview
 from drainer.letters.receipts import RedriveProgress, quoted
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
+from drainer.raw_json import raw_json
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
 
@@ -173,7 +173,7 @@ def _pretty(letter: Letter) -> str:
         return repr(payload)
     if isinstance(payload, bytes):
         try:
-            payload = json.loads(payload)
+            payload = raw_json(payload)
         except (ValueError, RecursionError):
             with suppress(UnicodeDecodeError):
                 return json_text(payload.decode())  # in quotes: it may look like anything

@@ -15,11 +15,12 @@ from types import MemberDescriptorType
 from typing import Any
 from uuid import UUID
 
-import orjson
+from msgspec import Raw
 
 from drainer.errors import ValueNotShipped
 from drainer.mask import masking
 from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.raw_json import raw_json, read_level
 
 
 class Undecided(Exception):
@@ -46,12 +47,14 @@ class View(Mapping[Any, Any]):
     """The fields of a mapping or an object; what is read of it is shown in the same way.
 
     ``keys`` and ``values`` are empty, or rule-engine would read a whole payload for its types.
+    ``text`` is what the fields were read from, if that is JSON.
     """
 
-    __slots__ = ("fields",)
+    __slots__ = ("fields", "text")
 
-    def __init__(self, fields: Mapping[Any, Any]) -> None:
+    def __init__(self, fields: Mapping[Any, Any], text: bytes | None = None) -> None:
         self.fields = fields
+        self.text = text
 
     def __getitem__(self, name: Any) -> Any:
         return shown(self.fields[name])
@@ -66,7 +69,7 @@ class View(Mapping[Any, Any]):
         return len(self.fields)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, View) and self.fields == other.fields
+        return isinstance(other, View) and _shown_fields(self) == _shown_fields(other)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -77,10 +80,18 @@ class View(Mapping[Any, Any]):
         return ()
 
 
-def shown(value: Any) -> Any:  # noqa: PLR0911 - a table of types
+def _shown_fields(view: View) -> dict[Any, Any]:
+    return {name: view[name] for name in view}
+
+
+def shown(value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a table of types
     """A value as expressions see it. Raises Undecided when they don't."""
     if type(value) in _AS_THEY_ARE:
         return value
+    if isinstance(value, Raw):
+        text = bytes(value)
+        level = read_level(text)
+        return View(level, text) if type(level) is dict else shown(level)
     if type(value) is dict or isinstance(value, Mapping):
         return View(value)
     if isinstance(value, bytes | bytearray | memoryview):
@@ -109,8 +120,8 @@ def shown(value: Any) -> Any:  # noqa: PLR0911 - a table of types
 def _content(data: bytes) -> Any:
     """Bytes that hold a JSON object or array are that, others text; what is neither stays."""
     if data.lstrip()[:1] in (b"{", b"["):
-        with suppress(orjson.JSONDecodeError):
-            return shown(orjson.loads(data))
+        with suppress(ValueError, RecursionError):
+            return shown(raw_json(data))
     with suppress(UnicodeDecodeError):
         return data.decode()
     return data
@@ -138,14 +149,14 @@ def _message(message: Message) -> View:
     fields = {name: getattr(message, name) for name in ("topic", "partition", "offset")}
     fields |= {"key": message.decoded_key, "headers": dict(message.headers), "timestamp": time}
     with suppress(ValueNotShipped):
-        fields["value"] = message.decoded
+        fields["value"] = message.meaning
     return View(fields)
 
 
 _FACTS: dict[str, Callable[[SubMessage], Any]] = {
     "key": _key,
     "keys": _keys,
-    "payload": lambda sub: shown(sub.payload),
+    "payload": lambda sub: shown(sub.content),
     "message": lambda sub: _message(sub.message),
     "index": lambda sub: sub.index,
     "barrier": lambda sub: isinstance(sub, Barrier),

@@ -16,9 +16,10 @@ from uuid import UUID
 
 import orjson
 
-from drainer.decoding import MOST_NESTED, Undecodable
+from drainer.decoding import Undecodable
 from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
+from drainer.raw_json import MOST_NESTED
 
 LONGEST_DECIMAL = 1_024  # bytes: the time to convert one is the square of that
 _EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from drainer.decoding import MOST_NESTED, Undecodable
+from drainer.decoding import Undecodable
+from drainer.raw_json import MOST_NESTED
 
 FREE_BYTES = 4 * 1024 * 1024  # of memory, however short the body is
 PER_BYTE = 100  # bytes of memory for each byte of the body

@@ -9,7 +9,7 @@ from subprocess import SubprocessError
 from typing import Any
 from uuid import UUID
 
-from drainer.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable, read_json
+from drainer.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable
 from drainer.errors import Halted, Refused
 from drainer.mask import describe
 from drainer.message import Message
@@ -24,6 +24,7 @@ from drainer.payloads.registry import (
     registry,
     waiting,
 )
+from drainer.raw_json import raw_json
 from drainer.splitting import Wait
 
 _BY_NUMBER, _BY_GUID = 0, 1
@@ -173,5 +174,5 @@ def registry_decoder(name: str, is_key: bool, url: str | None, extras: Mapping[s
     Raises UsageError when the registry of Avro and Protobuf is not named.
     """
     if name == "json-schema":
-        return lambda data, headers, _: read_json(framed(data, headers, SCHEMA_HEADERS[is_key])[1])
+        return lambda data, headers, _: raw_json(framed(data, headers, SCHEMA_HEADERS[is_key])[1])
     return OfRegistry(name.upper(), registry(url, extras), is_key)

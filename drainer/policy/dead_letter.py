@@ -347,12 +347,12 @@ def dead_letter(
     known = former or Described.of(sub, message)
     headers = _headers_of(message)
     again = former is not None and former.payload_encoding in _OF_MESSAGE
-    if known.whole and (again or sub.payload is not message.value):
+    if known.whole and (again or sub.content is not message.value):
         value, encoding = message.value, Encoding.RAW
     elif isinstance(sub, Unsplit) and known.kind != _MESSAGE:  # a part, of what split rejects now
         value, encoding = None, Encoding.LEFT_OUT
     else:
-        value, encoding = encode_payload(sub.payload)
+        value, encoding = encode_payload(sub.content)
     here = message.topic, terms.group, terms.handler
     topic, group, handler = here if former is None else former.from_
     provenance = Provenance(

@@ -11,10 +11,10 @@ from enum import StrEnum
 from typing import Any
 from uuid import UUID
 
-import orjson
+from msgspec import Raw, json
 
-# An instance of a class that JSON has no word for is not to be written as something else.
-_STRICT = orjson.OPT_PASSTHROUGH_SUBCLASS | orjson.OPT_PASSTHROUGH_DATACLASS
+from drainer.raw_json import raw_json
+
 LITERAL_CHARACTERS_MOST = 256 * 1024  # Python takes 500 times as many bytes to read one
 # Of a tag: the type, its text, and back. Avro's logical types are among these.
 _TAGS: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
@@ -60,6 +60,8 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
         return None, Encoding.NULL
     if type(payload) is bytes:
         return payload, Encoding.BYTES
+    if type(payload) is Raw:
+        return bytes(payload), Encoding.JSON
     if type(payload) is str:
         try:
             return payload.encode(), Encoding.TEXT
@@ -69,8 +71,8 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
         for tagged, encoding in ((_as_is, Encoding.JSON), (_tagged, Encoding.TYPED)):
             try:
                 plain = tagged(payload)
-                written = orjson.dumps(plain, option=_STRICT | orjson.OPT_PASSTHROUGH_DATETIME)
-                if _is_same(plain, orjson.loads(written)):
+                written = json.encode(plain)
+                if _is_same(plain, json.decode(written)):
                     return written, encoding
             except (TypeError, ValueError, RecursionError):
                 pass
@@ -80,7 +82,8 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
 
 
 def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
-    """Return what was encoded; the text of a repr, and None for what was left out.
+    """Return what was encoded, raw if that is JSON; the text of a repr, and None for what
+    was left out.
 
     Raises ValueError when the bytes are no such thing.
     """
@@ -94,9 +97,9 @@ def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
         case Encoding.BYTES | Encoding.RAW:
             return value
         case Encoding.JSON:
-            return orjson.loads(value)
+            return raw_json(value)
         case Encoding.TYPED:
-            return _untagged(orjson.loads(value))
+            return _untagged(json.decode(value))
         case Encoding.LITERAL:
             return from_literal(value.decode())
         case _:

@@ -152,7 +152,7 @@ class Redriven(SubMessage):
         if isinstance(original, Barrier):
             key = "barrier", letter.id
             keys = (key, *lanes) if lanes else None
-        super().__init__(key, original.payload, keys=keys)
+        super().__init__(key, original.content, keys=keys)
         self.letter = letter
         self.original = original
 
@@ -185,7 +185,7 @@ def _parts_of(
     if not letter.is_message:
         sub = letter.sub_message()
         sub.message, sub.index = message, letter.index
-        sub.payload = message.decoded if raw else sub.payload
+        sub.content = message.meaning if raw else sub.content
         return [Redriven(letter, sub)]
     lanes = list(chain.from_iterable(map(keys_of, parts)))
     return [

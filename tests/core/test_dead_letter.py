@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from core.letters import DEAD, TIME, Sample, as_record, mutated_letters, there_and_back
 from drainer.errors import NotADeadLetter
+from drainer.escape import json_text
 from drainer.letters.overview import whole_letter_as_json
 from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
 from drainer.model.terms import LetterFilter, RedriveSettings
@@ -291,7 +292,7 @@ def test_whatever_stands_in_a_record_it_is_a_letter_or_left_alone(message: Messa
         letter = read_letter(message)
     except NotADeadLetter:
         return
-    orjson.dumps(whole_letter_as_json(letter))
+    json_text(whole_letter_as_json(letter))
     (sub,) = split_letter(RedriveSettings(), message)
     if isinstance(sub, Redriven):
         sample = Sample(sub=sub.begin(), attempts=letter.attempts + 1)

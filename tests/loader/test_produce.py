@@ -64,7 +64,7 @@ def test_a_payload_is_the_same_json_for_a_topic_and_for_a_service(value: Any, te
     assert f'"payload":{text}'.encode() in encode_item(sub)
 
 
-@pytest.mark.parametrize("value", [{b"key": 1}, {"a": {1, 2}}, {"n": 2**64}], ids=str)
+@pytest.mark.parametrize("value", [{b"key": 1}, {"a": {1, 2}}, {"n": float}], ids=str)
 def test_what_json_has_no_word_for_is_refused(value: Any) -> None:
     sub = SubMessage("key", value)
     sub.message, sub.index = message(b"value"), 0

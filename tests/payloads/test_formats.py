@@ -27,6 +27,7 @@ from drainer.payloads.formats import framed, registry_decoder
 from drainer.payloads.protobuf import compiled, message_indexes
 from drainer.payloads.registry import RegistryAway, waiting
 from drainer.payloads.registry import registry as registry_at
+from drainer.raw_json import meaning
 from drainer.secret import redact
 from payloads.registry import AT, Registry, Serialisers, running
 
@@ -60,7 +61,7 @@ def test_each_format_is_read_as_confluents_serialisers_wrote_it(url: str, in_hea
     for name, serialise, value in wrote:
         data = serialise(value)
         assert bool(write.headers) == in_headers
-        assert decode(name, url)(data, write.headers, "orders") == value
+        assert meaning(decode(name, url)(data, write.headers, "orders")) == value
     data = write.protobuf({"id": "o-1"})
     found = decode("protobuf", url)(data, write.headers, "orders")
     assert found == {"fields": {"id": {"string_value": "o-1"}}}
@@ -130,7 +131,6 @@ def test_any_bytes_are_framed_or_undecodable(data: bytes, header: bytes | None) 
         ("avro", b"{}", "no schema's id is where"),
         ("protobuf", b"\0\0\0\0\1\0", "schema 1 is AVRO, not PROTOBUF"),
         ("avro", b"\0\0\0\0\1\x08ab", "not of schema 1"),
-        ("json-schema", b"\0\0\0\0\1" + b"[" * 300 + b"]" * 300, "nested deeper"),
     ],
 )
 def test_what_can_not_be_decoded_is_the_messages_fault(

@@ -108,13 +108,14 @@ class ChunkWriter:
         count = len(subs) or 1
         memory_each = memory / count
         fill_each = _fill_of(message.size / count, memory_each)
-        chunks, value, decoded = self._chunks, message.value, message.decoded
+        chunks, value, decoded = self._chunks, message.value, message.meaning
+        read = getattr(message, "read", message)
         content = _content_of(message)
         for sub, shard in zip(subs, shards, strict=True):
             if shard < 0:
                 continue
             chunk = chunks.get(shard) or self._open(shard)
-            facts, key, payload = chunk.facts, sub.key, sub.payload
+            facts, key, payload = chunk.facts, sub.key, sub.content
             if facts and facts[-1] is of_message:
                 chunk.counts[-1] += 1
             else:
@@ -122,6 +123,8 @@ class ChunkWriter:
                 chunk.counts.append(1)
                 if self._whole_messages:
                     chunk.values[len(facts) - 1] = content
+            if payload is read:
+                payload = decoded
             if payload is value or payload is decoded:
                 chunk.values[len(facts) - 1] = content
             if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
@@ -237,7 +240,7 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
 
 def _content_of(message: Message) -> Any:
     """The value of a message, with what it and the key mean if they were decoded."""
-    content = message.value, message.decoded, message.decoded_key
+    content = message.value, message.meaning, message.decoded_key
     return message.value if content[1] is content[0] and content[2] is message.key else content
 
 

@@ -1,0 +1,77 @@
+"""JSON that drainer writes as it read it: it stays ``msgspec.Raw`` until somebody needs its value.
+
+So numbers, escapes, white space and fields that come twice are the same at the other end.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from decimal import Decimal
+from typing import Any
+
+from msgspec import Raw, ValidationError
+from msgspec.json import Decoder
+
+MOST_NESTED = 250  # lists and objects in one another: others recurse into what is read
+MOST_EXPONENT = 5  # characters of a number's: Python may write such a number out
+
+
+def decode_json(data: bytes, decode: Callable[[bytes], Any]) -> Any:
+    """Decode JSON in UTF-8 by a decoder that does not read all of it.
+
+    Raises ValidationError, which is a ValueError, when it is other JSON than is wanted; another
+    ValueError or RecursionError when it is none.
+    """
+    _ = data.isascii() or data.decode()
+    return decode(data)
+
+
+def raw_json(data: bytes) -> Raw:
+    """Take bytes for JSON, after a check. Raises ValueError or RecursionError if they are none."""
+    decode_json(data, _SKIP)
+    return Raw(data)
+
+
+def read_json(text: Raw) -> Any:
+    """Read JSON: whole numbers of any size, and decimals as floats; where one is beyond the range
+    of a float, all are ``Decimal``.
+
+    Raises ValueError when it is nested too deeply, or has a number that Python can't take.
+    """
+    try:
+        found = _READ(text)
+    except ValidationError:  # a number is out of range
+        found = _READ_EXACT(text)
+    if type(found) in (dict, list) and memoryview(text).nbytes > MOST_NESTED:
+        level = [found]
+        for _ in range(MOST_NESTED):
+            values = [each.values() if type(each) is dict else each for each in level]
+            level = [one for some in values for one in some if type(one) in (dict, list)]
+            if not level:
+                return found
+        raise ValueError(f"JSON is nested deeper than {MOST_NESTED}")
+    return found
+
+
+def read_level(text: bytes) -> Any:
+    """Read JSON with decimals as ``Decimal``; the parts of an object or an array stay raw."""
+    first = text.lstrip()[:1]
+    return (_FIELDS if first == b"{" else _ITEMS if first == b"[" else _READ_EXACT)(text)
+
+
+def meaning(content: Any) -> Any:
+    """What content means: that of raw JSON is read, anything else is it."""
+    return read_json(content) if type(content) is Raw else content
+
+
+def _decimal(text: str) -> Decimal:
+    if len(text.lower().partition("e")[2]) > MOST_EXPONENT:
+        raise ValueError(f"the exponent of a number has over {MOST_EXPONENT} characters")
+    return Decimal(text)
+
+
+_SKIP = Decoder(Raw).decode
+_READ = Decoder().decode
+_READ_EXACT = Decoder(float_hook=_decimal).decode
+_FIELDS = Decoder(dict[str, Raw]).decode
+_ITEMS = Decoder(list[Raw]).decode
