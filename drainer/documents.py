@@ -140,7 +140,7 @@ def _plain(found: Any) -> Any:
 
 
 def _written(found: Any) -> bytes:
-    """What an expression made of JSON, as JSON; objects are what they were."""
+    """Return what an expression made of JSON as JSON. Objects that it selected are unchanged."""
     if isinstance(found, list):
         return b"[%b]" % b",".join(map(_written, found))
     return str(found).encode() if isinstance(found, Decimal) else plain_json(found)

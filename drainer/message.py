@@ -84,7 +84,7 @@ class NoKeys(KeySums):
 
 
 def _read(owner: Message | SubMessage, content: Any) -> Any:
-    """What content means; raw JSON is read once, when somebody needs it."""
+    """Return the value of some content. Raw JSON is decoded when it is first needed."""
     if type(content) is not Raw:
         return content
     found = getattr(owner, "read", owner)
@@ -266,7 +266,7 @@ class SubMessage(LaneEntry):
 
     @property
     def payload(self) -> Any:
-        """What ``split`` gave; of raw JSON, which drainer writes as it is, what that means."""
+        """The value that ``split`` gave, decoded if it is raw JSON."""
         return _read(self, self.content)
 
     @payload.setter

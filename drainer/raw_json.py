@@ -60,7 +60,7 @@ def read_level(text: bytes) -> Any:
 
 
 def meaning(content: Any) -> Any:
-    """What content means: that of raw JSON is read, anything else is it."""
+    """Return the decoded value of raw JSON, and anything else unchanged."""
     return read_json(content) if type(content) is Raw else content
 
 

@@ -12,7 +12,7 @@ from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.machine import is_of_machine
 from drainer.mask import class_name, describe
 from drainer.message import SubMessage, Unsplit
-from drainer.policy.fault import Fault, as_retry, causes, fault_of
+from drainer.policy.fault import Fault, as_retry, causes_of, fault_of
 from drainer.splitting import PAST, describe_with_line, split_failed
 
 TEXT_LENGTH = 160  # characters that are kept of an error
@@ -89,7 +89,7 @@ def blame(
     """Return whose fault an error is, and the error to go by."""
     if isinstance(error, Skip | Retry | Fatal | GiveUp) or not is_retryable(error):
         return Fault.OWN, error
-    for each in causes(error):
+    for each in causes_of(error):
         if is_of_machine(each):
             return Fault.UNCLEAR, MachineFails(each)
     try:

@@ -112,7 +112,7 @@ _THROTTLED = (
 
 def fault_of(error: BaseException) -> Fault:
     """Return whose fault an error is, by its HTTP or gRPC status, its class, or its cause."""
-    for each in causes(error):
+    for each in causes_of(error):
         if isinstance(each, BaseExceptionGroup):
             inner = {fault_of(one) for one in each.exceptions}
             found = inner.pop() if len(inner) == 1 else Fault.UNCLEAR
@@ -128,7 +128,7 @@ def as_retry(error: BaseException) -> Retry | None:
 
     None for all other errors.
     """
-    for each in causes(error):
+    for each in causes_of(error):
         after_s = _retry_after_s(each)
         status = _status(each)
         if status in _RETRY_STATUSES or after_s is not None or _is_throttled(each):
@@ -138,7 +138,7 @@ def as_retry(error: BaseException) -> Retry | None:
     return None
 
 
-def causes(error: BaseException) -> Iterator[BaseException]:
+def causes_of(error: BaseException) -> Iterator[BaseException]:
     """Yield an error, its cause, that one's cause, and so on."""
     each: BaseException | None = error
     for _ in range(CAUSES_MOST):

@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from drainer.decoding import read_json
 from drainer.mask import describe
 from drainer.payloads.avro import avro
 from drainer.payloads.protobuf import protobuf
 from drainer.payloads.registry import Schema
+from drainer.raw_json import read_json
 
 MB = 1_000_000
 FIELDS = " ".join(f"string f{n} = {n};" for n in range(2, 31))

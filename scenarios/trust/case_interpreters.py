@@ -29,7 +29,7 @@ ORDER = b"\0\0\0\0\1\0" + b"\x0a\x01a"  # by schema 1, its first message
 
 
 class Plant:
-    """The working folder, with a module of every name that an import could ask for there."""
+    """The working folder, with a module of every name that an import could name."""
 
     def __init__(self, folder: Path) -> None:
         self._ran = folder.with_name(f"{folder.name}-ran")

@@ -1,4 +1,4 @@
-"""At its limit of file descriptors a drain names the limit, and takes it for nobody's fault."""
+"""At its limit of file descriptors a drain names that limit as the cause."""
 
 from __future__ import annotations
 

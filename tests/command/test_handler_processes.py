@@ -109,7 +109,7 @@ def children_of(pid: int) -> list[ProcessMark]:
 
 
 def test_a_child_of_the_handler_holds_nothing_of_a_killed_drain(command: Command) -> None:
-    """Such as a process pool: it keeps no port, no control socket, and no other process alive."""
+    """A process pool keeps no port, no control socket, and no other process alive."""
     pids = command.home / "pids"
     handler = command.handler(POOL.format(pids=str(pids), gate=str(command.gate)))
     with socket.create_server(("127.0.0.1", 0)) as probe:

@@ -55,8 +55,9 @@ def hints_with_commands() -> Iterator[tuple[str, str]]:
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for each in ast.walk(function):
-                is_hint = isinstance(each, ast.keyword) and each.arg == "hint"
-                if is_hint and NAMES_COMMAND.search(ast.unparse(each.value)):
+                if not isinstance(each, ast.keyword) or each.arg != "hint":
+                    continue
+                if NAMES_COMMAND.search(ast.unparse(each.value)):
                     yield str(path.relative_to(SOURCE)), function.name
 
 

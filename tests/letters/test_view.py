@@ -62,7 +62,7 @@ def test_a_payload_is_shown_as_a_person_reads_it(payload: Any, text: str) -> Non
     assert shown(Sample(payload=payload)).endswith(f")\n{text}\n")
 
 
-def decoded(value: bytes, **formats: str) -> tuple[dict[str, Any], str]:
+def decoded(value: bytes, **formats: Any) -> tuple[dict[str, Any], str]:
     decoding = load_decoding(PayloadSettings(**formats), {})
     assert decoding is not None
     whole = there_and_back(Sample(payload=value, value=value, message_key=b'"k"'))

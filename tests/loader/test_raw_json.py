@@ -111,7 +111,7 @@ def posted(sub: SubMessage) -> bytes:
 
 
 def writings(sub: SubMessage) -> list[bytes | None]:
-    """What is written of it by ``produce`` and ``http``, and as a dead letter."""
+    """Return what ``produce`` and ``http`` write of a sub-message, and its dead letter."""
     message = sub.message
     topic = message.value if message.is_payload(sub) else as_value(sub.content)
     return [topic, posted(sub), Sample(sub=sub).letter().value]

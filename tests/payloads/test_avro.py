@@ -19,10 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.decoding import MOST_NESTED, Undecodable
+from drainer.decoding import Undecodable
 from drainer.payloads.avro import LONGEST_DECIMAL, avro
 from drainer.payloads.body import FREE_BYTES
 from drainer.payloads.registry import Schema
+from drainer.raw_json import MOST_NESTED
 
 LEAF = {
     "type": "record",

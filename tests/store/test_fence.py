@@ -17,8 +17,6 @@ from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
-from plans import PLAN
-from stores import DRAIN, STREAMS, TEST_PATH, FailingObjects, bucket, folder
 
 from drainer.core.merge import Record
 from drainer.engine.runtime import boottime_s
@@ -35,6 +33,8 @@ from drainer.spark.state.state import Attempt, State
 from drainer.spark.task.fence import EXIT_CUT, Fence
 from drainer.spark.task.python_worker import HandlerSpec, PythonWorker
 from kafka.topic import eventually
+from store.plans import PLAN
+from store.stores import DRAIN, STREAMS, TEST_PATH, FailingObjects, bucket, folder
 
 FIRST, SECOND = Attempt(1, 1, 2, 0), Attempt(1, 1, 2, 1)
 QUICK = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=60)

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from plans import END, PLAN, START, mode_of, progress
 
 from builders import changed
 from core.messages import is_finished
@@ -24,6 +23,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial
 from drainer.store.journal import Journal, read_journal
 from drainer.store.plan_file import PlanFile
+from store.plans import END, PLAN, START, mode_of, progress
 
 RECORDS: Sequence[Record] = (
     Record({0: progress(120, (122, 123), partial={124: Partial(3, 9, 0b001)}, done=22)}, ("'a'",)),

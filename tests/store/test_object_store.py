@@ -7,11 +7,11 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from stores import names_in
 
 from drainer.errors import StateLost
 from drainer.spark.state.objects import Objects
 from s3 import S3
+from store.stores import names_in
 
 pytestmark = pytest.mark.long
 

@@ -13,13 +13,13 @@ from typing import Any, cast
 
 import pytest
 from obstore.exceptions import GenericError
-from plans import mode_of
-from stores import bucket, folder, names_in
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.spark.state.bucket import Bucket
 from drainer.spark.state.objects import Objects
 from privileges import UNPRIVILEGED, for_root
+from store.plans import mode_of
+from store.stores import bucket, folder, names_in
 
 
 @pytest.fixture(params=[folder, bucket], ids=["folder", "object store"])

@@ -21,7 +21,6 @@ from unittest.mock import patch
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from plans import PLAN, mode_of, progress, with_progress
 
 from builders import changed
 from drainer.core.merge import Record
@@ -32,6 +31,7 @@ from drainer.store import atomic_file, plan_file
 from drainer.store.place import default_path
 from drainer.store.plan_file import PlanFile, plan_at
 from privileges import without_privileges
+from store.plans import PLAN, mode_of, progress, with_progress
 
 LATER = changed(with_progress(PLAN, p0=progress(160)), generation=8)
 CHANGES = {0: progress(121)}

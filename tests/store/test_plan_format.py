@@ -14,7 +14,6 @@ import orjson
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from plans import END, PLAN, START, edited, leaves, progress, put, signed, with_progress
 
 from builders import a_partition, changed, counts, progress_at
 from drainer.errors import PlanRefused
@@ -25,6 +24,7 @@ from drainer.model.progress import Partial, Progress
 from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.model.settings import FailureSettings, Limit
 from drainer.model.terms import Terms
+from store.plans import END, PLAN, START, edited, leaves, progress, put, signed, with_progress
 
 GOLDEN = (Path(__file__).parent / "full_plan.json").read_bytes()
 ACCOUNT = PLAN.account

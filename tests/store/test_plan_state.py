@@ -5,8 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from plans import PLAN, with_progress
-from stores import AT_ONCE, STREAMS, done, driven
 
 from builders import changed, counts, progress_at
 from drainer.core.merge import Record, fold
@@ -18,6 +16,8 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.spark.state.state import Attempt, State
 from drainer.store.plan_file import PlanFile
+from store.plans import PLAN, with_progress
+from store.stores import AT_ONCE, STREAMS, done, driven
 
 
 @pytest.fixture

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import PLAN
-from stores import AT_ONCE, DRAIN, STREAMS, FailingObjects, bucket, done, driven, folder
 
 from builders import changed, counts
 from drainer.core.merge import Record, TaskRecord
@@ -21,6 +19,8 @@ from drainer.model.rules import RuleAccount
 from drainer.spark.state import records as records_module
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.state import Attempt, State
+from store.plans import PLAN
+from store.stores import AT_ONCE, DRAIN, STREAMS, FailingObjects, bucket, done, driven, folder
 
 ATTEMPT = Attempt(1, 1, 2, 0)
 STARTS = {0: 100}

@@ -13,17 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import PLAN
-from stores import (
-    AT_ONCE,
-    DRAIN,
-    STREAMS,
-    bucket,
-    done,
-    driven,
-    folder,
-    names_in,
-)
 
 from builders import counts
 from drainer.core.merge import Record, TaskRecord
@@ -37,6 +26,17 @@ from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.state import Attempt, DriverControl, State, state_beside
 from drainer.store import plan_file
 from drainer.store.journal import encode_line
+from store.plans import PLAN
+from store.stores import (
+    AT_ONCE,
+    DRAIN,
+    STREAMS,
+    bucket,
+    done,
+    driven,
+    folder,
+    names_in,
+)
 
 FIRST = Attempt(1, 1, 2, 0)
 SECOND = Attempt(1, 1, 2, 1)

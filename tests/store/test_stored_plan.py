@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from obstore.exceptions import GenericError
 from obstore.store import MemoryStore
-from plans import PLAN
 
 from builders import changed
 from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateRefused, UsageError
@@ -17,6 +16,7 @@ from drainer.spark.state import stored_plan
 from drainer.spark.state.bucket import Bucket
 from drainer.spark.state.stored_plan import StoredPlan
 from drainer.store.plan_file import plan_at
+from store.plans import PLAN
 
 URI = "s3://bucket/drains/orders.plan.json?region=eu-1"
 NAME = "orders.plan.json"
