@@ -314,7 +314,7 @@ a-bad-one-fails-its-whole-call (batches) in Failures: engine/test_batches.py::te
 -self._try_again(batcher.give_back(batch, split=not self._breaker.is_open))
 +self._try_again(batcher.give_back(batch, split=False))
 letter-has-another-identity (dead letters, identified after a redrive) in dead_letter: core/test_dead_letter.py
--index=sub.index if former is None else former.index,
+-index=known.index,
 +index=sub.index,
 letters-go-round-for-ever (dead letters, redrives are counted) in dead_letter: core/test_dead_letter.py
 -redrives=0 if former is None else former.redrives + 1,
@@ -322,8 +322,8 @@ letters-go-round-for-ever (dead letters, redrives are counted) in dead_letter: c
 what-waits-behind-a-diverted-one-is-called (order, --divert in a run of a lane) in exemptions._others: engine/test_batches.py::test_what_is_diverted_out_of_a_call_has_no_other_handled_again
 -ends.append(waits or error)
 +ends.append(error)
-message-that-is-gone-is-a-tombstone (dead letters of other tools) in Originals._complete: letters/test_originals.py
--yield record, replace(letter, payload_encoding=absent)
+message-that-is-gone-is-a-tombstone (dead letters of other tools) in Originals._complete_of: letters/test_originals.py
+-yield record, replace(letter, payload_encoding=Encoding.GONE)
 +yield record, replace(letter, payload_encoding=Encoding.NULL)
 stranger-is-redriven (dead letters of other tools) in originals._may_be_of: letters/test_originals.py
 -return own is None or found is None or found <= own + CLOCKS_MS  # it came before its letter

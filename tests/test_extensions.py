@@ -109,7 +109,6 @@ def installing(extra: str) -> str:
         ([*RUN, "--master", "local"], "spark"),
         ([*RUN, "--remote", "sc://127.0.0.1:1"], "spark"),
         ([*INSPECT, "--engine", "spark"], "spark"),
-        (["estimate", *RUN[1:], "--latency", "1ms", "--engine", "spark"], "spark"),
         (["limits", "-b", "127.0.0.1:1"], "spark"),
         (["plan", "show", "s3://bucket/x.json"], "spark"),
         (["certify", "count", *WHERE], "certify"),

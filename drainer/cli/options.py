@@ -329,7 +329,7 @@ DryRun: TypeAlias = Annotated[
 ]
 WaitForGroup: TypeAlias = Annotated[
     float,
-    Option("Wait so long for the members of the group to leave.", 0.0, DURATION, envvar=None),
+    Option("Wait so long for the members of the group to leave.", 0.0, DURATION),
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,

@@ -99,7 +99,7 @@ class Journal:
             raise not_written("journal", self.path, error) from error
         self._untaken = self._untaken[written:]
         if self._untaken:
-            raise not_written("journal", self.path, OSError(ENOSPC, os.strerror(ENOSPC)))
+            raise not_written("journal", self.path, OSError(ENOSPC, "No space left on device"))
 
 
 def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> JournalContent:

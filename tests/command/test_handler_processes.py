@@ -93,7 +93,7 @@ import asyncio, multiprocessing, os, time
 from pathlib import Path
 
 def open(context):
-    pool = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,))
+    pool = multiprocessing.get_context("fork").Process(target=time.sleep, args=(600,), daemon=True)
     pool.start()
     Path({pids!r}).write_text(f"{{os.getpid()}} {{pool.pid}}")
 
@@ -131,5 +131,9 @@ def test_a_child_of_the_handler_holds_nothing_of_a_killed_drain(command: Command
         command.resume(topic, *metrics)
         assert command.committed(topic) == {0: 6}
     finally:
-        with suppress(ProcessLookupError):
-            os.kill(pool, signal.SIGKILL)
+        for each in {
+            pool,
+            int(pids.read_text().split()[1]),
+        }:  # the resume has one too
+            with suppress(ProcessLookupError):
+                os.kill(each, signal.SIGKILL)

@@ -80,7 +80,7 @@ def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command:
     identity = f"{command.cluster.topic(topic.name).topic_id}:0:0:1".encode()
     added = [("drainer.topic", topic.name.encode()), ("drainer.id", identity)]
     assert second.headers() == [*HEADERS, *added]
-    assert second.value() == b'{"id":"a"}'
+    assert second.value() == b'{"id": "a"}'
     assert second.timestamp()[1] == 7
 
 

@@ -95,7 +95,7 @@ def test_half_characters_and_a_narrow_locale_cost_neither_account_nor_report(
     assert "Halted" in outcome.err
     assert re.search(r"^error: .*bad \\udfff", outcome.err, re.M)
     answer = outcome.answer
-    assert "bad \udfff ✓ café 😀" in answer["error"]
+    assert "bad \\udfff ✓ café 😀" in answer["error"]
     assert answer["messages"]["pending"] == 1
 
 

@@ -40,6 +40,7 @@ OTHERS = {
     "--install-completion",
     "--resource-pattern-type",  # of kafka-acls
     "--deploy-mode",  # of spark-submit
+    "--list",  # of kafka-groups
     "--format",  # of aws
     "--example",  # made up, for who adds an option
     "--files",  # of spark-submit

@@ -212,7 +212,8 @@ def test_what_is_bad_is_given_up_and_nothing_else(
                   "nothing has succeeded in this run", lanes == 1, 3 * 60)
             for lanes in (1, 20, 400)
         ),
-        named("a disk stays full", drain_of(away(1, 1e9, disk_full), retries=0, breaker=False),
+        named("a disk stays full", drain_of(away(1, 1e9, disk_full), retries=0, breaker=False,
+                  virtual={"lanes": 20}),
               "--max-outage", 0, 3_600 + 90),
         named("is_outage fails", partial(VirtualDrain, always(5), 20, is_outage=attribute_error),
               "is_outage() failed: AttributeError", 0, inf),

@@ -14,6 +14,7 @@ from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
+from drainer.raw_json import meaning
 from kafka.liar import LyingSettings, Truth
 from kafka.sender import letters_in, sending
 from kafka.test_rights import may
@@ -47,7 +48,7 @@ def test_letters_that_were_acknowledged_and_are_not_there_are_written_again(
             sender.send(Sample(f"doc-{number}", payload=number).letter())
         assert set(sender.all_reported()) == {None}
     found = letters_in(topic.bootstrap, topic.name)
-    assert sorted(letter.payload for letter in found) == list(range(20))
+    assert sorted(meaning(letter.payload) for letter in found) == list(range(20))
     assert sum(looks) == 5
     assert len(looks) < 5, "several are looked for in one reading"
 
@@ -113,7 +114,8 @@ def test_an_open_transaction_of_somebody_else_does_no_harm(
     other.abort_transaction()
 
     def both_are_there() -> bool:  # once the broker has written that it is aborted
-        return [letter.payload for letter in letters_in(topic.bootstrap, topic.name)] == [1, 2]
+        found = letters_in(topic.bootstrap, topic.name)
+        return [meaning(letter.payload) for letter in found] == [1, 2]
 
     eventually(both_are_there, "letters 1 and 2 are there, once")
 

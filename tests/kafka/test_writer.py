@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from contextlib import closing
 from typing import Any
 
@@ -77,7 +78,7 @@ def test_one_that_is_too_large_is_refused_and_takes_no_others_with_it(
 
         async def write() -> list[BaseException | None]:
             sizes = [3000 if number == 25 else 100 for number in range(50)]
-            calls = [writer.write(b"x" * size, b"k", partition=0) for size in sizes]
+            calls = [writer.write(random.randbytes(size), b"k", partition=0) for size in sizes]
             return await asyncio.gather(*calls, return_exceptions=True)
 
         answers = asyncio.run(write())

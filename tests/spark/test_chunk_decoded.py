@@ -23,7 +23,8 @@ def shipped(*, whole: bool, part: bool = False, value: bytes = b'{"n": 2}') -> S
     subs = list(handler.split(message))
     for index, sub in enumerate(subs):
         sub.message, sub.index = message, index
-        sub.payload = "a part" if part else sub.payload
+        if part:
+            sub.payload = "a part"
     writer.add(message, subs, [7], [0])
     (chunk,) = writer.flush()
     (there,) = decode_chunk(chunk.body, ORIGIN)
