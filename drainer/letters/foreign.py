@@ -24,6 +24,7 @@ from drainer.policy.dead_letter import (
     OWN_HEADERS,
     PLACE_OF_LETTER,
     TOPIC_CHARACTERS,
+    TOPIC_NAME,
     Letter,
     read_letter,
 )
@@ -31,7 +32,7 @@ from drainer.policy.exact_json import Encoding
 
 REDRIVES = "drainer.redrives"  # header: how often the record was sent back to a topic
 NUMBER_MOST = 2**63 - 1  # of an offset
-_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z")
+_TOPIC = re.compile(TOPIC_NAME)
 _DIGITS = re.compile(rb"\d{1,19}\Z")
 OTHER = "other"  # a tool whose headers a user names
 

@@ -37,6 +37,7 @@ FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
 RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
 ERROR_CHARACTERS = 1000
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
+TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
 PLACE_OF_LETTER = "letter:"  # as a topic id, with a topic: the place is that of a letter there
 KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
 
@@ -100,7 +101,7 @@ class Provenance(JsonRecord):
 
     # topic, topic_id, message_partition, message_offset: where the message was read from when it
     # was drained first.
-    topic: _Text
+    topic: Annotated[str, Meta(pattern=TOPIC_NAME)]
     topic_id: _Text
     message_partition: Whole
     message_offset: Whole
