@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec import convert
@@ -66,7 +67,7 @@ class Scheme:
     def owns(self, name: str) -> bool:
         """Whether a header is the tool's, and not the message's."""
         named = (*self.place, self.group, *self.error, self.text, self.timestamp)
-        return name in named or name.startswith(self.more)
+        return name in filter(None, named) or name.startswith(self.more)
 
 
 _TABLE = tomllib.loads(files(__package__).joinpath("tools.toml").read_text())
@@ -113,7 +114,7 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
     def read(message: Message) -> Letter:
         known, last = dict[str, bytes](), dict[str, bytes]()
         with suppress(HeadersUnreadable):
-            for name, value in message.headers:
+            for name, value in filter(itemgetter(0), message.headers):  # one may have no name
                 last[name] = value or b""
                 known.setdefault(name, last[name])  # most append: the first is of the source
         redrives = redrives_of(message)

@@ -172,6 +172,12 @@ def test_tools_are_known_by_the_headers_of_their_sources(
     assert letter.place == ("orders" if letter.reason == "watermill" else "orders/2/42")
 
 
+def test_a_header_without_a_name_is_the_messages() -> None:
+    place = [(f"__streams.errors.{name}", b"1") for name in ("topic", "partition", "offset")]
+    letter = READ(Record(b"k", b"v", 7, [("", b"5"), *place]).message())
+    assert (letter.timestamp, letter.group, letter.headers) == (7, "", (("", b"5"),))
+
+
 def test_letters_that_name_no_topic_are_read_when_it_is_given() -> None:
     headers = [("original_partition", b"2"), ("original_offset", b"42")]
     message = Record(b"k", b"v", 7, headers).message()
