@@ -362,7 +362,7 @@ def _parse(option: str, text: str, words: Sequence[Bound]) -> Bound:
             time_ms = round(datetime.fromisoformat(given[1:]).astimezone().timestamp() * 1000)
         except (ValueError, OverflowError, OSError):
             time_ms = -1
-        if time_ms >= 0:
+        if 0 <= time_ms <= LAST_MS:
             return Bound(time_ms=time_ms)
     known = ", ".join(map(str, words))
     raise UsageError(

@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.resources import files
+from operator import itemgetter
 from typing import Any, Final
 
 from msgspec import convert
@@ -24,6 +25,7 @@ from drainer.policy.dead_letter import (
     OWN_HEADERS,
     PLACE_OF_LETTER,
     TOPIC_CHARACTERS,
+    TOPIC_NAME,
     Letter,
     read_letter,
 )
@@ -31,7 +33,7 @@ from drainer.policy.exact_json import Encoding
 
 REDRIVES = "drainer.redrives"  # header: how often the record was sent back to a topic
 NUMBER_MOST = 2**63 - 1  # of an offset
-_TOPIC = re.compile(rf"[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z")
+_TOPIC = re.compile(TOPIC_NAME)
 _DIGITS = re.compile(rb"\d{1,19}\Z")
 OTHER = "other"  # a tool whose headers a user names
 
@@ -65,7 +67,7 @@ class Scheme:
     def owns(self, name: str) -> bool:
         """Whether a header is the tool's, and not the message's."""
         named = (*self.place, self.group, *self.error, self.text, self.timestamp)
-        return name in named or name.startswith(self.more)
+        return name in filter(None, named) or name.startswith(self.more)
 
 
 _TABLE = tomllib.loads(files(__package__).joinpath("tools.toml").read_text())
@@ -112,7 +114,7 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
     def read(message: Message) -> Letter:
         known, last = dict[str, bytes](), dict[str, bytes]()
         with suppress(HeadersUnreadable):
-            for name, value in message.headers:
+            for name, value in filter(itemgetter(0), message.headers):  # one may have no name
                 last[name] = value or b""
                 known.setdefault(name, last[name])  # most append: the first is of the source
         redrives = redrives_of(message)

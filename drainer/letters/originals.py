@@ -28,7 +28,7 @@ READER = "drainer-originals"
 GAP_OFFSETS = 500  # between two originals, that are read through: a seek takes longer
 PART_BYTES = 16 * 1024 * 1024  # of originals that are there together
 LETTERS_MOST = 2_000
-LOOK_S = 5.0  # for originals of several topics
+LOOK_S = 5.0  # for originals, but the first
 CLOCKS_MS = 5_000  # by which the clocks of two hosts may differ
 RETRY_S = 1.0
 
@@ -61,7 +61,7 @@ class Originals:
     def prepare(self, messages: Sequence[Message], wait: Wait) -> int:
         """Complete the first letters, many at once: each is its message's ``decoded`` from then on.
 
-        It stops after LOOK_S, with those that it has by then, and one topic's at least.
+        It stops after LOOK_S, with those that it has by then, and the first one at least.
         """
         while True:
             part = messages[: self._at_once]
@@ -111,7 +111,7 @@ class Originals:
         """Letters that are whole messages, or to be decoded, the size of their originals, and how
         many of the messages that was; fewer of several whose originals are too large together."""
         lacking: dict[str, list[_Read]] = {}
-        found, size, until_s = list[_Read](), 0, monotonic() + LOOK_S
+        found, size, until_s = list[_Read](), 0, 0.0
         for message in messages:
             if isinstance(message.decoded, Letter):
                 continue
@@ -123,14 +123,14 @@ class Originals:
                     lacking.setdefault(letter.topic, []).append((message, letter))
                 elif letter.is_message or letter.payload_encoding is Encoding.RAW:
                     found.append((message, letter))
-        left = {id(message) for each in lacking.values() for message, _ in each}
-        topic = ""
+        left = dict.fromkeys(id(message) for each in lacking.values() for message, _ in each)
+        needed = next(iter(left), None)  # without the first one there is no progress
         for message, letter in self._complete(lacking):
-            if topic not in ("", letter.topic) and monotonic() > until_s:
+            until_s = until_s or monotonic() + LOOK_S  # once their topics are known
+            if needed not in left and monotonic() > until_s:
                 break
-            topic = letter.topic
             found.append((message, letter))
-            left.discard(id(message))
+            left.pop(id(message), None)
             size += len(letter.payload or b"")
             if size > PART_BYTES:
                 break

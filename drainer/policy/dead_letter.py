@@ -37,6 +37,7 @@ FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
 RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
 ERROR_CHARACTERS = 1000
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
+TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
 PLACE_OF_LETTER = "letter:"  # as a topic id, with a topic: the place is that of a letter there
 KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
 
@@ -100,7 +101,7 @@ class Provenance(JsonRecord):
 
     # topic, topic_id, message_partition, message_offset: where the message was read from when it
     # was drained first.
-    topic: _Text
+    topic: Annotated[str, Meta(pattern=TOPIC_NAME)]
     topic_id: _Text
     message_partition: Whole
     message_offset: Whole
@@ -226,7 +227,8 @@ class Letter(Provenance):
     @property
     def lacks_message(self) -> bool:
         """Whether it has only the place of its message, which may still be there."""
-        return self.payload_encoding is Encoding.LEFT_OUT
+        of_letter = self.topic_id.startswith(PLACE_OF_LETTER)
+        return self.payload_encoding is Encoding.LEFT_OUT and not of_letter
 
     @property
     def key_texts(self) -> tuple[str, ...]:
@@ -252,7 +254,7 @@ class Letter(Provenance):
         if self.payload_encoding is Encoding.FORBIDDEN:
             return f"this user may not read its original: it needs READ on topic {self.topic}"
         if self.payload_encoding in (Encoding.LEFT_OUT, *FOUND):
-            return _NO_ORIGINAL.get(self.payload_encoding)
+            return None if self.lacks_message else _NO_ORIGINAL.get(self.payload_encoding)
         if self.kind not in (_SUB_MESSAGE, _BARRIER, _MESSAGE):
             return f"it was a {self.kind}, a class of the handler"
         if not self.sub_key_exact:
@@ -417,6 +419,7 @@ def read_letter(message: Message) -> Letter:
 
 _OF_MESSAGE = Encoding.RAW, Encoding.ORIGINAL  # the payload is what split or a decoder got
 _NO_ORIGINAL = {
+    Encoding.LEFT_OUT: "its payload did not fit: only the letter that was redriven has it",
     Encoding.GONE: "retention or compaction deleted its original",
     Encoding.ELSEWHERE: "its original is not on this cluster",
 }

@@ -37,6 +37,7 @@ SHOWN = {
     ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
     ("store/plan_file.py", "no_plan"): "test_a_plan_that_is_not_there",
     ("store/plan_file.py", "_not_own"): "test_a_plan_that_others_can_write",
+    ("cli/steering.py", "_only_one"): "of no plan: no drain runs",
     ("letters/cli/dead.py", "_parse_place"): "test_a_place_of_no_letter",
     ("letters/receipts.py", "ensure_ended"): "letters/test_receipts.py, command/test_redrive.py",
     ("policy/dead_letter.py", "_split_headers"): "the same hint as that of _parse_place",
@@ -55,9 +56,14 @@ def hints_with_commands() -> Iterator[tuple[str, str]]:
             if not isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
                 continue
             for each in ast.walk(function):
-                if not isinstance(each, ast.keyword) or each.arg != "hint":
-                    continue
-                if NAMES_COMMAND.search(ast.unparse(each.value)):
+                match each:
+                    case ast.keyword(arg="hint", value=value):
+                        pass
+                    case ast.Assign(targets=[ast.Name("hint")], value=value):
+                        pass
+                    case _:
+                        continue
+                if NAMES_COMMAND.search(ast.unparse(value)):
                     yield str(path.relative_to(SOURCE)), function.name
 
 

@@ -260,6 +260,8 @@ def test_a_record_of_others_or_of_another_format_is_no_dead_letter(
         {"payload_encoding": "pickle"},
         {"payload_encoding": "raw"},  # of a part
         {"payload_encoding": "left-out", "drain_id": ""},  # its original would be looked for
+        {"topic": "", "payload_encoding": "left-out"},  # the client raises for it
+        {"topic": "a\0b"},
         {"message_headers": 2},
         {"attempts": 2**63},
         {"timestamp": -(2**63)},

@@ -62,7 +62,10 @@ def test_a_time_without_a_zone_is_local() -> None:
     assert parse_until("@2026-11-20T18:00") == Bound(time_ms=round(moment.timestamp() * 1000))
 
 
-@pytest.mark.parametrize("text", ["", "latest", "-1", "@", "@yesterday", "1.5", "@1900-01-01"])
+@pytest.mark.parametrize(
+    "text",
+    ["", "latest", "-1", "@", "@yesterday", "1.5", "@1900-01-01", "@9999-12-31T23:59:59.9999Z"],
+)
 def test_what_is_none_of_them_is_a_usage_error(text: str) -> None:
     for parse in (parse_from, parse_until):
         with pytest.raises(UsageError, match="is not one of"):

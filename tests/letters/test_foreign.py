@@ -93,6 +93,16 @@ def test_the_handlers_split_gets_the_message_and_a_new_letter_names_the_source()
     assert (again.from_, again.redrives, again.id) == (("orders", "indexer", ""), 1, sub.letter.id)
 
 
+def test_a_letter_without_payload_whose_tool_named_no_place_is_not_read_from_elsewhere() -> None:
+    headers = [("topic_poisoned", b"orders"), ("reason_poisoned", b"boom")]
+    [sub] = split_letter(RedriveSettings(), Record(b"k", b"v", 7, headers).message(), read=READ)
+    assert isinstance(sub, Redriven)
+    record = as_record(_died(sub).without_payload())
+    assert not READ(record).lacks_message
+    [alone] = split_letter(RedriveSettings(), record, read=READ)
+    assert alone.payload == "its payload did not fit: only the letter that was redriven has it"
+
+
 def _died(sub: Redriven) -> DeadLetter:
     return Sample(sub=sub.original).letter(sub.letter)
 
@@ -170,6 +180,12 @@ def test_tools_are_known_by_the_headers_of_their_sources(
     assert found == expected
     assert (letter.topic, letter.headers) == ("orders", (("trace", b"t"),))
     assert letter.place == ("orders" if letter.reason == "watermill" else "orders/2/42")
+
+
+def test_a_header_without_a_name_is_the_messages() -> None:
+    place = [(f"__streams.errors.{name}", b"1") for name in ("topic", "partition", "offset")]
+    letter = READ(Record(b"k", b"v", 7, [("", b"5"), *place]).message())
+    assert (letter.timestamp, letter.group, letter.headers) == (7, "", (("", b"5"),))
 
 
 def test_letters_that_name_no_topic_are_read_when_it_is_given() -> None:
