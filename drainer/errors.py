@@ -139,6 +139,17 @@ def handling_nothing(meanwhile: str) -> Iterator[None]:
         raise Signalled(f"interrupted while {meanwhile}; nothing was handled") from None
 
 
+@contextmanager
+def raised_as(
+    wanted: type[DrainerError], *kinds: type[DrainerError], hint: str | None = None
+) -> Iterator[None]:
+    """Raise errors of these ``kinds`` as ``wanted``, with their text, and their hint by default."""
+    try:
+        yield
+    except kinds as error:
+        raise wanted(str(error), hint=hint or error.hint) from error.__cause__ or error
+
+
 class CommitDelayed(Interrupted):
     """Raised when the answer to a commit did not come in time: the next commit tries again."""
 
