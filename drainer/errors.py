@@ -141,13 +141,20 @@ def handling_nothing(meanwhile: str) -> Iterator[None]:
 
 @contextmanager
 def raised_as(
-    wanted: type[DrainerError], *kinds: type[DrainerError], hint: str | None = None
+    wanted: type[DrainerError],
+    *kinds: type[DrainerError],
+    about: str = "",
+    hint: str | None = None,
 ) -> Iterator[None]:
-    """Raise errors of these ``kinds`` as ``wanted``, with their text, and their hint by default."""
+    """Raise errors of these ``kinds`` as ``wanted``, which is their own kind by default.
+
+    The text is theirs behind ``about``, and so is the hint unless another one is given.
+    """
+    kinds = kinds or (wanted,)
     try:
         yield
     except kinds as error:
-        raise wanted(str(error), hint=hint or error.hint) from error.__cause__ or error
+        raise wanted(f"{about}{error}", hint=hint or error.hint) from error.__cause__ or error
 
 
 class CommitDelayed(Interrupted):

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from drainer.errors import UsageError
+from drainer.errors import UsageError, raised_as
 from drainer.extensions import Extension, ensure_installed
 from drainer.model.account import PriorityClasses
 from drainer.model.option import (
@@ -267,11 +267,8 @@ class PriorityOptions:
         if wheres == ("none",) and not only:
             return (known or PriorityClasses()).requested((), only=False)
         for where in wheres:
-            try:
+            with raised_as(UsageError, about="--only: " if only else "--first: "):
                 Selection(where)
-            except UsageError as error:
-                name = "--only" if only else "--first"
-                raise UsageError(f"{name}: {error}", hint=error.hint) from None
         return (known or PriorityClasses()).requested(wheres, only=only) if wheres else None
 
 
