@@ -141,10 +141,7 @@ def handling_nothing(meanwhile: str) -> Iterator[None]:
 
 @contextmanager
 def raised_as(
-    wanted: type[DrainerError],
-    *kinds: type[DrainerError],
-    about: str = "",
-    hint: str | None = None,
+    wanted: type[DrainerError], *kinds: type[DrainerError], about: str = "", hint: str | None = None
 ) -> Iterator[None]:
     """Raise errors of these ``kinds`` as ``wanted``, which is their own kind by default.
 

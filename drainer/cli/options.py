@@ -121,10 +121,7 @@ class PayloadOptions:
         metavar="PATH",
     )
     split_key: str | None = _payload(
-        "Path or expression of the sub-key in an element.",
-        None,
-        basic=True,
-        metavar="PATH",
+        "Path or expression of the sub-key in an element.", None, basic=True, metavar="PATH"
     )
 
     value_format: str | None = _payload(
@@ -204,10 +201,7 @@ class RuleOptions:
     )
     rules: Path | None = _rule("TOML file of named rules.", None, metavar="FILE")
     max_per_key: int | None = _rule(
-        "Keep the first N per sub-key; halts above 100,000 sub-keys.",
-        None,
-        number(1),
-        risk=_DROPS,
+        "Keep the first N per sub-key; halts above 100,000 sub-keys.", None, number(1), risk=_DROPS
     )
 
     def over(self, known: RuleSettings | None = None) -> RuleSettings:
@@ -321,12 +315,10 @@ OtherLimits: TypeAlias = Annotated[
     ),
 ]
 DryRun: TypeAlias = Annotated[
-    bool,
-    Option("Run every check and print the preview, then stop.", False, basic=True),
+    bool, Option("Run every check and print the preview, then stop.", False, basic=True)
 ]
 WaitForGroup: TypeAlias = Annotated[
-    float,
-    Option("Wait so long for the members of the group to leave.", 0.0, DURATION, envvar=None),
+    float, Option("Wait so long for the members of the group to leave.", 0.0, DURATION, envvar=None)
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,

@@ -176,10 +176,7 @@ def watch(
             proposes="plan",
         ),
     ],
-    all_: Annotated[
-        bool,
-        Option("Show all drains, one line per drain.", False, envvar=None),
-    ],
+    all_: Annotated[bool, Option("Show all drains, one line per drain.", False, envvar=None)],
     user: User,
     terminal: Terminal,
 ) -> None:
@@ -232,10 +229,7 @@ def set_(
 @changing
 def pause(
     plan: RunningPlan,
-    for_: Annotated[
-        float | None,
-        Option("Unpause after this time.", None, DURATION, envvar=None),
-    ],
+    for_: Annotated[float | None, Option("Unpause after this time.", None, DURATION, envvar=None)],
     user: User,
     reason: Reason,
     terminal: Terminal,

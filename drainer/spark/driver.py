@@ -410,11 +410,7 @@ def _handler_spec(
 
 
 async def close_handlers(
-    state: State,
-    epoch: int,
-    lock: GroupLock,
-    forced: asyncio.Event,
-    cause: BaseException | None,
+    state: State, epoch: int, lock: GroupLock, forced: asyncio.Event, cause: BaseException | None
 ) -> BaseException | None:
     """Wait until the workers have closed their handlers, which they do once the drain is over.
 
