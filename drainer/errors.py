@@ -139,6 +139,21 @@ def handling_nothing(meanwhile: str) -> Iterator[None]:
         raise Signalled(f"interrupted while {meanwhile}; nothing was handled") from None
 
 
+@contextmanager
+def raised_as(
+    wanted: type[DrainerError], *kinds: type[DrainerError], about: str = "", hint: str | None = None
+) -> Iterator[None]:
+    """Raise errors of these ``kinds`` as ``wanted``, which is their own kind by default.
+
+    The text is theirs behind ``about``, and so is the hint unless another one is given.
+    """
+    kinds = kinds or (wanted,)
+    try:
+        yield
+    except kinds as error:
+        raise wanted(f"{about}{error}", hint=hint or error.hint) from error.__cause__ or error
+
+
 class CommitDelayed(Interrupted):
     """Raised when the answer to a commit did not come in time: the next commit tries again."""
 

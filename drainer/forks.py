@@ -57,12 +57,7 @@ def end_if_forked(begun: int) -> None:
     code = getattr(error, "code", 1) if error is not None else None
     if error is not None and not isinstance(error, SystemExit):
         with suppress(OSError):
-            os.write(
-                2,
-                f"a process that the handler forked failed: {describe(error)}\n".encode(
-                    errors="replace"
-                ),
-            )
+            os.write(2, f"a process that the handler forked failed: {describe(error)}\n".encode())
     os._exit(code if isinstance(code, int) else code is not None)
 
 

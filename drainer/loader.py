@@ -127,7 +127,7 @@ class LoadedHandler:
         if self.split is not None and of_letters is None:
             own = partial(split_or_reject, self.split)
         if self.decoding is not None and of_letters is None:
-            decode = partial(split_or_reject, self.decoding.before(_into_nothing))
+            decode = partial(split_or_reject, self.decoding.before(lambda _: ()))
         of_whole = None if of_letters is not None else self.prepare
         letters = Extension.ORIGINALS.load().Originals(
             client, redrive.headers, of_whole, partial(why_left_alone, redrive)
@@ -422,10 +422,6 @@ def _ensure_results(results: Any, count: int) -> None:
                 " must be None or an exception"
             )
     ensure_all_done(results)
-
-
-def _into_nothing(message: Message) -> Iterable[SubMessage]:
-    return ()
 
 
 def _skip_if(stale: object) -> Skip | None:

@@ -22,9 +22,8 @@ _SECRET = re.compile(
     r"[._-]?key",
     re.IGNORECASE,
 )
-_SECRET_PROPERTY = re.compile(
-    r"\.pem$|oauthbearer\.config$", re.I
-)  # properties, whatever their value
+# Properties that are secret whatever their value.
+_SECRET_PROPERTY = re.compile(r"\.pem$|oauthbearer\.config$", re.I)
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 IN_A_URL = re.compile(
     r"://[^/\s?#]*@|[?&](sig|key|code|[^=&\s]*(signature|auth|sas))=", re.IGNORECASE

@@ -6,14 +6,7 @@ from collections.abc import Callable, Sequence
 
 from drainer.certify.schedule import SampleWork, SubIndex, first_free, last_free
 from drainer.certify.subject import AT_ONCE
-from drainer.certify.trial import (
-    CounterExample,
-    Draw,
-    HandlerTrial,
-    Parts,
-    Search,
-    minimized,
-)
+from drainer.certify.trial import CounterExample, Draw, HandlerTrial, Parts, Search, minimized
 from drainer.errors import Refused, SplitFailed
 from drainer.model.finding import Finding, Level
 
@@ -161,11 +154,7 @@ def together(trial: HandlerTrial) -> Finding | None:
 
 
 def _searched(
-    check: str,
-    search: Search,
-    in_words: Callable[[CounterExample], str],
-    hint: str,
-    passed: str,
+    check: str, search: Search, in_words: Callable[[CounterExample], str], hint: str, passed: str
 ) -> Finding:
     """Result of trying other orders: a counter-example with the hint, or ``passed`` with how many
     schedules were tried."""

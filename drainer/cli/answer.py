@@ -73,10 +73,7 @@ def ensure_confirmed(
         raise Refused(f"{question} Only --yes confirms that", hint=_ADD_YES)
     answer = terminal.confirm(question)
     if answer is None:
-        raise Refused(
-            "confirmation needs a terminal",
-            hint=_ADD_YES,
-        )
+        raise Refused("confirmation needs a terminal", hint=_ADD_YES)
     if not answer:
         raise Refused("not confirmed; nothing was touched")
 

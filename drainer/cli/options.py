@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from drainer.errors import UsageError
+from drainer.errors import UsageError, raised_as
 from drainer.extensions import Extension, ensure_installed
 from drainer.model.account import PriorityClasses
 from drainer.model.option import (
@@ -121,10 +121,7 @@ class PayloadOptions:
         metavar="PATH",
     )
     split_key: str | None = _payload(
-        "Path or expression of the sub-key in an element.",
-        None,
-        basic=True,
-        metavar="PATH",
+        "Path or expression of the sub-key in an element.", None, basic=True, metavar="PATH"
     )
 
     value_format: str | None = _payload(
@@ -204,10 +201,7 @@ class RuleOptions:
     )
     rules: Path | None = _rule("TOML file of named rules.", None, metavar="FILE")
     max_per_key: int | None = _rule(
-        "Keep the first N per sub-key; halts above 100,000 sub-keys.",
-        None,
-        number(1),
-        risk=_DROPS,
+        "Keep the first N per sub-key; halts above 100,000 sub-keys.", None, number(1), risk=_DROPS
     )
 
     def over(self, known: RuleSettings | None = None) -> RuleSettings:
@@ -267,11 +261,8 @@ class PriorityOptions:
         if wheres == ("none",) and not only:
             return (known or PriorityClasses()).requested((), only=False)
         for where in wheres:
-            try:
+            with raised_as(UsageError, about="--only: " if only else "--first: "):
                 Selection(where)
-            except UsageError as error:
-                name = "--only" if only else "--first"
-                raise UsageError(f"{name}: {error}", hint=error.hint) from None
         return (known or PriorityClasses()).requested(wheres, only=only) if wheres else None
 
 
@@ -324,12 +315,10 @@ OtherLimits: TypeAlias = Annotated[
     ),
 ]
 DryRun: TypeAlias = Annotated[
-    bool,
-    Option("Run every check and print the preview, then stop.", False, basic=True),
+    bool, Option("Run every check and print the preview, then stop.", False, basic=True)
 ]
 WaitForGroup: TypeAlias = Annotated[
-    float,
-    Option("Wait so long for the members of the group to leave.", 0.0, DURATION),
+    float, Option("Wait so long for the members of the group to leave.", 0.0, DURATION)
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,

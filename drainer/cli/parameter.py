@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
-from drainer.errors import UsageError
+from drainer.errors import UsageError, raised_as
 
 if TYPE_CHECKING:
     from drainer.model.option import Option
@@ -102,14 +102,9 @@ def given_in(context: typer.Context, declared: Declared) -> dict[str, Any]:
     for name, option in declared.items():
         if (where := source_of(context, name, option)) is None:
             continue
-        try:
+        about = f"{option.word} {where}: " if where else f"{option.word} "
+        with raised_as(UsageError, about="" if option.is_argument else about):
             found[name] = option.parse(context.params[name])
-        except UsageError as error:
-            words = " ".join(filter(None, (option.word, where)))
-            text = f"{words}: {error}" if where else f"{words} {error}"
-            if option.is_argument:  # its name would not help
-                raise
-            raise UsageError(text, hint=error.hint) from None
     return found
 
 

@@ -24,7 +24,7 @@ from drainer.cli.options import (
 from drainer.control import client
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
-from drainer.errors import EXIT_DONE, UsageError
+from drainer.errors import EXIT_DONE, UsageError, raised_as
 from drainer.model.codec import builtins
 from drainer.model.listed import listed
 from drainer.model.option import DURATION, Option, ValueType, options_of, parse_pairs
@@ -111,10 +111,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
         if (known := SETTABLE.get(name.replace("_", "-"))) is None:
             raise _not_settable(name)
         field, declared = known
-        try:
+        with raised_as(UsageError, about=f"{name}: "):
             values[field] = _value(name, declared, text)
-        except UsageError as error:
-            raise UsageError(f"{name}: {error}", hint=error.hint) from None
     if not values:
         raise UsageError("no option is set", hint=f"Set one, such as concurrency=50: {_NAMES}.")
     of_failures = values.keys() & options_of(FailureSettings)
@@ -178,10 +176,7 @@ def watch(
             proposes="plan",
         ),
     ],
-    all_: Annotated[
-        bool,
-        Option("Show all drains, one line per drain.", False, envvar=None),
-    ],
+    all_: Annotated[bool, Option("Show all drains, one line per drain.", False, envvar=None)],
     user: User,
     terminal: Terminal,
 ) -> None:
@@ -234,10 +229,7 @@ def set_(
 @changing
 def pause(
     plan: RunningPlan,
-    for_: Annotated[
-        float | None,
-        Option("Unpause after this time.", None, DURATION, envvar=None),
-    ],
+    for_: Annotated[float | None, Option("Unpause after this time.", None, DURATION, envvar=None)],
     user: User,
     reason: Reason,
     terminal: Terminal,

@@ -20,12 +20,10 @@ from drainer.view.terminal import Terminal
 def demo(
     kafka: Annotated[ConnectionOptions, only("bootstrap_server")],
     messages: Annotated[
-        int,
-        Option("Messages in the backlog.", MESSAGES, number(1), envvar="DRAINER_DEMO_MESSAGES"),
+        int, Option("Messages in the backlog.", MESSAGES, number(1), envvar="DRAINER_DEMO_MESSAGES")
     ],
     concurrency: Annotated[
-        int,
-        Option("Maximum updates in flight.", CONCURRENCY, number(1), short="-c", envvar=None),
+        int, Option("Maximum updates in flight.", CONCURRENCY, number(1), short="-c", envvar=None)
     ],
     terminal: Annotated[Terminal, without("output")],
 ) -> None:

@@ -10,13 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import drainer
-from drainer.demo.emergency import (
-    CUSTOMER,
-    UPDATE_S,
-    UPDATES_PER_MESSAGE,
-    Reindex,
-    values,
-)
+from drainer.demo.emergency import CUSTOMER, UPDATE_S, UPDATES_PER_MESSAGE, Reindex, values
 from drainer.demo.fill import fill
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import EXIT_INTERRUPTED, DrainerError

@@ -12,14 +12,7 @@ from typing import Any
 from drainer.engine.failures import Failures
 from drainer.engine.loop import CANCEL_S, ensure_done, spawn
 from drainer.engine.ports import Events
-from drainer.engine.workers import (
-    Calls,
-    LeaseOver,
-    TimedOut,
-    Workers,
-    WorkSource,
-    watch_interval_s,
-)
+from drainer.engine.workers import Calls, LeaseOver, TimedOut, Workers, WorkSource, watch_interval_s
 from drainer.errors import HandleFailed
 from drainer.forks import FORKS, end_if_forked
 from drainer.message import SubMessage

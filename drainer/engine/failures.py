@@ -25,11 +25,7 @@ from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.ports import DeadLetters, Events
 from drainer.engine.runtime import Runtime
 from drainer.engine.workers import CallInput, LeaseOver, TimedOut, WorkSource
-from drainer.errors import (
-    DrainerError,
-    Halted,
-    ThreadsOverdue,
-)
+from drainer.errors import DrainerError, Halted, ThreadsOverdue
 from drainer.handler import Divert, Fatal, GiveUp, Retry, Skip
 from drainer.machine import describe_os, way_out
 from drainer.message import SubMessage, Unsplit

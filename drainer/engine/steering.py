@@ -9,15 +9,7 @@ from datetime import datetime, timedelta
 from math import inf
 from typing import TYPE_CHECKING, Any
 
-from drainer.engine.control import (
-    Change,
-    Pause,
-    Requested,
-    Settings,
-    Stop,
-    between_passes,
-    over,
-)
+from drainer.engine.control import Change, Pause, Requested, Settings, Stop, between_passes, over
 from drainer.engine.ports import DrainContext
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.mask import describe

@@ -11,13 +11,7 @@ from queue import Empty
 from drainer.engine.failures import Failures
 from drainer.engine.loop import ensure_done
 from drainer.engine.ports import Events
-from drainer.engine.workers import (
-    Calls,
-    LeaseOver,
-    Workers,
-    WorkSource,
-    watch_interval_s,
-)
+from drainer.engine.workers import Calls, LeaseOver, Workers, WorkSource, watch_interval_s
 from drainer.errors import DrainerError
 from drainer.forks import call_alone
 from drainer.message import SubMessage

@@ -57,8 +57,7 @@ class FirstMessages:
         if not self._all_done():
             return None
         return CanaryOver(
-            f"{OVER}: {self._most:,} messages are done",
-            hint="Resume the plan for the rest.",
+            f"{OVER}: {self._most:,} messages are done", hint="Resume the plan for the rest."
         )
 
     def start(self) -> None:
@@ -108,8 +107,7 @@ def send_canary(
     """
     if not isinstance(prepared.engine, InProcess):
         raise Refused(
-            "a canary runs in this process, not on Spark",
-            hint="Resume the rest on Spark.",
+            "a canary runs in this process, not on Spark", hint="Resume the rest on Spark."
         )
     engine = InProcess(lambda source, dispatcher: FirstMessages(source, first, dispatcher))
 

@@ -10,13 +10,7 @@ from functools import partial
 from drainer.engine.loop import hurried_interpreter
 from drainer.engine.preview import PROCESS, SPARK, EngineName
 from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import (
-    SIMULATED_MOST,
-    Forecast,
-    Setting,
-    bounds_of,
-    forecast,
-)
+from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, bounds_of, forecast
 from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
 from drainer.insight.forecast.workload import Workload
 from drainer.insight.measurement import Measured, StepReporter

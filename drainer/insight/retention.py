@@ -34,11 +34,7 @@ class Retention:
         return "delete" in self.policy and limited
 
     def deletes_in(
-        self,
-        *,
-        age_s: float | None,
-        bytes_behind: float,
-        bytes_per_s: float,
+        self, *, age_s: float | None, bytes_behind: float, bytes_per_s: float
     ) -> tuple[float, str] | None:
         """Seconds until a record may be deleted, and the setting that does it; None for never.
 

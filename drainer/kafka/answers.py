@@ -10,80 +10,49 @@ from confluent_kafka import KafkaError
 from drainer.errors import BrokerUnreachable, RightMissing
 from drainer.kafka.log import Complaint
 
-# Worth another request: the network, a coordinator or leader that moves or loads.
-PASSING = frozenset(
-    {
-        KafkaError._TRANSPORT,
-        KafkaError._ALL_BROKERS_DOWN,
-        KafkaError._TIMED_OUT,
-        KafkaError._TIMED_OUT_QUEUE,
-        KafkaError._RESOLVE,
-        KafkaError._WAIT_COORD,
-        KafkaError._WAIT_CACHE,
-        KafkaError._DESTROY_BROKER,
-        KafkaError._INTR,
-        KafkaError._PARTIAL,  # some brokers did not list their groups
-        KafkaError._NOENT,  # a partition has no leader, as when its broker was away for long
-        KafkaError.REQUEST_TIMED_OUT,
-        KafkaError.NETWORK_EXCEPTION,
-        KafkaError.BROKER_NOT_AVAILABLE,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.REPLICA_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-        KafkaError.OFFSET_NOT_AVAILABLE,
-        KafkaError.KAFKA_STORAGE_ERROR,
-        KafkaError.NOT_CONTROLLER,
-        KafkaError.NOT_COORDINATOR,
-        KafkaError.COORDINATOR_NOT_AVAILABLE,
-        KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
-        KafkaError.UNSTABLE_OFFSET_COMMIT,
-        KafkaError.NOT_ENOUGH_REPLICAS,
-        KafkaError.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-        KafkaError.THROTTLING_QUOTA_EXCEEDED,
-    }
-)
+
+def _codes(names: str) -> frozenset[int]:
+    """The codes of Kafka's errors of these names."""
+    return frozenset(getattr(KafkaError, name) for name in names.split())
+
+
+# Worth another request: the network, a coordinator or leader that moves or loads. _PARTIAL is the
+# answer when some brokers did not list their groups, _NOENT when a partition has no leader, as when
+# its broker was away for long.
+PASSING = _codes("""
+    _TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _TIMED_OUT_QUEUE _RESOLVE _WAIT_COORD _WAIT_CACHE
+    _DESTROY_BROKER _INTR _PARTIAL _NOENT REQUEST_TIMED_OUT NETWORK_EXCEPTION
+    BROKER_NOT_AVAILABLE LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION REPLICA_NOT_AVAILABLE
+    FENCED_LEADER_EPOCH UNKNOWN_LEADER_EPOCH OFFSET_NOT_AVAILABLE KAFKA_STORAGE_ERROR
+    NOT_CONTROLLER NOT_COORDINATOR COORDINATOR_NOT_AVAILABLE COORDINATOR_LOAD_IN_PROGRESS
+    UNSTABLE_OFFSET_COMMIT NOT_ENOUGH_REPLICAS NOT_ENOUGH_REPLICAS_AFTER_APPEND
+    THROTTLING_QUOTA_EXCEEDED
+""")
 
 # A client that only reads gets these besides: it looks for the coordinator of whatever group it is
 # named, and needs nothing of it.
 PASSING_TO_READERS = PASSING | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 
-FORBIDDEN = frozenset(
-    {
-        KafkaError.TOPIC_AUTHORIZATION_FAILED,
-        KafkaError.GROUP_AUTHORIZATION_FAILED,
-        KafkaError.CLUSTER_AUTHORIZATION_FAILED,
-    }
-)
+FORBIDDEN = _codes("""
+    TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED
+""")
 
 # Kafka's operations. READ, WRITE and DELETE imply DESCRIBE.
 Right = Literal["DESCRIBE", "READ", "WRITE", "CREATE", "DELETE"]
 
-NO_TOPIC = frozenset(
-    {
-        KafkaError.UNKNOWN_TOPIC_OR_PART,
-        KafkaError.UNKNOWN_TOPIC_ID,
-        KafkaError.INCONSISTENT_TOPIC_ID,
-        KafkaError._UNKNOWN_TOPIC,
-        KafkaError._UNKNOWN_PARTITION,
-    }
-)
+NO_TOPIC = _codes("""
+    UNKNOWN_TOPIC_OR_PART UNKNOWN_TOPIC_ID INCONSISTENT_TOPIC_ID _UNKNOWN_TOPIC
+    _UNKNOWN_PARTITION
+""")
 
 # Answers to a commit after which it has not happened for sure.
 NOT_WRITTEN = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
 
 # What a commit without membership gets while the group has members.
-HAS_MEMBERS = frozenset(
-    {
-        KafkaError.UNKNOWN_MEMBER_ID,
-        KafkaError.ILLEGAL_GENERATION,
-        KafkaError.REBALANCE_IN_PROGRESS,
-        KafkaError.FENCED_INSTANCE_ID,
-        KafkaError.STALE_MEMBER_EPOCH,
-        KafkaError.NON_EMPTY_GROUP,
-    }
-)
+HAS_MEMBERS = _codes("""
+    UNKNOWN_MEMBER_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS FENCED_INSTANCE_ID
+    STALE_MEMBER_EPOCH NON_EMPTY_GROUP
+""")
 
 # Waiting won't fix it; the same credentials go to every broker.
 REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})

@@ -14,6 +14,7 @@ from drainer.errors import (
     NotADeadLetter,
     Refused,
     TopicMissing,
+    raised_as,
 )
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.settings import ISOLATION, ClientSettings
@@ -97,12 +98,9 @@ class Originals:
         letter = self._read(message)
         if not self._is_wanted(letter, message):
             return letter
-        try:
+        about = f"can't read the original of the dead letter at {message}: "
+        with raised_as(Halted, Refused, about=about):
             return next(self._complete({letter.topic: [(message, letter)]}))[1]
-        except Refused as error:
-            raise Halted(
-                f"can't read the original of the dead letter at {message}: {error}", hint=error.hint
-            ) from error
 
     def _is_wanted(self, letter: Letter, message: Message) -> bool:
         return letter.lacks_message and self._why_not(letter, message.topic) is None

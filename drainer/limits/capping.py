@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
-from drainer.errors import LimitsRefused
+from drainer.errors import LimitsRefused, raised_as
 from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
@@ -24,11 +24,9 @@ def load_limits(path: Path) -> CapCurve:
     Raises LimitsRefused when it can't be read, is something else, or caps nothing.
     """
     measured = LimitsFile(path).load()
-    try:
+    with raised_as(LimitsRefused, about=f"{path}: "):
         curve = cap_curve(measured)
         curve.cap(1)  # which nothing may be safe for
-    except LimitsRefused as error:
-        raise LimitsRefused(f"{path}: {error}", hint=error.hint) from error
     return curve
 
 

@@ -181,9 +181,7 @@ class SearchOptions:
     """Options of the search for the boundary; each a field of ``LimitSettings``."""
 
     precision: float = _search(
-        "Maximum distance of the boundary from the reported one.",
-        0.05,
-        _share(0.01, 0.5),
+        "Maximum distance of the boundary from the reported one.", 0.05, _share(0.01, 0.5)
     )
     trials: int = _search("Maximum trials per boundary.", TRIALS_MOST, number(2))
     warm_up_s: float = _search("Time per trial before the measurement starts.", 10.0, DURATION)
@@ -295,8 +293,7 @@ def limits(
 @command
 def compare(
     files: Annotated[
-        list[Path],
-        Option("Result files of `drainer limits`.", name="FILE...", is_argument=True),
+        list[Path], Option("Result files of `drainer limits`.", name="FILE...", is_argument=True)
     ],
     report: Report,
     terminal: Terminal,

@@ -99,11 +99,7 @@ class Trials:
         trials = self.limits.trials_of(message_bytes)
         known = [(self.limits.level(trial.point), trial.verdict) for trial in trials]
         search = BoundarySearch(
-            LEVELS,
-            settings.precision,
-            settings.trials,
-            known,
-            widens=settings.max_mb_per_s is None,
+            LEVELS, settings.precision, settings.trials, known, widens=settings.max_mb_per_s is None
         )
         self._found = search.found()
         if search.next() is not None and message_bytes not in self.limits.baseline:

@@ -140,10 +140,7 @@ class FailureSettings(JsonRecord):
     retry_max_delay_s: float = _kept("Maximum delay between attempts.", 30.0, DURATION)
     timeout_s: float = _kept("Time limit per attempt; 0 means none.", 30.0, DURATION)
     on_failure: OnFailure = _kept(
-        f"When all retries failed: {_ACTIONS}.",
-        OnFailure.HALT,
-        metavar="ACTION",
-        basic=True,
+        f"When all retries failed: {_ACTIONS}.", OnFailure.HALT, metavar="ACTION", basic=True
     )
     on_split_failure: OnFailure | None = _kept(  # None: as ``on_failure``
         f"When split rejects a message: {_ACTIONS}.",

@@ -18,6 +18,7 @@ from drainer.errors import (
     PlanNotWritten,
     PlanRefused,
     handling_nothing,
+    raised_as,
 )
 from drainer.escape import printable
 from drainer.extensions import Extension
@@ -46,7 +47,6 @@ from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
 from drainer.policy.redrive import not_redriven
 from drainer.store.place import PlanPlace, absolute
-from drainer.store.plan_file import SavedPlan
 
 if TYPE_CHECKING:
     from drainer.control.server import ControlServer
@@ -74,6 +74,7 @@ class Callbacks:
 
 
 NO_CALLBACKS = Callbacks()
+_ELSEWHERE = "Make room there, or name another folder with --plan."
 
 
 def drain(
@@ -180,7 +181,8 @@ def _plan_written(
     archived = file.archive(prepared.seen.plan) if prepared.seen else None
     forget_tasks()
     try:
-        _write_first(file, plan)
+        with raised_as(PlanRefused, PlanNotWritten, hint=_ELSEWHERE):
+            file.write(plan)
         if archived is not None:
             print_line(f"kept the earlier plan as {archived}")
         yield
@@ -282,15 +284,6 @@ def _taken_over(
     stateless = replace(loaded.plan.account, state=None)
     plan = OffsetPlan(loaded.plan.terms, stateless)
     return replace(prepared, seen=replace(loaded, plan=plan)), forget
-
-
-def _write_first(file: SavedPlan, plan: OffsetPlan) -> None:
-    try:
-        file.write(plan)
-    except PlanNotWritten as error:
-        raise PlanRefused(
-            str(error), hint="Make room there, or name another folder with --plan."
-        ) from error
 
 
 def _recheck(cluster: Cluster, prepared: Prepared) -> None:

@@ -13,13 +13,7 @@ from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
-from drainer.model.status import (
-    CLASS_DONE,
-    CLASS_WAITS,
-    ClassStatus,
-    Status,
-    Summary,
-)
+from drainer.model.status import CLASS_DONE, CLASS_WAITS, ClassStatus, Status, Summary
 from drainer.operations.engine import IN_PROCESS, Engine, InProcess, LocalContext
 
 UNREAD = "the offsets that an earlier run did not read"

@@ -126,10 +126,7 @@ def _committed(
         for number, part in plan.account.partitions.items()
     }
     account = replace(
-        plan.account,
-        partitions=partitions,
-        updated=THIS_PROCESS.now(),
-        generation=generation,
+        plan.account, partitions=partitions, updated=THIS_PROCESS.now(), generation=generation
     )
     return OffsetPlan(plan.terms, account)
 

@@ -68,12 +68,9 @@ def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]
 
 
 def _reader(pool: DescriptorPool, descriptor: Descriptor) -> Callable[[bytes], tuple[Any, int]]:
-    made, as_dict, shapes = (
-        GetMessageClass(descriptor),
-        _as_dict(descriptor, {}, True),
-        _Shapes(pool),
-    )
-    shape = shapes.of(descriptor)
+    made, as_dict = GetMessageClass(descriptor), _as_dict(descriptor, {}, True)
+    shapes = _Shapes(pool)
+    _, shape = shapes.of(descriptor)
 
     def read(data: bytes) -> tuple[Any, int]:
         body = Body(data)
@@ -177,17 +174,15 @@ class _Shapes:
         self._known: dict[str, tuple[int, _Shape]] = {}
         self._sizes: dict[bytes, int] = {}  # by what a field may begin with
 
-    def of(self, descriptor: Descriptor) -> _Shape:
-        return self._of(descriptor)[1]
-
-    def _of(self, descriptor: Descriptor) -> tuple[int, _Shape]:
+    def of(self, descriptor: Descriptor) -> tuple[int, _Shape]:
+        """Return the bytes that a message of a type takes without its fields, and its shape."""
         name, shape = descriptor.full_name, _Shape()
         if (known := self._known.get(name)) is not None:
             return known
         self._known[name] = MESSAGE_BYTES + FIELD_BYTES * len(descriptor.fields), shape
         for field in (*descriptor.fields, *self._pool.FindAllExtensions(descriptor)):
             if field.message_type is not None:
-                size, _ = shape[field.number] = self._of(field.message_type)
+                size, _ = shape[field.number] = self.of(field.message_type)
                 kind = _GROUP if field.type == FieldDescriptor.TYPE_GROUP else _SIZED
                 first = (field.number << 3 | kind) & 0x7F
                 for byte in (bytes([first]), bytes([first | 0x80])):

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 
-from drainer.errors import BadExpression
+from drainer.errors import BadExpression, raised_as
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import Claim, ShardMap
 from drainer.model.facts import Facts, Predicate, Undecided
@@ -186,11 +186,8 @@ class _Test:
         self.name = rule.name
         self._wanted = frozenset(rule.keys)
         self._skipped = named if rule.when is None else self._wanted
-        try:
+        with raised_as(BadExpression, about=f"rule {rule.name!r}: " if rule.named else "--skip: "):
             self.predicate = None if rule.when is None else Predicate(rule.when)
-        except BadExpression as error:
-            who = f"rule {rule.name!r}" if rule.named else "--skip"
-            raise BadExpression(f"{who}: {error}", hint=error.hint) from None
 
     def of_keys(self, sub: SubMessage) -> bool:
         """Whether its sub-keys fit: of several all must, by this rule or another, for it touches

@@ -75,10 +75,7 @@ def probe_(
 
 
 def _handler(
-    reference: str,
-    payload: PayloadOptions,
-    extras: Mapping[str, str],
-    options: Mapping[str, str],
+    reference: str, payload: PayloadOptions, extras: Mapping[str, str], options: Mapping[str, str]
 ) -> Iterator[Finding]:
     loaded = payload.load(reference, extras).configured(options)
     yield Finding("handler", Level.OK, f"{loaded.reference} loads")

@@ -37,8 +37,7 @@ Metrics: TypeAlias = Annotated[
 ]
 
 WithRegistry: TypeAlias = Annotated[
-    bool,
-    Option("Start a schema registry beside it (Apicurio's, in memory).", False),
+    bool, Option("Start a schema registry beside it (Apicurio's, in memory).", False)
 ]
 
 

@@ -29,6 +29,7 @@ from drainer.errors import (
     Signalled,
     chain_errors,
     handling_nothing,
+    raised_as,
 )
 from drainer.kafka.lock import GroupLock
 from drainer.model.account import clock
@@ -43,7 +44,7 @@ from drainer.spark.assign.reading import BEGUN_LOOK_S, Reader, WaveSettings, typ
 from drainer.spark.assign.status import repeat_words
 from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
 from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
-from drainer.spark.session.failure import refusing
+from drainer.spark.session.failure import SparkBroke, spark_failures
 from drainer.spark.session.settings import STARTING, SparkSettings
 from drainer.spark.session.shipping import Shipped, ship
 from drainer.spark.session.slots import Slots
@@ -75,7 +76,8 @@ def run_on_spark(
     starting = drain_session(settings, spark, drain_id, context.print_line)
     with ExitStack() as opened:
         with handling_nothing(STARTING):
-            with refusing():
+            # Nothing was touched: what becomes of Spark is a reason not to begin.
+            with raised_as(Refused, SparkBroke), spark_failures():
                 session, slots = opened.enter_context(starting)
                 shipped = interruptible(partial(ship, session, context.handler, settings.archives))
             if session.ui is not None:
@@ -408,11 +410,7 @@ def _handler_spec(
 
 
 async def close_handlers(
-    state: State,
-    epoch: int,
-    lock: GroupLock,
-    forced: asyncio.Event,
-    cause: BaseException | None,
+    state: State, epoch: int, lock: GroupLock, forced: asyncio.Event, cause: BaseException | None
 ) -> BaseException | None:
     """Wait until the workers have closed their handlers, which they do once the drain is over.
 

@@ -9,11 +9,11 @@ import fcntl
 import os
 import socket
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from errno import ECANCELED
-from functools import cache
+from functools import cache, partial
 from hashlib import blake2b
 from pathlib import Path
 
@@ -28,6 +28,7 @@ from drainer.errors import (
     StateLost,
     StateRefused,
     UsageError,
+    raised_as,
 )
 from drainer.escape import command
 from drainer.extensions import Extension, ensure_installed
@@ -212,7 +213,8 @@ class SavedPlan(ABC):
 
     def _loaded(self, data: bytes, *, allow_foreign: bool, alone: bool) -> LoadedPlan:
         """A plan, with what lies beside it now."""
-        with _named(self.path):
+        naming = partial(raised_as, PlanRefused, about=f"{self.path}: ")
+        with naming():
             written = OffsetPlan.decode(data)
         journals = self._journals_since(written, allow_foreign=allow_foreign)
         reported = [] if allow_foreign or alone else self._reported(written)
@@ -223,7 +225,7 @@ class SavedPlan(ABC):
             left_out = _finished(more) - _finished(plan)
         if plan.account.state is not None:
             plan = fold(plan, [each.record for each in reported])
-        with _named(self.path):
+        with naming():
             plan.account.check()
         return LoadedPlan(
             self.path,
@@ -276,14 +278,6 @@ def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
     for record in records:
         account = account.merge(record.changes, record.parked, record.ruled, record.claim)
     return OffsetPlan(plan.terms, account)
-
-
-@contextmanager
-def _named(path: PlanPlace) -> Iterator[None]:
-    try:
-        yield
-    except PlanRefused as error:
-        raise PlanRefused(f"{path}: {error}", hint=error.hint) from None
 
 
 def _finished(plan: OffsetPlan) -> int:

@@ -13,7 +13,7 @@ from importlib.metadata import packages_distributions
 from pathlib import Path
 from threading import Thread
 
-from scenarios.trust.case import TRY_S, Stage, case, ensure
+from scenarios.trust.case import TRY_S, Stage, case, ensure, launch_script
 
 HANDLER = """
 import drainer
@@ -73,6 +73,7 @@ def registry() -> Iterator[str]:
     quick=True,
 )
 def modules_of_the_working_folder(stage: Stage) -> str:
+    stage.launch = launch_script  # `python -m drainer` itself searches the working folder
     plant = Plant(stage.folder)
     handlers = stage.folder / "handlers"
     handlers.mkdir()

@@ -28,12 +28,7 @@ from drainer.cli.options import (
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName, Preview
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.insight.canary import send_canary
-from drainer.insight.estimate import (
-    Estimate,
-    Question,
-    make_estimate,
-    most_at_once,
-)
+from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
 from drainer.insight.forecast.distribution import Distribution, latency_from
 from drainer.insight.forecast.on_spark import Cores
 from drainer.insight.measurement import backlog_of, measure_backlog
@@ -150,10 +145,7 @@ def question_of(given: LatencyOptions, running: LocalSettings, engines: EngineOp
     """The question of these options; without a latency one is assumed. Raises UsageError when
     both latencies were given, or one can't be understood."""
     if given.latency is not None and given.latency_from is not None:
-        raise UsageError(
-            "--latency excludes --latency-from",
-            hint="Remove one of them.",
-        )
+        raise UsageError("--latency excludes --latency-from", hint="Remove one of them.")
     text, file = given.latency or ASSUMED, given.latency_from
     if file is not None:
         question = Question(latency_from(file), str(file), True, running, running.deadline)

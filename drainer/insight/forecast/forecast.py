@@ -59,11 +59,7 @@ class Setting:
 
 
 def forecast(
-    workload: Workload,
-    setting: Setting,
-    order: Order,
-    concurrency: int,
-    most: int = SIMULATED_MOST,
+    workload: Workload, setting: Setting, order: Order, concurrency: int, most: int = SIMULATED_MOST
 ) -> Forecast:
     """Simulates at most ``most`` sub-messages (more for many workers), and scales what is behind.
 

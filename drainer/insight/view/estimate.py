@@ -17,19 +17,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.status import Summary
 from drainer.store.place import PlanPlace
 from drainer.view import figures
-from drainer.view.page import (
-    BAD,
-    OK,
-    WARN,
-    Cell,
-    Column,
-    Field,
-    Line,
-    Page,
-    Table,
-    Tone,
-    section,
-)
+from drainer.view.page import BAD, OK, WARN, Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.summary import account, parked_field
 from drainer.view.terminal import Terminal
 

@@ -24,11 +24,7 @@ from drainer.limits.search.reading import (
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark.hosting import Hosting
 from drainer.limits.spark.jmx import Jmx, Login
-from drainer.limits.spark.traffic_coordinator import (
-    REPORT_S,
-    TrafficCoordinator,
-    TrafficOrder,
-)
+from drainer.limits.spark.traffic_coordinator import REPORT_S, TrafficCoordinator, TrafficOrder
 from drainer.limits.trials import Observe
 from drainer.mask import describe
 from drainer.spark.session.failure import spark_failures

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as columns
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
-from drainer.errors import BrokerUnreachable, Halted, Interrupted
+from drainer.errors import BrokerUnreachable, Halted, Interrupted, raised_as
 from drainer.model.ranges import Range
 from drainer.spark.read.slices import Manifest, SliceTask
 from drainer.spark.session.failure import SparkBroke, spark_failures
@@ -32,11 +32,8 @@ _TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
 @contextmanager
 def _stopping() -> Iterator[None]:
     """Let failures of Spark stop the drain: they are not a bug of it."""
-    try:
-        with spark_failures():
-            yield
-    except SparkBroke as error:
-        raise Interrupted(str(error), hint=error.hint) from error.__cause__
+    with raised_as(Interrupted, SparkBroke), spark_failures():
+        yield
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,16 +147,14 @@ class Jobs:
         """Handles parts of waves, each with its rows and its tasks by shard; gives the number of
         each task with its outcome."""
         tasks = len(runner.given)
-        try:
-            with _stopping():
-                self._name(name)
-                rows = reduce(_union, [_assigned(*part) for part in parts])
-                placed = self._session.placed(rows, tasks, "task")
-                chunks = placed.sortWithinPartitions("is_chunk", "partition", "offset")
-                chunks = chunks.drop("task", "is_chunk")
-                found = _mapped(chunks, runner.handle, OUTCOMES).collect()
-        except BrokerUnreachable as error:  # Spark reads again what it has lost
-            raise Interrupted(str(error), hint=error.hint) from error
+        # No broker answers where Spark reads again what it has lost.
+        with raised_as(Interrupted, BrokerUnreachable), _stopping():
+            self._name(name)
+            rows = reduce(_union, [_assigned(*part) for part in parts])
+            placed = self._session.placed(rows, tasks, "task")
+            chunks = placed.sortWithinPartitions("is_chunk", "partition", "offset")
+            chunks = chunks.drop("task", "is_chunk")
+            found = _mapped(chunks, runner.handle, OUTCOMES).collect()
         if sorted(task for task, _ in found) != list(range(tasks)):
             raise Interrupted(
                 f"Spark ran {len(found)} tasks for the {tasks} of a dispatch", hint=DOES_IT_SHUFFLE

@@ -10,7 +10,7 @@ from time import monotonic
 
 from drainer.engine.loop import blocking_call
 from drainer.engine.meter import capped
-from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused
+from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused, raised_as
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.plan import OffsetPlan
@@ -128,10 +128,8 @@ class Reader:
     async def ensure_read(self) -> None:
         """Raises Refused when the first wave could not be read."""
         assert self._next is not None
-        try:
+        with raised_as(Refused, Interrupted):
             await self._next
-        except Interrupted as error:
-            raise Refused(str(error), hint=error.hint) from error
 
     def stop(self) -> None:
         self.stopped = True

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError, Py4JJavaError  # type: ignore[import-untype
 from pyspark.errors import PySparkException
 
 from drainer import errors
-from drainer.errors import DrainerError, Interrupted, Refused, UsageError
+from drainer.errors import DrainerError, Interrupted, UsageError
 from drainer.secret import redact
 
 _MARK = "drainer-error "  # before the JSON that an error is made from again
@@ -169,16 +169,6 @@ def spark_failures() -> Iterator[None]:
             raise
         error = failure_of(raised)
         raise error from error.__cause__
-
-
-@contextmanager
-def refusing() -> Iterator[None]:
-    """The same while nothing was touched: what becomes of Spark is a reason not to begin."""
-    try:
-        with spark_failures():
-            yield
-    except SparkBroke as error:
-        raise Refused(str(error), hint=error.hint) from error
 
 
 def failure_of(raised: BaseException) -> DrainerError:

@@ -295,10 +295,7 @@ def _is_not_of_py4j(record: logging.LogRecord) -> bool:
 
 
 def _begin(
-    master: str,
-    name: str,
-    settings: Mapping[str, str],
-    launched: Callable[[JavaGateway], object],
+    master: str, name: str, settings: Mapping[str, str], launched: Callable[[JavaGateway], object]
 ) -> SparkSession:
     conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
     conf.setAll(list(settings.items()))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from typing import TYPE_CHECKING
 
-from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost
+from drainer.errors import LockLost, PlanNotWritten, PlanRefused, StateLost, raised_as
 from drainer.model.plan import OffsetPlan
 from drainer.spark.state.bucket import open_bucket
 from drainer.spark.state.objects import check_uri
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 TRY_FOR_S = 30.0  # how long a store that takes nothing is tried again
 TRY_AGAIN_S = 1.0
+
+_refusing = partial(raised_as, PlanRefused, StateLost, hint="Name another place with --plan.")
 
 
 class StoredPlan(SavedPlan):
@@ -121,11 +123,3 @@ class StoredPlan(SavedPlan):
 
     def _uri(self, name: str) -> str:
         return f"{self._folder}/{name}{self._options}"
-
-
-@contextmanager
-def _refusing() -> Iterator[None]:
-    try:
-        yield
-    except StateLost as error:
-        raise PlanRefused(str(error), hint="Name another place with --plan.") from error
