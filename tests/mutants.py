@@ -322,8 +322,8 @@ letters-go-round-for-ever (dead letters, redrives are counted) in dead_letter: c
 what-waits-behind-a-diverted-one-is-called (order, --divert in a run of a lane) in exemptions._others: engine/test_batches.py::test_what_is_diverted_out_of_a_call_has_no_other_handled_again
 -ends.append(waits or error)
 +ends.append(error)
-message-that-is-gone-is-a-tombstone (dead letters of other tools) in Originals._complete_of: letters/test_originals.py
--yield record, replace(letter, payload_encoding=Encoding.GONE)
+message-that-is-elsewhere-is-a-tombstone (dead letters of other tools) in Originals._complete_of: letters/test_originals.py
+-yield record, replace(letter, payload_encoding=Encoding.ELSEWHERE)
 +yield record, replace(letter, payload_encoding=Encoding.NULL)
 stranger-is-redriven (dead letters of other tools) in originals._may_be_of: letters/test_originals.py
 -return own is None or found is None or found <= own + CLOCKS_MS  # it came before its letter

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -73,7 +74,8 @@ def registry() -> Iterator[str]:
     quick=True,
 )
 def modules_of_the_working_folder(stage: Stage) -> str:
-    stage.launch = launch_script  # `python -m drainer` itself searches the working folder
+    # `python -m drainer` itself searches the working folder.
+    stage = replace(stage, launch=launch_script)
     plant = Plant(stage.folder)
     handlers = stage.folder / "handlers"
     handlers.mkdir()
