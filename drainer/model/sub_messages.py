@@ -166,7 +166,7 @@ def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
 
 
 def _size_of_decoded(message: Message) -> int:
-    # Raw JSON that nobody has read is a part of the value; a shipped message may have neither.
+    # Raw JSON that was not read is a part of the value; a shipped message may have neither.
     decoded = getattr(message, "read", None) or getattr(message, "meaning", None)
     if decoded is message.value or type(decoded) is Raw:
         return 0

@@ -6,7 +6,6 @@ import asyncio
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from multiprocessing import get_context
 
@@ -63,16 +62,22 @@ def test_a_signal_to_a_child_that_was_forked_ends_that_and_stops_nothing_here(
     loop: asyncio.AbstractEventLoop,
 ) -> None:
     """A pool of the handler's ends its workers so, and Ctrl-C reaches them, too."""
-    received: list[str] = []
-    with stop_signals(loop, received.append, lambda: None):
-        child = get_context("fork").Process(target=time.sleep, args=(WAIT_S * 2,))
+    received = asyncio.Queue[str]()
+
+    async def next_signal() -> str:
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(WAIT_S):
+            return await received.get()
+
+    with stop_signals(loop, received.put_nowait, lambda: None):
+        child = get_context("fork").Process(target=threading.Event().wait)
         child.start()
         assert child.pid is not None
         os.kill(child.pid, signal.SIGINT)
         child.terminate()
         child.join(WAIT_S)
-        loop.run_until_complete(asyncio.sleep(0.2))
-    assert (child.exitcode, received) == (-signal.SIGTERM, [])
+        assert loop.run_until_complete(next_signal()) == "SIGHUP"
+    assert child.exitcode == -signal.SIGTERM
 
 
 def test_other_signals_reach_who_listened_before(loop: asyncio.AbstractEventLoop) -> None:
