@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import inspect
 import os
+import signal
 import sys
+import threading
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -90,4 +92,19 @@ def _in_child() -> None:
                 os.dup2(nothing.fileno(), each.fileno(), inheritable=False)
 
 
-os.register_at_fork(after_in_child=_in_child)
+_forking = threading.local()
+
+
+def _block_signals() -> None:
+    # A signal to a child that still has the drain's pipes would be taken for one to the drain.
+    _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
+
+
+def _unblock_signals() -> None:
+    signal.pthread_sigmask(signal.SIG_SETMASK, _forking.mask)
+
+
+os.register_at_fork(
+    before=_block_signals, after_in_parent=_unblock_signals, after_in_child=_in_child
+)
+os.register_at_fork(after_in_child=_unblock_signals)

@@ -37,7 +37,8 @@ def way_out(error: BaseException, otherwise: str) -> str:
 
 def is_of_machine(error: BaseException) -> TypeGuard[OSError]:
     """Whether this machine lacks something, and no message, service or right is to blame."""
-    return isinstance(error, OSError) and error.errno in _WAYS_OUT
+    # Libraries put anything there.
+    return isinstance(error, OSError) and type(error.errno) is int and error.errno in _WAYS_OUT
 
 
 def _descriptors() -> str:

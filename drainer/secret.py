@@ -99,7 +99,8 @@ def _secrets_in(properties: Mapping[str, str], chosen: bool) -> Iterator[str]:
 def _pattern_of(secret: str) -> str:
     """An expression that finds a secret as it is, and escaped in JSON, a URL, HTML or a repr, more
     than once if need be; in time linear in the text."""
-    found = "".join(map(_pattern_of_character, re.sub(r"\\+", r"\\", secret)))
+    plain = re.sub(r"(\\)\\+|(%)(?:25)+", r"\1\2", secret)
+    found = "".join(map(_pattern_of_character, plain))
     before = "" if secret[0].isascii() and secret[0].isalnum() else r"(?<!\\)"
     return before + (rf"(?<!\w){found}(?!\w)" if len(secret) < SHORT else found)
 
@@ -108,12 +109,12 @@ def _pattern_of_character(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
     if char == "\\":  # how many there are depends on how often it was escaped
-        return r"(?i:\\|%(?:25)*5C)++"
+        return r"(?i:\\|%(?:25)*+5C)++"
     data = char.encode(errors="replace")
     forms = {char, json.dumps(char)[1:-1], repr(char)[1:-1], repr(data)[2:-1], html.escape(char)}
     forms |= {quote(data, safe=""), "+" if char == " " else char}
     words = sorted(re.escape(form.lstrip("\\")) for form in forms)
-    again = (word.replace("%", "%(?:25)*").replace(r"\\", r"\\++") for word in words)
+    again = (word.replace("%", "%(?:25)*+").replace(r"\\", r"\\++") for word in words)
     return rf"\\*+(?:{'|'.join(f'(?i:{word})' for word in again)})"
 
 

@@ -67,6 +67,15 @@ def test_logins_of_urls_and_of_registries_are_found_as_they_are_sent() -> None:
     assert redact("plain") == "plain"
 
 
+def test_percent_signs_of_a_secret_are_found_however_often_they_were_quoted() -> None:
+    for secret in ("100%%-sure%25of", "%%%%%%%%x", "pw%2Fpw%252Fpw"):
+        remember({"sasl.password": secret})
+        sent = secret
+        for _ in range(3):
+            assert redact(f"in {sent} out") == f"in {REDACTED} out"
+            sent = quote(sent, safe="")
+
+
 def test_a_short_secret_is_no_part_of_a_word() -> None:
     remember({"sasl.password": "kafka"})
     assert redact("kafka: mykafka2") == f"{REDACTED}: mykafka2"
@@ -98,6 +107,7 @@ def test_settings_that_come_to_another_process_bring_their_secrets() -> None:
 
 def test_a_hostile_text_takes_no_time() -> None:
     remember({"http.token": TOKEN, "http.user": "ann", "http.password": "/\\\\a%2F%%" * 9})
+    remember({"sasl.password": "%" * 30 + "x"})
     started_s = time.process_time()
     for piece in ("\\", "/", "%", "%25", "aB3/", "\\\\u", "&quot;", "a"):
         redact(piece * 100_000)

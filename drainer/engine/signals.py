@@ -12,6 +12,8 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
+from drainer.forks import FORKS, keep_from_children
+
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal goes away
 BLOCKED_S = 1.0  # a loop that has not noticed the second signal by then is blocked
 
@@ -75,7 +77,14 @@ def stop_signals(
         return
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
-    over = threading.Event()
+    pipe = os.fdopen(writing, "wb", buffering=0)
+    keep_from_children(pipe)  # or their signals would stop this process
+    over, forks = threading.Event(), len(FORKS)
+
+    def end_a_child(number: int, _: FrameType | None) -> None:
+        if number == signal.SIGTERM and len(FORKS) > forks:  # Process.terminate() of the handler
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
 
     def listen() -> None:
         count = 0
@@ -105,10 +114,10 @@ def stop_signals(
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
     try:
-        with signals_to(lambda *_: None):
+        with signals_to(end_a_child):
             yield
     finally:
         over.set()
         signal.set_wakeup_fd(passed_on)
-        os.close(writing)
+        pipe.close()
         listener.join(BLOCKED_S)

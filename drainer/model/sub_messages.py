@@ -8,9 +8,12 @@ from itertools import islice
 from sys import getsizeof
 from typing import Any, cast
 
+from msgspec import Raw
+
 from drainer.errors import SplitFailed
 from drainer.mask import key_repr
 from drainer.message import Barrier, KeySums, Message, SubMessage, Unsplit
+from drainer.raw_json import meaning
 
 SHOWN = 80  # characters of a key in an error
 INT_BITS_MOST = 2_000  # Python refuses to print much longer ones, and a plan has keys as text
@@ -26,7 +29,7 @@ ROUND = 4  # messages over which what is typical changes
 SURPRISE = 2  # times what is typical: then the next message is measured, too
 SMALL_BYTES = 256  # whether such a thing is shared is not worth a look
 
-_FLAT = frozenset({str, bytes, int, float, bool, type(None), bytearray})
+_FLAT = frozenset({str, bytes, int, float, bool, type(None), bytearray, Raw})
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
 _KINDS = {SubMessage, Barrier}
 _ATOMS = {str, bytes, type(None)}
@@ -154,7 +157,8 @@ class Payloads:
 
 
 def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
-    seen = {id(getattr(message, "value", None)), id(message.key)}  # a shipped one may have none
+    # By their ids, which others would get if these were gone; a shipped one may have no value.
+    seen = {id(each): each for each in (getattr(message, "value", None), message.key)}
     # Other ones in each message, so that no rhythm within messages hides the large ones.
     step = -(-len(subs) // LOOKED_AT)
     some = (subs[0], *subs[1 + message.offset % step :: step])
@@ -162,16 +166,19 @@ def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
 
 
 def _size_of_decoded(message: Message) -> int:
-    decoded = getattr(message, "decoded", None)  # a shipped one may have none
+    # Raw JSON that was not read is a part of the value; a shipped message may have neither.
+    decoded = getattr(message, "read", None) or getattr(message, "meaning", None)
+    if decoded is message.value or type(decoded) is Raw:
+        return 0
     try:
-        return 0 if decoded is message.value else _size(decoded, set(), DEEP)
+        return _size(decoded, {}, DEEP)
     except Exception:  # of a decoder's own code
         return 0
 
 
-def _size_of(sub: SubMessage, seen: set[int]) -> int:
+def _size_of(sub: SubMessage, seen: dict[int, Any]) -> int:
     try:
-        size = _size(sub.payload, seen, DEEP)
+        size = _size(meaning(sub.content), seen, DEEP)  # not ``payload``, which would be kept
         if sub.keys is None:
             return size + _size(sub.key, seen, DEEP)
         return size + _size(sub.keys, seen, DEEP) + LANE_BYTES * (len(sub.keys) - 1)
@@ -185,14 +192,15 @@ def _spread(sizes: Sequence[int], count: int) -> int:
     return first + sum(others) * (count - 1) // (len(others) or 1)
 
 
-def _size(value: Any, seen: set[int], deep: int) -> int:
+def _size(value: Any, seen: dict[int, Any], deep: int) -> int:
     kind = type(value)
-    size = getsizeof(value, 0)
+    # Of Raw, getsizeof() gives an address (msgspec 0.22).
+    size = memoryview(value).nbytes if kind is Raw else getsizeof(value, 0)
     if kind in _FLAT and size < SMALL_BYTES:
         return size
     if id(value) in seen:
         return 0
-    seen.add(id(value))
+    seen[id(value)] = value
     if kind in _FLAT or not deep:
         return size
     if isinstance(value, _CONTAINERS) and value:

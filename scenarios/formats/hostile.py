@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from msgspec import Raw
+
 from drainer.mask import describe
 from drainer.payloads.avro import avro
 from drainer.payloads.protobuf import protobuf
@@ -39,6 +41,10 @@ def of_avro(items: Any) -> Callable[[bytes], Any]:
 def of_protobuf(fields: str) -> Callable[[bytes], Any]:
     read = protobuf(Schema("PROTOBUF", f'syntax = "proto3"; message M {{ {fields} }}'))
     return lambda body: read(b"\0" + body, None)
+
+
+def of_json() -> Callable[[bytes], Any]:
+    return lambda body: read_json(Raw(body))
 
 
 def block(count: int, body: bytes) -> bytes:
@@ -82,8 +88,8 @@ BODIES: dict[str, tuple[Callable[[], Callable[[bytes], Any]], Callable[[], bytes
         lambda: of_protobuf("repeated int32 n = 1 [packed = true];"),
         lambda: b"\x0a\xc0\x84\x3d" + b"\x7f" * MB,
     ),
-    "JSON: empty lists": (lambda: read_json, lambda: b"[" + b"[]," * (MB // 3) + b"[]]"),
-    "JSON: small objects": (lambda: read_json, lambda: b"[" + b'{"":0},' * (MB // 7) + b"0]"),
+    "JSON: empty lists": (of_json, lambda: b"[" + b"[]," * (MB // 3) + b"[]]"),
+    "JSON: small objects": (of_json, lambda: b"[" + b'{"":0},' * (MB // 7) + b"0]"),
 }
 
 

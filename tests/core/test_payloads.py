@@ -11,6 +11,8 @@ from random import Random
 from typing import Any
 
 import pytest
+from msgspec import Raw
+from msgspec.json import encode
 
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.sub_messages import Payloads
@@ -86,6 +88,18 @@ def test_what_a_message_was_decoded_to_is_counted_once_where_it_is_kept() -> Non
     message, subs = message_of(None, None)
     message.decoded = event
     assert Payloads(decoded=False).bytes_of(message, subs) < 1_000
+
+
+def test_raw_json_counts_as_what_it_will_be_and_is_not_kept_decoded() -> None:
+    event = {"rows": ["x" * 1_000 + str(n) for n in range(100)]}
+    message, subs = message_of(*map(Raw, map(encode, event["rows"])))
+    message.decoded = Raw(encode(event))
+    assert 100_000 < Payloads().bytes_of(message, subs) < 150_000
+    assert not any(hasattr(each, "read") for each in (message, *subs))
+
+
+def test_raw_json_in_a_payload_counts_as_its_bytes() -> None:
+    assert estimated([Raw(bytes(1_000))]) < 2_000
 
 
 def test_a_payload_that_is_the_value_of_the_message_is_counted_with_that() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.engine.blame import ErrorCounts, kind_of
+from drainer.engine.blame import ErrorCounts, blame, kind_of
 
 
 @pytest.mark.parametrize(
@@ -57,3 +57,9 @@ def test_groups_are_counted_by_what_is_in_them() -> None:
         "ExceptionGroup: of a task (ConnectionError: refused)": 3,
     }
     assert dict(counts.types) == {"ValueError": 6, "ConnectionError": 3}
+
+
+@pytest.mark.parametrize("errno", ["28", [], {}, None, 28.0])
+def test_an_error_of_a_library_may_have_anything_for_its_number(errno: object) -> None:
+    error = OSError(errno, "no room")
+    assert blame(error, None)[1] is error

@@ -7,6 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Iterator
+from multiprocessing import get_context
 
 import pytest
 
@@ -55,6 +56,28 @@ def test_a_loop_that_receives_both_is_not_given_up(
     with stop_signals(loop, received.put_nowait, given_up.set):
         assert loop.run_until_complete(interrupted()) == ["SIGHUP", "SIGTERM"]
     assert not given_up.is_set()
+
+
+def test_a_signal_to_a_child_that_was_forked_ends_that_and_stops_nothing_here(
+    loop: asyncio.AbstractEventLoop,
+) -> None:
+    """A pool of the handler's ends its workers so, and Ctrl-C reaches them, too."""
+    received = asyncio.Queue[str]()
+
+    async def next_signal() -> str:
+        os.kill(os.getpid(), signal.SIGHUP)
+        async with asyncio.timeout(WAIT_S):
+            return await received.get()
+
+    with stop_signals(loop, received.put_nowait, lambda: None):
+        child = get_context("fork").Process(target=threading.Event().wait)
+        child.start()
+        assert child.pid is not None
+        os.kill(child.pid, signal.SIGINT)
+        child.terminate()
+        child.join(WAIT_S)
+        assert loop.run_until_complete(next_signal()) == "SIGHUP"
+    assert child.exitcode == -signal.SIGTERM
 
 
 def test_other_signals_reach_who_listened_before(loop: asyncio.AbstractEventLoop) -> None:

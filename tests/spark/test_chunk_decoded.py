@@ -10,6 +10,7 @@ from drainer.loader import load_handler
 from drainer.message import Message, Origin, ShippedMessage, SubMessage
 from drainer.model.facts import Predicate
 from drainer.model.terms import PayloadSettings
+from drainer.raw_json import raw_json
 from drainer.spark.task.chunk import ChunkWriter, decode_chunk, why_whole
 
 ORIGIN = Origin("orders", "id", 0)
@@ -23,8 +24,7 @@ def shipped(*, whole: bool, part: bool = False, value: bytes = b'{"n": 2}') -> S
     subs = list(handler.split(message))
     for index, sub in enumerate(subs):
         sub.message, sub.index = message, index
-        if part:
-            sub.payload = "a part"
+        sub.payload = "a part" if part else message.decoded
     writer.add(message, subs, [7], [0])
     (chunk,) = writer.flush()
     (there,) = decode_chunk(chunk.body, ORIGIN)
@@ -54,3 +54,16 @@ def test_a_value_that_is_the_payload_decoded_travels(value: bytes) -> None:
 def test_decoded_keys_travel_with_the_values() -> None:
     settings = PayloadSettings(value_format="json", key_format="json")
     assert why_whole(load_handler("count", settings), a_plan(1).terms) == "keys are decoded"
+
+
+def test_what_split_changed_in_the_decoded_value_travels() -> None:
+    message = Message(ORIGIN, 3, b"7", b'{"n": 2, "noise": 1}')
+    message.decoded = raw_json(b'{"n": 2, "noise": 1}')
+    del message.decoded["noise"]
+    sub = SubMessage("7", message.decoded)
+    sub.message, sub.index = message, 0
+    writer = ChunkWriter(ORIGIN)
+    writer.add(message, [sub], ["7"], [0])
+    (chunk,) = writer.flush()
+    ((there,),) = (each.subs for each in decode_chunk(chunk.body, ORIGIN))
+    assert there.payload == {"n": 2}

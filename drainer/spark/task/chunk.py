@@ -20,6 +20,7 @@ from drainer.message import HeadersUnreadable, KeySums, Message, Origin, Shipped
 from drainer.model.progress import checksum_keys
 from drainer.model.sub_messages import Payloads, SubKeys
 from drainer.model.terms import Terms
+from drainer.raw_json import meaning
 from drainer.spark.task.rows import Row
 
 # A chunk is full when it has one of these. A message's value counts by the sub-messages that are
@@ -123,7 +124,7 @@ class ChunkWriter:
                 chunk.counts.append(1)
                 if self._whole_messages:
                     chunk.values[len(facts) - 1] = content
-            if payload is read:
+            if payload is read and payload == meaning(decoded):  # split may have changed it
                 payload = decoded
             if payload is value or payload is decoded:
                 chunk.values[len(facts) - 1] = content
