@@ -157,8 +157,8 @@ def resume(
         accept_gap: whether to continue behind records that were deleted before they were handled.
         settings, control, on_preview, on_status, on_message: as for ``drain``.
 
-    Returns and raises the same as ``drain``; Refused also when the plan is damaged, or another
-    drain works by it.
+    Returns and raises the same as ``drain``. Refused is also raised when the plan is damaged, or
+    another drain works by it.
     """
     file = plan_at(parse_place(str(plan)))
     loaded = file.load()

@@ -33,8 +33,8 @@ class Undecodable(ValueError):
 class Decoding:
     """Decoders of a drain's messages; None leaves the bytes as they are.
 
-    A decoder that has to get something first has a method ``prepare(data, headers, wait)``. That
-    of a registry has ``check``, ``known_schemas`` and ``made_bytes``, too.
+    A decoder that has to fetch something first has a method ``prepare(data, headers, wait)``. A
+    decoder that uses a registry also has ``check``, ``known_schemas`` and ``made_bytes``.
     """
 
     of_value: Decode | None

@@ -20,7 +20,7 @@ from drainer.plain_json import plain_json
 from drainer.raw_json import decode_json, meaning, raw_json
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
-_EXACT = {float: 2**53, Decimal: 10**28}  # numbers below are as the expression computed them
+_EXACT = {float: 2**53, Decimal: 10**28}  # below these, no digit of a whole number is lost
 _Find = Callable[[Message, Any], Any]  # of a message and what a path begins in
 
 
@@ -29,10 +29,11 @@ class Documents:
 
     ``split`` is the path of the list, such as ``order.lines``, or an expression of the rule
     language with the message's fields; None stands for the message itself. ``key`` is a path in an
-    element, or an expression where ``payload`` is the element. Bytes are read as JSON, and elements
-    of JSON are slices of it (raw_json.py); what an expression computes is written anew. Keys are
-    text or whole numbers. A tombstone is one sub-message with the message's own key.
-    Raises UsageError.
+    element, or an expression where ``payload`` is the element. Keys are text or whole numbers. A
+    tombstone is one sub-message with the message's own key.
+
+    Bytes are read as JSON. An element of JSON is a slice of the message's bytes (raw_json.py), but
+    what an expression computes is encoded again. Raises UsageError.
     """
 
     def __init__(self, split: str | None, key: str | None) -> None:
@@ -53,7 +54,7 @@ class Documents:
             return
         body = message.meaning
         if isinstance(body, bytes):
-            body = Raw(body)  # which finders check
+            body = Raw(body)  # the finders check that it is JSON
         if self._list is None:
             yield SubMessage(self._key_of(message, body), message.meaning)
             return
@@ -66,13 +67,14 @@ class Documents:
 
     def _keys_of(self, message: Message, body: Any, elements: Sequence[Any]) -> Iterable[str]:
         if self._together is not None and type(body) is Raw:
-            with suppress(ValidationError):  # one element is unlike the others
+            with suppress(ValidationError):  # an element has its key elsewhere, or of another type
                 return map(str, map(self._key.get, self._together.decode(body)))  # type: ignore
         return [self._key_of(message, each) for each in elements]
 
     def _key_of(self, message: Message, element: Any) -> str:
         found = self._key(message, element)
-        # Of an expression that computes. A number as large as 1e9999 is never written out.
+        # An expression may compute a float or a Decimal. The bound keeps a number as large as
+        # 1e9999 from being written out.
         if type(found) in _EXACT and abs(found) < _EXACT[type(found)] and found == int(found):
             found = int(found)
         if isinstance(found, bool) or not isinstance(found, str | int):
@@ -90,9 +92,10 @@ def _text_of(key: bytes | None) -> str | bytes | None:
 
 
 class _Path:
-    """Finds what is at a path: in JSON something of a type, without a look at what is beside it.
+    """Finds the value at a path. In JSON it decodes only this value, and skips the rest.
 
-    ``around`` is the type of JSON that has it at the path, and ``get`` gets it of one.
+    ``around`` is a type for msgspec: an object that has the value at this path. ``get`` returns the
+    value from such an object.
     """
 
     def __init__(self, text: str, of: Any) -> None:
@@ -115,7 +118,7 @@ class _Path:
         return found
 
     def decode(self, value: Raw) -> Any:
-        """Decode JSON. Raises ValidationError when something else is at the path."""
+        """Decode the value at the path. Raises ValidationError if it has not the wanted type."""
         return self.get(decode_json(bytes(value), self._decode))
 
 
@@ -140,7 +143,7 @@ def _plain(found: Any) -> Any:
 
 
 def _written(found: Any) -> bytes:
-    """Return what an expression made of JSON as JSON. Objects that it selected are unchanged."""
+    """Return the result of an expression as JSON. Objects that it selected are unchanged."""
     if isinstance(found, list):
         return b"[%b]" % b",".join(map(_written, found))
     return str(found).encode() if isinstance(found, Decimal) else plain_json(found)

@@ -26,8 +26,9 @@ EXIT_CLASS_WAITS = 9  # --only is done but for what waits for the rest, which a 
 class DrainerError(Exception):
     """Base of all errors meant for a person.
 
-    The text is what happened and where (topic/partition/offset); ``hint`` is the way out. Either
-    may quote others: the text is printable, has no secret, and fills a screen at most.
+    The text is what happened and where (topic/partition/offset); ``hint`` is the way out. Both may
+    quote foreign text. So secrets in the text are replaced, it is cut to a screen, and both are
+    made printable.
     """
 
     exit_code = EXIT_UNEXPECTED
@@ -66,7 +67,8 @@ class BrokerUnreachable(Refused):
 class OffsetsPending(BrokerUnreachable):
     """Raised when an open transaction has newer offsets of the group, which are not known yet.
 
-    ``offsets`` has those that are committed until it ends, by partition; None where there is none.
+    ``offsets`` has the offsets that count until the transaction ends, by partition; None where the
+    group has none.
     """
 
     offsets: Mapping[int, int | None] = {}
@@ -105,7 +107,7 @@ class NotADeadLetter(Refused):
 
 
 class TopicNotNamed(NotADeadLetter):
-    """Raised when a dead letter of another tool does not name the topic that it is from."""
+    """Raised when a dead letter of another tool does not name the topic of its message."""
 
 
 class OtherFormat(NotADeadLetter):
@@ -143,9 +145,10 @@ def handling_nothing(meanwhile: str) -> Iterator[None]:
 def raised_as(
     wanted: type[DrainerError], *kinds: type[DrainerError], about: str = "", hint: str | None = None
 ) -> Iterator[None]:
-    """Raise errors of these ``kinds`` as ``wanted``, which is their own kind by default.
+    """Raise errors of these ``kinds`` as ``wanted``.
 
-    The text is theirs behind ``about``, and so is the hint unless another one is given.
+    Without ``kinds``, errors of the class ``wanted`` are raised again with another text or hint.
+    The new text is ``about`` and the error's own. The hint is the error's own unless one is given.
     """
     kinds = kinds or (wanted,)
     try:
@@ -189,8 +192,10 @@ class DeadLetterNotWritten(Interrupted):
 
 
 class DeadLetterFlawed(DrainerError):
-    """Reported of a dead letter that its topic has, but maybe twice (``doubled``) or without its
-    payload (``left_out``): not a failure."""
+    """Reported when a dead letter is in its topic, but is flawed; this is no failure.
+
+    It may be there twice (``doubled``), or it has no payload (``left_out``).
+    """
 
     def __init__(self, topic: str, *, doubled: bool = False, left_out: bool = False) -> None:
         super().__init__(topic)

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from drainer.secret import redact
 
-SCREEN = 2_000  # characters: 25 lines of 80, the most that is kept of a text from elsewhere
+SCREEN = 2_000  # characters that are kept of a text from elsewhere: 25 lines of 80
 
 # What Python calls printable, and no eye can see: fillers, joiners, variation selectors.
 _UNSEEN = re.compile(
@@ -26,10 +26,11 @@ _UNSEEN = re.compile(
 
 
 def foreign(text: str, most: int = SCREEN) -> str:
-    """A text from elsewhere as drainer keeps it: printable, without secrets, of a sane length.
+    """Return a text from elsewhere as drainer keeps it: printable, short and without secrets.
 
-    Errors go through here as they enter: by ``DrainerError``, ``mask.describe`` and the client's
-    log. So no place that writes or shows them has to. Whole, for a part of a secret is one, too.
+    Texts of errors go through here as they enter: ``DrainerError``, ``mask.describe`` and the
+    client's log call it. So the places that write or show them need not. Secrets are replaced
+    before the text is cut, because a part of a secret is secret, too.
     """
     safe = printable(redact(text)[: most + 1])
     return safe if len(safe) <= most else f"{safe[: most - 1]}…"
@@ -63,10 +64,10 @@ def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
 
 
 def json_text(obj: object, *, indent: bool = False) -> str:
-    """An object as JSON that any parser reads and no terminal obeys.
+    """Return an object as JSON that any parser can read and no terminal obeys.
 
-    Takes what orjson does, raw JSON, keys that are not strings, half surrogate pairs and numbers
-    beyond 64 bits too; of anything else its ``repr``.
+    Beside what orjson takes, the object may contain raw JSON, keys that are not strings, halves of
+    surrogate pairs and numbers beyond 64 bits. Anything else is written as its ``repr``.
     """
     import msgspec  # noqa: PLC0415
     import orjson  # noqa: PLC0415 - streams are escaped before anything needs JSON

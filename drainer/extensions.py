@@ -20,7 +20,7 @@ EXTRAS = {
     "http": ("aiohttp",),
     "report": ("jinja2", "markupsafe"),
     "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
-    "registry": ("google", "grpc_tools", "httpx2"),  # the last is of Confluent's client
+    "registry": ("google", "grpc_tools", "httpx2"),  # httpx2 is what Confluent's client needs
     "msk": ("aws_msk_iam_sasl_signer",),
 }
 
@@ -40,7 +40,7 @@ class Extension(StrEnum):
 
     def load(self) -> Any:
         """Import the module. Raises ExtraMissing when its packages are not installed."""
-        if self is Extension.SPARK:  # others find out when they are used
+        if self is Extension.SPARK:  # the other extensions check this when they are used
             ensure_installed("spark", "Spark")
         return import_module(self)
 

@@ -1,7 +1,7 @@
-"""Children that the handler forks: each ends with the call that it was forked in, and has neither
-the drain's sockets nor its pipes.
+"""Children that the handler forks.
 
-Otherwise it would be a second drain, with the first one's work in its hands.
+A child that returned from the handler's call would go on as a second drain, with the work of the
+first one. So it ends when that call returns, and it gets neither the drain's sockets nor its pipes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from drainer.mask import describe
 
 T = TypeVar("T")
 
-EVENT_LOOPS = "drainer.engine.local"  # the module that runs those of drains
-FORKS: list[None] = []  # one for each fork between the first process and this one
+EVENT_LOOPS = "drainer.engine.local"  # the module that runs the event loops of drains
+FORKS: list[None] = []  # has one element for each fork between the first process and this one
 
 
 class _Open(Protocol):
@@ -34,12 +34,12 @@ _KEPT = WeakSet[_Open]()
 
 
 def keep_from_children(*streams: _Open) -> None:
-    """Have children that are forked from now on get these streams closed."""
+    """Ensure that children forked from now on can't use these streams."""
     _KEPT.update(streams)
 
 
 def call_alone(function: Callable[..., T], *args: Any) -> T:
-    """Call a function of the handler; a child that it forks does not return."""
+    """Call a function of the handler. A child that it forks ends instead of returning."""
     begun = len(FORKS)
     try:
         return function(*args)
@@ -50,8 +50,8 @@ def call_alone(function: Callable[..., T], *args: Any) -> T:
 def end_if_forked(begun: int) -> None:
     """End this process if it was forked since FORKS had the length ``begun``.
 
-    For the ``finally`` of a call of the handler. As for any Python the exit code is that of a
-    SystemExit, 1 after another error, else 0.
+    Call it in the ``finally`` of a call of the handler. The exit code is what any Python process
+    has: that of a SystemExit, 1 after another error, else 0.
     """
     if len(FORKS) == begun:
         return
@@ -64,14 +64,14 @@ def end_if_forked(begun: int) -> None:
 
 
 def _task_of_a_drain() -> FrameType | None:
-    """The frame of the task that has just forked, if a drain's event loop runs it."""
+    """Return the frame of the task that has just forked, if a drain's event loop runs it."""
     frame, task = inspect.currentframe(), None
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if name == EVENT_LOOPS:
             return task
         if name.startswith("multiprocessing."):
-            return None  # its children never return, and would be slower by that
+            return None  # its children never return, and a profiling function would slow them down
         if frame.f_code.co_flags & inspect.CO_COROUTINE:
             task = frame
         frame = frame.f_back
@@ -81,14 +81,16 @@ def _task_of_a_drain() -> FrameType | None:
 def _in_child() -> None:
     FORKS.append(None)
     if (task := _task_of_a_drain()) is not None:
-        # The event loop is the parent's: by its descriptors a child takes the parent's events away.
+        # The child must not return to the event loop: it shares the loop's descriptors with its
+        # parent, and would take events away from it.
         sys.setprofile(
             lambda frame, event, _: os._exit(1) if frame is task and event == "return" else None
         )
     with suppress(OSError), Path(os.devnull).open("r+b") as nothing:
         for each in _KEPT:
-            with suppress(OSError, ValueError):  # closed
-                # Not closed: the number would be given to another file, and closed for it later.
+            with suppress(OSError, ValueError):  # the parent has closed it
+                # The descriptor is redirected, not closed: its number could be given to another
+                # file, which the stream's own ``close`` would close later.
                 os.dup2(nothing.fileno(), each.fileno(), inheritable=False)
 
 
@@ -96,7 +98,7 @@ _forking = threading.local()
 
 
 def _block_signals() -> None:
-    # A signal to a child that still has the drain's pipes would be taken for one to the drain.
+    # While a child still has the drain's pipes, a signal to it would count as one to the drain.
     _forking.mask = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
 
 

@@ -77,7 +77,7 @@ class LoadedHandler:
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.payloads = payloads
-        remember(extras)  # in a task, too, and what a task raises may have them
+        remember(extras)  # in Spark's tasks, too: an error of a task may have these secrets
         self.extras = extras  # properties of extensions in the client's file
         self.target = target = _instance(reference, source)  # an instance, or a module
         self.batching = _batching_of(reference, target)  # None when it takes them one by one
@@ -165,7 +165,7 @@ class LoadedHandler:
         return handler
 
     def within(self, times: TimeRange | None) -> LoadedHandler:
-        """Make a handler that gets only records of these times; None stands for all."""
+        """Return a handler that gets only records of these times; None stands for all records."""
         if times == self.payloads.times:
             return self
         return self.fresh(replace(self.payloads, times=times))

@@ -1,4 +1,4 @@
-"""Errors of this machine: what the operating system had too little of, and the way out."""
+"""Errors by which the operating system reports that this machine lacks something, and hints."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import TypeGuard
 
-NUMBERS_LEAST, NUMBERS_MOST = 1 << 10, 1 << 16  # of descriptors that are looked at
+# How many descriptor numbers are tried at least and at most.
+NUMBERS_LEAST, NUMBERS_MOST = 1 << 10, 1 << 16
 
 _WAYS_OUT = {
     errno.EMFILE: "Close what the handler leaves open, or raise the limit with `ulimit -n`",
@@ -25,24 +26,27 @@ _KINDS = {stat.S_IFSOCK: "sockets", stat.S_IFREG: "files", stat.S_IFIFO: "pipes"
 
 
 def describe_os(error: OSError) -> str:
-    """Describe an error; one for lack of file descriptors counts those of this process."""
+    """Describe an error. If the process has too many open files, the text counts them by kind."""
     text = error.strerror or str(error)
     return f"{text} ({_descriptors()})" if error.errno == errno.EMFILE else text
 
 
 def way_out(error: BaseException, otherwise: str) -> str:
-    """Return the hint for an error; ``otherwise`` where it is about the place, such as a right."""
+    """Return the hint for an error: ``otherwise`` unless the machine lacks something.
+
+    ``otherwise`` is the hint for errors of the place itself, such as a missing right.
+    """
     return f"{_WAYS_OUT[error.errno or 0]}." if is_of_machine(error) else otherwise
 
 
 def is_of_machine(error: BaseException) -> TypeGuard[OSError]:
     """Whether this machine lacks something, and no message, service or right is to blame."""
-    # Libraries put anything there.
+    # Libraries raise OSErrors whose ``errno`` is no number, even one that has no hash.
     return isinstance(error, OSError) and type(error.errno) is int and error.errno in _WAYS_OUT
 
 
 def _descriptors() -> str:
-    # By their numbers: to list /proc/self/fd takes a descriptor.
+    # Each number is tried, because listing /proc/self/fd would need a descriptor.
     most, kinds = resource.getrlimit(resource.RLIMIT_NOFILE)[0], Counter[str]()
     for number in range(min(max(most, NUMBERS_LEAST), NUMBERS_MOST)):
         with suppress(OSError):

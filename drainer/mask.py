@@ -15,9 +15,9 @@ from drainer.secret import redact
 
 VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"
-TYPE_CHARACTERS = 200  # of the name of a class
-LEAVES_MOST, LEAF_CHARACTERS = 3, 300  # shown of a group of exceptions
-CAUSES_MOST = 10  # of a chain of causes; one may go in a circle
+TYPE_CHARACTERS = 200  # of a class's name that are kept
+LEAVES_MOST, LEAF_CHARACTERS = 3, 300  # exceptions of a group that are shown, and of each text
+CAUSES_MOST = 10  # causes that are followed, because a chain may be a circle
 _DIGITS_BYTES = 4
 
 
@@ -62,14 +62,14 @@ def key_repr(key: Hashable) -> str:
 
 
 def class_name(error: BaseException) -> str:
-    """The name of an exception's class; of a group, that of all in it if they have one."""
+    """Return the name of an exception's class, or the class that all members of a group have."""
     own = error if isinstance(error, BaseExceptionGroup) else None
     names = {type(leaf).__name__ for leaf in leaves(own)}
     return foreign(names.pop() if len(names) == 1 else type(error).__name__, TYPE_CHARACTERS)
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:
-    """The exceptions in a group, or in the one that an exception was raised from; none without."""
+    """Return the exceptions of a group: the given one, or the first in its chain of causes."""
     for _ in range(CAUSES_MOST):
         if error is None or isinstance(error, BaseExceptionGroup):
             break
@@ -83,10 +83,11 @@ def leaves(error: BaseException | None) -> list[BaseException]:
 
 
 def error_text(error: BaseException, most: int = SCREEN, *, whole: bool = False) -> str:
-    """The first line of an exception's text, and those of the exceptions in its group.
+    """Return the first line of an exception's text, and those of the exceptions in its group.
 
-    Of these it has the first that differ, and how many more there are. It is empty if masking is
-    on, but for the types in a group. ``whole`` has all lines, and is never masked: for a letter.
+    Of a group the first different exceptions are shown, and how many more there are. If masking is
+    on, the text has only the types in a group. With ``whole``, which is for a dead letter, it has
+    all lines and is never masked.
 
     Never raises: a ``__str__`` may be the user's own code.
     """

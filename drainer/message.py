@@ -84,7 +84,7 @@ class NoKeys(KeySums):
 
 
 def _read(owner: Message | SubMessage, content: Any) -> Any:
-    """Return the value of some content. Raw JSON is decoded when it is first needed."""
+    """Return the value of a content. Raw JSON is decoded once, when it is first needed."""
     if type(content) is not Raw:
         return content
     found = getattr(owner, "read", owner)
@@ -129,7 +129,7 @@ class Message(LedgerEntry):
         "value",
     )
 
-    decoded_bytes: int  # of memory, where the decoder knows how much it has made
+    decoded_bytes: int  # memory that decoded values take, if the decoder counts it
 
     def __init__(
         self,
@@ -175,7 +175,7 @@ class Message(LedgerEntry):
 
     @property
     def meaning(self) -> Any:
-        """``decoded`` as it is written: raw JSON, or the same."""
+        """Value to be written for ``decoded``: raw JSON as it was read, else ``decoded`` itself."""
         return getattr(self, "_decoded", self.value)
 
     @property
@@ -266,7 +266,7 @@ class SubMessage(LaneEntry):
 
     @property
     def payload(self) -> Any:
-        """The value that ``split`` gave, decoded if it is raw JSON."""
+        """The value that ``split`` gave. Raw JSON is decoded."""
         return _read(self, self.content)
 
     @payload.setter

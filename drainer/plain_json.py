@@ -13,21 +13,21 @@ from msgspec import Raw
 
 
 def plain_json(value: Any) -> bytes:
-    """A value as JSON: raw JSON is written as it was read, bytes are ``{"base64": "…"}``, and
-    decimals, dates, UUIDs and keys text.
+    """Write a value as JSON.
 
-    Raises TypeError when JSON has no word for it.
+    Raw JSON is written as it was read. Bytes become ``{"base64": "…"}``, and decimals, dates, UUIDs
+    and keys become text. Raises TypeError for values of other types.
     """
     try:
         return orjson.dumps(value, default=_in_json)
     except TypeError:  # to allow keys that are no text takes twice the time
-        with suppress(RecursionError):  # orjson raises another error for it
+        with suppress(RecursionError):  # if the value is nested too deeply, orjson raises TypeError
             value = _with_large(value)
         return orjson.dumps(value, default=_in_json, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _with_large(value: Any) -> Any:
-    """The value with whole numbers beyond 64 bits written out, which orjson refuses."""
+    """Write out whole numbers beyond 64 bits in a value, because orjson refuses them."""
     if type(value) is int:
         return value if value.bit_length() < 64 else orjson.Fragment(str(value))
     if isinstance(value, dict):

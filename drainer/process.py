@@ -103,10 +103,11 @@ def bound_to_parent(command: Sequence[str]) -> list[str]:
 def python_module(module: str, *words: str) -> list[str]:
     """Return the command that runs a module in a Python of its own, with this one's ``sys.path``.
 
-    The working folder may be another user's, so nothing is imported from it that this process would
-    not import, and no ``sitecustomize`` of a handler's folder: ``python -m`` searches it first.
+    ``python -m`` searches the working folder first, which may be another user's. This command
+    imports only what this process would import, too, and no ``sitecustomize`` of a handler.
     """
-    here = [str(Path.cwd())] if "" in sys.path else []  # of a session; after libraries
+    # An interactive session imports from the working folder. Here libraries come before it.
+    here = [str(Path.cwd())] if "" in sys.path else []
     path = [*filter(None, sys.path), *here]
     run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
     return [sys.executable, "-P", "-c", f"import runpy, sys; sys.path[:] = {path!r}; {run}", *words]

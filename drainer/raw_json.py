@@ -1,6 +1,7 @@
-"""JSON that drainer writes as it read it: it stays ``msgspec.Raw`` until somebody needs its value.
+"""JSON that drainer writes as it was read.
 
-So numbers, escapes, white space and fields that come twice are the same at the other end.
+It stays ``msgspec.Raw`` until its value is needed. So numbers, escapes, white space and repeated
+fields don't change on the way.
 """
 
 from __future__ import annotations
@@ -12,31 +13,31 @@ from typing import Any
 from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 
-MOST_NESTED = 250  # lists and objects in one another: others recurse into what is read
-MOST_EXPONENT = 5  # characters of a number's: Python may write such a number out
+MOST_NESTED = 250  # lists and objects in one another; other code recurses into what is read
+MOST_EXPONENT = 5  # characters of an exponent: Python may write out all digits of such a number
 
 
 def decode_json(data: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """Decode JSON in UTF-8 by a decoder that does not read all of it.
+    """Decode JSON with a decoder that skips a part of it, and ensure that all of it is UTF-8.
 
-    Raises ValidationError, which is a ValueError, when it is other JSON than is wanted; another
-    ValueError or RecursionError when it is none.
+    Raises ValidationError, which is a ValueError, when the JSON has another type than the decoder
+    wants. Raises another ValueError or a RecursionError when the data are not JSON.
     """
     _ = data.isascii() or data.decode()
     return decode(data)
 
 
 def raw_json(data: bytes) -> Raw:
-    """Take bytes for JSON, after a check. Raises ValueError or RecursionError if they are none."""
+    """Check that bytes are JSON, and mark them as such. Raises ValueError or RecursionError."""
     decode_json(data, _SKIP)
     return Raw(data)
 
 
 def read_json(text: Raw) -> Any:
-    """Read JSON: whole numbers of any size, and decimals as floats; where one is beyond the range
-    of a float, all are ``Decimal``.
+    """Decode JSON. Whole numbers may have any size, and decimals become floats.
 
-    Raises ValueError when it is nested too deeply, or has a number that Python can't take.
+    If one decimal is beyond the range of a float, all of them become ``Decimal``. Raises ValueError
+    when the JSON is nested too deeply, or has a number that Python can't read.
     """
     try:
         found = _READ(text)

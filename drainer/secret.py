@@ -1,8 +1,8 @@
-"""Secrets: settings that must not be shown, and their removal from texts that come from elsewhere.
+"""Secrets: settings that must not be shown, and how they are removed from foreign texts.
 
-Whatever drainer talks to may echo what it was sent, in any error. So each process remembers the
-secrets of its settings, and ``escape.foreign``, through which such a text enters, replaces them.
-They are in memory alone: nothing pickles, writes or prints what is remembered.
+A service, registry or broker may echo in an error what drainer sent to it. So each process
+remembers the secrets of its settings, and ``escape.foreign`` replaces them in every foreign text.
+They are only in memory: nothing pickles, writes or prints what is remembered.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from collections.abc import Iterator, Mapping
 from urllib.parse import quote, unquote
 
 LOGIN_PAIR = "user.info"  # ends the name of a ``user:password``
-SHORT = 8  # characters; a shorter secret may be part of any word
+SHORT = 8  # characters; a shorter secret may be part of a word, so only whole words are replaced
 
 _SECRET = re.compile(
     r"secret|user\.info|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
     r"[._-]?key",
     re.IGNORECASE,
 )
-# Properties that are secret whatever their value.
+# Names of properties that are secret, beside those that _SECRET finds.
 _SECRET_PROPERTY = re.compile(r"\.pem$|oauthbearer\.config$", re.I)
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 IN_A_URL = re.compile(
@@ -58,9 +58,10 @@ def hides(name: str, value: str) -> bool:
 
 
 def remember(properties: Mapping[str, str], *, chosen: bool = False) -> None:
-    """Have ``redact`` replace what is secret in these properties, in this process from now on.
+    """Have ``redact`` replace the secrets in these properties, in this process from now on.
 
-    Names that were ``chosen`` freely are secret if they look so, and their values, too.
+    With ``chosen``, a handler's author chose the names. Then a property is also secret if its name
+    is like that of a secret and its value looks random.
     """
     found = (secret.strip().strip("\\") for secret in _secrets_in(properties, chosen))
     for secret in filter(None, found):
@@ -71,12 +72,12 @@ def remember(properties: Mapping[str, str], *, chosen: bool = False) -> None:
 
 
 def redact(text: str) -> str:
-    """The text with every secret replaced that was remembered, however it is encoded there."""
+    """Replace every secret that was remembered in a text, however it is encoded there."""
     patterns = sorted(remembered.values(), key=len, reverse=True)
     return re.sub("|".join(patterns), REDACTED, text) if patterns else text
 
 
-remembered: dict[str, str] = {}  # expressions that find a secret, by what is sent of it
+remembered: dict[str, str] = {}  # regular expressions by the text of the secret that they find
 
 
 def _secrets_in(properties: Mapping[str, str], chosen: bool) -> Iterator[str]:
@@ -97,8 +98,10 @@ def _secrets_in(properties: Mapping[str, str], chosen: bool) -> Iterator[str]:
 
 
 def _pattern_of(secret: str) -> str:
-    """An expression that finds a secret as it is, and escaped in JSON, a URL, HTML or a repr, more
-    than once if need be; in time linear in the text."""
+    """Make a regular expression that finds a secret in time that is linear in the text.
+
+    It finds the secret as it is, and escaped once or several times for JSON, a URL, HTML or a repr.
+    """
     plain = re.sub(r"(\\)\\+|(%)(?:25)+", r"\1\2", secret)
     found = "".join(map(_pattern_of_character, plain))
     before = "" if secret[0].isascii() and secret[0].isalnum() else r"(?<!\\)"
@@ -108,7 +111,7 @@ def _pattern_of(secret: str) -> str:
 def _pattern_of_character(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
-    if char == "\\":  # how many there are depends on how often it was escaped
+    if char == "\\":  # each time that it is escaped doubles its number
         return r"(?i:\\|%(?:25)*+5C)++"
     data = char.encode(errors="replace")
     forms = {char, json.dumps(char)[1:-1], repr(char)[1:-1], repr(data)[2:-1], html.escape(char)}

@@ -1,6 +1,7 @@
-"""Results of ``split`` as text that any process writes alike, here and in others.
+"""Results of ``split`` as text, which is the same in every process.
 
-As a program, with ``FOLDER AHEAD_S``, this module is the other process.
+Run as a program with ``FOLDER AHEAD_S``, this module is the other process with which results are
+compared.
 """
 
 from __future__ import annotations

@@ -115,7 +115,7 @@ _NAMES = ("option", "value", "from")
 
 
 def _logins(file: str) -> list[tuple[str, str, str]]:
-    """Rows of what a client file proves who this is by, and where that goes, or of its fault."""
+    """Make rows for the logins of a client file and where they go, or one for its error."""
     from drainer.kafka.settings import ClientSettings  # noqa: PLC0415 - slow
 
     found = []

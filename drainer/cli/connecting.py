@@ -65,12 +65,13 @@ class ConnectionOptions:
         yes: bool,
         loads: Collection[str] | None = None,
     ) -> ClientSettings:
-        """Settings of the plan, with the options and the client file over them.
+        """Return the settings of the plan, overridden by the client file and the options.
 
-        Requires confirmation before a login or a request for state goes where only the plan leads,
-        and before its handler is loaded: a plan may have come from anywhere. ``loads`` are the
-        names of the options that this handler is given here; None if it is not loaded. Raises
-        Refused when that is not confirmed, or a login would go where only the plan leads.
+        A plan may have come from anywhere. So this requires confirmation before brokers that only
+        the plan names get a login, before state is read from a place that only the plan names, and
+        before the plan's handler is loaded. ``loads`` has the names of the handler's options that
+        the command line gives; it is None if the handler is not loaded. Raises Refused when that is
+        not confirmed, or when a service or a registry that only the plan names would get a login.
         """
         from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
         from drainer.model.destinations import with_own_destinations  # noqa: PLC0415
@@ -104,10 +105,11 @@ def confirm_plan(
     sends: bool = False,
     yes: bool,
 ) -> None:
-    """Require confirmation before a plan's handler is loaded, a login is sent to brokers that it
-    alone names, or its state is read at a place that it alone names.
+    """Require confirmation before drainer acts on a plan that may be a stranger's.
 
-    ``extras`` are the properties that the handler gets; None if it is not loaded.
+    The acts are to load its handler, to send a login to brokers that only the plan names, and to
+    read state from a place that only the plan names. ``extras`` are the properties that the handler
+    gets; None if it is not loaded.
 
     Raises Refused when that is not confirmed.
     """

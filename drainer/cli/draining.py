@@ -124,7 +124,7 @@ def run_command(
     terminal: Terminal, option: str, command: str, facts: Mapping[str, Any], **variables: str
 ) -> None:
     """Run a command for the shell; what becomes of it never changes how the drain ends."""
-    # Ours may be secrets, and it may print all that it inherits.
+    # Variables of drainer may be secrets, and the command may print all that it inherits.
     others = {n: value for n, value in os.environ.items() if not n.startswith("DRAINER_")}
     try:
         # What it prints is for people, as all words are; standard output is for data.
@@ -334,7 +334,7 @@ def _missing_in_plan(name: str, texts: Sequence[str], plan: OffsetPlan) -> Seque
             ]
         case "options":
             options = plan.terms.options.items()
-            # A URL is repeated: no login goes where only the plan leads.
+            # A URL must be given again: a URL that only the plan names gets no login.
             known = [f"{option}={value}" for option, value in options if "://" not in value]
         case _:
             known = []

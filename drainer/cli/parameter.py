@@ -14,7 +14,7 @@ from drainer.errors import UsageError, raised_as
 if TYPE_CHECKING:
     from drainer.model.option import Option
 
-CHARACTERS_LEAST = 16  # of a secret; fewer can be found out by trying
+CHARACTERS_LEAST = 16  # of a secret: a shorter one can be found by trying
 
 Declared: TypeAlias = "Mapping[str, Option]"  # by the names of fields or parameters
 
@@ -115,7 +115,7 @@ def is_given(context: Any, name: str, option: Option) -> bool:
 
 
 def secret_of(variable: str) -> str:
-    """The secret that a variable holds; empty without one. Raises UsageError if it is weak."""
+    """Return the secret in a variable, or an empty text. Raises UsageError if it is too short."""
     value = os.environ.get(variable, "")
     if value and len(value) < CHARACTERS_LEAST:
         raise UsageError(

@@ -231,7 +231,7 @@ class PriorityDispatcher(Dispatcher):
         return unread and {number: each + self.beside[number] for number, each in unread.items()}
 
     def unread(self) -> str:
-        """Name the offsets that it did not look at, and why; no text if there are none."""
+        """Return a text that names the unread offsets and the reason; empty if there are none."""
         found = []
         for number, end in self._ends.items():
             ledger, is_cut = self.ledgers[number], number in self.cut

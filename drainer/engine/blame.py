@@ -45,7 +45,7 @@ def summary_of(error: BaseException) -> str:
 
 
 class MachineFails(Retry):
-    """Stands for an error of a call that is neither the message's fault nor the downstream's.
+    """Replaces an error that is neither the message's fault nor the downstream's.
 
     The call is repeated, and no message is given up for it.
     """

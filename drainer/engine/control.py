@@ -210,7 +210,7 @@ class Control:
                 yield (self._changes if changes else self._requests).get_nowait()
 
     def is_over(self) -> bool:
-        """Return whether the drain has ended, so that nothing changes how it did."""
+        """Return whether the drain has ended. From then on nothing changes its outcome."""
         return self._over
 
     def end(self) -> None:

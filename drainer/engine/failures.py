@@ -103,8 +103,10 @@ class Failures:
         self._diverted: dict[SubMessage, str] = {}  # by expression, until the letter is safe
         self._outage = ""  # the error with which it began; empty while the breaker is closed
         self.late: set[SubMessage] = set()  # overdue, and still in their threads
-        self._machine: tuple[int | None, str] = None, ""  # what it last failed by, and how
-        self._machine_since_s, self._machine_done = 0.0, -1  # with so many done, and no more yet
+        # The last errno by which this machine failed the handler, and a text about it.
+        self._machine: tuple[int | None, str] = None, ""
+        # Since when the machine fails, and how many sub-messages were done at that time.
+        self._machine_since_s, self._machine_done = 0.0, -1
         self._stuck_since_s: float | None = None  # all threads are overdue
         self._stopped = False
         self._timer: asyncio.TimerHandle | None = None
@@ -224,7 +226,7 @@ class Failures:
 
     def _machine_failed(self, error: OSError) -> None:
         now_s, max_s = self._clock(), self._settings.max_outage_s
-        if error.errno != self._machine[0]:  # once: it may take long
+        if error.errno != self._machine[0]:  # described once, which may take long
             self._machine = error.errno, f"this machine fails the handler: {describe_os(error)}"
         if self._machine_done != self._own_done:
             self._machine_since_s, self._machine_done = now_s, self._own_done

@@ -35,8 +35,8 @@ class LetterDelivery:
         self.pending = 0
         self.doubled = 0  # that may be in their topic twice
         self.doubled_first: tuple[str, ...] = ()
-        self.left_out = 0  # that have no payload: it was too large
-        self.left_out_oldest_ms: int | None = None  # of their messages
+        self.left_out = 0  # letters whose payload was too large to be written
+        self.left_out_oldest_ms: int | None = None  # earliest timestamp of their messages
 
     @property
     def trouble(self) -> str | None:

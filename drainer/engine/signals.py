@@ -37,8 +37,11 @@ def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[N
 
 
 def obey_signals_until(is_over: Callable[[], bool]) -> None:
-    """Leave signals that stop a process as they are until ``is_over``, and ignore them afterwards:
-    the exit code is decided. Call it in the main thread."""
+    """Ignore signals that stop a process once ``is_over``; until then they do what they did.
+
+    After the end the exit code is decided, and a signal must not change it. Call it in the main
+    thread.
+    """
 
     def obey_by(before: Any, number: int, _: FrameType | None) -> None:
         if not is_over():
@@ -52,9 +55,10 @@ def obey_signals_until(is_over: Callable[[], bool]) -> None:
 
 
 def ignore_signals() -> None:
-    """Ignore signals that stop a process up to its end, also where Python has no handlers any more.
+    """Ignore signals that stop a process from now on, even while Python shuts down.
 
-    Commands that it starts would ignore them, too.
+    Python's own handlers no longer run then. Commands that are started later would ignore the
+    signals, too.
     """
     for number in STOP_SIGNALS:
         signal.signal(number, signal.SIG_IGN)
@@ -78,11 +82,11 @@ def stop_signals(
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     pipe = os.fdopen(writing, "wb", buffering=0)
-    keep_from_children(pipe)  # or their signals would stop this process
+    keep_from_children(pipe)  # a signal to a child would otherwise stop this process
     over, forks = threading.Event(), len(FORKS)
 
     def end_a_child(number: int, _: FrameType | None) -> None:
-        if number == signal.SIGTERM and len(FORKS) > forks:  # Process.terminate() of the handler
+        if number == signal.SIGTERM and len(FORKS) > forks:  # such as terminate() of a pool
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 

@@ -224,7 +224,7 @@ class InspectRequest:
 
     @property
     def range(self) -> DrainRange:
-        """The range of such a drain. Raises UsageError as ``DrainRange``."""
+        """The range that a drain with these settings would have. Raises UsageError."""
         return DrainRange(parse_from(self.from_), parse_until(self.until), self.commits)
 
 

@@ -131,8 +131,10 @@ class Survey:
         return self._offsets.total()
 
     def take(self, partition: int, messages: Sequence[Message], offsets: int) -> None:
-        """Messages of a partition, which are all that these many offsets hold; those of other times
-        are none of the backlog."""
+        """Count all messages of so many offsets of a partition.
+
+        Messages outside the range of times don't belong to the backlog, and are left out.
+        """
         if (times := self._times) is not None:
             messages = [each for each in messages if times.why_outside(each.timestamp) is None]
         sizes = [message.size for message in messages]

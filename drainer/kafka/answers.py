@@ -12,13 +12,13 @@ from drainer.kafka.log import Complaint
 
 
 def _codes(names: str) -> frozenset[int]:
-    """The codes of Kafka's errors of these names."""
+    """Return the codes of the errors that have these names in Kafka's client."""
     return frozenset(getattr(KafkaError, name) for name in names.split())
 
 
-# Worth another request: the network, a coordinator or leader that moves or loads. _PARTIAL is the
-# answer when some brokers did not list their groups, _NOENT when a partition has no leader, as when
-# its broker was away for long.
+# Errors that may pass, so that another request is worth it: the network failed, or a coordinator or
+# leader moves or loads. _PARTIAL is the answer when some brokers did not list their groups, and
+# _NOENT when a partition has no leader, for example because its broker was away for long.
 PASSING = _codes("""
     _TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _TIMED_OUT_QUEUE _RESOLVE _WAIT_COORD _WAIT_CACHE
     _DESTROY_BROKER _INTR _PARTIAL _NOENT REQUEST_TIMED_OUT NETWORK_EXCEPTION

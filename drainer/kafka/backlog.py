@@ -17,8 +17,8 @@ from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transa
 from drainer.model.terms import LAST_MS, TimeRange, time_text
 
 READER = "drainer-times"
-# By how much the clocks of brokers may differ: after another one leads a partition, its records may
-# have earlier times than those before them.
+# By how much the clocks of brokers may differ. When another broker becomes the leader of a
+# partition, new records may have earlier times than those before them.
 CLOCK_SKEW_MS = 3_600_000
 _UNTIL_HINT = (
     "Give --until OFFSET. To handle exactly the records of some times, add --no-commit and --from"
@@ -94,7 +94,7 @@ class Backlog:
     isolation: Isolation
     partitions: Mapping[int, PartitionBacklog]
     remarks: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()  # how times became offsets, a sentence each
+    checks: tuple[str, ...] = ()  # sentences on how times became offsets
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
@@ -116,14 +116,14 @@ def parse_until(text: str) -> Bound:
 
 @dataclass(frozen=True, slots=True)
 class DrainRange:
-    """Range that a drain is to handle: offsets, or without commits also the records of some times.
+    """Range that a drain is to handle: offsets or, if it commits nothing, also times.
 
-    Timestamps need not rise with offsets, so records of some times have no range of offsets of
-    their own, and a group's offset can't leave out those between them. That is why only a drain
-    without commits selects records by their times, and skips the others.
+    Timestamps need not rise with offsets, so records of other times may lie between those of a
+    range of times. A committed offset covers all records before it, and can't leave those out.
+    That is why only a drain without commits selects records by their times, and skips the others.
 
-    Raises UsageError when a drain without commits has no beginning of its own, or the range has no
-    times.
+    Raises UsageError when a drain without commits would begin where the group stands, or when
+    ``from_`` is a time that is not before ``until``.
     """
 
     from_: Bound = COMMITTED
@@ -146,7 +146,7 @@ class DrainRange:
 
     @property
     def times(self) -> TimeRange | None:
-        """Times of the records to select; None for all that the offsets hold."""
+        """Times of the records to select; None if all records in the range are selected."""
         begin_ms, end_ms = self.from_.time_ms, self.until.time_ms
         if self.commits or (begin_ms is None and end_ms is None):
             return None
@@ -164,9 +164,9 @@ class DrainRange:
     ) -> Backlog:
         """Take the backlog of this range, as ``freeze`` does.
 
-        With times it spans all offsets that may hold records of these times. Raises Refused also
-        when a drain that commits shall end at a time, and records before it may lie behind any
-        offset.
+        A range of times spans all offsets that may have records of these times. Refused is also
+        raised when a drain that commits is to end at a time, but producers set the timestamps:
+        earlier records may then lie behind any offset.
         """
         take = partial(
             freeze,
@@ -327,14 +327,16 @@ def open_transactions(
 
 
 def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
-    """Whether brokers set the times of new records, and name the first one of a time."""
+    """Whether brokers set the times of new records, and find the first record of a time."""
     timestamps = cluster.topic_config(topic).get("message.timestamp.type")
     return timestamps == "LogAppendTime" and not may_misplace_times(cluster, topic)
 
 
 def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
-    """Whether brokers set times from the end of a backlog on: a topic may have had producers'
-    before."""
+    """Whether brokers set the times of all records from the end of a backlog on.
+
+    The topic may have been changed: earlier records may have times that producers set.
+    """
     ends = {n: (part.end, part.log_end) for n, part in found.partitions.items()}
     heads = first_messages(cluster.settings, found.topic, found.topic_id, READER, ends)
     of_broker = all(each.has_time_of_broker for each in heads.values())

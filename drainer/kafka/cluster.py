@@ -111,8 +111,11 @@ class Cluster(Groups):
     def topics(
         self, names: Iterable[str], right: Right = "READ"
     ) -> dict[str, TopicInfo | RightMissing | None]:
-        """Describe topics in one request, as ``topic`` does: None stands for one that is missing,
-        an error for one that this user may not use."""
+        """Describe topics in one request, as ``topic`` does.
+
+        The value is None for a topic that is missing, and an error for one that this user may not
+        use.
+        """
         verb = "look at" if right == "DESCRIBE" else right.lower()
         found: dict[str, TopicInfo | RightMissing | None] = {}
 
@@ -140,7 +143,7 @@ class Cluster(Groups):
         names = tuple(names)
         what = f"{verb} topic {listed(names)}"
         self.request(what, attempt)
-        if None in found.values():  # a broker that came back a moment ago may not know it yet
+        if None in found.values():  # a broker that has just started may not know it yet
             time.sleep(MISSING_CONFIRM_S)
             self.request(what, attempt)
         return found

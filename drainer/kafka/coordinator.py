@@ -52,14 +52,17 @@ class CoordinatorProcess:
         return found
 
     def lists(self, group: str, timeout_s: float) -> bool:
-        """Whether brokers list a group of this name, of whatever kind. Raises KafkaException."""
+        """Whether brokers list a group of this name, of any kind. Raises KafkaException."""
         return bool(self._request("list", group, timeout_s))
 
     def standing(
         self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
     ) -> tuple[dict[int, int | None], list[int]]:
-        """Read the offsets that are committed now, by partition, and the partitions for which an
-        open transaction has newer ones. Raises KafkaException."""
+        """Read committed offsets while a transaction may have newer ones.
+
+        Returns the offsets that count until it ends, by partition, and the partitions for which an
+        open transaction has newer ones. Raises KafkaException.
+        """
         offsets, unstable = self._request("standing", group, timeout_s, topic, partitions)
         return {number: at if at >= 0 else None for number, at in offsets}, unstable
 
@@ -107,7 +110,7 @@ class CoordinatorProcess:
             start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
         )
         for pipe in filter(None, (child.stdin, child.stdout)):
-            keep_from_children(pipe)  # or it outlives this process with a child's copy
+            keep_from_children(pipe)  # while a copy of the pipe is open, the process does not end
         kept = self._settings
         _write(child, [kept.bootstrap_servers, dict(kept.properties), dict(kept.extras)])
         return child, START_S

@@ -30,8 +30,8 @@ DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited fo
 # A letter must not vanish before somebody read it, and not make way for another of its sub-key.
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 LIMIT = "max.message.bytes"
-HEADROOM_BYTES = 256 * 1024  # of a letter beside its message: key, provenance and error
-LIMIT_MOST = 2**31 - 1  # that Kafka takes
+HEADROOM_BYTES = 256 * 1024  # what a letter adds to its message: key, provenance and error
+LIMIT_MOST = 2**31 - 1  # the largest max.message.bytes that Kafka takes
 DAY_MS = 24 * 60 * 60 * 1000
 
 _ENDED = "the drain ended before the broker acknowledged it"
@@ -52,21 +52,21 @@ class DeadLetterTopicInfo:
     retention_ms: int | None = None
     # Whether this user may not see its configuration, so that letters may vanish.
     hidden: bool = False
-    # The size of a record that it takes, or would be made with; None when that is not known.
+    # Its max.message.bytes, or what it would be made with; None if that is not known.
     limit: int | None = None
 
 
 def check_dead_letter_topic(
     cluster: Cluster, name: str, *, drained: str | None, partitions: int, limit: int | None = None
 ) -> DeadLetterTopicInfo:
-    """Ensure that dead letters can be written there; make nothing.
+    """Ensure that dead letters can be written to a topic, without making it.
 
-    ``partitions`` and ``limit``, the size of a record, are what it would be made with, and
-    ``drained`` the topic that it may not be; None for a redrive, whose letters go where they came
-    from.
+    A missing topic would be made with ``partitions`` and with ``limit`` as its max.message.bytes.
+    ``drained`` is the topic that is drained, which can't be its own dead-letter topic. It is None
+    for a redrive, whose letters go back to where they came from.
 
-    Raises Refused when it is the drained topic, is compacted, has an impossible name, or this user
-    may not write to it or make it.
+    Raises Refused when the topic is the drained one, is compacted or has an impossible name, or
+    when this user may not write to it or make it.
     """
     if name == drained:
         raise Refused(
@@ -116,12 +116,12 @@ def make_dead_letter_topic(
 
 
 def with_headroom(limit: int | None) -> int | None:
-    """The size of a record that letters of messages of this size need."""
+    """Return the max.message.bytes that letters need if messages have this limit."""
     return None if limit is None else min(limit + HEADROOM_BYTES, LIMIT_MOST)
 
 
 def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None) -> str:
-    """Phrase for how long a topic of this configuration keeps messages, the first of that time."""
+    """Describe how long a topic keeps messages, the oldest of which has this timestamp."""
     retention_ms = config_limit(config.get("retention.ms"))
     if not config:
         return f"drainer can't see for how long {topic} keeps them"
@@ -139,7 +139,7 @@ def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None)
 
 
 def days(ms: int) -> str:
-    """A time in days, as in ``a day`` and ``7 days``."""
+    """Write a duration in days, as in ``a day`` and ``7 days``."""
     return "a day" if ms == DAY_MS else f"{ms / DAY_MS:.3g} days"
 
 
@@ -199,10 +199,10 @@ class DeadLetterTopic:
         """Begin to write a letter; doesn't block.
 
         ``on_written`` is called exactly once, from another thread: with None when all in-sync
-        replicas have the letter, DeadLetterFlawed when they may have it twice or without its
-        payload, else with the error. Only for a letter that can't even be begun it is called at
-        once, in the caller's thread. One that is too large for the topic is written without its
-        payload, or without keys and headers too.
+        replicas have the letter, with DeadLetterFlawed when they may have it twice or have it
+        without its payload, and else with the error. If the write can't even begin, it is called at
+        once, in the caller's thread. A letter that is too large for the topic is written without
+        its payload and, if it is still too large, without keys and headers.
         """
         headers, report = letter.headers, partial(self._reported, letter, on_written)
         self._producer.send(ProducerRecord(letter.value, letter.key, headers, headers[0], report))

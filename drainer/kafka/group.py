@@ -55,10 +55,10 @@ OFFSET_POLL_S = 0.01  # the client does not return from a poll when it has calle
 CLOSE_S = 1.0
 COMMIT_MOST_S = 30.0  # without an answer to a commit, before another client takes over
 CALL_TIMEOUT_S = 5.0  # of each request of a committer
-STANDING_S = 1.0  # of the question whether a transaction is why offsets were not read
+STANDING_S = 1.0  # of the request that shows whether a transaction blocked a read of offsets
 
-# The client describes groups of consumers, of the classic protocol and of KIP-848. Of others it
-# knows only that they are there; how the coordinator refuses a commit shows their kind.
+# The client describes groups of consumers, of the classic protocol and of KIP-848. It can only list
+# groups of other kinds. The error with which the coordinator refuses a commit shows the kind.
 GroupKind = Literal["consumer", "streams", "share", "streams or share"]
 
 
@@ -101,7 +101,7 @@ class GroupInfo:
         return listed(sorted(set(map(str, self.members)))) or "members join or leave"
 
     def in_use(self) -> GroupActive:
-        """The error for one that is active, with its members."""
+        """Make the error for an active group. It names the members."""
         text, hint = f"is in use: {self.readers} (state {self.state})", _STOP_FIRST
         if self.kind != "consumer":
             text, hint = _OTHER_KINDS[self.kind]
@@ -155,11 +155,11 @@ class Groups(Connection):
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
         """Describe a group; one that does not exist is ``dead``, and has no members.
 
-        Of a streams group and of a share group only that it exists is known: its state is
+        The client can't describe a streams group or a share group, so the state of one is
         ``unknown``.
 
-        READ on a group is what it takes to commit for it or to join it. Raises RightMissing when
-        this user has not the right.
+        READ on a group is what it takes to commit for it or to join it. Raises RightMissing if this
+        user does not have the right.
         """
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
         needs: tuple[Right, str] = (right, f"group {name}")
@@ -171,8 +171,8 @@ class Groups(Connection):
             needs=needs,
         ) or {"state": "DEAD", "members": (), "operations": ()}
         ensure_right(found["operations"], what, *needs)
-        # That a description finds nothing does not mean that there is no group. A lock's group is
-        # joined, which a group of another kind refuses.
+        # A group of another kind is also described as dead, so the list of groups is needed, too.
+        # It is not needed for a lock's group: drainer joins that, and another kind would refuse.
         lists = partial(self._coordinator.lists, name)
         may_exist = found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS))
         if may_exist and self.request(what, lists, timeout_s, needs=needs):
@@ -184,12 +184,12 @@ class Groups(Connection):
         return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
 
     def group_active(self, name: str) -> GroupActive:
-        """The error for a commit that was refused for members; it names them."""
+        """Make the error for a commit that was refused because of members. It names them."""
         try:
             found = self.group(name)
         except Refused:
             found = GroupInfo(name, "unknown", ())
-        # A share group refuses any commit, and not for its members.
+        # A share group refuses every commit, with or without members, so this is a streams group.
         kind: GroupKind = "consumer" if found.kind == "consumer" else "streams"
         return replace(found, kind=kind).in_use()
 
@@ -212,8 +212,8 @@ class Groups(Connection):
     ) -> dict[int, int | None]:
         """Read the group's committed offset by partition; None where it has none.
 
-        Offsets that a transaction is about to commit are waited for, some seconds at most. Raises
-        OffsetsPending when it has not ended by then.
+        If a transaction is about to commit offsets, this waits for its end, some seconds at most.
+        Raises OffsetsPending when it has not ended by then.
         """
         numbers = sorted(partitions)
         if not numbers:
@@ -231,7 +231,8 @@ class Groups(Connection):
         return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
 
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        # The client reads an unstable offset again until time is up, and does not report why.
+        # While a transaction has newer offsets, the client repeats its read until the time is up.
+        # It does not report why.
         unstable: list[int] = []
         with suppress(KafkaException):  # the cluster is slow or away
             offsets, unstable = self._coordinator.standing(group, topic, partitions, STANDING_S)
@@ -249,7 +250,7 @@ class Groups(Connection):
         raise pending
 
     def _offsets_place(self, group: str) -> str:
-        """The partition of Kafka's own topic that has the group's offsets, as an option."""
+        """Return the option for the partition of Kafka's own topic that has the group's offsets."""
         with suppress(KafkaException, ZeroDivisionError):  # this user may not see the topic
             found = self.admin.list_topics(OFFSETS_TOPIC, HINT_TIMEOUT_S).topics[OFFSETS_TOPIC]
             return f" --partition {java_hash(group) % len(found.partitions)}"
@@ -585,7 +586,7 @@ class TopicWatch(GroupCommitter):
 
 
 def java_hash(text: str) -> int:
-    """The absolute hash of a string in Java, by which a group's partition is chosen."""
+    """Return Java's hash of a text, made positive. Kafka chooses a group's partition by it."""
     found = 0
     for (unit,) in struct.iter_unpack(">H", text.encode("utf-16-be")):
         found = (31 * found + unit) & 0xFFFF_FFFF

@@ -32,7 +32,8 @@ ENDS_S = 1.0  # for the end of a partition that may have no leader
 QUEUE_KBYTES = 64 * 1024  # the client has a copy of each payload, also of one that many share
 RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
 READER = "drainer-producer"
-# A topic's limit is on compressed records: what came compressed must fit once more.
+# A topic's limit is on compressed records. A message that was read compressed must fit again, so
+# drainer compresses what it writes unless one of these properties is set.
 _COMPRESSION = frozenset({"compression.type", "compression.codec"})
 
 Delivery = KafkaError | DrainerError | None  # None: all in-sync replicas have the record

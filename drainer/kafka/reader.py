@@ -70,7 +70,7 @@ class KafkaMessage(Message):
 
     @property
     def has_time_of_broker(self) -> bool:
-        """Whether a broker set its time, and not the producer."""
+        """Whether a broker set its time instead of the producer."""
         kind = None if self._record is None else self._record.timestamp()[0]
         return kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
 
@@ -358,7 +358,8 @@ class RangeReader:
             raise self._topic_check.out_of_range(partition, self.open[partition], reason)
         elif code in NO_TOPIC:
             self._topic_check.check({})
-            self._error_text = foreign(answer.str())  # it is there: not all brokers know it yet
+            # The topic exists, but not all brokers know it yet.
+            self._error_text = foreign(answer.str())
         elif code in PASSING_TO_READERS:
             self._error_text = foreign(answer.str())
         else:

@@ -79,7 +79,7 @@ _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
-EXTENSIONS = tuple(LOGINS)  # what the client's file has for others than librdkafka
+EXTENSIONS = tuple(LOGINS)  # prefixes of properties that are not librdkafka's
 
 # AWS MSK IAM, which is a mechanism of Java's client alone: to brokers it is OAUTHBEARER.
 MSK_IAM = "AWS_MSK_IAM"
@@ -97,7 +97,7 @@ _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
 
 
-# Properties that only Java's clients have, and what has their place.
+# Properties that only Java's clients have, and what to use instead.
 _OF_LIBRDKAFKA = {
     JAAS: "sasl.username and sasl.password",
     "ssl.truststore.location": "ssl.ca.location, a file of PEM certificates",
@@ -113,7 +113,7 @@ _OF_LIBRDKAFKA = {
 
 
 class _Rejected(UsageError):
-    """Raised when librdkafka rejects a property; ``name`` is None where it does not name it."""
+    """Raised when librdkafka rejects a property; ``name`` is None if the error does not name it."""
 
     def __init__(self, message: str, *, hint: str, name: str | None) -> None:
         super().__init__(message, hint=hint)
@@ -138,7 +138,7 @@ class ClientSettings:
         remember({**self.properties, **self.extras})
 
     def __reduce__(self) -> tuple[type[ClientSettings], tuple[object, ...]]:
-        # In another process it is made anew, so that its secrets are known there, too.
+        # Another process makes the object anew, so that it remembers the secrets, too.
         return ClientSettings, (self.bootstrap_servers, self.properties, self.extras)
 
     @classmethod
@@ -195,7 +195,7 @@ class ClientSettings:
 
     @property
     def logins(self) -> dict[str, list[str]]:
-        """Names of the properties that prove who this is, by the prefixes of ``LOGINS``."""
+        """Names of the properties that belong to each login, by the prefixes of ``LOGINS``."""
         found = {prefix: login_properties(prefix, self.extras) for prefix in LOGINS}
         found[AWS] += [n for n in self.properties if is_secret(n) or _OF_A_LOGIN.match(n)]
         return found

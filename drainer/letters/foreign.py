@@ -32,7 +32,7 @@ from drainer.policy.dead_letter import (
 from drainer.policy.exact_json import Encoding
 
 REDRIVES = "drainer.redrives"  # header: how often the record was sent back to a topic
-NUMBER_MOST = 2**63 - 1  # of an offset
+NUMBER_MOST = 2**63 - 1  # the largest offset
 _TOPIC = re.compile(TOPIC_NAME)
 _DIGITS = re.compile(rb"\d{1,19}\Z")
 OTHER = "other"  # a tool whose headers a user names
@@ -40,10 +40,9 @@ OTHER = "other"  # a tool whose headers a user names
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Names of a tool's headers; tools.toml describes each.
+    """Names of the headers that a tool adds to its dead letters; tools.toml describes the fields.
 
-    ``constant`` is the topic of letters that name none. Of names that a user gave only these are
-    not the message's.
+    ``constant`` is the topic of the messages if no header names it.
     """
 
     name: str
@@ -61,11 +60,11 @@ class Scheme:
 
     @property
     def place(self) -> list[str]:
-        """The headers that have the place of the message, without which a record is another's."""
+        """Headers with the place of the message. A record without them is not the tool's letter."""
         return [name for name in (self.topic, self.partition, self.offset) if name]
 
     def owns(self, name: str) -> bool:
-        """Whether a header is the tool's, and not the message's."""
+        """Whether the tool added a header, so that it is not the message's own."""
         named = (*self.place, self.group, *self.error, self.text, self.timestamp)
         return name in filter(None, named) or name.startswith(self.more)
 
@@ -78,9 +77,10 @@ _NEEDED = _FIELDS[:3]
 
 
 def schemes_with(headers: Mapping[str, str]) -> tuple[Scheme, ...]:
-    """All schemes, that of the names that a user gave, by what they mean, before the others.
+    """Return all schemes. The scheme of the names that a user gave comes before the others.
 
-    A name that begins with ``=`` is the topic itself. Raises UsageError.
+    ``headers`` has these names by field, such as ``topic``. If the name for the topic begins with
+    ``=``, the rest of it is the topic itself, for letters that don't name one. Raises UsageError.
     """
     constant = headers["topic"][1:] if headers.get("topic", "").startswith("=") else ""
     known = tuple(each if each.topic else replace(each, constant=constant) for each in SCHEMES)
@@ -105,18 +105,19 @@ def schemes_with(headers: Mapping[str, str]) -> tuple[Scheme, ...]:
 
 
 def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
-    """Make what reads drainer's letters and those of other tools; ``headers`` are a user's names.
+    """Make a function that reads letters of drainer and of other tools.
 
-    It raises NotADeadLetter for anything else. Raises UsageError.
+    ``headers`` are names that a user gave, as for ``schemes_with``. The function raises
+    NotADeadLetter for anything else. Raises UsageError.
     """
     schemes = schemes_with(headers)
 
     def read(message: Message) -> Letter:
         known, last = dict[str, bytes](), dict[str, bytes]()
         with suppress(HeadersUnreadable):
-            for name, value in filter(itemgetter(0), message.headers):  # one may have no name
+            for name, value in filter(itemgetter(0), message.headers):  # a header may have no name
                 last[name] = value or b""
-                known.setdefault(name, last[name])  # most append: the first is of the source
+                known.setdefault(name, last[name])  # tools append: the first is of the source
         redrives = redrives_of(message)
         if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
@@ -129,7 +130,7 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
 
 
 def counting(letter: Letter, redrives: int) -> Letter:
-    """Return the letter of a message that was sent back so often, without the header of that."""
+    """Return a letter with these redrives added, and without the header that counts them."""
     headers = tuple(each for each in letter.headers if each[0] != REDRIVES)
     return replace(letter, redrives=letter.redrives + redrives, headers=headers)
 
@@ -169,7 +170,7 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
     encoding = Encoding.NULL if message.value is None else Encoding.BYTES
     return Letter(
         topic=topic,
-        topic_id=topic_id,  # what its id was then is not known
+        topic_id=topic_id,  # the tool does not name the topic's id, so this is its name
         message_partition=partition,
         message_offset=offset,
         index=0,

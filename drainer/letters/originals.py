@@ -26,10 +26,10 @@ from drainer.policy.exact_json import Encoding
 from drainer.splitting import Prepare, Wait
 
 READER = "drainer-originals"
-GAP_OFFSETS = 500  # between two originals, that are read through: a seek takes longer
-PART_BYTES = 16 * 1024 * 1024  # of originals that are there together
+GAP_OFFSETS = 500  # a gap of so many offsets between two originals is read: a seek takes longer
+PART_BYTES = 16 * 1024 * 1024  # of originals that are in memory at a time
 LETTERS_MOST = 2_000
-LOOK_S = 5.0  # for originals, but the first
+LOOK_S = 5.0  # after this time only the first original is still looked up
 CLOCKS_MS = 5_000  # by which the clocks of two hosts may differ
 RETRY_S = 1.0
 
@@ -47,10 +47,12 @@ class Originals:
         after: Prepare | None = None,
         why_not: Callable[[Letter, str], str | None] = lambda *_: None,
     ) -> None:
-        """``headers`` are a user's names; ``after`` prepares messages of letters to be decoded.
+        """Make a reader of letters.
 
-        ``why_not`` is why a letter of a dead-letter topic is left alone: then it is not looked
-        for."""
+        ``headers`` are the names of headers that a user gave. ``after`` prepares the messages of
+        letters to be decoded. ``why_not`` returns the reason to leave a letter of a dead-letter
+        topic alone, or None. The original of a letter that is left alone is not looked up.
+        """
         # A consumer of any isolation level may have given it up.
         properties = {**settings.properties, ISOLATION: "read_uncommitted"}
         self._settings = replace(settings, properties=properties)
@@ -60,9 +62,10 @@ class Originals:
         self._at_once = LETTERS_MOST  # by the size of the last originals
 
     def prepare(self, messages: Sequence[Message], wait: Wait) -> int:
-        """Complete the first letters, many at once: each is its message's ``decoded`` from then on.
+        """Complete letters, many at once, and return how many of the first messages are ready.
 
-        It stops after LOOK_S, with those that it has by then, and the first one at least.
+        The letter of each becomes its message's ``decoded``. After LOOK_S this returns what is
+        ready by then, which is the first message at least.
         """
         while True:
             part = messages[: self._at_once]
@@ -106,8 +109,11 @@ class Originals:
         return letter.lacks_message and self._why_not(letter, message.topic) is None
 
     def _letters_of(self, messages: Sequence[Message]) -> tuple[list[_Read], int, int]:
-        """Letters that are whole messages, or to be decoded, the size of their originals, and how
-        many of the messages that was; fewer of several whose originals are too large together."""
+        """Read the letters of messages and their originals, as far as time and memory allow.
+
+        Returns the letters that are whole messages or have to be decoded, each with its message;
+        the size of their originals in bytes; and how many of the first messages are done.
+        """
         lacking: dict[str, list[_Read]] = {}
         found, size, until_s = list[_Read](), 0, 0.0
         for message in messages:
@@ -122,7 +128,7 @@ class Originals:
                 elif letter.is_message or letter.payload_encoding is Encoding.RAW:
                     found.append((message, letter))
         left = dict.fromkeys(id(message) for each in lacking.values() for message, _ in each)
-        needed = next(iter(left), None)  # without the first one there is no progress
+        needed = next(iter(left), None)  # without it, the redrive would make no progress
         for message, letter in self._complete(lacking):
             until_s = until_s or monotonic() + LOOK_S  # once their topics are known
             if needed not in left and monotonic() > until_s:
@@ -136,7 +142,7 @@ class Originals:
         return found, size, next(first, len(messages))
 
     def _complete(self, lacking: Mapping[str, Sequence[_Read]]) -> Iterator[_Read]:
-        """Complete letters, topic by topic; one without an original has that for its encoding."""
+        """Complete letters, topic by topic. The encoding of one without an original shows why."""
         if not lacking:
             return
         with Cluster.connect(self._settings) as cluster:
@@ -155,7 +161,7 @@ class Originals:
     def _complete_of(
         self, cluster: Cluster, there: TopicInfo, letters: Sequence[_Read]
     ) -> Iterator[_Read]:
-        ids = there.topic_id, there.name  # another tool names no id
+        ids = there.topic_id, there.name  # letters of other tools have the name in place of an id
         numbers = {each.message_partition for _, each in letters} & {*there.partitions}
         try:
             logs = cluster.log_bounds(there.name, numbers, "read_uncommitted")

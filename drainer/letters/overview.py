@@ -40,8 +40,8 @@ class Overview:
     # The latest of them, the newest first, without payload and headers, and whether a redrive is
     # done with it.
     newest: tuple[tuple[Letter, bool], ...]
-    # By topic, how many of them have no payload, and the earliest timestamp of their messages: a
-    # redrive reads these again.
+    # For each topic of messages, how many letters have no payload, and the earliest timestamp of
+    # their messages. A redrive reads these messages again.
     left_out: Mapping[str, tuple[int, int | None]]
 
     @property

@@ -74,12 +74,12 @@ class Receipt(JsonRecord):
 
     @property
     def is_of_plan_here(self) -> bool:
-        """Whether its plan is a file on this machine that no other user can have written."""
+        """Whether its plan is a file on this machine that only this user can have written."""
         if self.host != socket.gethostname() or "://" in self.plan:
             return False
         try:
             return plan_at(parse_place(self.plan)).load().plan.terms.drain_id == self.drain_id
-        except Exception:  # of whatever lies there instead
+        except Exception:  # anything may lie at that path
             return False
 
     def as_json(self) -> dict[str, Any]:
@@ -112,7 +112,7 @@ class RedriveProgress:
 
 
 def quoted(text: str) -> str:
-    """Some text of a receipt in an error: visible characters, and not many."""
+    """Return a text of a receipt for an error: only visible characters, and SHOWN at most."""
     return printable(text[:SHOWN])
 
 
@@ -149,7 +149,7 @@ def redrive_progress(
             continue
         _add(finished[number], intersect(receipt.finished, ((0, offset),)), message)
         if not receipt.ended:
-            if receipt.end <= offset:  # it is written behind all that it is about
+            if receipt.end <= offset:  # a true receipt lies behind its letters
                 begun[number] = receipt
         elif number in begun and begun[number].drain_id == receipt.drain_id:
             del begun[number]

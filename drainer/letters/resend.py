@@ -70,7 +70,7 @@ class Resend(Handler):
                 del self._writing_to[topic]  # the next one tries again
 
     async def _write(self, letter: Letter, writer: Writer) -> None:
-        placed = letter.place != letter.topic  # else its key decides
+        placed = letter.place != letter.topic  # without a place, its key chooses the partition
         same = self._to == SOURCE and placed and letter.message_partition < writer.partitions
         redrives = letter.redrives + 1
         own: tuple[Header, ...] = (

@@ -22,9 +22,9 @@ _KEY, _ERROR = 32, 60  # characters of a cell
 def overview_page(
     found: Overview, redriven: RedriveProgress, kept: Mapping[str, str] = MappingProxyType({})
 ) -> Page:
-    """Counts of a topic's outstanding letters, of their errors and sub-keys, and the newest.
+    """Make a page with counts of outstanding letters, errors and sub-keys, and the newest letters.
 
-    ``kept`` has for each topic how long it keeps the messages that letters need.
+    ``kept`` has a phrase for each topic on how long it keeps the messages that letters need.
     """
     warnings = [
         f"{figures.counted(count, 'letter')} without payload: a redrive reads the messages from"

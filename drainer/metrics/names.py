@@ -78,7 +78,7 @@ def _by_name(
     name: str, label: str, meaning: str, counts: Callable[[Status], Iterable[tuple[str, int]]]
 ) -> Metric[Status]:
     def rows(status: Status) -> Iterator[MetricRow]:
-        # Whole, for two that were cut could be one.
+        # The names are not cut: two long ones could become the same.
         return (((each,), count) for each, count in counts(status))
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))

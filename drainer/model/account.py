@@ -27,8 +27,8 @@ def clock(at: str) -> str:
     return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
 
 
-EVENTS_FIRST, EVENTS_LAST = 100, 900  # of a history
-DETAILS_MOST = 1_000  # of an event
+EVENTS_FIRST, EVENTS_LAST = 100, 900  # that a long history keeps
+DETAILS_MOST = 1_000  # that an event keeps
 
 
 class EventKind(StrEnum):
@@ -59,7 +59,8 @@ class Event(JsonRecord):
 
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.at)
-        # Of longer ones in a file this makes others than the file has, so that it is refused.
+        # drainer writes no longer texts. If a file has longer ones, they are cut here, so that the
+        # event differs from the file and the plan is refused.
         object.__setattr__(self, "by", encodable(self.by)[:SCREEN])
         details = (encodable(each)[:SCREEN] for each in self.details[:DETAILS_MOST])
         object.__setattr__(self, "details", tuple(details))
@@ -81,7 +82,7 @@ _Short = Annotated[str, Meta(max_length=KEY_LENGTH)]
 class ParkedLane:
     """One lane and what it waits for."""
 
-    key: _Short  # ``repr`` of its sub-key, or ``partition N`` when a barrier holds back all of one
+    key: _Short  # ``repr`` of its sub-key, or ``partition N`` if a barrier holds back all of that
     # Of the sub-message that failed, as topic/partition/offset[index]. It is the first one pending,
     # unless it became a dead letter.
     place: _Short

@@ -1,9 +1,9 @@
 """Destinations of a drain beside its topic, and the logins of the client file that they get.
 
-A plan may come from a stranger. So a login goes only where the client file or the command line
-leads, and what they name is used instead of what the plan names. One table serves the names of
-properties, the question before a plan is used, ``config show``, redaction (by a test) and
-docs/howto/permissions.md.
+A plan may come from a stranger. So a login goes only to a destination that the client file or the
+command line names, and such a destination is used instead of the plan's. The tables here serve the
+question before a plan is used and ``config show``. Tests compare them with the secrets that are
+redacted and with docs/howto/permissions.md.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from drainer.errors import PlanRefused
 from drainer.model.listed import listed
 from drainer.model.terms import Terms
 
-# Prefixes of properties in the client file, and what gets the logins among them.
+# Prefixes of properties in the client file, and what gets the login of each.
 AWS, SERVICE, REGISTRY = "aws.", "http.", "schema.registry."
 LOGINS = {AWS: "brokers", SERVICE: "service", REGISTRY: "registry"}
 _NO_LOGIN = re.compile(r"url|ssl\.ca\..*|.*\.credentials\.source|timeout|max\.retries")
@@ -28,7 +28,7 @@ class Destination:
     """A place that the terms of a drain name.
 
     Attributes:
-        prefix: of the properties with its login; empty if it is no place for one.
+        prefix: of the properties with its login; empty if it never gets a login.
         words: the words by which a command line names it.
         replaceable: whether the client file's ``url`` can stand in for it.
     """
@@ -40,18 +40,18 @@ class Destination:
     replaceable: bool = False
 
     def login(self, extras: Mapping[str, str]) -> str:
-        """The names of the properties that it gets; empty without a login."""
+        """Return the names of the login's properties as a text; empty without a login."""
         return listed(login_properties(self.prefix, extras)) if self.prefix else ""
 
 
 def login_properties(prefix: str, extras: Mapping[str, str]) -> list[str]:
-    """Names of properties that prove who this is. One that is not known counts as such."""
+    """List the properties of a login. A property that drainer does not know counts as one."""
     named = [name for name in sorted(extras) if name.startswith(prefix)]
     return [name for name in named if not _NO_LOGIN.fullmatch(name.removeprefix(prefix))]
 
 
 def destinations(terms: Terms) -> Iterator[Destination]:
-    """Each place that terms name beside brokers and topic, and each option of the handler."""
+    """Yield each place in terms beside brokers and topic, and each option of the handler."""
     for name, text in terms.options.items():
         words = "--set", f"{name}={text}"
         if "://" in text:
@@ -75,11 +75,12 @@ def destinations(terms: Terms) -> Iterator[Destination]:
 def with_own_destinations(
     terms: Terms, options: Collection[str], extras: Mapping[str, str]
 ) -> tuple[Terms, list[str]]:
-    """Terms of a plan without what the client file has itself, and warnings of that.
+    """Return the terms of a plan without places that the client file replaces, and warnings.
 
-    ``options`` are the names of the handler's options that a person gave; the terms then lack them.
+    ``options`` are the names of the handler's options that the command line gives. The terms that
+    are returned lack these options, too.
 
-    Raises PlanRefused when a login would go where the plan alone leads.
+    Raises PlanRefused when a place that only the plan names would get a login.
     """
     plans = {name: text for name, text in terms.options.items() if name not in options}
     terms, warnings = replace(terms, options=plans), []

@@ -44,10 +44,10 @@ class Facts:
 
 
 class View(Mapping[Any, Any]):
-    """The fields of a mapping or an object; what is read of it is shown in the same way.
+    """Mapping of the fields of a mapping or an object, whose values are views, too.
 
-    ``keys`` and ``values`` are empty, or rule-engine would read a whole payload for its types.
-    ``text`` is what the fields were read from, if that is JSON.
+    ``keys`` and ``values`` are empty: rule-engine would otherwise read a whole payload to find out
+    its types. ``text`` is the JSON that the fields were read from, if there is any.
     """
 
     __slots__ = ("fields", "text")

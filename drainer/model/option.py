@@ -193,7 +193,7 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
 
 
 def parse_text(text: str) -> str:
-    """Raises UsageError for what Kafka, the plan and JSON can't have: bytes that are not UTF-8."""
+    """Return a text unchanged. Raises UsageError if it has bytes that are not UTF-8."""
     if encodable(text) != text:
         raise UsageError(f"is not UTF-8: {text!r}", hint="Give it in UTF-8.")
     return text

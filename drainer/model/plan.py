@@ -42,7 +42,7 @@ def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
 
 
 class _Events(msgspec.Struct):
-    """The events of a plan, not decoded: very many would take ten times the file's size."""
+    """Events of a plan, not decoded. Decoded ones take ten times as much memory as the file."""
 
     history: list[msgspec.Raw] = []
 
@@ -84,7 +84,7 @@ class OffsetPlan:
     def decode(cls, data: bytes) -> OffsetPlan:
         """Raises PlanRefused when the bytes are no plan, or not the plan that was written."""
         try:
-            with suppress(msgspec.ValidationError):  # it is no plan; what it is follows
+            with suppress(msgspec.ValidationError):  # it is no plan: the checks below find out why
                 events = len(msgspec.json.decode(data, type=_Events).history)
                 if events > EVENTS_FIRST + EVENTS_LAST:
                     raise damaged(f"it has {events:,} events, more than drainer keeps")

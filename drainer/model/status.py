@@ -65,8 +65,8 @@ class FailureStatus:
     breaker opened, and ``in_outage`` whether it is open. ``errors`` are (kind of text, count), the
     most frequent first; ``error_types`` (class, count), without any content.
     ``doubled_letters`` counts dead letters that may be in their topic twice, and ``doubled_first``
-    has the places of the first few. ``left_out_letters`` counts those that have no payload, for it
-    was too large, and ``left_out_oldest_ms`` is the earliest timestamp of their messages.
+    has the places of the first few. ``left_out_letters`` counts letters without payload, which was
+    too large for the topic. ``left_out_oldest_ms`` is the earliest timestamp of their messages.
     """
 
     failures: int = 0
@@ -442,14 +442,14 @@ class Summary:
     parked: ParkedLanes = NONE_PARKED
     resuming: Resuming = Resuming()
     ignored_letters: Mapping[str, int] | None = None  # by a redrive: why, and how many records
-    originals_kept: str | None = None  # for how long messages of letters without payload are there
+    originals_kept: str | None = None  # how long the messages of letters without payload are kept
     engine: str = "process"  # or "spark"
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
     history: tuple[Event, ...] = ()  # of the plan
     handler: tuple[str, ...] = ()  # options that name it; none for an empty backlog
     commits: bool = True  # whether the group's offsets moved with it
-    unread: str = ""  # offsets at which a run of one class did not look, and why
+    unread: str = ""  # offsets that a run of one class did not read, and why
 
     @property
     def messages(self) -> Counts:
@@ -548,7 +548,7 @@ _JSON = {
 
 
 def least_of(times: Iterable[int | None]) -> int | None:
-    """The least of those that are known; None without any."""
+    """Return the earliest of the known times; None if none is known."""
     return min((each for each in times if each is not None), default=None)
 
 

@@ -120,12 +120,14 @@ def _odd_type(key: object) -> str:
 class Payloads:
     """Estimate of what sub-messages take in memory beside their message, in bytes.
 
-    ``split`` may make far more of a message than its bytes are (it decompresses, it parses). To
-    look at every payload would take longer than to handle it, so some of some messages are
-    measured. What several sub-messages of a message share is counted once. Of what it was decoded
-    to and its payloads the larger counts, as these are parts of that; without ``decoded`` only
-    these. What a decoder knows to have made counts always: some few bytes become a million values,
-    and whoever writes may choose which messages are measured.
+    ``split`` may decompress or parse, so that payloads take far more memory than the message's
+    bytes. To measure every payload would take longer than to handle it, so only some payloads of
+    some messages are measured. What several sub-messages of a message share is counted once.
+
+    Payloads may be parts of the decoded value, so the larger of both counts. Without ``decoded``
+    only payloads count. If a decoder counts the memory of its values, that count is used for every
+    message: a few bytes may become a million values, and a stranger who writes messages could make
+    large ones that are not measured.
     """
 
     def __init__(self, *, decoded: bool = True) -> None:
@@ -157,7 +159,8 @@ class Payloads:
 
 
 def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
-    # By their ids, which others would get if these were gone; a shipped one may have no value.
+    # The objects are kept, so that no other object gets their ids. A message that was shipped to a
+    # Spark task may have no value.
     seen = {id(each): each for each in (getattr(message, "value", None), message.key)}
     # Other ones in each message, so that no rhythm within messages hides the large ones.
     step = -(-len(subs) // LOOKED_AT)
@@ -166,7 +169,7 @@ def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
 
 
 def _size_of_decoded(message: Message) -> int:
-    # Raw JSON that was not read is a part of the value; a shipped message may have neither.
+    # Raw JSON that was not read is a part of the value. A shipped message may have neither.
     decoded = getattr(message, "read", None) or getattr(message, "meaning", None)
     if decoded is message.value or type(decoded) is Raw:
         return 0
@@ -178,7 +181,8 @@ def _size_of_decoded(message: Message) -> int:
 
 def _size_of(sub: SubMessage, seen: dict[int, Any]) -> int:
     try:
-        size = _size(meaning(sub.content), seen, DEEP)  # not ``payload``, which would be kept
+        # ``payload`` would keep the decoded value.
+        size = _size(meaning(sub.content), seen, DEEP)
         if sub.keys is None:
             return size + _size(sub.key, seen, DEEP)
         return size + _size(sub.keys, seen, DEEP) + LANE_BYTES * (len(sub.keys) - 1)
@@ -194,7 +198,7 @@ def _spread(sizes: Sequence[int], count: int) -> int:
 
 def _size(value: Any, seen: dict[int, Any], deep: int) -> int:
     kind = type(value)
-    # Of Raw, getsizeof() gives an address (msgspec 0.22).
+    # For Raw, getsizeof() returns an address instead of a size (msgspec 0.22).
     size = memoryview(value).nbytes if kind is Raw else getsizeof(value, 0)
     if kind in _FLAT and size < SMALL_BYTES:
         return size

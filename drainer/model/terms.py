@@ -66,7 +66,7 @@ _Time = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
 
 
 def time_text(time_ms: int) -> str:
-    """A time as ``--from`` takes it, in UTC."""
+    """Write a time as ``--from`` takes it, in UTC."""
     return f"@{datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()}"
 
 
@@ -98,11 +98,12 @@ class PayloadSettings(JsonRecord):
     """Settings of what a handler gets of a message; None leaves that to the handler.
 
     Attributes:
-        split, split_key: of the built-in split (drainer/documents.py).
+        split, split_key: paths or expressions of the built-in split (drainer/documents.py).
         value_format, key_format: names of decoders (drainer/decoding.py).
-        registry: the address of their schemas, if the client's file has none. It is in the plan:
-            what may be a secret in it raises UsageError.
-        times: the records that are handled; the others are skipped. A drain sets it by its range.
+        registry: the URL of the registry, if the client file has none. The plan keeps it, so an
+            address that may have a secret raises UsageError.
+        times: the times of records that are handled; others are skipped. The range of a drain
+            without commits sets it.
     """
 
     split: str | None = None
@@ -128,7 +129,7 @@ class PayloadSettings(JsonRecord):
 
 BY_HANDLER = PayloadSettings()
 
-_Name = Annotated[str, msgspec.Meta(max_length=32_767)]  # Kafka takes no longer one, nor a system
+_Name = Annotated[str, msgspec.Meta(max_length=32_767)]  # Kafka takes no longer names
 _DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # names a folder, too
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]
@@ -183,7 +184,7 @@ class Terms(JsonRecord):
         payloads = [
             (f"--{each.name.replace('_', '-')}", getattr(self.payloads, each.name))
             for each in fields(self.payloads)
-            if each.name != "times"  # it is about records of this topic
+            if each.name != "times"  # the times are about records of this topic
         ]
         options = [("--set", f"{name}={value}") for name, value in self.options.items()]
         given = [("--handler", self.handler), *payloads, *options]

@@ -138,7 +138,7 @@ def drain(
 
 
 def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:
-    """The summary with what the drain's letters lack, and the code of a redrive that left some."""
+    """Add to a summary how long messages of letters are kept, and a redrive's exit code."""
     failures, code = summary.last.failures, summary.exit_code
     if failures.left_out_letters and terms.redrive is None:
         config: Mapping[str, str] = {}

@@ -21,7 +21,8 @@ def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
     """The group's state, if it has no members. Raises GroupActive, which names the members."""
     found = cluster.group(group)
     if found.kind != "consumer":
-        # The commit of what is committed already is refused, and how shows the kind.
+        # This commits an offset that is committed already. The error with which the coordinator
+        # refuses it shows the kind; if it does not refuse, the group has no members.
         offsets = cluster.committed(group, topic, cluster.topic(topic).partitions)
         for number, offset in offsets.items():
             if offset is not None:
@@ -35,7 +36,10 @@ def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
 def await_inactive(
     cluster: Cluster, group: str, topic: str, most_s: float, print_line: Callable[[str], None]
 ) -> None:
-    """Wait until the group has no members and no offsets in open transactions, or time is up."""
+    """Wait until the group has no members and no open transaction has offsets of it.
+
+    Gives up after ``most_s`` seconds: the caller checks the group again.
+    """
     until_s, shown = boottime_s() + most_s, ""
     while boottime_s() < until_s:
         try:

@@ -69,8 +69,10 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
 
 
 def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
-    """The summary of a drain with --only that could not drain all of its classes; ``unread`` is
-    what this run did not read, by class."""
+    """Return the summary of a drain with --only that could not drain all of its classes.
+
+    ``unread`` has the offsets that this run did not read, by class.
+    """
     waiting = []
     for each in summary.last.progress.classes:
         what = [f"{counted(each.held, 'sub-message')} of {each.where}"] if each.held else []

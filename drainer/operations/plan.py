@@ -24,9 +24,9 @@ from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's committed offset, now and as it is to be.
+    """One partition's committed offset now (``found``), and the one to commit (``target``).
 
-    They are equal where only the plan does not have it yet.
+    They are equal if the group is back already, and only the plan has to note that.
     """
 
     partition: int
@@ -35,13 +35,14 @@ class Move:
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
-    """Moves of ``plan undo``, back to where the group stood before the drain.
+    """List the moves of ``plan undo``, back to where the group stood before the drain.
 
-    Its present offsets don't matter: something else may have moved it, even to there, and the plan
-    need not be resumable. Where it had no offset before, it is put where the drain began.
+    The group's present offsets don't matter: something else may have moved it, even back already,
+    and the plan need not be resumable. In a partition where the group had no offset before, it is
+    put where the drain began.
 
-    Raises PlanRefused or GroupActive when cluster or topic is another, the group has members, or
-    the drain was one that commits nothing.
+    Raises PlanRefused when the cluster or the topic is not the plan's, or when the drain was one
+    that commits nothing; GroupActive when the group has members.
     """
     moves = []
     plan = loaded.plan

@@ -47,7 +47,7 @@ class Policy:
     failures: FailureSettings
     rules: RuleSettings
     topic: DeadLetterTopicInfo | None
-    # Why letters of some messages will have no payload; None when all fit.
+    # Warning that letters of large messages will have no payload; None if all messages fit.
     too_small: str | None = None
 
     @property
@@ -122,7 +122,7 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityCl
         name,
         drained=None if redrives else topic,
         partitions=len(cluster.topic(topic).partitions),
-        limit=most if redrives else with_headroom(most),  # where letters are, there is room
+        limit=most if redrives else with_headroom(most),  # letters go back as they are
     )
     too_small = None
     if most is not None and info.limit is not None and info.limit < most:

@@ -75,7 +75,7 @@ class Request:
 
     @property
     def range(self) -> DrainRange:
-        """The range to drain. Raises UsageError as ``DrainRange``."""
+        """The range to drain. Raises UsageError if it is not a possible one."""
         from_ = parse_from(self.from_) if self.redrive is None else COMMITTED_OR_EARLIEST
         return DrainRange(from_, parse_until(self.until), self.commits)
 

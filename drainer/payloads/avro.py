@@ -1,7 +1,7 @@
-"""Avro by the schema that it was written with. Neither of them has to be from a friend.
+"""Decoding of Avro by the schema that it was written with. Both may come from strangers.
 
-A schema is read by what the Avro specification names in it. All else, such as marks that libraries
-leave for themselves, is ignored.
+Only what the Avro specification names is read from a schema. All else is ignored, such as marks
+that libraries leave there for themselves.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
 from drainer.raw_json import MOST_NESTED
 
-LONGEST_DECIMAL = 1_024  # bytes: the time to convert one is the square of that
+LONGEST_DECIMAL = 1_024  # bytes; the time to convert a decimal grows with the square of its bytes
 _EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 _DIGITS = Context(prec=3 * LONGEST_DECIMAL)
 _Read = Callable[[Body], Any]
 
 
 def avro(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
-    """Make a reader of bodies. Raises errors of any type where the schema is of no use."""
+    """Make a reader of bodies. Raises errors of any type if the schema can't be used."""
     types = _Types()
     for each in schema.files().values():
         types.reader(orjson.loads(each.text), "", 0)
@@ -42,13 +42,13 @@ def avro(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
 
 
 class _Types:
-    """Readers of types that have a name, and of others."""
+    """Makes readers of types, and remembers those of types that have a name."""
 
     def __init__(self) -> None:
         self._named: dict[str, _Read] = {}
 
     def reader(self, schema: Any, space: str, depth: int) -> _Read:
-        """Make the reader of a type that stands in this namespace."""
+        """Make the reader of a type. A name without a namespace is one of ``space``."""
         if depth > MOST_NESTED:
             raise Undecodable(f"its types are nested deeper than {MOST_NESTED}")
         if isinstance(schema, list):
@@ -77,7 +77,7 @@ class _Types:
         return found
 
     def _add(self, schema: Any, space: str, found: _Read) -> str:
-        """Give a type its name; returns the namespace of what is in it."""
+        """Register the reader of a named type, and return the namespace of the types in it."""
         name = schema["name"]
         if "." not in name and (space := schema.get("namespace", space)):
             name = f"{space}.{name}"
@@ -95,7 +95,7 @@ class _Types:
             body.depth -= 1
             return found
 
-        space = self._add(schema, space, read)  # before its fields: it may contain itself
+        space = self._add(schema, space, read)  # before its fields, because it may contain itself
         for field in schema["fields"]:
             fields[str(field["name"])] = self.reader(field["type"], space, depth + 1)
         if len(fields) < len(schema["fields"]):
@@ -106,7 +106,7 @@ class _Types:
 
 def _string(body: Body) -> str:
     data, at = body.data, body.at
-    if (size := data[at]) & 0x81:  # of several bytes, or negative
+    if (size := data[at]) & 0x81:  # the size has several bytes, or is negative
         return body.take(body.signed()).decode()
     body.at = end = at + 1 + (size >> 1)
     if end > body.size:
@@ -115,7 +115,7 @@ def _string(body: Body) -> str:
 
 
 def _struct(kind: str) -> _Read:
-    """The reader of a number of fixed size."""
+    """Make the reader of a number of fixed size."""
     struct = Struct(kind)
     size, unpack = struct.size, struct.unpack_from
 
@@ -156,12 +156,12 @@ def _union(types: list[_Read]) -> _Read:
 
 
 def _blocks(body: Body, size: int) -> Iterator[int]:
-    """The numbers of values in the blocks of an array or map, each of this size."""
+    """Yield how many values each block of an array or map has. ``size`` is the memory of one."""
     body.enter(CONTAINER_BYTES)
     while count := body.signed():
         if count < 0:
             count = -count
-            body.signed()  # the bytes of the block
+            body.signed()  # how many bytes the block has
         body.spend(count * size)
         yield count
     body.depth -= 1
@@ -190,7 +190,7 @@ def _map(read: _Read) -> _Read:
 
 
 def _logical(kind: str, schema: Any, read: _Read) -> _Read:
-    """The reader of a logical type; what Python has no value for is as without that type."""
+    """Make the reader of a logical type. What Python has no value for is not converted."""
     convert = _CONVERSIONS.get((kind, str(schema.get("logicalType"))))
     if convert is _decimal:
         precision, scale = schema.get("precision"), schema.get("scale", 0)

@@ -1,15 +1,15 @@
-"""A body while it is read, and what may be made of it: few bytes can be many values."""
+"""A body while it is read, and a limit of its values: a few bytes can become very many."""
 
 from __future__ import annotations
 
 from drainer.decoding import Undecodable
 from drainer.raw_json import MOST_NESTED
 
-FREE_BYTES = 4 * 1024 * 1024  # of memory, however short the body is
-PER_BYTE = 100  # bytes of memory for each byte of the body
-# Of values in CPython's memory: a list or an object, what is in them, and a name of its own.
+FREE_BYTES = 4 * 1024 * 1024  # of memory for values, however short the body is
+PER_BYTE = 100  # further bytes of memory for each byte of the body
+# Estimates of what a list or object, a value in it, and a name take in CPython's memory.
 CONTAINER_BYTES, VALUE_BYTES, NAME_BYTES = 80, 48, 64
-LONGEST_NUMBER = 10  # bytes of 64 bits
+LONGEST_NUMBER = 10  # bytes that a number of 64 bits takes at most
 
 
 class Body:
@@ -24,25 +24,25 @@ class Body:
 
     @property
     def made_bytes(self) -> int:
-        """Memory that the values take, and their texts."""
+        """Memory in bytes that the values take, with their texts."""
         return FREE_BYTES + (PER_BYTE + 1) * self.size - self.left
 
     def spend(self, size: int) -> None:
-        """Take so much memory, before a value is made. Raises Undecodable when it is too much."""
+        """Count memory before a value is made. Raises Undecodable when it is too much."""
         self.left -= size
         if self.left < 0:
             most = FREE_BYTES + PER_BYTE * self.size
             raise Undecodable(f"{self.size:,} bytes become values of more than {most:,} bytes")
 
     def enter(self, size: int) -> None:
-        """Spend for a list or an object, and go into it. Who leaves it lowers ``depth``."""
+        """Count the memory of a list or object, and raise ``depth``; the caller lowers it again."""
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise Undecodable(f"it is nested deeper than {MOST_NESTED}")
         self.spend(size)
 
     def take(self, size: int) -> bytes:
-        """Read so many bytes. Raises IndexError when there are fewer."""
+        """Read ``size`` bytes. Raises IndexError when there are fewer."""
         at = self.at
         self.at = end = at + size
         if size < 0 or end > self.size:
@@ -61,7 +61,7 @@ class Body:
         raise IndexError
 
     def signed(self) -> int:
-        """Read such a number in zigzag. Raises IndexError when it does not end."""
+        """Read a zigzag number of variable length. Raises IndexError when it does not end."""
         byte = self.data[self.at]
         if byte < 0x80:
             self.at += 1

@@ -32,8 +32,8 @@ FAULT_S = 60.0  # without another request: a schema that is not there may come
 MOST_FAULTS = 100_000  # whoever writes may name schemas
 WRONG_MOST = 5  # that are named
 CHECK_S = 1.0  # for the registry to answer before a drain
-# Gives the meaning of a body, and its bytes in memory, by it and by what follows the schema's id in
-# a header, if it was there.
+# Decodes a body to its value and the bytes that this takes in memory. The second argument is what
+# follows the schema's id in a header, or None if no header has the id.
 Read = Callable[[bytes, bytes | None], tuple[Any, int]]
 
 
@@ -73,7 +73,7 @@ class OfRegistry:
         self._is_key, self._header = is_key, SCHEMA_HEADERS[is_key]
         self._readers: dict[SchemaId, Read] = {}
         self._faults: dict[SchemaId, tuple[str, float]] = {}  # and until when they are remembered
-        self.made_bytes = 0  # of memory, of what was decoded last
+        self.made_bytes = 0  # memory that the last decoded value takes
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
         schema_id, body, beside = framed(data, headers, self._header)

@@ -28,10 +28,10 @@ from drainer.process import bound_to_parent, python_module
 
 MAIN = "drainer/main.proto"
 COMPILE_S = 60.0
-# Of a message as the library has it, and of each field that its type has.
+# Bytes that a message takes in the library's memory, and each field of its type.
 MESSAGE_BYTES, FIELD_BYTES = 128, 16
-_NUMBER, _SIZED, _GROUP, _END = 0, 2, 3, 4  # kinds of fields in a body
-_FIXED = {1: 8, 5: 4}  # kinds of others, and their bytes
+_NUMBER, _SIZED, _GROUP, _END = 0, 2, 3, 4  # wire types of fields in a body
+_FIXED = {1: 8, 5: 4}  # wire types of fixed size, and their bytes
 _FILE_NAME = re.compile(r"[^\0-\x1f:=]+")  # protoc's option -I takes no other
 _TOOLS = Path(grpc_tools.__file__).parent
 # With Google's own files, and those that googleapis-common-protos installs beside the tools.
@@ -46,8 +46,8 @@ _CONFLUENT = {
 def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
     """Make a reader of messages as dictionaries, by the names of the schema. Enums are names.
 
-    Fields without presence are there with their defaults, others only if set. Messages in lists
-    and maps have only what is set: there may be a million of them in as many bytes.
+    Fields without presence are there with their defaults, others only if they are set. Messages in
+    lists and maps have only the fields that are set, because a few bytes can be very many messages.
     """
     files = compiled({**schema.files(), MAIN: schema}, MAIN)
     pool = DescriptorPool()  # its own: versions of a schema have the same names
@@ -84,9 +84,9 @@ def _reader(pool: DescriptorPool, descriptor: Descriptor) -> Callable[[bytes], t
 
 
 def message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """The place of a message's type in its file, and what follows it.
+    """Read the place of a message's type in its file; return it and the bytes behind it.
 
-    Raises IndexError where it does not end.
+    Raises IndexError if the data end within it.
     """
     if data[:1] == b"\0":
         return (0,), data[1:]
@@ -108,10 +108,11 @@ def _name_at(file: FileDescriptorProto, indexes: tuple[int, ...]) -> str:
 def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
     """Compile a file with all that it imports.
 
-    Raises Undecodable; OSError or SubprocessError when it could not be tried.
+    This runs in a child process, because protoc may crash and prints to standard error. Modules of
+    the working folder are not imported there.
 
-    In a child process: protoc may crash, and prints where it likes. ``-P`` keeps modules of the
-    working folder out of it.
+    Raises Undecodable when the schemas can't be compiled, and OSError or SubprocessError when
+    protoc could not run.
     """
     with TemporaryDirectory(prefix="drainer-") as folder:
         described, mapped = FileDescriptorSet(), list[str]()
@@ -121,7 +122,7 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
                 file.name = name
                 described.file.append(file)
                 continue
-            # protoc looks for it by its name, which never becomes one of this machine.
+            # The option -I maps the name to a numbered file, so no reference names a file here.
             if not _FILE_NAME.fullmatch(name):
                 raise Undecodable(f"it refers to {name!r}, which is not a file's name")
             path = Path(folder, f"{number}.proto")
@@ -145,7 +146,7 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
             )
         except subprocess.TimeoutExpired:
             raise Undecodable(f"protoc did not end within {COMPILE_S:.0f} s") from None
-        # Other signals are of a schema that it fails at.
+        # Any other signal means that the schema makes protoc crash.
         if -ended.returncode in (SIGKILL, SIGTERM):
             raise subprocess.SubprocessError(f"protoc was ended by signal {-ended.returncode}")
         if ended.returncode != 0:
@@ -163,16 +164,16 @@ def _described(text: str) -> FileDescriptorProto | None:
         return None
 
 
-_Shape = dict[int, tuple[int, Any]]  # by a field's number: bytes of its message, and its shape
+_Shape = dict[int, tuple[int, Any]]  # by the field's number, the bytes and the shape of its message
 
 
 class _Shapes:
-    """Fields of messages that are messages, and what these take in memory once parsed."""
+    """Fields that are messages themselves, and what these take in memory once parsed."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
         self._known: dict[str, tuple[int, _Shape]] = {}
-        self._sizes: dict[bytes, int] = {}  # by what a field may begin with
+        self._sizes: dict[bytes, int] = {}  # of messages, by the first byte of their fields
 
     def of(self, descriptor: Descriptor) -> tuple[int, _Shape]:
         """Return the bytes that a message of a type takes without its fields, and its shape."""
@@ -190,9 +191,10 @@ class _Shapes:
         return self._known[name]
 
     def may_exceed(self, body: Body) -> bool:
-        """Whether a body's messages may be too large, counting each byte that looks like one.
+        """Whether a body's messages may be too large. It errs on the safe side.
 
-        It is false for most bodies, and far faster than to walk through them.
+        It counts each byte that could begin a message. That is far faster than to walk through the
+        body, and shows for most bodies that there is no need to.
         """
         if body.size * max(self._sizes.values(), default=0) < 2 * FREE_BYTES:
             return False  # each message takes two bytes
@@ -200,7 +202,7 @@ class _Shapes:
 
 
 def _weigh(body: Body, shape: _Shape, end: int) -> None:
-    """Spend for the messages in a message before the library makes them. Raises Undecodable."""
+    """Count the memory of inner messages before the library makes them. Raises Undecodable."""
     while body.at < end:
         field, kind = divmod(body.number(), 8)
         size = body.number() if kind == _SIZED else _FIXED.get(kind, 0)
@@ -239,7 +241,8 @@ def _as_dict(
             raise Undecodable(f"{descriptor.full_name} has no {min(missing)}, which it requires")
         return found
 
-    known[descriptor.full_name, whole] = as_dict  # before its fields: a type may contain itself
+    # This is known before its fields are converted, because a type may contain itself.
+    known[descriptor.full_name, whole] = as_dict
     for field in descriptor.fields:
         fields.append((field.name, field.has_presence, _converter(field, known, whole)))
         if field.is_required:
@@ -250,7 +253,7 @@ def _as_dict(
 def _converter(
     field: FieldDescriptor, known: dict[tuple[str, bool], _Convert], whole: bool
 ) -> _Convert | None:
-    """Make what converts the value of a field; None where it is the value already."""
+    """Make the conversion of a field's value; None if the value needs none."""
     kind, convert = field.message_type, None
     if kind is not None and kind.GetOptions().map_entry:
         of_value = _converter(kind.fields_by_name["value"], known, False)

@@ -21,9 +21,9 @@ from drainer.splitting import Wait
 REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
-NO_SUCH = 422  # HTTP's code where a reference names a version that can't be
-MOST_REFERENCES = 1_000  # that a schema needs, directly or not
-LONGEST_CHAIN = 100  # of schemas that need one another
+NO_SUCH = 422  # HTTP status when a reference names an invalid version
+MOST_REFERENCES = 1_000  # schemas that a schema needs, directly or indirectly
+LONGEST_CHAIN = 100  # schemas, each of which needs the next
 PATIENCE_S = 3.0  # of who has nothing better to do than to wait
 SchemaId = int | str  # a number, or a GUID as text
 

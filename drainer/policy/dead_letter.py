@@ -38,7 +38,7 @@ RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/r
 ERROR_CHARACTERS = 1000
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
-PLACE_OF_LETTER = "letter:"  # as a topic id, with a topic: the place is that of a letter there
+PLACE_OF_LETTER = "letter:"  # begins a topic id if the place is that of a letter, in this topic
 KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
 
 Header = tuple[str, bytes | None]
@@ -65,7 +65,7 @@ class DeadLetter:
 
     @property
     def lacks_payload(self) -> bool:
-        """Whether the payload was left out, so that it must be made again from its message."""
+        """Whether the payload was left out, so that ``split`` must make it again."""
         return self.value is None and self._provenance.payload_encoding is Encoding.LEFT_OUT
 
     def without_payload(self) -> DeadLetter:
@@ -147,7 +147,7 @@ class Provenance(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Fields of a letter that describe its sub-message, whatever becomes of that."""
+    """Fields of a letter that describe its sub-message."""
 
     index: int
     kind: str
@@ -160,7 +160,7 @@ class Described:
 
     @classmethod
     def of(cls, sub: SubMessage, message: Message) -> Described:
-        """The description of a sub-message as ``split`` gave it."""
+        """Describe a sub-message as ``split`` gave it."""
         text, exact = as_literal(sub.key if sub.keys is None else sub.keys)
         return cls(
             sub.index,
@@ -198,7 +198,7 @@ class Letter(Provenance):
 
     @property
     def place(self) -> str:
-        """The place of its message, as far as that is known."""
+        """The place of its message, topic/partition/offset; only the topic if no more is known."""
         if self.topic_id.startswith(PLACE_OF_LETTER):
             return self.topic
         return f"{self.topic}/{self.message_partition}/{self.message_offset}"
@@ -226,7 +226,7 @@ class Letter(Provenance):
 
     @property
     def lacks_message(self) -> bool:
-        """Whether it has only the place of its message, which may still be there."""
+        """Whether its payload was left out, but may be read again at the place of its message."""
         of_letter = self.topic_id.startswith(PLACE_OF_LETTER)
         return self.payload_encoding is Encoding.LEFT_OUT and not of_letter
 
@@ -250,7 +250,7 @@ class Letter(Provenance):
 
     @property
     def why_not_redriven(self) -> str | None:
-        """The reason why it can't be recreated; None when it can, perhaps from its original."""
+        """The reason why it can't be recreated. None if it can, even if that needs its original."""
         if self.payload_encoding is Encoding.FORBIDDEN:
             return f"this user may not read its original: it needs READ on topic {self.topic}"
         if self.payload_encoding in (Encoding.LEFT_OUT, *FOUND):
@@ -272,12 +272,12 @@ class Letter(Provenance):
         return SubMessage(self.key, self.payload, keys=self.keys)
 
     def of_part(self, sub: SubMessage, message: Message) -> Letter:
-        """The letter of a sub-message that ``split`` made of this one's message."""
+        """Return this letter for a sub-message that ``split`` made of its message."""
         found = Described.of(sub, message)
         return replace(self, **{each.name: getattr(found, each.name) for each in fields(found)})
 
     def is_of(self, sub: SubMessage, message: Message) -> bool:
-        """Whether a sub-message in its place is the one that it is of, as far as is known."""
+        """Whether a sub-message at its index seems to be the one that it was written for."""
         found = Described.of(sub, message)
         size = None if self.sub_key_exact else len(self.sub_key)  # it may be cut
         return (found.kind, found.sub_key[:size]) == (self.kind, self.sub_key)
@@ -300,8 +300,10 @@ class Letter(Provenance):
         )
 
     def message(self) -> Message:
-        """The message; its value is None unless the letter is of the whole of it, or it was read
-        where it was."""
+        """Return the message.
+
+        Its value is None unless the letter has the whole value, or the original was read again.
+        """
         known = self.has_value or self.payload_encoding is Encoding.ORIGINAL
         value = self.payload if known else None
         origin = Origin(self.topic, self.topic_id, self.message_partition)
@@ -351,7 +353,7 @@ def dead_letter(
     again = former is not None and former.payload_encoding in _OF_MESSAGE
     if known.whole and (again or sub.content is not message.value):
         value, encoding = message.value, Encoding.RAW
-    elif isinstance(sub, Unsplit) and known.kind != _MESSAGE:  # a part, of what split rejects now
+    elif isinstance(sub, Unsplit) and known.kind != _MESSAGE:  # a part of what split now rejects
         value, encoding = None, Encoding.LEFT_OUT
     else:
         value, encoding = encode_payload(sub.content)
@@ -417,7 +419,7 @@ def read_letter(message: Message) -> Letter:
         ) from None
 
 
-_OF_MESSAGE = Encoding.RAW, Encoding.ORIGINAL  # the payload is what split or a decoder got
+_OF_MESSAGE = Encoding.RAW, Encoding.ORIGINAL  # the payload is the message's value
 _NO_ORIGINAL = {
     Encoding.LEFT_OUT: "its payload did not fit: only the letter that was redriven has it",
     Encoding.GONE: "retention or compaction deleted its original",

@@ -31,9 +31,10 @@ _NO_LITERAL = (ValueError, SyntaxError, TypeError, MemoryError, RecursionError)
 class Encoding(StrEnum):
     """Ways to write a value.
 
-    Those up to ``literal`` give the value back exactly. ``raw`` is for the bytes of the message
-    that it was decoded from, and ``repr`` for people to read. Those of ``FOUND`` stand in no
-    record: they are what was found at the place that a letter without its payload names.
+    The encodings up to ``literal`` give the value back exactly. ``raw`` stands for the bytes of the
+    message from which the value was decoded, and ``repr`` is for people to read. Records never have
+    an encoding of ``FOUND``: these show what a redrive found at the place of the message of a
+    letter without its payload.
     """
 
     NULL = "null"
@@ -45,7 +46,7 @@ class Encoding(StrEnum):
     RAW = "raw"
     REPR = "repr"
     LEFT_OUT = "left-out"
-    ORIGINAL = "original"  # the message's value, which split makes the sub-message of again
+    ORIGINAL = "original"  # the message's value, of which split makes the sub-message again
     GONE = "gone"
     ELSEWHERE = "elsewhere"
     FORBIDDEN = "forbidden"
@@ -82,10 +83,10 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
 
 
 def decode_payload(value: bytes | None, encoding: Encoding) -> Any:
-    """Return what was encoded, raw if that is JSON; the text of a repr, and None for what
-    was left out.
+    """Return the payload that was encoded.
 
-    Raises ValueError when the bytes are no such thing.
+    JSON stays raw, a ``repr`` gives its text, and a payload that was left out gives None. Raises
+    ValueError when the bytes are not of this encoding.
     """
     if encoding in (Encoding.NULL, Encoding.LEFT_OUT):
         return None

@@ -139,7 +139,7 @@ def as_retry(error: BaseException) -> Retry | None:
 
 
 def causes_of(error: BaseException) -> Iterator[BaseException]:
-    """Yield an error, its cause, that one's cause, and so on."""
+    """Yield an error and its chain of causes."""
     each: BaseException | None = error
     for _ in range(CAUSES_MOST):
         if each is None:

@@ -28,12 +28,14 @@ def split_letter(
     read: ReadLetter = read_letter,
     decode: Split | None = None,
 ) -> Iterator[SubMessage]:
-    """The one sub-message of a dead letter, or what the handler's ``split`` gives of a whole
-    message; of anything else, one that is left alone.
+    """Yield the sub-messages of a record in a dead-letter topic.
 
-    The sub-keys are the same whatever the settings. Without ``split`` a whole message is one
-    sub-message. ``read`` raises NotADeadLetter for what is not a letter. ``decode`` decodes a
-    message in place, and gives nothing but what it rejects.
+    A letter of a sub-message gives this sub-message. A letter of a whole message gives what the
+    handler's ``split`` makes of it; without ``split`` it gives one sub-message. A record that is
+    no letter gives one sub-message that is left alone. The sub-keys don't depend on the settings.
+
+    ``read`` raises NotADeadLetter for a record that is no letter. ``decode`` decodes a message in
+    place, and yields nothing but a message that it rejects.
     """
     try:
         letter = read(message)
@@ -55,15 +57,17 @@ def split_letter(
         if why is None:
             yield sub
         elif isinstance(sub, Redriven):
-            # The next run may mean it: a claim that had it has to find it where it was.
+            # The next run may select it, and a claim of an earlier run must find it at its index.
             yield LeftAlone(sub.key, why, sub)
         else:
             yield Unread(message.offset, why)
 
 
 def why_left_alone(settings: RedriveSettings, letter: Letter, topic: str) -> str | None:
-    """The reason why a redrive leaves alone a letter of this dead-letter topic; None when it takes
-    it, if its original is there."""
+    """Return why a redrive leaves a letter of this dead-letter topic alone.
+
+    Returns None when it takes the letter. It may still find that the original is gone.
+    """
     if (never := letter.why_not_redriven) is not None:
         return never
     if not letter.matches(settings.letters):
@@ -79,12 +83,12 @@ def why_left_alone(settings: RedriveSettings, letter: Letter, topic: str) -> str
 
 
 def not_redriven(ignored: Mapping[str, int] | None) -> int:
-    """Count the letters that a redrive was to take and left alone, by its reasons."""
+    """Count letters that a redrive selected, but left alone. ``ignored`` has counts by reason."""
     return sum(n for why, n in (ignored or {}).items() if why not in (NOT_MATCHED, NO_LETTER))
 
 
 def _may_be_anothers(message: Message) -> bool:
-    # A run that is given other names of headers may recognise it.
+    # A run with other names for --letter-header may recognise it.
     try:
         names = [name for name, _ in message.headers]
     except HeadersUnreadable:
@@ -93,11 +97,11 @@ def _may_be_anothers(message: Message) -> bool:
 
 
 class LeftAlone(SubMessage):
-    """A record that this run does not handle, such as a dead letter that is not redriven: no lane
-    waits for it.
+    """A record that this run does not handle, such as a dead letter that is not redriven.
 
-    The payload has the reason. ``redriven`` is what another run would give the handler, if this
-    version can read it; ``for_good`` means that no run of any version would.
+    No lane waits for it. The payload is the reason. ``redriven`` is what another run would give the
+    handler, or None if this version can't read it. ``for_good`` means that no run, of any version,
+    would give it to the handler.
     """
 
     __slots__ = ("for_good", "redriven")
@@ -116,20 +120,23 @@ class LeftAlone(SubMessage):
 
 
 class Unread(LeftAlone):
-    """A record of a dead-letter topic that gives no sub-messages: one unit, which stands for all
-    that is left of a letter whose original was still there in an earlier run."""
+    """A record of a dead-letter topic that gives no sub-messages.
+
+    It is the only unit of the record. If the letter's original was still there in an earlier run,
+    this unit stands for all sub-messages that the earlier run left.
+    """
 
     __slots__ = ()
 
     def take_place(self, message: Message) -> KeySums:
-        """Becomes the only sub-message of a message; gives what stands for its sub-keys."""
+        """Make this the only sub-message of a message; return what stands for its sub-keys."""
         self.message = message
         self.index = 0
         return KeySums(1, 0)
 
 
 def only_in(times: TimeRange, split: Split | None, message: Message) -> Iterable[SubMessage]:
-    """Split a message of these times; of another, one sub-message that is left alone for good."""
+    """Split a message if its time is in the range; else return a sub-message to leave alone."""
     if (why := times.why_outside(message.timestamp)) is not None:
         return [LeftAlone(message.offset, why, for_good=True)]
     return [SubMessage(message.key, message.value)] if split is None else split(message)
@@ -165,7 +172,7 @@ class Redriven(SubMessage):
 def _parts_of(
     settings: RedriveSettings, letter: Letter, split: Split | None, decode: Split | None
 ) -> list[SubMessage]:
-    """Make the sub-messages of a letter; none if its original splits into others now."""
+    """Make the sub-messages of a letter; none if ``split`` now makes others of its original."""
     message, subs = letter.message(), list[SubMessage]()
     raw = letter.payload_encoding is Encoding.RAW
     made = letter.payload_encoding is Encoding.ORIGINAL

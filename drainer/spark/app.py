@@ -1,7 +1,7 @@
 """The application for ``spark-submit``: the command line, with the master that was named there.
 
-As in ``spark-submit … "$(python -P -m drainer.spark.app)" run --topic …``: without
-``spark-submit`` it prints its path. Nothing imports it.
+It is called as in ``spark-submit … "$(python -P -m drainer.spark.app)" run --topic …``. Without
+``spark-submit`` it prints its path. No other module imports it.
 """
 
 from __future__ import annotations

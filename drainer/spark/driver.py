@@ -76,7 +76,7 @@ def run_on_spark(
     starting = drain_session(settings, spark, drain_id, context.print_line)
     with ExitStack() as opened:
         with handling_nothing(STARTING):
-            # Nothing was touched: what becomes of Spark is a reason not to begin.
+            # Nothing was handled yet, so an error of Spark is a refusal to begin.
             with raised_as(Refused, SparkBroke), spark_failures():
                 session, slots = opened.enter_context(starting)
                 shipped = interruptible(partial(ship, session, context.handler, settings.archives))

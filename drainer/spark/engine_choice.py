@@ -37,9 +37,9 @@ def spark_settings(
     state: str | None,
     **others: Any,
 ) -> SparkSettings:
-    """Settings of Spark for a drain, those of ``others`` by field; beside a plan that all machines
-    reach the state is no less reachable.
+    """Return the settings of Spark for a drain; ``others`` are further fields.
 
+    If all machines reach the plan, because it is at a URI, the state is put beside it by default.
     Raises UsageError.
     """
     state = state or (state_beside(plan) if isinstance(plan, str) else None)

@@ -54,8 +54,10 @@ def sentence(line: Line) -> Pieces:
 
 
 def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
-    """An item as what a terminal shows of it: of a plot nothing; ``whole`` all rows of a table, and
-    all of each text, of which a screen is shown otherwise."""
+    """Yield the lines of an item as a terminal shows them. A plot has none.
+
+    A table shows its first rows, and a text a screen of it; with ``whole`` they are complete.
+    """
     match item:
         case Line():
             yield _cut([("  " if item.mark else "", Tone.PLAIN), *sentence(item)], whole)

@@ -61,9 +61,9 @@ def show_before_connecting(
     *,
     state: str | None = None,
 ) -> None:
-    """Print what a plan has this machine do, before any of it is done; even when quiet.
+    """Print what this machine would do for a plan, before anything of it is done; even when quiet.
 
-    ``extras`` are the properties that its handler gets, None if that is not loaded.
+    ``extras`` are the properties that the plan's handler gets; None if it is not loaded.
     """
     note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
@@ -109,7 +109,7 @@ def show_checks(
 
 
 def _loads(terms: Terms, extras: Mapping[str, str]) -> Iterator[Field]:
-    """Fields of the handler and the places that terms name, with the logins that these get."""
+    """Yield fields of the handler and of the places in terms, with the logins that they get."""
     yield Field("loads", terms.handler, "this runs its code")
     for each in destinations(terms):
         login = each.login(extras)

@@ -144,12 +144,12 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
 
 
 def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
-    """Use of the cluster by others, in words: topics that are written to, groups with members, and
-    groups of which the client does not know whether they have some.
+    """Describe how others use the cluster, in sentences.
 
-    It reads the ends of all logs twice, so long apart. Another run of ``drainer limits`` is live
-    traffic, too. Topics that Kafka keeps for itself (``__…``) are left out: whoever makes them move
-    is seen as well.
+    They name topics that are written to, groups with members, and groups that may have members,
+    because the client can't describe them. The ends of all logs are read twice, ``watch_s`` apart.
+    Another run of ``drainer limits`` is live traffic, too. Kafka's own topics (``__…``) are left
+    out, because whoever writes to them is noticed anyway.
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, watch_s)

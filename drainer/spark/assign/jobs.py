@@ -147,7 +147,7 @@ class Jobs:
         """Handles parts of waves, each with its rows and its tasks by shard; gives the number of
         each task with its outcome."""
         tasks = len(runner.given)
-        # No broker answers where Spark reads again what it has lost.
+        # Spark reads again what it has lost, and brokers may not answer then.
         with raised_as(Interrupted, BrokerUnreachable), _stopping():
             self._name(name)
             rows = reduce(_union, [_assigned(*part) for part in parts])

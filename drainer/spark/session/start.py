@@ -55,7 +55,7 @@ LOCAL_JAVA = (
     " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
-# Spark starts its workers by ``python -m``, in the folder that the command was started in.
+# Spark starts its workers by ``python -m`` in the working folder, which may be another user's.
 IMPORTS_NOTHING_HERE: dict[str, Any] = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
@@ -271,7 +271,7 @@ def _started(
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         "spark.speculation": "false",
     }
-    if sys.path[0] not in ("", str(Path.cwd())):  # else a program has chosen to import from there
+    if sys.path[0] not in ("", str(Path.cwd())):  # else a program imports from there
         settings |= IMPORTS_NOTHING_HERE
     if master.startswith("local"):  # no other machine has to reach the driver
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}

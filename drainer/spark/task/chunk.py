@@ -124,7 +124,7 @@ class ChunkWriter:
                 chunk.counts.append(1)
                 if self._whole_messages:
                     chunk.values[len(facts) - 1] = content
-            if payload is read and payload == meaning(decoded):  # split may have changed it
+            if payload is read and payload == meaning(decoded):  # but not if split changed it
                 payload = decoded
             if payload is value or payload is decoded:
                 chunk.values[len(facts) - 1] = content
