@@ -89,14 +89,15 @@ def schemes_with(headers: Mapping[str, str]) -> tuple[Scheme, ...]:
     unknown = sorted(set(headers) - set(_FIELDS))
     missing = [name for name in _NEEDED if not headers.get(name)]
     if unknown or missing or (headers["topic"][:1] == "=" and not _TOPIC.match(constant)):
-        wrong = f"lacks {', '.join(missing)}" if missing else f"has no topic {constant!r}"
+        wrong = f"names the topic {constant!r}, which Kafka refuses"
+        wrong = f"lacks {', '.join(missing)}" if missing else wrong
         raise UsageError(
             f"--letter-header has an unknown field {unknown[0]!r}"
             if unknown
             else f"--letter-header {wrong}",
             hint=f"Name the headers of {', '.join(_NEEDED)}; you may add {', '.join(_FIELDS[3:])}:"
-            " --letter-header topic=x-original-topic. For letters that name no topic, give it"
-            " itself: --letter-header topic==orders.",
+            " --letter-header topic=x-original-topic. For letters that name no topic, give the"
+            " topic itself: --letter-header topic==orders.",
         )
     names: dict[str, Any] = {**dict.fromkeys(_FIELDS, ""), **headers}
     names["topic"] = "" if constant else names["topic"]

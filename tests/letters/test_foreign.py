@@ -203,5 +203,5 @@ def test_letters_that_name_no_topic_are_read_when_it_is_given() -> None:
     assert (reader(own)(message).reason, reader(own)(message).id) == ("other", "orders:2:42:0")
     spring = recorded("spring")[0]
     assert reader({"topic": "=other"})(spring.message()).topic != "other"
-    with pytest.raises(UsageError, match="has no topic 'a b'"):
+    with pytest.raises(UsageError, match="names the topic 'a b', which Kafka refuses"):
         reader({"topic": "=a b", "partition": "p", "offset": "o"})
