@@ -109,8 +109,8 @@ class BacklogOptions(RecordOptions):
 class PayloadOptions:
     """Options of what a handler gets of a message; the fields are those of PayloadSettings.
 
-    They are kept in the plan, and no resume can change them: it would count other sub-messages.
-    But it may name the registry, whose login does not go where only the plan leads.
+    The plan keeps them. A resume can't change them, because it would then count other sub-messages.
+    It may name the registry, because a registry that only the plan names gets no login.
     """
 
     split: str | None = _payload(
@@ -318,7 +318,7 @@ DryRun: TypeAlias = Annotated[
     bool, Option("Run every check and print the preview, then stop.", False, basic=True)
 ]
 WaitForGroup: TypeAlias = Annotated[
-    float, Option("Wait so long for the members of the group to leave.", 0.0, DURATION)
+    float, Option("Wait up to this time for the members of the group to leave.", 0.0, DURATION)
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,
