@@ -111,7 +111,7 @@ def _pattern_of(secret: str) -> str:
 def _pattern_of_character(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
-    if char == "\\":  # each time that it is escaped doubles its number
+    if char == "\\":  # their number depends on how often the secret was escaped
         return r"(?i:\\|%(?:25)*+5C)++"
     data = char.encode(errors="replace")
     forms = {char, json.dumps(char)[1:-1], repr(char)[1:-1], repr(data)[2:-1], html.escape(char)}

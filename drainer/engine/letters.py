@@ -33,7 +33,7 @@ class LetterDelivery:
         self._halt = halt
         self._loop = asyncio.get_running_loop()
         self.pending = 0
-        self.doubled = 0  # that may be in their topic twice
+        self.doubled = 0  # letters that may be in their topic twice
         self.doubled_first: tuple[str, ...] = ()
         self.left_out = 0  # letters whose payload was too large to be written
         self.left_out_oldest_ms: int | None = None  # earliest timestamp of their messages

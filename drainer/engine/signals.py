@@ -37,7 +37,7 @@ def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[N
 
 
 def obey_signals_until(is_over: Callable[[], bool]) -> None:
-    """Ignore signals that stop a process once ``is_over``; until then they do what they did.
+    """Ignore signals that stop a process once ``is_over``; until then they work as before.
 
     After the end the exit code is decided, and a signal must not change it. Call it in the main
     thread.

@@ -69,7 +69,7 @@ class Member:
     id: str
     client_id: str
     host: str
-    instance_id: str | None = None  # of a static member
+    instance_id: str | None = None  # only a static member has one
 
     def __str__(self) -> str:
         static = f" (static member {self.instance_id})" if self.instance_id else ""
@@ -87,7 +87,7 @@ class GroupInfo:
 
     @property
     def active(self) -> bool:
-        """Whether consumers are in it, or on their way in or out; then a drain must not commit.
+        """Whether the group has members, or some join or leave. A drain must not commit then.
 
         A group that drainer can't describe counts as active.
         """
@@ -95,7 +95,7 @@ class GroupInfo:
 
     @property
     def readers(self) -> str:
-        """The members of an active group in words, or what is known of them."""
+        """Text with the members of an active group, or with what is known of them."""
         if self.kind != "consumer":
             return _OTHER_KINDS[self.kind][0]
         return listed(sorted(set(map(str, self.members)))) or "members join or leave"

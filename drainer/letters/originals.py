@@ -215,7 +215,8 @@ def completed(record: Message, letter: Letter, original: Message) -> Letter:
         message_headers=len(headers),
         headers=tuple(headers),
     )
-    return counting(found, 0 if letter.redrives else redrives_of(original))  # else it is counted
+    # The redrives of a letter that was redriven include those of its original.
+    return counting(found, 0 if letter.redrives else redrives_of(original))
 
 
 def _may_be_of(record: Message, letter: Letter, original: Message) -> bool:

@@ -45,7 +45,7 @@ RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
 RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has
 RANGES_MOST = 1_000_000  # of a partition: 100 MB
 WRITE_S = 30.0
-SHOWN = 200  # characters of a receipt in an error
+SHOWN = 200  # characters of a receipt that an error quotes
 PREPARED_MOST, PREPARED_BYTES = 2_000, 16 * 1024 * 1024  # letters at a time
 
 ONLY_HERE = (

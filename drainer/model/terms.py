@@ -129,7 +129,7 @@ class PayloadSettings(JsonRecord):
 
 BY_HANDLER = PayloadSettings()
 
-_Name = Annotated[str, msgspec.Meta(max_length=32_767)]  # Kafka takes no longer names
+_Name = Annotated[str, msgspec.Meta(max_length=32_767)]  # no name in Kafka and no path is longer
 _DrainId = Annotated[str, msgspec.Meta(pattern=r"^[\w-]+\Z")]  # names a folder, too
 _Isolation = Annotated[str, msgspec.Meta(pattern=r"^read_(un)?committed\Z")]
 _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for order in Order)})\Z")]

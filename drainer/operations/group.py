@@ -53,7 +53,7 @@ def await_inactive(
 
 
 def live_readers(cluster: Cluster, group: str) -> str | None:
-    """The members of a group, or the drain that works for it, in a warning; None without any."""
+    """Make a warning that names the group's members, or the drain that works for it; or None."""
     names = group, lock_group(group)
     found = [cluster.group(name, right="DESCRIBE") for name in names]
     readers = [each.readers for each in found if each.members or each.kind != "consumer"]

@@ -36,7 +36,7 @@ _FILE_NAME = re.compile(r"[^\0-\x1f:=]+")  # protoc's option -I takes no other
 _TOOLS = Path(grpc_tools.__file__).parent
 # With Google's own files, and those that googleapis-common-protos installs beside the tools.
 _INCLUDED = [f"-I{_TOOLS / '_proto'}", f"-I{_TOOLS.parent}"]
-# Files that Confluent's clients bring along, so that registries have no reference to them.
+# Files that Confluent's clients include. Schemas import them without a reference in the registry.
 _CONFLUENT = {
     each.DESCRIPTOR.name: FileDescriptorProto.FromString(each.DESCRIPTOR.serialized_pb)
     for each in (meta_pb2, decimal_pb2, variant_pb2, old_decimal_pb2)

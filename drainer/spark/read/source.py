@@ -169,7 +169,7 @@ def explained() -> Iterator[None]:
         for command, option in _WORDS:
             text = text.replace(command, option)
         shown = type(error)(text, hint=hint)
-        shown.args = (text,)  # DrainerError would join the two lines
+        shown.args = (text,)  # DrainerError escapes the line break
         raise shown from None
 
 
