@@ -239,7 +239,7 @@ class PriorityDispatcher(Dispatcher):
             if begin < end:
                 why = "a barrier is before them" if is_cut else "too many before them wait"
                 offsets = counted(end - begin, "offset")
-                found.append(f"{offsets} of partition {number} from {begin} on, for {why}")
+                found.append(f"{offsets} of partition {number} from {begin} on, because {why}")
         return listed(found)
 
     def _samples(self) -> Mapping[int, ReadSample]:

@@ -141,7 +141,7 @@ _PRIMITIVES: dict[str, _Read] = {
 
 def _one_of(body: Body, count: int) -> int:
     if not 0 <= (index := body.signed()) < count:
-        raise Undecodable(f"it has number {index} of {count} before byte {body.at:,}")
+        raise Undecodable(f"the index {index} before byte {body.at:,} is not below {count}")
     return index
 
 
