@@ -130,7 +130,7 @@ def test_only_a_class_behind_a_barrier_reports_how_much_waits_and_for_what(tmp_p
     summary = rehearsal.drain(handler, "key == 'c1'", only=True)
     assert summary.exit_code == EXIT_CLASS_WAITS
     assert "all of key == 'c1' in 3 offsets of partition 0 from 2 on" in str(summary.error)
-    assert "for a barrier is before them" in str(summary.error)
+    assert "because a barrier is before them" in str(summary.error)
     assert ": 0 sub-messages" not in str(summary.error)
     rehearsal.resumes_exactly(handler)
 
