@@ -100,6 +100,7 @@ def modules_of_the_working_folder(stage: Stage) -> str:
 def modules_under_spark(stage: Stage) -> str:
     import pyspark  # noqa: PLC0415 - of the extra
 
+    stage = replace(stage, launch=launch_script)
     plant = Plant(stage.folder)
     stage.drain(stage.topic(20), "count", "--engine", "spark", "--master", "local[2]")
     plant.ensure_nothing_ran("run --engine spark")

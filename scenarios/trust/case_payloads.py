@@ -132,15 +132,3 @@ def long_decimals(stage: Stage) -> str:
     took_s = time.monotonic() - begun_s
     ensure(took_s < DECIMAL_S, f"{took_s:.1f} s for ten")
     return "it is given as its bytes"
-
-
-@case("a module of protoc's name in a shared working folder", before="its code ran")
-def planted_protoc(stage: Stage) -> str:
-    ran = stage.folder / "ran"
-    (stage.folder / "grpc_tools").mkdir()
-    for name in ("grpc_tools/__init__.py", "grpc_tools/protoc.py"):
-        stage.file(name, f"open({str(ran)!r}, 'w')\n")
-    ended = drained(stage, "protobuf", [{"schemaType": "PROTOBUF", "schema": PROTO}], [(1, b"\0")])
-    ensure(ended.code == 0, f"exit code {ended.code}: {ended.err[-600:]}")
-    ensure(not ran.exists(), "the planted module ran")
-    return "the child has no working folder on its path"
