@@ -318,7 +318,7 @@ DryRun: TypeAlias = Annotated[
     bool, Option("Run every check and print the preview, then stop.", False, basic=True)
 ]
 WaitForGroup: TypeAlias = Annotated[
-    float, Option("Wait up to this time for the members of the group to leave.", 0.0, DURATION)
+    float, Option("Wait up to this time for the group's members to leave.", 0.0, DURATION)
 ]
 AcceptGap: TypeAlias = Annotated[
     bool,

@@ -100,7 +100,7 @@ def test_the_rights_of_every_command_are_documented() -> None:
 
 ATTACKERS = ["Another user of your machine", "Producers of your topic", "Users who create groups"]
 ATTACKERS += ["Senders of a plan", "Readers of the metrics port", "Readers of drainer's output"]
-ATTACKERS += ["Users who may register schemas", "Users of a shared working folder"]
+ATTACKERS += ["Users who may register schemas"]
 
 
 def test_every_promise_about_an_attacker_names_a_case_that_tries_it() -> None:

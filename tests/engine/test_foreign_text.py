@@ -54,6 +54,7 @@ class Odd(OnTheLoop):
 
     def split(self, message: Message) -> list[SubMessage]:
         if message.offset == 3 and self._splits:
+            self.account.failed.append((message.partition, message.offset, 0))
             raise self._error
         return [SubMessage(self._key if message.offset == 3 else "plain")]
 
@@ -90,6 +91,7 @@ def texts_of(value: Any) -> list[str]:
 @given(TEXTS, st.sampled_from(ERRORS), st.sampled_from(POLICIES), st.booleans())
 @example("\ud83d", ValueError, OnFailure.HALT, False)
 @example("\ud83d", ValueError, OnFailure.HALT, True)
+@example("\ud83d", ValueError, OnFailure.SKIP, True)
 @example("x" * 300_000, Fatal, OnFailure.HALT, False)
 def test_a_drain_that_meets_any_text_saves_commits_reports_and_resumes(
     text: str, kind: type[Exception], on_failure: OnFailure, splits: bool
