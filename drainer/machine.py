@@ -19,6 +19,7 @@ _WAYS_OUT = {
     errno.ENOMEM: "Free memory",
     errno.ENOSPC: "Make room",
     errno.EDQUOT: "Make room, or have your quota raised",
+    errno.EFBIG: "Make room, or raise the limit of a file's size with `ulimit -f`",
     errno.EIO: "Check the disk: the kernel's log has its errors",
     errno.EROFS: "Mount the file system writable",
 }

@@ -4,6 +4,7 @@ nothing."""
 from __future__ import annotations
 
 import os
+import resource
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import islice
@@ -297,6 +298,23 @@ def test_other_files_beside_the_plan_are_left_alone(file: PlanFile) -> None:
 
 
 # A full disk.
+
+
+def test_a_limit_of_the_size_of_files_is_named_with_its_way_out(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "j", PLAN.terms.drain_id)
+    append(journal, RECORDS[:1])
+    size, before = (tmp_path / "j").stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        with pytest.raises(PlanNotWritten) as raised:
+            append(journal, RECORDS[1:2])
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+    assert "ulimit -f" in raised.value.hint
+    append(journal, RECORDS[1:2])
+    journal.close()
+    assert read_journal(tmp_path / "j").records == RECORDS[:2]
 
 
 def no_space(descriptor: int, data: bytes) -> int:
