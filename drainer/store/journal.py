@@ -94,12 +94,14 @@ class Journal:
     def _write(self, body: object) -> None:
         self._untaken += encode_line(body)
         try:
-            written = os.write(self._file, self._untaken)
+            # When a write took a part only, the next one says why.
+            while self._untaken:
+                written = os.write(self._file, self._untaken)
+                if not written:
+                    raise OSError(ENOSPC, os.strerror(ENOSPC))
+                self._untaken = self._untaken[written:]
         except OSError as error:
             raise not_written("journal", self.path, error) from error
-        self._untaken = self._untaken[written:]
-        if self._untaken:
-            raise not_written("journal", self.path, OSError(ENOSPC, "No space left on device"))
 
 
 def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> JournalContent:

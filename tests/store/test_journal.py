@@ -305,16 +305,16 @@ def test_a_limit_of_the_size_of_files_is_named_with_its_way_out(tmp_path: Path) 
     append(journal, RECORDS[:1])
     size, before = (tmp_path / "j").stat().st_size, resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (size + 20, before[1]))
         with pytest.raises(PlanNotWritten) as raised:
             append(journal, RECORDS[1:2])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
     assert "ulimit -f" in raised.value.hint
-    append(journal, RECORDS[1:2])
+    append(journal, RECORDS[2:3])
     journal.close()
-    assert read_journal(tmp_path / "j").records == RECORDS[:2]
+    assert read_journal(tmp_path / "j").records == RECORDS[:3]
 
 
 def no_space(descriptor: int, data: bytes) -> int:
@@ -329,10 +329,12 @@ def test_what_the_disk_did_not_take_goes_before_the_next_record(
     append(journal, RECORDS[:1])
     write = os.write
     with monkeypatch.context() as broken:
-        broken.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:20]))
+        room = [20]
+        broken.setattr(
+            os, "write", lambda f, data: write(f, data[: room.pop()]) if room else no_space(f, data)
+        )
         with pytest.raises(PlanNotWritten):
             append(journal, RECORDS[1:2])
-        broken.setattr(os, "write", no_space)
         with pytest.raises(PlanNotWritten):
             append(journal, RECORDS[2:3])
     assert read_journal(tmp_path / "j").records == RECORDS[:1]
