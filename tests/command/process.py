@@ -22,7 +22,7 @@ from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic, eventually
 
 PROGRAM = (sys.executable, "-m", "drainer")
-ENDS_WITHIN_S = 120.0  # or it hangs; a start takes seconds where much else runs
+ENDS_WITHIN_S = 300.0  # or it hangs; a start of Spark takes a minute where much else runs
 ON_THE_LOOP, ON_THREADS, BLOCKS_THE_LOOP = "OnTheLoop", "OnThreads", "BlocksTheLoop"
 FAST = ("--plan-interval", "100ms")
 

@@ -237,7 +237,7 @@ class Topic:
         eventually(joined, "the consumer is in the group")
         return consumer
 
-    def read_all(self, count: int, partition: int = 0) -> list[Message]:
+    def read_all(self, count: int, partition: int = 0, wait_s: float = WAIT_S) -> list[Message]:
         """Read so many records of a partition by an ordinary consumer."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": f"all-{self.name}"})
         consumer.assign([TopicPartition(self.name, partition, 0)])
@@ -247,7 +247,7 @@ class Topic:
             found.extend(m for m in consumer.consume(100, 0.1) if m.error() is None)
             return len(found) >= count
 
-        eventually(complete, f"{count} records are there")
+        eventually(complete, f"{count} records are there", wait_s)
         consumer.close()
         return found
 

@@ -15,7 +15,7 @@ from platformdirs import user_cache_path
 from drainer.java import find_java
 from drainer.process import bound_to_parent
 from drainer.sandbox.jars import classpath, pyspark_jars
-from kafka.topic import Topic, eventually
+from kafka.topic import Topic
 from letters.foreign_letters import RECORDED, Record
 from scenarios.brokers import Broker
 
@@ -108,7 +108,7 @@ def _sharing() -> Path:
 
 
 def wait_for(letters: Topic) -> None:
-    eventually(lambda: len(letters.read_all(2)) == 2, "two letters are written", RUN_S)
+    assert len(letters.read_all(2, wait_s=RUN_S)) == 2
 
 
 @contextmanager
