@@ -94,7 +94,7 @@ class Journal:
     def _write(self, body: object) -> None:
         self._untaken += encode_line(body)
         try:
-            # When a write took a part only, the next one says why.
+            # When a write took a part only, the next one fails with the reason.
             while self._untaken:
                 written = os.write(self._file, self._untaken)
                 if not written:

@@ -311,7 +311,7 @@ def test_a_limit_of_the_size_of_files_is_named_with_its_way_out(tmp_path: Path) 
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
-    assert "ulimit -f" in raised.value.hint
+    assert "ulimit -f" in str(raised.value.hint)
     append(journal, RECORDS[2:3])
     journal.close()
     assert read_journal(tmp_path / "j").records == RECORDS[:3]
