@@ -127,7 +127,7 @@ def error_as_json(error: DrainerError) -> dict[str, Any]:
         "class": next(cls.__name__ for cls in type(error).__mro__ if hasattr(errors, cls.__name__)),
         "message": str(error),
         "hint": error.hint,
-        "cause": _trace(error.__cause__),
+        "cause": _trace(error.__cause__ or error),
     }
 
 
