@@ -45,16 +45,25 @@ def write_whole(
     write_new(new, data, partial(replace, new, path), synced=True)
 
 
+def write_all(descriptor: int, data: bytearray) -> None:
+    """Write all data, and remove from it what the disk has taken.
+
+    When a write takes a part only, the next one fails with the reason. Raises OSError, with the
+    rest left in ``data``.
+    """
+    while data:
+        written = os.write(descriptor, data)
+        if not written:
+            raise OSError(ENOSPC, os.strerror(ENOSPC))
+        del data[:written]
+
+
 def write_new(new: Path, data: bytes, place: Callable[[], object], *, synced: bool = False) -> None:
     """Writes a new file, and puts it where it belongs. Raises OSError, without the new one."""
     try:
         descriptor = open_new(new)
         try:
-            while data:
-                written = os.write(descriptor, data)
-                if not written:
-                    raise OSError(ENOSPC, os.strerror(ENOSPC))
-                data = data[written:]
+            write_all(descriptor, bytearray(data))
             if synced:
                 os.fsync(descriptor)
         finally:

@@ -15,7 +15,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from errno import ENOSPC
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -27,7 +26,7 @@ from drainer.model.claims import ALL
 from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan
 from drainer.ownership import read_own
-from drainer.store.atomic_file import open_new, prefix_of_new
+from drainer.store.atomic_file import open_new, prefix_of_new, write_all
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +65,7 @@ class Journal:
     def __init__(self, path: Path, drain_id: str, follows: int = 0, plan: int = 0) -> None:
         self.path = path
         self.reached = follows  # records in this one and those before it
-        self._untaken = b""
+        self._untaken = bytearray()
         try:
             with suppress(FileNotFoundError):
                 path.unlink()  # whatever it is, and whoever put it there
@@ -94,12 +93,7 @@ class Journal:
     def _write(self, body: object) -> None:
         self._untaken += encode_line(body)
         try:
-            # When a write took a part only, the next one fails with the reason.
-            while self._untaken:
-                written = os.write(self._file, self._untaken)
-                if not written:
-                    raise OSError(ENOSPC, os.strerror(ENOSPC))
-                self._untaken = self._untaken[written:]
+            write_all(self._file, self._untaken)
         except OSError as error:
             raise not_written("journal", self.path, error) from error
 
