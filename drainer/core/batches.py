@@ -103,7 +103,7 @@ class Batch:
     def unfold(self) -> None:
         """End the call: what was folded stands for itself again."""
         for sub in self.subs:
-            sub._folded = None
+            sub._folded = None  # noqa: SLF001
 
     def __str__(self) -> str:
         more = len(self.members) - 1
@@ -317,5 +317,5 @@ def _not_folded(first: SubMessage, later: SubMessage, what: str) -> HandleFailed
 
 def _standing_for(operation: SubMessage, folded: list[SubMessage]) -> SubMessage:
     if len(folded) > 1:
-        operation._folded = tuple(folded)
+        operation._folded = tuple(folded)  # noqa: SLF001
     return operation

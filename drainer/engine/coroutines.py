@@ -243,7 +243,7 @@ class AsyncWorkers(Workers):
                     self.wake()
 
 
-CALLS_HANDLER = AsyncWorkers._work.__code__
+CALLS_HANDLER = AsyncWorkers._work.__code__  # noqa: SLF001
 
 
 class _Timed:

@@ -594,9 +594,9 @@ class Failures:
 
 
 ACTIONS: dict[OnFailure, Callable[[Failures, SubMessage, BaseException], None]] = {
-    OnFailure.DEAD_LETTER: Failures._write,
-    OnFailure.PARK: Failures._park,
-    OnFailure.SKIP: Failures._skip,
+    OnFailure.DEAD_LETTER: Failures._write,  # noqa: SLF001
+    OnFailure.PARK: Failures._park,  # noqa: SLF001
+    OnFailure.SKIP: Failures._skip,  # noqa: SLF001
 }
 """How a sub-message is given up; one with ``OnFailure.HALT`` is not, it ends the drain."""
 

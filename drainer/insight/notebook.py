@@ -60,7 +60,7 @@ class Estimated:
         return self.session.createDataFrame(rows, "concurrency int, seconds double, bound string")
 
 
-def inspect(
+def inspect(  # noqa: PLR0913
     spark: SparkSession,
     *,
     topic: str,
@@ -91,7 +91,7 @@ def inspect(
     return Inspected(found, spark)
 
 
-def estimate(
+def estimate(  # noqa: PLR0913
     spark: SparkSession,
     *,
     topic: str,

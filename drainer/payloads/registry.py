@@ -45,7 +45,7 @@ class Schema:
     def _add_files(self, found: dict[str, Schema]) -> None:
         for name, schema in self.references:
             if name not in found:
-                schema._add_files(found)
+                schema._add_files(found)  # noqa: SLF001
                 found[name] = schema
 
 

@@ -15,8 +15,8 @@ def _forget(checkpointer: Checkpointer) -> None:
     account = checkpointer.account
     assert isinstance(account, Dispatcher)
     for ledger in account.ledgers.values():
-        ledger._changed_finished.clear()
-        ledger._changed_partial.clear()
+        ledger._changed_finished.clear()  # noqa: SLF001
+        ledger._changed_partial.clear()  # noqa: SLF001
 
 
 def _begin_none(_file: PlanFile, _drain_id: str, _generation: int) -> None:

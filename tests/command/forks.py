@@ -202,8 +202,8 @@ def _renew(name: str, stream: io.TextIOWrapper) -> None:
 
 def leave(code: int) -> None:
     """End as an interpreter does, without taking itself apart: that copies all of the server."""
-    threading._shutdown()  # type: ignore[attr-defined]
-    atexit._run_exitfuncs()
+    threading._shutdown()  # type: ignore[attr-defined]  # noqa: SLF001 - no public way ends a fork
+    atexit._run_exitfuncs()  # noqa: SLF001 - no public way ends a fork
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
     os._exit(code)

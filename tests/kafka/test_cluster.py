@@ -149,7 +149,7 @@ def test_an_offset_that_no_leader_gave_is_no_answer(
             lies[0] -= 1
             for future in found.values():
                 future.result()
-                future._result = SimpleNamespace(offset=-1001, leader_epoch=-1)
+                future._result = SimpleNamespace(offset=-1001, leader_epoch=-1)  # noqa: SLF001
         return found
 
     monkeypatch.setattr(cluster.admin, "list_offsets", lie)

@@ -64,8 +64,8 @@ def test_a_hiccup_when_traffic_begins_ends_no_trial(tmp_path: Path) -> None:
 
 def test_brokers_that_do_not_answer_without_load_are_not_measured(tmp_path: Path) -> None:
     cluster = ModelledCluster()
-    silent = cluster._signals
-    cluster._signals = lambda point, window_s: replace(  # type: ignore[method-assign]
+    silent = cluster._signals  # noqa: SLF001
+    cluster._signals = lambda point, window_s: replace(  # type: ignore[method-assign]  # noqa: SLF001
         silent(point, window_s), round_trip_ms=None
     )
 

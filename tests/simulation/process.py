@@ -225,7 +225,7 @@ def watch(dispatcher: Dispatcher, account: Account) -> None:
         account.conclude(sub_place(sub), outcome)
         park_behind(sub, outcome, error)
 
-    if (sift := dispatcher._sift) is not None:
+    if (sift := dispatcher._sift) is not None:  # noqa: SLF001
 
         def watched_sift(message: Message, subs: Sequence[SubMessage], done: int) -> int:
             taken = sift(message, subs, done)
@@ -234,6 +234,6 @@ def watch(dispatcher: Dispatcher, account: Account) -> None:
                     account.rule_out((message.partition, message.offset, index))
             return taken
 
-        dispatcher._sift = watched_sift
+        dispatcher._sift = watched_sift  # noqa: SLF001
     dispatcher.finish = watched_finish  # type: ignore[method-assign]
     dispatcher.park_behind = watched_park_behind  # type: ignore[method-assign]

@@ -54,8 +54,8 @@ class BrokerMetrics:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except OSError as error:
             raise self._refused(error.strerror or str(error)) from None
-        java: Any = context._jvm
-        gateway: Any = context._gateway
+        java: Any = context._jvm  # noqa: SLF001 - no public way leads there
+        gateway: Any = context._gateway  # noqa: SLF001 - no public way leads there
         self._management = java.javax.management
         with self._failing():
             remote = self._management.remote

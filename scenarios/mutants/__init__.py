@@ -1,0 +1,1 @@
+"""Deliberate mutants: each breaks a law, and the tests must notice."""
