@@ -18,7 +18,6 @@ if TYPE_CHECKING:
     from drainer.engine.preview import Preview
     from drainer.errors import DrainerError
     from drainer.insight.api import estimate, inspect
-    from drainer.model.rules import RuleSettings
     from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
     from drainer.model.status import Status, Summary
     from drainer.model.terms import PayloadSettings
@@ -33,7 +32,6 @@ _PROGRAMS = {
     "OnFailure": "model.settings",
     "PayloadSettings": "model.terms",
     "Preview": "engine.preview",
-    "RuleSettings": "model.rules",
     "Status": "model.status",
     "Summary": "model.status",
     "drain": "api",
@@ -60,7 +58,6 @@ __all__ = [
     "PayloadSettings",
     "Preview",
     "Retry",
-    "RuleSettings",
     "Skip",
     "Status",
     "SubMessage",

@@ -23,7 +23,6 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.model.account import PriorityClasses
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
@@ -42,7 +41,6 @@ OnMessage: TypeAlias = Callable[[str], None]
 P = ParamSpec("P")
 
 DEFAULTS = LocalSettings()
-NO_RULES = RuleSettings()
 
 
 @contextmanager
@@ -71,7 +69,6 @@ def drain(
     first: Sequence[str] = (),
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings = NEW_DRAIN,
-    rules: RuleSettings = NO_RULES,
     payloads: PayloadSettings = BY_HANDLER,
     on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,
@@ -91,8 +88,7 @@ def drain(
         commit: False drains a range again and leaves the group and its consumers alone.
         first: expressions; sub-messages that match are drained before the rest.
         settings: concurrency, memory, the handler's own options, and how to stop.
-        failures: retries, and what happens to sub-messages that fail.
-        rules: what to skip, and how fast to go.
+        failures: retries, what happens to sub-messages that fail, what to skip, and how fast to go.
         payloads: how messages are split before the handler gets them, if not by itself.
         on_preview: called with what the drain is going to do, before it touches anything. Raise an
             exception in it to leave it at that.
@@ -122,7 +118,6 @@ def drain(
         plan_path=None if plan is None else parse_place(str(plan)),
         client_config=config_file(client),
         failures=failures,
-        rules=rules,
         classes=PriorityClasses().requested(first, only=False),
         commits=commit,
     ).configured(settings.options)
@@ -139,7 +134,6 @@ def resume(
     handler: AnyHandler | None = None,
     settings: LocalSettings = DEFAULTS,
     failures: FailureSettings | None = None,
-    rules: RuleSettings | None = None,
     accept_gap: bool = False,
     on_preview: OnPreview = lambda preview: None,
     on_status: OnStatus = lambda status: None,
@@ -153,7 +147,7 @@ def resume(
         client: as for ``drain``. drainer connects to no brokers that only the plan names, and sends
             no login to a service or a registry that only the plan names.
         handler: as for ``drain``; by default the plan's, whose code runs here.
-        failures, rules: those of the plan unless given.
+        failures: those of the plan unless given.
         accept_gap: whether to continue behind records that were deleted before they were handled.
         settings, control, on_preview, on_status, on_message: as for ``drain``.
 
@@ -162,9 +156,7 @@ def resume(
     """
     file = plan_at(parse_place(str(plan)))
     loaded = file.load()
-    request = ResumeRequest(
-        failures, rules, client_config=config_file(client), accept_gap=accept_gap
-    )
+    request = ResumeRequest(failures, client_config=config_file(client), accept_gap=accept_gap)
     with Cluster.connect(client_settings(client)) as cluster:
         prepared = prepare_resume(
             *(cluster, file, loaded, settings, request),

@@ -164,14 +164,6 @@ class Handler:
         """
         return None
 
-    def is_stale(self, sub: SubMessage) -> Awaitable[bool] | bool:
-        """Whether newer state than that of a dead letter is there, so that it must not be handled.
-
-        ``redrive --if-newer skip`` calls it before each call of ``handle``, and skips the
-        sub-message if it is true. Plain or async, as ``handle`` is; a plain one runs on a thread.
-        """
-        raise NotImplementedError
-
     whole_messages: bool = False
     """Whether ``handle`` needs ``sub.message.value``: a drain on Spark leaves it out otherwise."""
 

@@ -32,13 +32,13 @@ from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
 from drainer.forks import FORKS, end_if_forked
-from drainer.handler import Context, Divert, Fatal, Handler, Skip
+from drainer.handler import Context, Divert, Fatal, Handler
 from drainer.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.facts import Predicate, Undecided
 from drainer.model.listed import listed
-from drainer.model.terms import BY_HANDLER, IfNewer, PayloadSettings, RedriveSettings, TimeRange
+from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings, TimeRange
 from drainer.policy.redrive import (
     Redriven,
     Split,
@@ -55,7 +55,6 @@ if TYPE_CHECKING:
 
 NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")
-NEWER = "newer state exists"  # the reason of what is_stale skips
 
 
 class LoadedHandler:
@@ -120,8 +119,7 @@ class LoadedHandler:
         if of_letters is not None:
             made = of_letters(redrive)
             handler = LoadedHandler(self.reference, made, self.absolute_reference)
-        called = self._skipping_stale() if redrive.if_newer is IfNewer.SKIP else self
-        handle, handle_batch = called.handle, called.handle_batch
+        handle, handle_batch = self.handle, self.handle_batch
         ignored: Counter[str] = Counter()
         own = decode = None
         if self.split is not None and of_letters is None:
@@ -187,25 +185,6 @@ class LoadedHandler:
             return None
 
         return self._exempting(diverted)
-
-    def _skipping_stale(self) -> LoadedHandler:
-        is_stale: Any = _own(self.target, "is_stale")
-        if is_stale is None:
-            raise UsageError(
-                f"--if-newer skip needs the handler to know: {self.reference} has no is_stale",
-                hint="Define is_stale(self, sub), or use --if-newer handle.",
-            )
-
-        def plainly(sub: SubMessage) -> Skip | None:
-            return _skip_if(is_stale(sub))
-
-        async def on_the_loop(sub: SubMessage) -> Skip | None:
-            return _skip_if(await is_stale(sub))
-
-        if not self.is_async:
-            return self._exempting(plainly)
-        in_thread = partial(blocking_call, plainly)
-        return self._exempting(on_the_loop if _is_async(is_stale) else in_thread)
 
     def _exempting(self, exempt: Callable[[SubMessage], Any]) -> LoadedHandler:
         handler, batching = copy(self), self.batching
@@ -422,12 +401,6 @@ def _ensure_results(results: Any, count: int) -> None:
                 " must be None or an exception"
             )
     ensure_all_done(results)
-
-
-def _skip_if(stale: object) -> Skip | None:
-    if not isinstance(stale, bool):
-        raise Fatal(f"is_stale returned a {type(stale).__name__}: it must return True or False")
-    return Skip(NEWER) if stale else None
 
 
 def _is_async(function: Callable[..., Any]) -> bool:

@@ -10,8 +10,8 @@ from drainer.decoding import SCHEMA_HEADERS
 from drainer.errors import UsageError
 from drainer.handler import Context, Fatal, Handler, Writer
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.order import key_text
 from drainer.plain_json import plain_json
-from drainer.policy.dead_letter import key_text
 
 OPTIONS = ("topic", "split", "timestamp")
 KEEP, NOW = "keep", "now"

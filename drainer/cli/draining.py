@@ -21,7 +21,7 @@ from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import BacklogOptions, PriorityOptions, RuleOptions
+from drainer.cli.options import BacklogOptions, PriorityOptions
 from drainer.cli.parameter import declared_by, source_of
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
@@ -62,7 +62,6 @@ def request_of(
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     failures: FailureSettings,
-    rules: RuleOptions,
     limits: CapCurve | None,
     plan: PlanPlace | None,
 ) -> Request:
@@ -80,7 +79,6 @@ def request_of(
         client_config=kafka.client_config,
         failures=failures,
         limits=limits,
-        rules=rules.over(),
         classes=priority.over() or PriorityClasses(),
     )
 
@@ -298,7 +296,7 @@ def resuming_with(
     changed: Mapping[str, str | None] | None = None,
 ) -> Resuming:
     """The options that a resume of this run needs: how to connect, the handler's own, how to drain,
-    and how to watch it. What is drained, by which handler, rules and policy, is in the plan.
+    and how to watch it. What is drained, by which handler and policy, is in the plan.
 
     A value from a variable is repeated as a typed one is: the next shell may not have it. A
     deadline is a date, since it may have been given as a time from then. ``changed`` is what was

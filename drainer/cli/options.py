@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
@@ -25,10 +24,9 @@ from drainer.model.option import (
 )
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
-from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import LocalSettings
 from drainer.model.terms import PayloadSettings
-from drainer.policy.rules import RuleFilter, Selection
+from drainer.policy.rules import Selection
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
@@ -36,12 +34,10 @@ if TYPE_CHECKING:
     from drainer.loader import LoadedHandler
 
 _HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count, produce or http."
-_DROPS = "it leaves sub-messages out"
 _LIMITS = "Broker limits"
 
 _backlog = partial(option, panel="Backlog")
 _payload = partial(option, panel="Payloads (kept in the plan)")
-_rule = partial(option, panel="Skip rules (kept in the plan)")
 
 
 def parse_report(path: str) -> ReportFile:
@@ -182,53 +178,6 @@ class LatencyOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class RuleOptions:
-    """Rules for what is left out, over those that are known."""
-
-    skip_keys: tuple[str, ...] = _rule(
-        "Skip all sub-messages of this sub-key; repeatable.",
-        (),
-        name="--skip-key",
-        risk=_DROPS,
-        metavar="KEY",
-    )
-    skips: tuple[str, ...] = _rule(
-        "Skip sub-messages that match, such as \"payload.kind == 'mail'\"; repeatable.",
-        (),
-        name="--skip",
-        risk=_DROPS,
-        metavar="EXPRESSION",
-    )
-    rules: Path | None = _rule("TOML file of named rules.", None, metavar="FILE")
-    max_per_key: int | None = _rule(
-        "Keep the first N per sub-key; halts above 100,000 sub-keys.", None, number(1), risk=_DROPS
-    )
-
-    def over(self, known: RuleSettings | None = None) -> RuleSettings:
-        """Known rules, with the given ones over them.
-
-        Rules that skip are taken as a whole: any of them given here takes the place of all those
-        known. Raises UsageError when they can't be understood.
-        """
-        known = known or RuleSettings()
-        given = RuleSettings() if self.rules is None else _read_rules(self.rules)
-        typed = (
-            *map(SkipRule.typed_key, dict.fromkeys(self.skip_keys)),
-            *map(SkipRule.typed, dict.fromkeys(self.skips)),
-        )
-        try:
-            found = replace(
-                known,
-                skip=(*given.skip, *typed) or known.skip,
-                max_per_key=self.max_per_key or given.max_per_key or known.max_per_key,
-            )
-        except ValueError as error:
-            raise UsageError(str(error), hint="Fix the rules.") from None
-        RuleFilter(found)
-        return found
-
-
-@dataclass(frozen=True, kw_only=True)
 class PriorityOptions:
     """Selections to drain before the rest (kept in the plan)."""
 
@@ -266,18 +215,6 @@ class PriorityOptions:
         return (known or PriorityClasses()).requested(wheres, only=only) if wheres else None
 
 
-def _read_rules(path: Path) -> RuleSettings:
-    try:
-        return RuleSettings.from_table(tomllib.loads(path.read_text(encoding="utf-8")))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        raise UsageError(
-            f"can't read the rules file {path}: {error}",
-            hint="Write it in TOML: tables [[skip]], each with a name, and keys or when.",
-        ) from None
-    except UsageError as error:
-        raise UsageError(f"{path}: {error}", hint=error.hint) from None
-
-
 Plan: TypeAlias = Annotated[
     PlanPlace | None,
     Option(
@@ -289,10 +226,6 @@ Plan: TypeAlias = Annotated[
         panel="Drain",
         metavar="FILE|URI",
     ),
-]
-NoRules: TypeAlias = Annotated[
-    bool,
-    Option("Drop the plan's rules.", False, envvar=None, panel="Skip rules (kept in the plan)"),
 ]
 Limits: TypeAlias = Annotated[
     CapCurve | None,

@@ -15,18 +15,15 @@ from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import (
     AcceptGap,
     DryRun,
-    NoRules,
     OtherLimits,
     PayloadOptions,
     PlanArgument,
     PriorityOptions,
-    RuleOptions,
     SameSplit,
     WaitForGroup,
     load_limits,
 )
 from drainer.model.destinations import REGISTRY
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.view.terminal import Terminal
 
@@ -44,8 +41,6 @@ def resume(
     wait: WaitForGroup,
     running: LocalSettings,
     failures: Annotated[Mapping[str, Any], ChangesTo(FailureSettings)],
-    rules: RuleOptions,
-    no_rules: NoRules,
     engines: EngineOptions,
     limits: OtherLimits,
     oversight: OversightOptions,
@@ -53,8 +48,8 @@ def resume(
 ) -> int:
     """Resume a drain that was interrupted, halted or killed.
 
-    The plan holds the backlog, the handler, the failure policy and the rules. An option given here
-    overrides the plan. Another engine may finish the drain.
+    The plan holds the backlog, the handler, the failure policy and what to skip. An option that
+    is given here overrides the plan. Another engine may finish the drain.
 
     Examples:
 
@@ -77,7 +72,6 @@ def resume(
         file = plan_at(plan, engines.state)
         known = file.load(alone=True).plan
         changed = known.terms.failures.changed(failures)
-        ruled = rules.over(RuleSettings() if no_rules else known.terms.rules)
         curve = known.terms.limits
         if limits is not None:
             curve = None if limits.strip().lower() == "none" else load_limits(limits)
@@ -88,9 +82,7 @@ def resume(
         settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=loads)
         loaded = file.load()
         classes = priority.over(loaded.plan.account.classes)
-        request = ResumeRequest(
-            *(changed, ruled, classes, kafka.client_config, accept_gap, same_split)
-        )
+        request = ResumeRequest(changed, classes, kafka.client_config, accept_gap, same_split)
         with connect(settings) as cluster:
             await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)
             prepared = prepare_resume(cluster, file, loaded, running, request)

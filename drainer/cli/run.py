@@ -18,7 +18,6 @@ from drainer.cli.options import (
     PayloadOptions,
     Plan,
     PriorityOptions,
-    RuleOptions,
     WaitForGroup,
 )
 from drainer.engine.preview import EngineName
@@ -40,7 +39,6 @@ def run(
     plan: Plan,
     running: LocalSettings,
     failures: Annotated[FailureSettings, NEW_DRAIN],
-    rules: RuleOptions,
     latency: LatencyOptions,
     engines: EngineOptions,
     limits: Limits,
@@ -84,7 +82,7 @@ def run(
             question = Extension.ESTIMATE.load().question_of(latency, running, engines)
         settings = kafka.settings()
         handler = payload.load(backlog.handler, settings.extras)
-        request = request_of(backlog, handler, priority, kafka, failures, rules, limits, plan)
+        request = request_of(backlog, handler, priority, kafka, failures, limits, plan)
         request = request.configured(running.options)
         with connect(settings) as cluster:
             await_inactive(cluster, request.group, request.topic, wait, terminal.print_line)

@@ -19,7 +19,6 @@ from drainer.cli.options import (
     PayloadOptions,
     PriorityOptions,
     Reason,
-    RuleOptions,
 )
 from drainer.control import client
 from drainer.control.wire import DrainReport
@@ -52,7 +51,6 @@ _KNOWN = {
         *_SETTINGS,
         BacklogOptions,
         PayloadOptions,
-        RuleOptions,
         PriorityOptions,
         ConnectionOptions,
     )

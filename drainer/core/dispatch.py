@@ -16,15 +16,14 @@ from drainer.core.ledger import Ledger, LedgerLoad
 from drainer.core.merge import Record
 from drainer.core.other_claims import OtherClaims
 from drainer.core.remainder import ReadSample, Remainder
-from drainer.errors import Halted
 from drainer.message import Barrier, Message, ShippedMessage, Stream, SubMessage, Unsplit
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.model.claims import ALL, Claims
 from drainer.model.order import LANE_OF, Order
 from drainer.model.progress import DONE, Counts, Outcome, Progress
-from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.model.sub_messages import Payloads, identify_or_reject
-from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter
+from drainer.model.unhandled import Unhandled
+from drainer.policy.rules import RuleFilter
 
 # What the objects of one message and one sub-message take in memory beside the record's bytes, and
 # beside sub-keys and payloads (CPython 3.11, measured with tracemalloc).
@@ -89,9 +88,9 @@ class Dispatcher:
         self._newly_parked: list[str] = []
         self._named = list(named.of(self.parked))
         self._selects = selects
-        self.rule_filter = rule_filter or RuleFilter(RuleSettings())
+        self.rule_filter = rule_filter or RuleFilter()
         self.ruled_out = 0  # sub-messages, in this run: no call was made for them
-        self._sift = self.rule_filter.sift if self.rule_filter.settings or selects else None
+        self._sift = self.rule_filter.sift if self.rule_filter.has_rules or selects else None
         self._others = others
         # Whether expressions are evaluated for what is delivered.
         self.evaluates = self._sift is not None or (others is not None and bool(others.classes))
@@ -156,11 +155,9 @@ class Dispatcher:
         When ``subs`` has something that is not a sub-message, or a key that is not one, the whole
         message is one unit, as when ``split`` raises.
 
-        Raises, with nothing of this message taken in: SplitFailed when ``subs`` is not what an
-        earlier drain saw; Halted when a limit per sub-key has more of them to count than it may.
+        Raises SplitFailed when ``subs`` is not what an earlier drain saw. Nothing of this message
+        is taken in then.
         """
-        if self._sift is not None and self.rule_filter.full:
-            raise Halted(TOO_MANY_KEYS, hint="To resume without a limit, add --no-rules.")
         number = message.origin.stream
         sequence, keys = identify_or_reject(message, subs)
         size = self._size_of(message, sequence)
@@ -191,8 +188,6 @@ class Dispatcher:
         self.lanes.push_each(subs)
 
     def _deliver_part(self, message: ShippedMessage) -> None:
-        if self._sift is not None and self.rule_filter.full:
-            raise Halted(TOO_MANY_KEYS, hint="To resume without a limit, add --no-rules.")
         subs, message.subs = message.subs, ()  # they refer to each other
         message.own = sum(1 << sub.index for sub in subs)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
@@ -368,15 +363,9 @@ class Dispatcher:
         found, self._newly_parked = self._newly_parked, []
         return found
 
-    def ruled(self) -> RuleAccount:
-        """Return what the rules did over all runs, for the plan."""
-        return self.rule_filter.account({n: ledger.position for n, ledger in self.ledgers.items()})
-
-    def newly_ruled(self) -> RuleAccount | None:
-        """Return what the rules did since the last call, for the journal."""
-        if not self.rule_filter.acts:
-            return None
-        return self.rule_filter.changes({n: ledger.position for n, ledger in self.ledgers.items()})
+    def unhandled(self) -> Unhandled:
+        """Return the counts of what finished without being handled, over all runs."""
+        return self.rule_filter.unhandled()
 
     def progress(self) -> dict[int, Progress]:
         """All that is finished here, by partition: the plan's claim "all"."""
@@ -398,7 +387,8 @@ class Dispatcher:
         """Return what the journal is to have since the last call; None when nothing is done."""
         if not (changes := self.changes()):
             return None
-        return Record(changes, tuple(self.newly_parked()), self.newly_ruled(), self.claim)
+        unhandled = self.unhandled() or None
+        return Record(changes, tuple(self.newly_parked()), unhandled, self.claim)
 
     def changes(self) -> dict[int, Progress]:
         """Progress since the last call, by partition, for the journal."""

@@ -106,7 +106,7 @@ class PriorityDispatcher(Dispatcher):
             order,
             plan.account.parked,
             selects,
-            RuleFilter(plan.terms.rules, plan.account.ruled),
+            RuleFilter(plan.terms.failures.skip, plan.account.unhandled),
             OtherClaims(before, ShardMap(order)),
             plan.account.parked_lanes,
         )

@@ -24,7 +24,7 @@ from drainer.model.progress import (
     merge_outcomes,
 )
 from drainer.model.ranges import Range, RangeSet, decode_ranges, join_ranges, subtract
-from drainer.model.rules import RuleAccount
+from drainer.model.unhandled import Unhandled
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +32,12 @@ class Record:
     """Progress since the record before it, as a journal has it.
 
     ``changes`` is progress of a claim by partition: what changed, with whole accounts. ``parked``
-    are lanes that were parked meanwhile, ``ruled`` what rules did.
+    are lanes that were parked meanwhile. ``unhandled`` has the whole counts, if there are any.
     """
 
     changes: Mapping[Whole, Progress]
     parked: tuple[str, ...] = ()
-    ruled: RuleAccount | None = None
+    unhandled: Unhandled | None = None
     claim: str = ALL
 
 
@@ -52,7 +52,7 @@ class TaskRecord:
     claims: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
     counts: Mapping[int, Counts] = field(default_factory=dict)
     parked: tuple[str, ...] = ()
-    ruled: RuleAccount | None = None
+    unhandled: Unhandled | None = None
 
 
 def merged(records: Iterable[TaskRecord]) -> TaskRecord:
@@ -60,7 +60,7 @@ def merged(records: Iterable[TaskRecord]) -> TaskRecord:
     claims: dict[str, dict[int, list[Progress]]] = {}
     counts: dict[int, Counts] = {}
     parked: dict[str, None] = {}
-    ruled: RuleAccount | None = None
+    unhandled: Unhandled | None = None
     for record in records:
         for selector, changes in record.claims.items():
             claim = claims.setdefault(selector, {})
@@ -68,10 +68,10 @@ def merged(records: Iterable[TaskRecord]) -> TaskRecord:
                 claim.setdefault(number, []).append(found)
         counts |= record.counts
         parked.update(dict.fromkeys(record.parked))
-        if record.ruled is not None:
-            ruled = record.ruled if ruled is None else ruled.merge(record.ruled)
+        if record.unhandled is not None:
+            unhandled = (unhandled or Unhandled()).merge(record.unhandled)
     joined = {s: {n: _joined(each) for n, each in claim.items()} for s, claim in claims.items()}
-    return TaskRecord(joined, counts, tuple(parked), ruled)
+    return TaskRecord(joined, counts, tuple(parked), unhandled)
 
 
 def _joined(each: Sequence[Progress]) -> Progress:
@@ -108,7 +108,7 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
     others = {selector: dict(claim) for selector, claim in plan.account.others.items()}
     counted: dict[int, Counts] = {}
     parked = set(plan.account.parked)
-    ruled = RuleAccount()
+    unhandled = Unhandled()
     reports = list(reports)
     claims = [claim for record in reports for claim in record.claims.values()]
     units = {
@@ -117,8 +117,8 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
     }
     for record in reports:
         parked.update(record.parked)
-        if record.ruled is not None:
-            ruled += record.ruled
+        if record.unhandled is not None:
+            unhandled += record.unhandled
         count_in(counted, record.counts)
         for selector, changes in record.claims.items():
             claim = others.setdefault(
@@ -135,8 +135,8 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
         plan.account,
         claims={ALL: known, **others},
         parked=tuple(sorted(parked)),
-        ruled=plan.account.ruled + ruled - reference.ruled,
-        state=replace(reference, counted=counted, ruled=ruled.numbers),
+        unhandled=plan.account.unhandled + unhandled - reference.unhandled,
+        state=replace(reference, counted=counted, unhandled=unhandled),
     )
     return OffsetPlan(plan.terms, account)
 

@@ -27,8 +27,8 @@ from drainer.model.claims import Claims
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
-from drainer.model.rules import RuleAccount
 from drainer.model.settings import FailureSettings
+from drainer.model.unhandled import Unhandled
 
 COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
 COMMIT_PAUSE_S = 1.0
@@ -66,7 +66,7 @@ class LiveAccount(Protocol):
 
     def claims(self) -> Claims: ...
 
-    def ruled(self) -> RuleAccount: ...
+    def unhandled(self) -> Unhandled: ...
 
 
 class Checkpointer:
@@ -168,7 +168,7 @@ class Checkpointer:
             parked=tuple(sorted(self.account.parked)),
             parked_lanes=self.account.parked_lanes,
             latency=merge_latencies((self._latency_before, self._latency())),
-            ruled=self.account.ruled(),
+            unhandled=self.account.unhandled(),
             state=self.account.state,
         )
         self._update(account)

@@ -473,7 +473,7 @@ class Failures:
         self._dispatcher.resume(sub)
         diverted = self._diverted.pop(sub, None)
         if diverted is not None:
-            self._dispatcher.rule_filter.diverted_by[diverted] += 1
+            self._dispatcher.rule_filter.diverted(diverted)
         settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._settings
         if settings.stops_behind_dead and diverted is None:
             self._dispatcher.park_behind(sub, Outcome.DEAD, summary)
@@ -590,7 +590,7 @@ class Failures:
     def _finished(self) -> int:
         # In all runs, without what rules took out: the handler has not seen that.
         finished = self._dispatcher.tally()[1].finished
-        return finished - sum(self._dispatcher.rule_filter.skipped_by.values())
+        return finished - self._dispatcher.unhandled().without_call
 
 
 ACTIONS: dict[OnFailure, Callable[[Failures, SubMessage, BaseException], None]] = {

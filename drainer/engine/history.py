@@ -118,7 +118,7 @@ class History:
             finished=status.progress.sub_messages.finished,
             dead=status.progress.sub_messages.dead,
             failed=status.progress.sub_messages.failed,
-            skipped=status.progress.sub_messages.skipped - sum(status.rules.skipped_by.values()),
+            skipped=status.progress.sub_messages.skipped - status.rules.without_call,
             failures=failures.failures,
             retries=failures.retries,
             timeouts=failures.timeouts,

@@ -314,7 +314,7 @@ class Lifecycle:
             # What died in former runs of a redrive is among its letters again.
             gave_up=status.failures.given_up
             if plan.terms.redrive
-            else subs.given_up - account.ruled().diverted,
+            else subs.given_up - account.unhandled().dead_by_request,
             lost=bool(plan.account.lost) and not plan.terms.redrive,
         )
         return work.sum_up(

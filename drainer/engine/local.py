@@ -135,7 +135,7 @@ def dispatcher_for(context: DrainContext) -> Dispatcher:
         Order(plan.terms.order),
         plan.account.parked,
         handler.selects,
-        RuleFilter(plan.terms.rules, plan.account.ruled),
+        RuleFilter(plan.terms.failures.skip, plan.account.unhandled),
         other_claims(plan, context.class_maps),
         plan.account.parked_lanes,
     )

@@ -27,10 +27,10 @@ from drainer.model.status import (
     Load,
     PartitionStatus,
     ProgressStatus,
-    RuleStatus,
     Status,
     TimingStatus,
 )
+from drainer.model.unhandled import RuleStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.rate_cap import RateLimiter
 
@@ -235,14 +235,7 @@ class LocalSampler(MetricsSampler):
         return self._latencies.overall()
 
     def rules(self) -> RuleStatus:
-        found = self._dispatcher.rule_filter
-        return RuleStatus(
-            dict(found.skipped_by),
-            dict(found.undecided),
-            dict(found.why_undecided),
-            dict(found.skipped_for),
-            dict(found.diverted_by),
-        )
+        return self._dispatcher.rule_filter.status()
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._dispatcher.tally()

@@ -276,7 +276,7 @@ class Pipeline:
         ledgers = self.dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
         # No worker had a part in what rules took out.
-        done -= sum(self.dispatcher.rule_filter.skipped_by.values())
+        done -= self.dispatcher.unhandled().without_call
         calls = self._failures.calls
         return done, done if calls is None else calls, self._failures.failed_attempts
 

@@ -66,7 +66,7 @@ class EngineChoice(JsonRecord):
 
 _OF_TERMS = (
     *("topic", "topic_id", "cluster_id", "group", "handler", "order", "isolation"),
-    *("failures", "redrive", "rules", "commits"),
+    *("failures", "redrive", "commits"),
 )
 
 

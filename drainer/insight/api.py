@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from drainer.api import (
     DEFAULTS,
-    NO_RULES,
     AnyHandler,
     Client,
     OnMessage,
@@ -26,8 +25,7 @@ from drainer.insight.inspection import (
 )
 from drainer.insight.measurement import backlog_of, measure_backlog
 from drainer.kafka.cluster import Cluster
-from drainer.model.rules import RuleSettings
-from drainer.model.settings import LocalSettings
+from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.start import Request
 
@@ -43,7 +41,7 @@ def inspect(
     from_: str = "committed",
     until: str = "end",
     messages: int | None = SAMPLE_MESSAGES,
-    rules: RuleSettings = NO_RULES,
+    skip: Sequence[str] = (),
     payloads: PayloadSettings = BY_HANDLER,
     survey_all: SurveyAll | None = None,
 ) -> Inspection:
@@ -55,7 +53,7 @@ def inspect(
         handler: whose ``split`` shows the spread over sub-keys; see ``drainer.drain``.
         client, partitions, from_, until, payloads: as for ``drainer.drain``.
         messages: how many to read, spread evenly over the backlog; None for all.
-        rules: what would leave sub-messages out; they need a handler.
+        skip: expressions of what would be skipped; they need a handler.
         survey_all: what reads the whole backlog elsewhere, such as on Spark.
 
     Raises:
@@ -65,7 +63,7 @@ def inspect(
     connection = client_settings(client)
     loaded = None if handler is None else handler_of(handler, payloads, connection.extras)
     request = InspectRequest(
-        topic, group, loaded, tuple(partitions), from_, until, messages, rules=rules
+        topic, group, loaded, tuple(partitions), from_, until, messages, skip=tuple(skip)
     )
     with Cluster.connect(connection) as cluster:
         return inspect_backlog(cluster, request, survey_all=survey_all)
@@ -83,7 +81,7 @@ def estimate(
     from_: str = "committed",
     until: str = "end",
     settings: LocalSettings = DEFAULTS,
-    rules: RuleSettings = NO_RULES,
+    failures: FailureSettings = NEW_DRAIN,
     payloads: PayloadSettings = BY_HANDLER,
     on_message: OnMessage = lambda text: None,
 ) -> Estimate:
@@ -96,7 +94,7 @@ def estimate(
             ``p50=8ms,p99=120ms``.
         settings: with the concurrency and the deadline of the drain.
         on_message: called with a line of text when something takes longer.
-        handler, client, partitions, from_, until, rules, payloads: as for ``drainer.drain``.
+        handler, client, partitions, from_, until, failures, payloads: as for ``drainer.drain``.
 
     Raises UsageError or Refused as ``drainer.drain`` does.
     """
@@ -109,7 +107,7 @@ def estimate(
         from_,
         until,
         client_config=config_file(client),
-        rules=rules,
+        failures=failures,
     ).configured(settings.options)
     question = latency
     if isinstance(question, str):

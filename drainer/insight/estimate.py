@@ -270,10 +270,6 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
         )
-        if request.rules.max_per_key is not None:
-            notes.append(
-                "the estimate ignores --max-per-key: only a whole backlog shows its effect"
-            )
     return notes
 
 

@@ -21,7 +21,7 @@ from drainer.insight.retention import (
     outlook,
 )
 from drainer.insight.sketch import ItemShare
-from drainer.insight.survey import NO_RULES, Contents, Skew, SplitFailures, Survey
+from drainer.insight.survey import Contents, Skew, SplitFailures, Survey
 from drainer.kafka.backlog import (
     Backlog,
     DrainRange,
@@ -36,9 +36,8 @@ from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.plan import OpenTransaction
-from drainer.model.rules import RuleSettings
-from drainer.model.status import RuleStatus
 from drainer.model.terms import BY_HANDLER, PayloadSettings
+from drainer.model.unhandled import RuleStatus
 
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
 AGE_BINS = 10
@@ -208,7 +207,8 @@ class Inspection:
 class InspectRequest:
     """A request to inspect a backlog. No partitions means all of them.
 
-    ``messages`` is how many to read, None for all. ``rules`` are what would leave sub-messages out.
+    ``messages`` is how many to read, None for all. ``skip`` has expressions of what would be
+    skipped.
     """
 
     topic: str
@@ -219,7 +219,7 @@ class InspectRequest:
     until: str = "end"
     messages: int | None = SAMPLE_MESSAGES
     seed: int = 0
-    rules: RuleSettings = NO_RULES
+    skip: tuple[str, ...] = ()
     commits: bool = True  # whether the drain that is thought of moves the group
 
     @property
@@ -246,7 +246,7 @@ def inspect_backlog(
         Refused: when nothing of it can be read.
         UsageError: when ``from_`` or ``until`` make no sense.
     """
-    if request.rules and request.handler is None:
+    if request.skip and request.handler is None:
         raise UsageError(
             "rules need sub-messages, and only a handler's split makes them",
             hint="Add --handler. With `count`, each message is one sub-message.",
@@ -299,7 +299,7 @@ def _read(
     survey_all: SurveyAll | None,
 ) -> tuple[Survey, ReadExtent]:
     full, begun_s = request.messages is None, time.monotonic()
-    survey = Survey(request.handler, request.rules, request.range.times)
+    survey = Survey(request.handler, request.skip, request.range.times)
     if survey_all is not None:
         survey = survey_all(backlog, request)
     elif request.messages is None:

@@ -73,7 +73,7 @@ def measure_backlog(
     with hurried_interpreter():
         report("splitting it")
         try:
-            split = SampleSplit(sample, handler, request.rules, divider)
+            split = SampleSplit(sample, handler, request.failures.skip, divider)
         except (SplitFailed, HandleFailed) as error:
             hint = "Fix the handler. Nothing was handled or committed."
             raise Refused(str(error), hint=hint) from error

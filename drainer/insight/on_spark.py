@@ -17,7 +17,6 @@ from drainer.kafka.backlog import Backlog
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import read_range
-from drainer.model.rules import RuleSettings
 from drainer.model.terms import TimeRange
 from drainer.spark.read.options import OffsetRange, backlog_ranges, cut_evenly
 from drainer.spark.session.failure import carrying, spark_failures
@@ -74,7 +73,7 @@ def survey_on_spark(
     def survey() -> list[Survey]:  # in a thread of its own, as the name of its jobs is
         session.name_jobs(f"drainer inspect {backlog.topic}")
         shipped = None if request.handler is None else ship(session, request.handler)
-        task = partial(_survey_ranges, settings, shipped, request.rules, times, ranges)
+        task = partial(_survey_ranges, settings, shipped, request.skip, times, ranges)
         count = len(ranges)
         found = session.spark.range(0, count, 1, count).mapInArrow(task, SURVEYS)
         # The driver would have to hold them all: a survey has up to about 1 MB.
@@ -97,14 +96,14 @@ def _tasks(offsets: int, cores: int) -> int:
 def _survey_ranges(
     settings: ClientSettings,
     shipped: Shipped | None,
-    rules: RuleSettings,
+    skip: Sequence[str],
     times: TimeRange | None,
     ranges: Sequence[OffsetRange],
     numbers: Iterable[pa.RecordBatch],
 ) -> Iterator[pa.RecordBatch]:
     """Reads and surveys the ranges of a task, by their numbers. Raises ``Carried``."""
     with carrying():
-        survey = Survey(None if shipped is None else shipped.load(), rules, times)
+        survey = Survey(None if shipped is None else shipped.load(), skip, times)
         for range_ in (ranges[number.as_py()] for batch in numbers for number in batch[0]):
             origin, start, end = range_.origin, range_.start, range_.end
             for batch in read_range(settings, origin, start, end, reader=READER):

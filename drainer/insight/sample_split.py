@@ -5,19 +5,18 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from drainer.core.batches import FOLD_MOST, Coalesce, coalesced
 from drainer.core.first import KeyBloom
-from drainer.errors import Refused, SplitFailed
+from drainer.errors import SplitFailed
 from drainer.insight.forecast.workload import Keys, Neighbours, Shape, Workload
 from drainer.kafka.sample import Sample, SampleWindow
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import Order, lanes_of
-from drainer.model.rules import LIMIT, RuleSettings
 from drainer.policy.redrive import LeftAlone
-from drainer.policy.rules import TOO_MANY_KEYS, RuleFilter, Selection
+from drainer.policy.rules import RuleFilter, Selection
 from drainer.splitting import split_up
 
 SPLIT_MOST = 1_000_000  # sub-messages
@@ -91,15 +90,14 @@ class SampleSplit:
     """A sample whose messages are split, and what rules and ``coalesce`` make of that.
 
     A message that ``split`` rejects splits into nothing, and is counted. ``open`` is not called.
-    Raises SplitFailed when all are rejected, HandleFailed when ``coalesce`` fails, and Refused when
-    there are too many sub-keys for ``--max-per-key``.
+    Raises SplitFailed when all are rejected, and HandleFailed when ``coalesce`` fails.
     """
 
     def __init__(
         self,
         sample: Sample,
         handler: LoadedHandler,
-        rules: RuleSettings,
+        skip: Sequence[str],
         divider: PassDivider | None = None,
     ) -> None:
         coalesce = None if handler.batching is None else handler.batching.coalesce
@@ -110,10 +108,8 @@ class SampleSplit:
         self._folding = None if coalesce is None else _Folding(coalesce)
         most = SPLIT_MOST if coalesce is None else FOLDED_MOST
         self._share = min(1.0, most / max(1.0, self._first_fan_out(sample) * len(sample.messages)))
-        limit = rules.max_per_key if sample.whole and self._share == 1.0 else None
-        self._rule_filter = RuleFilter(replace(rules, max_per_key=limit)) if rules else None
-        names = [rule.name for rule in rules.skip] + ([LIMIT] if limit else [])
-        self._skipped = dict.fromkeys(names, 0.0)
+        self._rule_filter = RuleFilter(skip) if skip else None
+        self._skipped = dict.fromkeys(skip, 0.0)
         self._divider = divider
         self._keys = Keys()
         # All that is left of each window, and its part for each pass of a drain with classes.
@@ -222,13 +218,11 @@ class SampleSplit:
     ) -> list[SubMessage]:
         left = []
         for sub in subs:
-            name = rule_filter.skips(sub)
+            name = rule_filter.rule_for(sub)
             if name is None:
                 left.append(sub)
             else:
                 self._skipped[name] += stands_for
-        if rule_filter.full:
-            raise Refused(TOO_MANY_KEYS, hint="Remove --max-per-key: a drain with it would halt.")
         return left
 
 

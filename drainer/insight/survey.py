@@ -24,10 +24,9 @@ from drainer.insight.sketch import Amounts, Heavy, ItemShare, Spread
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message, SubMessage
-from drainer.model.rules import RuleSettings
-from drainer.model.status import RuleStatus
 from drainer.model.sub_messages import identify
 from drainer.model.terms import BY_HANDLER, TimeRange
+from drainer.model.unhandled import RuleStatus
 from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_up
 
@@ -35,7 +34,6 @@ SHOWN = 10
 NO_KEY = "no key"
 LONGEST_MESSAGE_KEY = 256  # bytes that are shown; a checksum stands for the rest
 LONGEST_SUB_KEY = 256  # characters of its repr; both ends of a longer one are kept
-NO_RULES = RuleSettings()
 # Fields of a payload that name the kind of its operation.
 FIELDS = ("kind", "type", "op", "operation", "action", "event", "event_type", "eventType")
 LONGEST_NAME = 80  # longer text is not the name of a kind
@@ -103,14 +101,14 @@ class Survey:
     def __init__(
         self,
         handler: LoadedHandler | None,
-        rules: RuleSettings = NO_RULES,
+        skip: Sequence[str] = (),
         times: TimeRange | None = None,
     ) -> None:
         self._times = times
         self._splits = handler is not None
         self._split = None if handler is None else handler.split
-        self._rule_filter = rule_filter = RuleFilter(rules)
-        self._has_rules = bool(rules)
+        self._rule_filter = rule_filter = RuleFilter(skip)
+        self._has_rules = rule_filter.has_rules
         self._undecided, self._why = rule_filter.undecided, rule_filter.why_undecided
         self._messages, self._offsets, self._bytes = Counter[int](), Counter[int](), Counter[int]()
         self._counts = Counter[str]()
@@ -249,7 +247,7 @@ class Survey:
         self._sub_keys.add(keys)
         self._kinds.add(map(operation_kind, subs))
         if self._has_rules:
-            self._rules.add(filter(None, map(self._rule_filter.skips, subs)))
+            self._rules.add(filter(None, map(self._rule_filter.rule_for, subs)))
 
 
 def _schemas_of(messages: Sequence[Message], *, is_key: bool) -> Iterator[int | str]:

@@ -22,7 +22,7 @@ from drainer.model.listed import counted, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import RangeSet
 from drainer.model.settings import LocalSettings
-from drainer.model.terms import IfNewer, RedriveSettings
+from drainer.model.terms import RedriveSettings
 from drainer.operations.examine import ensure_same_records
 from drainer.operations.start import Prepared, Request, prepare
 from drainer.policy.dead_letter import From, default_dead_letter_topic
@@ -90,7 +90,7 @@ def prepare_redrive(
     if parking in {topic for topic, _, _ in origins}:
         raise no_way_back(parking)
     if redrive.to is None and not prepared.is_empty:
-        warnings += _warnings_of_handling(redrive, handler, raw)
+        warnings += _warnings_of_handling(handler, raw)
     checks = [f"all letters come from {_named(each)}" for each in origins if len(origins) == 1]
     try:
         cluster.topic(plan.terms.topic, "WRITE")
@@ -182,10 +182,8 @@ def _warnings_of(
     ]
 
 
-def _warnings_of_handling(redrive: RedriveSettings, handler: LoadedHandler, raw: int) -> list[str]:
-    warnings = []
-    if redrive.if_newer is IfNewer.HANDLE:
-        warnings.append("newer state of these sub-keys may exist: letters are handled after it")
+def _warnings_of_handling(handler: LoadedHandler, raw: int) -> list[str]:
+    warnings = ["newer state of these sub-keys may exist: letters are handled after it"]
     if raw and handler.payloads.value_format is None:
         letters = counted(raw, "letter")
         warnings.append(f"without --value-format the handler gets bytes for {letters}")

@@ -19,7 +19,7 @@ from drainer.model.facts import Predicate
 from drainer.model.latency import Latency
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
-from drainer.model.rules import RuleAccount
+from drainer.model.unhandled import Unhandled
 
 
 def clock(at: str) -> str:
@@ -213,7 +213,7 @@ class StateReference(JsonRecord):
 
     Everything of epochs before ``epoch`` is in the plan, and of dispatches below ``next`` that are
     not ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of
-    their records, by partition, and ``ruled`` what its account of rules counts of them. ``units``
+    their records, by partition, and ``unhandled`` what its named counts have of them. ``units``
     are messages of waves under way that ``split`` rejected, by partition: most claims go past one
     without having anything of it.
     """
@@ -223,7 +223,7 @@ class StateReference(JsonRecord):
     next: Whole
     open: tuple[Whole, ...] = ()
     counted: Mapping[Whole, Counts] = field(default_factory=dict)
-    ruled: RuleAccount = field(default_factory=RuleAccount)
+    unhandled: Unhandled = field(default_factory=Unhandled)
     units: Mapping[Whole, str] = field(default_factory=dict)
 
     def has_taken(self, epoch: int, dispatch: int) -> bool:
@@ -245,7 +245,7 @@ class Account(JsonRecord):
         parked: lanes (``repr`` of their keys) that wait behind a dead letter, in later runs too.
         parked_lanes: those and all others that the last run left, by name.
         latency: the handler's, over all runs.
-        ruled: what the rules did, in earlier runs too.
+        unhandled: sub-messages that finished without being handled, in earlier runs too.
         state: where tasks write what they finish; there while a drain has tasks.
         history: all events, or of very many the first and the last.
         classes: what is drained before the rest.
@@ -258,7 +258,7 @@ class Account(JsonRecord):
     parked: tuple[str, ...] = ()
     parked_lanes: ParkedLanes = NONE_PARKED
     latency: Latency | None = None
-    ruled: RuleAccount = field(default_factory=RuleAccount)
+    unhandled: Unhandled = field(default_factory=Unhandled)
     state: StateReference | None = None
     history: tuple[Event, ...] = ()
     classes: PriorityClasses = field(default_factory=PriorityClasses)
@@ -418,7 +418,7 @@ class Account(JsonRecord):
         self,
         later: Mapping[int, Progress],
         parked: Iterable[str] = (),
-        ruled: RuleAccount | None = None,
+        unhandled: Unhandled | None = None,
         claim: str = ALL,
     ) -> Account:
         """The account with later records of one of its claims added (see ``Progress.merge``)."""
@@ -430,7 +430,7 @@ class Account(JsonRecord):
             self,
             claims={**self.claims, claim: merged},
             parked=tuple(sorted({*self.parked, *parked})),
-            ruled=self.ruled if ruled is None else self.ruled.merge(ruled),
+            unhandled=self.unhandled if unhandled is None else self.unhandled.merge(unhandled),
         )
 
     def check(self) -> None:
@@ -438,7 +438,7 @@ class Account(JsonRecord):
         if ALL not in self.claims:
             raise damaged(f"it has no claim {ALL!r}")
         try:
-            for selector in (*self.others, *self.ruled.asked_by):
+            for selector in self.others:
                 if class_of(selector) is None:
                     Claim.parse(selector)
         except ValueError as error:
@@ -463,9 +463,8 @@ class Account(JsonRecord):
                     f" watermark {self.watermark(number)}"
                 )
         _, subs = self.counts()
-        skipped, reasons = self.ruled.skipped_by.values(), self.ruled.skipped_for.values()
-        if sum(skipped) + sum(reasons) > subs.skipped or self.ruled.diverted > subs.dead:
-            raise damaged("rules have skipped or diverted more than was")
+        if not self.unhandled.is_part_of(subs):
+            raise damaged("more was skipped or diverted by name than was skipped or died at all")
 
     def _check_classes(self) -> None:
         wheres = [each.where for each in self.classes.each]

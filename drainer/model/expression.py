@@ -54,9 +54,9 @@ class Expression:
         if not text.strip():
             raise BadExpression("the expression is empty", hint=EXAMPLE)
         context = _DataContext()
-        self._rule = _parse(text, context)
+        rule = _parse(text, context)
         self.names = frozenset(context.symbols)
-        tree = self._rule.statement.expression
+        tree = rule.statement.expression
         reads = False
         for node in _nodes(tree):
             _check(text, node)
@@ -69,10 +69,11 @@ class Expression:
                 f" {text}",
                 hint=f"{EXAMPLE}. Use one of {', '.join(NAMES)}.",
             )
+        self._evaluate = _sub_key_test(tree) or rule.evaluate
 
     def evaluate(self, facts: Facts) -> Any:
         """Compute its value; raises whatever goes wrong."""
-        return self._rule.evaluate(facts)
+        return self._evaluate(facts)
 
 
 def why_undecided(error: BaseException) -> str:
@@ -166,6 +167,29 @@ def _check(text: str, node: _Node) -> None:
         raise BadExpression(f"{_REFUSED[type(node)]}: {text}", hint=EXAMPLE)
     if isinstance(node, ast.FuzzyComparisonExpression):
         node.evaluate = _linear_match(node)
+
+
+def _sub_key_test(tree: _Node) -> Callable[[Facts], bool] | None:
+    """Return a fast test for ``sub_key == 'a'`` and ``sub_key in ['a', 'b']``, or None.
+
+    These are the most common rules, every sub-message of a backlog goes through them, and
+    rule-engine takes four times as long.
+    """
+    match tree:
+        case ast.ComparisonExpression(
+            type="eq",
+            left=ast.SymbolExpression(name="sub_key"),
+            right=ast.StringExpression() as text,
+        ):
+            texts = [text]
+        case ast.ContainsExpression(
+            member=ast.SymbolExpression(name="sub_key"), container=ast.ArrayExpression(value=texts)
+        ) if all(isinstance(text, ast.StringExpression) for text in texts):
+            pass
+        case _:
+            return None
+    wanted = frozenset(text.evaluate(None) for text in texts)
+    return lambda facts: facts["sub_key"] in wanted
 
 
 def _linear_match(node: _Node) -> Callable[[Facts], bool]:

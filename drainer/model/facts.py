@@ -6,7 +6,7 @@ begins with an underscore.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,9 +17,11 @@ from uuid import UUID
 
 from msgspec import Raw
 
-from drainer.errors import ValueNotShipped
+from drainer.errors import BadExpression, ValueNotShipped, raised_as
 from drainer.mask import masking
 from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.model.option import ValueType
+from drainer.model.order import key_text, keys_of
 from drainer.raw_json import raw_json, read_level
 
 
@@ -137,9 +139,17 @@ def _key(sub: SubMessage) -> Any:
 
 
 def _keys(sub: SubMessage) -> Any:
-    if isinstance(sub, Barrier):
-        return ()
-    return shown((sub.key,) if sub.keys is None else sub.keys)
+    return () if isinstance(sub, Barrier) else shown(tuple(keys_of(sub)))
+
+
+def _sub_key(sub: SubMessage) -> str:
+    if len(keys_of(sub)) != 1:
+        raise Undecided("it has several sub-keys; `sub_keys` has them all")
+    return key_text(keys_of(sub)[0])
+
+
+def _sub_keys(sub: SubMessage) -> tuple[str, ...]:
+    return () if isinstance(sub, Barrier) else tuple(map(key_text, keys_of(sub)))
 
 
 def _message(message: Message) -> View:
@@ -156,6 +166,8 @@ def _message(message: Message) -> View:
 _FACTS: dict[str, Callable[[SubMessage], Any]] = {
     "key": _key,
     "keys": _keys,
+    "sub_key": _sub_key,
+    "sub_keys": _sub_keys,
     "payload": lambda sub: shown(sub.content),
     "message": lambda sub: _message(sub.message),
     "index": lambda sub: sub.index,
@@ -227,3 +239,20 @@ class Predicate:
         if found is not True and found is not False:
             raise Undecided(f"it gave {named(found)}, and neither true nor false")
         return found
+
+
+def parse_expressions(texts: Iterable[str]) -> tuple[str, ...]:
+    """Return the expressions of an option that may be repeated, each once; none for ``none``.
+
+    Raises BadExpression when one can't be understood.
+    """
+    found = tuple(dict.fromkeys(text.strip() for text in texts))
+    if found == ("none",):
+        return ()
+    with raised_as(BadExpression, about="can't be understood: "):
+        for text in found:
+            Predicate(text)
+    return found
+
+
+EXPRESSIONS = ValueType("EXPRESSION", parse_expressions, repeats=True)

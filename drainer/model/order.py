@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import suppress
 from enum import Enum
 
 from drainer.message import SubMessage
@@ -29,6 +30,22 @@ LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
 def keys_of(sub: SubMessage) -> Sequence[Hashable]:
     """Sub-keys of a sub-message; most have one."""
     return (sub.key,) if sub.keys is None else sub.keys
+
+
+def key_text(key: Hashable) -> str:
+    """Return a sub-key as a person types it: text as it is, bytes as UTF-8, others as their repr.
+
+    Text that isn't Unicode, with half of a surrogate pair, is one of the others. Never raises.
+    """
+    with suppress(UnicodeError):
+        if type(key) is str:
+            return key.encode().decode()
+        if type(key) is bytes:
+            return key.decode()
+    try:
+        return repr(key)
+    except Exception:  # it may be the user's own code
+        return f"<{type(key).__name__}>"
 
 
 def lanes_of(order: Order) -> Callable[[SubMessage], Sequence[Hashable]]:

@@ -47,13 +47,13 @@ class _Events(msgspec.Struct):
     history: list[msgspec.Raw] = []
 
 
-FORMAT = "drainer-plan/7"
+FORMAT = "drainer-plan/8"
 # Fields of terms and account in the order of the file.
 FIELDS = (
     *("drain_id", "created", "updated", "generation", "cluster_id", "bootstrap_servers"),
     *("client_config", "isolation", "topic", "topic_id", "topic_partitions", "group", "handler"),
     *("order", "partitions", "claims", "failures", "parked", "parked_lanes", "redrive"),
-    *("latency", "rules", "ruled", "state", "limits", "handler_code", "options", "history"),
+    *("latency", "unhandled", "state", "limits", "handler_code", "options", "history"),
     *("classes", "payloads", "commits"),
 )
 
@@ -76,7 +76,7 @@ class OffsetPlan:
         except UnicodeEncodeError as error:
             raise PlanRefused(
                 f"can't write the plan: a name, path or expression is not UTF-8: {error}",
-                hint="Give the group, the handler, its path, rules and classes in UTF-8.",
+                hint="Give the group, the handler, its path and all expressions in UTF-8.",
             ) from error
         return msgspec.json.format(whole) + b"\n"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
@@ -12,6 +12,7 @@ from typing import Any
 
 from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.facts import EXPRESSIONS
 from drainer.model.option import (
     CONCURRENCY,
     DEADLINE,
@@ -123,14 +124,14 @@ _kept = partial(option, panel="Failures (kept in the plan)", live=True)
 
 @dataclass(frozen=True, slots=True)
 class FailureSettings(JsonRecord):
-    """Settings of failures; the plan keeps them, so that a resume works in the same way.
+    """Settings of what is not handled, or fails; a resume works by them, for the plan keeps them.
 
     ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
     ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_outage_s`` is how long the circuit
     breaker waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one
-    sub-message fails, when no other lane has work to compare. ``divert`` are expressions of what
-    becomes a dead letter without a call. ``rate`` is in sub-messages started
-    per second.
+    sub-message fails, when no other lane has work to compare. ``skip`` and ``divert`` are
+    expressions: what the first ones are true of is skipped, and what the second ones are true of
+    becomes a dead letter, both without a call. ``rate`` is in sub-messages started per second.
     """
 
     retries: Whole = _kept("Attempts after the first one.", 0, number(0), basic=True)
@@ -159,12 +160,20 @@ class FailureSettings(JsonRecord):
         proposes="topic",
     )
     divert: tuple[str, ...] = _kept(
-        "Send what this expression matches to the dead-letter topic; repeatable.",
+        "Send what this matches to the dead-letter topic, or none; repeatable.",
         (),
-        name="--divert",
+        EXPRESSIONS,
         metavar="EXPR",
         live=False,
         envvar=None,
+    )
+    skip: tuple[str, ...] = _kept(
+        "Skip what this matches, such as \"payload.kind == 'mail'\", or none; repeatable.",
+        (),
+        EXPRESSIONS,
+        live=False,
+        risk="it leaves sub-messages out",
+        panel="Skip rules (kept in the plan)",
     )
     max_failures: Limit = _kept(
         "Halt when more sub-messages are given up, over all runs.",
@@ -207,6 +216,17 @@ class FailureSettings(JsonRecord):
                     hint="Remove one of them.",
                 )
         return replace(self, **given)
+
+    @property
+    def expressions(self) -> Iterator[tuple[str, str]]:
+        """The expressions, each with the name of its option."""
+        for name, texts in (("--skip", self.skip), ("--divert", self.divert)):
+            yield from ((name, text) for text in texts)
+
+    @property
+    def skips_in_words(self) -> tuple[str, ...]:
+        """Return what is skipped, in a sentence for the history of a drain, if anything is."""
+        return (f"skips: {', '.join(self.skip)}",) if self.skip else ()
 
     @property
     def on_unsplit(self) -> OnFailure:

@@ -17,6 +17,7 @@ from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
+from drainer.model.unhandled import RuleStatus
 
 
 class Repr(str):
@@ -136,22 +137,6 @@ class AutoStatus:
     settled: int | None
     searching: bool
     why: str
-
-
-@dataclass(frozen=True, slots=True)
-class RuleStatus:
-    """Sub-messages that rules took out, over all runs, by their names, and that the handler
-    skipped, by its reasons (``skipped_for``). ``diverted_by`` are dead letters, by expression.
-
-    ``undecided`` counts, in this run, sub-messages that a rule could not decide on, and so did not
-    take out; ``why`` is the first reason of each such rule.
-    """
-
-    skipped_by: Mapping[str, int] = field(default_factory=dict)
-    undecided: Mapping[str, int] = field(default_factory=dict)
-    why: Mapping[str, str] = field(default_factory=dict)
-    skipped_for: Mapping[str, int] = field(default_factory=dict)
-    diverted_by: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

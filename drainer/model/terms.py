@@ -7,7 +7,6 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
-from enum import Enum
 from typing import Annotated
 
 import msgspec
@@ -16,7 +15,6 @@ from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings
 from drainer.secret import may_hide
 
@@ -36,13 +34,6 @@ class LetterFilter:
     sources: tuple[str, ...] = ()
 
 
-class IfNewer(Enum):
-    """Action on a letter when there may be newer state; ``is_stale`` of the handler finds that."""
-
-    HANDLE = "handle"
-    SKIP = "skip"
-
-
 @dataclass(frozen=True, slots=True)
 class RedriveSettings(JsonRecord):
     """Choice of dead letters that go to the handler again; the others stay pending.
@@ -50,15 +41,13 @@ class RedriveSettings(JsonRecord):
     One that was redriven ``max_redrives`` times already does not: it would go round in circles.
     What no redrive could give the handler is skipped. ``headers`` are those of another tool's
     letters by what they mean, such as ``topic``. ``to`` is a topic that gets their messages, or
-    ``source``; None for the handler. ``if_newer`` is
-    the action where newer state may exist.
+    ``source``; None for the handler.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
     max_redrives: Whole = 3
     headers: Mapping[str, str] = field(default_factory=dict)
     to: str | None = None
-    if_newer: IfNewer = IfNewer.HANDLE
 
 
 LAST_MS = 253_402_300_799_999  # the last millisecond of the year 9999
@@ -167,7 +156,6 @@ class Terms(JsonRecord):
     order: _Order
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
-    rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None
     handler_code: _Name | None = None
     payloads: PayloadSettings = BY_HANDLER

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.engine.workers import TimedOut
-from drainer.errors import Refused, UsageError
+from drainer.errors import BadExpression, Refused, raised_as
 from drainer.handler import Divert
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster, config_limit
@@ -29,12 +29,11 @@ from drainer.message import SubMessage, Unsplit
 from drainer.model.account import PriorityClasses
 from drainer.model.facts import Predicate
 from drainer.model.plan import OffsetPlan
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings
 from drainer.model.terms import Terms
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.policy.redrive import Redriven
-from drainer.policy.rules import RuleFilter, Selection
+from drainer.policy.rules import Selection
 
 if TYPE_CHECKING:
     from drainer.operations.start import Request
@@ -45,7 +44,6 @@ class Policy:
     """The settings with all that was left open settled; ``topic`` is where dead letters go."""
 
     failures: FailureSettings
-    rules: RuleSettings
     topic: DeadLetterTopicInfo | None
     # Warning that letters of large messages will have no payload; None if all messages fit.
     too_small: str | None = None
@@ -54,7 +52,7 @@ class Policy:
     def warnings(self) -> list[str]:
         """Warnings of what a resume can't undo."""
         found = self._of_topic()
-        if self.rules:
+        if self.failures.skip:
             found.append(
                 "skipped sub-messages count as done: neither this drain nor the group's consumers"
                 " will handle them"
@@ -87,27 +85,22 @@ class Policy:
 
 
 def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityClasses) -> Policy:
-    """Checks the rules, and whether dead letters can be written if there may be any.
+    """Checks the expressions, and whether dead letters can be written if there may be any.
 
     It makes nothing. The dead letters of a redrive go where they came from.
 
     Raises Refused when they can't be written; UsageError when an expression can't be understood.
     """
-    failures, rules, topic = terms.failures, terms.rules, terms.topic
+    failures, topic = terms.failures, terms.topic
     redrives = terms.redrive is not None
-    RuleFilter(rules)
-    for expression in failures.divert:
-        Predicate(expression)
+    for option, expression in failures.expressions:
+        with raised_as(BadExpression, about=f"{option}: "):
+            Predicate(expression)
     for each in classes.each:
         Selection(each.where)
-    if classes.next is not None and rules.max_per_key is not None:
-        raise UsageError(
-            "--max-per-key counts in backlog order, which --first and --only change",
-            hint="Remove one of them.",
-        )
     if not failures.writes_letters:
         # A topic that was named before is kept: letters are in it.
-        return Policy(failures, rules, None)
+        return Policy(failures, None)
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, terms.group)
     if redrives and name == topic and failures.stops_behind_dead:
         raise Refused(
@@ -132,7 +125,7 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityCl
         )
         if not redrives:
             too_small += f"; {originals_kept(topic, config, None)}"
-    return Policy(replace(failures, dead_letter_topic=name), rules, info, too_small)
+    return Policy(replace(failures, dead_letter_topic=name), info, too_small)
 
 
 @contextmanager

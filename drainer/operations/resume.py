@@ -19,7 +19,6 @@ from drainer.model.destinations import with_own_destinations
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan, describe_open_transactions
 from drainer.model.ranges import Range
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import PayloadSettings, Terms
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
@@ -43,7 +42,6 @@ class ResumeRequest:
     """
 
     failures: FailureSettings | None = None
-    rules: RuleSettings | None = None
     classes: PriorityClasses | None = None
     client_config: Path | None = None
     accept_gap: bool = False
@@ -55,7 +53,6 @@ class ResumeRequest:
         return replace(
             known,
             failures=self.failures or known.failures,
-            rules=known.rules if self.rules is None else self.rules,
             client_config=known.client_config if file is None else str(file.absolute()),
         )
 
@@ -110,7 +107,7 @@ def prepare_resume(
     partitions = {n: replace(p, committed=committed.get(n)) for n, p in known.partitions.items()}
     event = Event(
         *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason),
-        *(terms.rules.in_words, committed),
+        *(terms.failures.skips_in_words, committed),
     )
     plan = _resumed(terms, loaded, partitions, classes, event)
     warnings = (

@@ -33,7 +33,6 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import RedriveSettings, Terms
 from drainer.operations.engine import IN_PROCESS, Engine
@@ -63,7 +62,6 @@ class Request:
     client_config: Path | None = None
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
-    rules: RuleSettings = field(default_factory=RuleSettings)
     limits: CapCurve | None = None  # what the brokers tolerate, for an estimate
     classes: PriorityClasses = field(default_factory=PriorityClasses)
     commits: bool = True  # False drains a range again, and leaves the group as it is
@@ -278,11 +276,10 @@ def _new_plan(
         order=request.order.value,
         failures=failures,
         redrive=request.redrive,
-        rules=request.rules,
         commits=request.commits,
         options=request.handler.kept_options(running.options or {}),
     )
-    words, user = request.rules.in_words, runtime.user()
+    words, user = failures.skips_in_words, runtime.user()
     account = Account(
         updated=created,
         generation=1,

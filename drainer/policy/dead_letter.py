@@ -22,6 +22,7 @@ from drainer.mask import (
 from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
+from drainer.model.order import key_text
 from drainer.model.sub_messages import is_sub_key
 from drainer.model.terms import LetterFilter, Terms, name_of
 from drainer.policy.exact_json import (
@@ -315,21 +316,6 @@ class Letter(Provenance):
 def default_dead_letter_topic(topic: str, group: str) -> str:
     """``TOPIC.GROUP.dead``: one name for each topic and group."""
     return name_of(topic, group, ".dead", TOPIC_CHARACTERS)
-
-
-def key_text(key: Hashable) -> str:
-    """A sub-key as a person types it: text as it is, bytes as UTF-8, others as Python has them.
-
-    Text that isn't Unicode, with half of a surrogate pair, is one of the others.
-    """
-    try:
-        if type(key) is str:
-            return key.encode().decode()
-        if type(key) is bytes:
-            return key.decode()
-    except UnicodeError:
-        return repr(key)
-    return as_literal(key)[0]
 
 
 def dead_letter(

@@ -28,7 +28,6 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
@@ -97,7 +96,6 @@ def drain(
     concurrency: int | Concurrency = 100,
     options: Mapping[str, str] | None = None,
     failures: FailureSettings | None = None,
-    rules: RuleSettings | None = None,
     payloads: PayloadSettings = BY_HANDLER,
     tasks: int | None = None,
     wave_bytes: int = WAVE_BYTES,
@@ -119,7 +117,7 @@ def drain(
             them. A drain keeps the file's name in its plan, and no property.
         commit: False drains a range again and leaves the group and its consumers alone.
         options: the handler's own.
-        failures, rules: those of a plan that is resumed, unless given.
+        failures: those of a plan that is resumed, unless given.
         payloads: as for ``drainer.drain``; those of a plan that is resumed stay.
         tasks, wave_bytes, state, archives: as the options of the command.
         check: whether an end that is not done raises its cause.
@@ -143,10 +141,9 @@ def drain(
         place,
         client_config=config_file(client),
         failures=failures or NEW_DRAIN,
-        rules=rules or RuleSettings(),
         commits=commit,
     )
-    resumes = ResumeRequest(failures, rules, client_config=request.client_config)
+    resumes = ResumeRequest(failures, client_config=request.client_config)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
     on_spark = spark_settings(
         place,

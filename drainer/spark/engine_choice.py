@@ -1,4 +1,4 @@
-"""A drain that is to run on Spark: whether it can, and with which settings."""
+"""A drain that is to run on Spark: with which settings."""
 
 from __future__ import annotations
 
@@ -6,10 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainer.engine.preview import PROCESS, SPARK, EngineChoice
-from drainer.errors import Refused
-from drainer.model.order import Order
-from drainer.model.plan import OffsetPlan
+from drainer.engine.preview import SPARK, EngineChoice
 from drainer.operations.start import Prepared
 from drainer.spark.session.settings import (
     SparkEngine,
@@ -55,18 +52,11 @@ def resolve_on_spark(
 ) -> Prepared:
     """Return what was prepared, to run on Spark.
 
-    With ``by_master`` only a master was named: what Spark can't do then runs in this process. A
-    drain on a ``session`` that is there starts none.
-    Raises Refused when Spark itself is requested and this drain can't run there, or without Java.
+    ``by_master`` is set when only a master was named. A drain on a ``session`` that is there
+    starts none. Raises Refused without Java.
     """
     why = "a master is named" if by_master else "set by --engine"
     why = "as in the session" if session is not None else why
-    barred = unsuited(prepared.plan)
-    if barred is not None:
-        if not by_master or isinstance(prepared.action.plan_path, str):
-            raise barred
-        action = replace(prepared.action, engine=EngineChoice(PROCESS, f"{why}, but {barred}"))
-        return replace(prepared, action=action)
     if not spark.is_remote:
         java_for_spark()
     master = spark.master if session is not None else with_retries(spark.master)
@@ -93,17 +83,6 @@ def _in_words(spark: SparkSettings, whole: str | None) -> dict[str, str]:
         "spark conf": ", ".join(f"{name}={value}" for name, value in spark.shown_conf().items()),
     }
     return {name: text for name, text in found.items() if text}
-
-
-def unsuited(plan: OffsetPlan) -> Refused | None:
-    """Return why a drain can't run on Spark; None when it can."""
-    if plan.terms.rules.max_per_key is not None and Order(plan.terms.order) is not Order.SUB_KEY:
-        return Refused(
-            f"--max-per-key can't work on Spark with --order {plan.terms.order}: several tasks"
-            " would count one sub-key",
-            hint="Use --engine process, or --order sub-key.",
-        )
-    return None
 
 
 def _state(spark: SparkSettings, plan: PlanPlace) -> str:

@@ -3,9 +3,9 @@
 A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain,
 how many records its process had appended to earlier journals, and which generation of the plan was
 on the disk by then. Each other one holds progress of a claim by partition, the lanes that were
-parked behind a dead letter meanwhile, and what the rules did. A record torn by a crash or a full
-disk fails its check and ends the journal. Records only ever add, so that reading one twice, or one
-that the plan has already folded in, changes nothing.
+parked behind a dead letter meanwhile, and the counts of what was not handled. A record torn by a
+crash or a full disk fails its check and ends the journal. Records only ever add, so that reading
+one twice, or one that the plan has already folded in, changes nothing.
 """
 
 from __future__ import annotations
@@ -149,8 +149,8 @@ def record_body(record: Record) -> dict[str, Any]:
     body: dict[str, Any] = {"changes": {n: p.as_json() for n, p in record.changes.items()}}
     if record.parked:
         body["parked"] = record.parked
-    if record.ruled is not None:
-        body["ruled"] = record.ruled
+    if record.unhandled is not None:
+        body["unhandled"] = record.unhandled
     if record.claim != ALL:
         body["claim"] = record.claim
     return body

@@ -276,7 +276,7 @@ def no_plan(path: PlanPlace) -> PlanRefused:
 def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
     account = plan.account
     for record in records:
-        account = account.merge(record.changes, record.parked, record.ruled, record.claim)
+        account = account.merge(record.changes, record.parked, record.unhandled, record.claim)
     return OffsetPlan(plan.terms, account)
 
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
 from drainer.model.account import PriorityClasses, clock
 from drainer.model.plan import OffsetPlan
-from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.settings import FailureSettings, OnFailure
-from drainer.model.status import RuleStatus
 from drainer.model.terms import PayloadSettings, RedriveSettings
+from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.view import figures
 from drainer.view.page import Field, Tone, few
 
@@ -38,7 +37,7 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
         yield redrive_field(found.terms.redrive)
     yield from class_fields(found.account.classes)
     yield from policy_fields(found.terms.failures)
-    yield from rule_fields(found.terms.rules)
+    yield from skip_fields(found.terms.failures.skip)
 
 
 def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
@@ -119,17 +118,15 @@ def _then(failures: FailureSettings, action: OnFailure) -> str:
     return f"{action.does} to {failures.dead_letter_topic}{behind}"
 
 
-def rule_fields(rules: RuleSettings) -> Iterator[Field]:
-    """The rules of a drain."""
-    if rules.skip:
-        known = figures.counted(len(rules.skip), "rule")
-        yield Field("skips", f"by {known}", lines=few([_what(rule) for rule in rules.skip]))
-    if rules.max_per_key is not None:
-        most = figures.counted(rules.max_per_key, "sub-message")
-        yield Field("per sub-key", f"the first {most}; drainer skips the rest")
+def skip_fields(expressions: Sequence[str]) -> Iterator[Field]:
+    """Fields of what a drain skips."""
+    if expressions:
+        known = figures.counted(len(expressions), "rule")
+        shown = [figures.shorten(text, 2 * WIDTH) for text in expressions]
+        yield Field("skips", f"by {known}", lines=few(shown))
 
 
-def rule_lines(rules: RuleStatus | RuleAccount) -> Iterator[Field]:
+def rule_lines(rules: Unhandled) -> Iterator[Field]:
     """Fields of what rules and handler skipped so far."""
     for label, counts in (
         ("skipped by", rules.skipped_by),
@@ -153,14 +150,6 @@ def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
         total = figures.counted(sum(rules.undecided.values()), "sub-message")
         text = f"{total} that a rule could not decide on"
         yield Field("not skipped", text, "", Tone.WARN, few(each))
-
-
-def _what(rule: SkipRule) -> str:
-    keys = " or ".join(rule.keys)
-    parts = [f"sub-key {keys}"] if rule.keys else []
-    parts += [rule.when] if rule.when is not None else []
-    what = " and ".join(parts)
-    return figures.shorten(f"{rule.name}: {what}" if rule.named else what, 2 * WIDTH)
 
 
 def _name(name: str) -> str:

@@ -23,7 +23,6 @@ NO_BROKER = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.
 # accept a risk of one run.
 WITHOUT_VARIABLE = {
     "--skip",
-    "--skip-key",
     "--first",
     "--divert",
     "--only",
@@ -33,8 +32,6 @@ WITHOUT_VARIABLE = {
     "--mixed",
     "--no-commit",
     "--order",
-    "--max-per-key",
-    "--no-rules",
     "--reason",
     "--yes",
     "--help-all",

@@ -28,8 +28,8 @@ OF_REGISTRY = {"schema.registry.basic.auth.user.info": "me:p"}
 # Texts of a plan's terms that name no place beside brokers and topic.
 NO_DESTINATIONS = {
     *("drain_id", "created", "cluster_id", "bootstrap_servers", "client_config", "isolation"),
-    *("topic", "topic_id", "group", "handler", "order", "handler_code", "rules", "limits"),
-    *("payloads.split", "payloads.split_key", "failures.divert"),
+    *("topic", "topic_id", "group", "handler", "order", "handler_code", "limits"),
+    *("payloads.split", "payloads.split_key", "failures.divert", "failures.skip"),
     *("redrive.letters", "redrive.headers"),
 }
 

@@ -43,6 +43,7 @@ def test_each_option_has_its_place_in_the_policy() -> None:
     assert seen == {name: value for name, (_, value) in OPTIONS.items()} | {
         "breaker": False,
         "divert": (),
+        "skip": (),
     }
 
 

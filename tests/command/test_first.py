@@ -126,4 +126,3 @@ def test_a_dry_run_and_an_estimate_show_what_it_gains_and_costs(command: Command
         assert first["seconds"] == pytest.approx(without + first["later_s"])
         assert 0 < first["later_s"] < without
     assert "all, in one pass" in command("estimate", *what).out
-    assert "--max-per-key" in command.drain(topic, *FIRST, "--max-per-key", "3", code=2).error

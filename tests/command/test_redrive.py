@@ -182,21 +182,17 @@ def test_a_killed_redrive_is_repeated_with_another_plan_if_that_is_accepted(
     assert len(offsets(command)) > 10
 
 
-def test_letters_that_the_handler_knows_to_be_stale_are_skipped(
-    command: Command, dead: Topic
-) -> None:
+def test_a_handler_that_knows_of_newer_state_skips_letters(command: Command, dead: Topic) -> None:
     write_letters(dead, [died(n, f"doc-{n % 4}") for n in range(20)])
-    source = "import drainer\n\nclass Plain(drainer.Handler):\n    def handle(self, sub): ...\n"
-    aware = (
-        f"{source}\nclass Aware(Plain):\n"
-        "    def is_stale(self, sub):\n        return sub.key == 'doc-1'\n"
+    handler = command.handler(
+        "import drainer\n\n"
+        "def handle(sub):\n"
+        "    if sub.key == 'doc-1':\n"
+        "        raise drainer.Skip('newer state exists')\n"
     )
-    handler = command.handler(aware)
-    words = ["-b", command.bootstrap, "--dead-letter-topic", dead.name, "-o", "json"]
-    words += ["--if-newer", "skip", "--handler"]
-    assert "has no is_stale" in command("redrive", *words, f"{handler}:Plain", code=2).err
-    looked = command("redrive", *words[:-3], "--handler", f"{handler}:Plain", "--dry-run")
+    words = ["-b", command.bootstrap, "--dead-letter-topic", dead.name, "--handler", str(handler)]
+    looked = command("redrive", *words, "--dry-run")
     assert "newer state of these sub-keys may exist" in looked.err
-    answer = command("redrive", *words, f"{handler}:Aware", "--yes").answer
+    answer = command("redrive", *words, "--yes", "-o", "json").answer
     assert answer["skipped_for"] == {"newer state exists": 5}
     accounts(answer["sub_messages"], read=20, done=15, skipped=5)

@@ -32,7 +32,8 @@ def places_of(messages: list[str], *keys: str) -> set[tuple[int, int, int]]:
     }
 
 
-RULES = ("--skip-key", "hot", "--skip", "key =~ 'odd-.*'")
+HOT, ODD = "sub_key == 'hot'", "key =~ 'odd-.*'"
+RULES = ("--skip", HOT, "--skip", ODD)
 
 
 def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(command: Command) -> None:
@@ -41,35 +42,38 @@ def test_what_rules_leave_out_is_not_handled_and_is_accounted_for(command: Comma
     topic = command.topic(messages)
     outcome = command.drain(topic, *RULES, "-o", "json")
     odd = count["odd-1"] + count["odd-2"]
-    by_rule = {"skip-key hot": count["hot"], "key =~ 'odd-.*'": odd}
+    by_rule = {HOT: count["hot"], ODD: odd}
     assert outcome.answer["skipped_by"] == by_rule
     assert outcome.answer["sub_messages"]["skipped"] == sum(by_rule.values())
     assert outcome.answer["undecided"] == {}
     assert set(command.record.done()) == places_of(messages, "cold-1", "cold-2")
     assert command.committed(topic) == {0: 200}
     plan = json.loads(command.plan(topic).read_text())
-    assert plan["ruled"]["skipped_by"] == by_rule
-    assert [rule["name"] for rule in plan["rules"]["skip"]] == list(by_rule)
+    assert plan["unhandled"]["skipped_by"] == by_rule
+    assert plan["failures"]["skip"] == list(by_rule)
     shown = command("plan", "show", str(command.plan(topic)))
-    assert f"{count['hot']:,} by skip-key hot" in shown.out + shown.err
+    assert f"{count['hot']:,} by {HOT}" in shown.out + shown.err
+
+
+A, B = "key == 'a'", "key == 'b'"
 
 
 def test_a_resume_takes_its_rules_from_the_plan_or_from_its_options(command: Command) -> None:
     messages = ['["a"]', '["gate"]', '["a"]', '["b"]', '["c"]']
     topic = command.topic(messages)
     running = command.begin(
-        topic, "--skip-key", "a", "-c", "1", "--grace", "0s", gate=command.gate, gated="gate"
+        topic, "--skip", A, "-c", "1", "--grace", "0s", gate=command.gate, gated="gate"
     )
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGINT)
     running.ends(4)
     plan = str(command.plan(topic))
     shown = command("plan", "show", plan, "-o", "json").answer
-    assert shown["ruled"]["skipped_by"] == {"skip-key a": 2}
+    assert shown["unhandled"]["skipped_by"] == {A: 2}
 
-    without = command.resume(topic, "--no-rules", "--dry-run", "-o", "json")
-    assert without.answer["rules"]["skip"] == []
-    outcome = command.resume(topic, "--skip-key", "b", "-o", "json")
-    assert outcome.answer["skipped_by"] == {"skip-key a": 2, "skip-key b": 1}
+    without = command.resume(topic, "--skip", "none", "--dry-run", "-o", "json")
+    assert without.answer["failures"]["skip"] == []
+    outcome = command.resume(topic, "--skip", B, "-o", "json")
+    assert outcome.answer["skipped_by"] == {A: 2, B: 1}
     assert {place[1] for place in command.record.done()} == {1, 4}
-    assert "sub-key a" not in outcome.err.split("Resume the drain")[1].split("✓")[0]
+    assert A not in outcome.err.split("Resume the drain")[1].split("✓")[0]

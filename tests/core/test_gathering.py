@@ -39,9 +39,7 @@ from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
-from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.model.sub_messages import SubKeys, identify
-from drainer.policy.rules import KeyLimit, RuleFilter
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.dispatch import Dispatch
 from drainer.spark.assign.schedule import Part, Schedule
@@ -250,7 +248,6 @@ class Task:
         earlier: TaskRecord,
         behind: frozenset[int],
         parked: frozenset[str],
-        rule_filter: RuleFilter | None = None,
     ) -> None:
         self.objects = Kept()
         starts = {stream: start for stream, (start, _) in bounds.items()}
@@ -264,7 +261,7 @@ class Task:
                 begun = begun.merge(changes[stream])
             ledgers[stream] = Ledger(start, end, begun)
             ledgers[stream].reports_outcomes = True
-        self.dispatcher = dispatcher = Dispatcher(ledgers, parked=parked, rule_filter=rule_filter)
+        self.dispatcher = dispatcher = Dispatcher(ledgers, parked=parked)
         dispatcher.behind = behind
         self._draw = play.draw
         self._rows = iter(rows)
@@ -281,8 +278,8 @@ class Task:
         if self._whole and not self.dispatcher.ready:
             self._over = True
             # As the plan of a task, at its end.
-            progress, ruled = self.dispatcher.progress(), self.dispatcher.ruled()
-            plan = a_plan(claims={ALL: progress}, ruled=ruled)
+            progress, unhandled = self.dispatcher.progress(), self.dispatcher.unhandled()
+            plan = a_plan(claims={ALL: progress}, unhandled=unhandled)
             self._records.start_journal(plan.terms.drain_id, plan.account.generation)
             self._records.write(plan)
             return self.objects.news()
@@ -292,7 +289,7 @@ class Task:
             else:
                 self._handle()
         if changes := self.dispatcher.changes():
-            self._records.append(Record(changes, (), self.dispatcher.newly_ruled()))
+            self._records.append(Record(changes, (), self.dispatcher.unhandled() or None))
         return self.objects.news()
 
     def _deliver(self) -> None:
@@ -305,8 +302,6 @@ class Task:
         message = self._backlog.shipped(*row)
         if self.dispatcher.wants(message):
             self.dispatcher.deliver_parts([message])
-            if isinstance(self.dispatcher.rule_filter, Noting):
-                self.since |= dict.fromkeys(self.dispatcher.rule_filter.left_out, Outcome.SKIPPED)
 
     def _handle(self) -> None:
         sub = self.dispatcher.take()
@@ -341,20 +336,6 @@ class Kept(Objects):
     create = get = names = children = remove = None  # type: ignore[assignment]
 
 
-class Noting(RuleFilter):
-    """Notes what the limit has left out."""
-
-    def __init__(self, settings: RuleSettings, account: RuleAccount) -> None:
-        super().__init__(settings, account)
-        self.left_out: set[Sub] = set()
-
-    def skips(self, sub: SubMessage) -> str | None:
-        name = super().skips(sub)
-        if name is not None:
-            self.left_out.add(sub_place(sub))
-        return name
-
-
 @dataclass
 class Wave:
     """Part of the backlog that was read, by shard."""
@@ -381,17 +362,13 @@ class UnderWay:
 class Play:
     """One drain, run after run. With ``late``, a driver may know more of attempts which died
     than the next ones go on from.
-
-    ``left_out`` are those that a limit per sub-key has kept from the handler.
     """
 
-    def __init__(self, draw: Random, *, late: bool, rules: RuleSettings | None = None) -> None:
+    def __init__(self, draw: Random, *, late: bool) -> None:
         self.draw = draw
         self.late = late
         self.backlog = Backlog(draw)
-        rules = rules or RuleSettings()
-        self.plan = a_plan(*self.backlog.ends.values(), rules=rules)
-        self.left_out: set[Sub] = set()
+        self.plan = a_plan(*self.backlog.ends.values())
         self.reported: set[Sub] = set()  # to be finished, by records that count
         self.fates: dict[Sub, Outcome] = {}  # of those that tasks have handled
         self.handled: set[Sub] = set()
@@ -553,9 +530,6 @@ class Play:
         task = one.task
         handled = len(task.handled)
         received = task.work()
-        if isinstance(task.dispatcher.rule_filter, Noting):
-            self.left_out |= task.dispatcher.rule_filter.left_out
-            self.handled |= self.left_out
         self._ensure_order(task.handled[handled:])
         self.handled |= task.since.keys()
         if received is None:
@@ -616,7 +590,7 @@ class Play:
         self.saved = changed(
             self.plan,
             claims=aggregation.claims(),
-            ruled=aggregation.ruled(),
+            unhandled=aggregation.unhandled(),
             state=aggregation.state,
         )
         self.saved.account.check()
@@ -699,13 +673,8 @@ class Play:
         bounds: dict[int, Range] = {
             Stream(n, shard): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
         }
-        rule_filter = None
-        if self.plan.terms.rules:
-            ruled = replace(self.aggregation.ruled(), skipped_by={})
-            ruled = ruled if earlier.ruled is None else ruled.merge(earlier.ruled)
-            rule_filter = Noting(self.plan.terms.rules, streams.by_stream(ruled, bounds))
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
-        task = Task(self, streams, bounds, rows, earlier, behind, parked, rule_filter)
+        task = Task(self, streams, bounds, rows, earlier, behind, parked)
         self.disk[dispatch, place] = task.objects.news()
         self._take(dispatch, place, self.disk[dispatch, place])
         return task
@@ -723,33 +692,6 @@ def test_whatever_tasks_and_drivers_do_the_plan_has_what_is_finished(seed: int, 
     play = Play(draw, late=late)
     for _ in range(4):
         play.run() if draw.random() < 0.7 else play.run_in_one()
-
-
-@settings(max_examples=50, deadline=None)
-@given(seed=st.integers(0, 2**32), most=st.integers(1, 6))
-def test_whatever_tasks_and_drivers_do_a_limit_is_exact(seed: int, most: int) -> None:
-    play = Play(Random(seed), late=False, rules=RuleSettings(max_per_key=most))
-    for _ in range(60):
-        play.run()
-        if play.plan.account.complete:
-            break
-    assert play.plan.account.complete
-    assert not play.plan.account.ruled.asked_by
-    if len(play.backlog.ends) > 1:  # which of two partitions comes first may change
-        passed: Counter[object] = Counter()
-        for partition, offset, index in play.handled - play.left_out:
-            passed.update(play.backlog.subs[partition, offset][index] or ())
-        for partition, offset, index in play.left_out:
-            for key in play.backlog.subs[partition, offset][index] or ():
-                assert passed[key] >= most
-        return
-    limit = KeyLimit(most)
-    over = {
-        place
-        for place in sorted(play.backlog.everything)
-        if (keys := play.backlog.subs[place[:2]][place[2]]) and not limit.passes(tuple(keys))
-    }
-    assert play.left_out == over
 
 
 def test_after_many_waves_the_account_holds_what_it_held_after_two() -> None:

@@ -25,7 +25,7 @@ from drainer.core.ledger import Ledger
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.order import Order
 from drainer.model.progress import ENDS, OTHERWISE, Outcome, Progress
-from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
+from drainer.model.unhandled import Unhandled
 from drainer.policy.rules import RuleFilter
 
 from .messages import (
@@ -44,7 +44,8 @@ UNSPLIT: Spec = ("!",)  # of a message that split rejects
 KEYS = "abcd"
 UNSPLIT_SHARE = 0.1
 
-KEY_RULE, BARRIER_RULE = SkipRule("b", keys=("b", "c")), SkipRule("stops", when="barrier")
+SKIPPED_KEYS = {"b", "c"}
+KEY_RULE, BARRIER_RULE = "$all([each in ['b', 'c'] for each in sub_keys])", "barrier"
 RULES = [(), (), (KEY_RULE,), (BARRIER_RULE,), (KEY_RULE, BARRIER_RULE)]
 
 
@@ -101,8 +102,8 @@ class Play:
 
     def __init__(self, chance: Random) -> None:
         self.chance = chance
-        self.ruling = RuleSettings(chance.choice(RULES))
-        self.written_ruled = RuleAccount()
+        self.rules = chance.choice(RULES)
+        self.written_unhandled = Unhandled()
         self.logs = {number: log(chance) for number in range(chance.randint(1, 3))}
         self.order = chance.choice((Order.SUB_KEY, Order.SUB_KEY, *Order))
         self.unselected = chance.choice(("", "", "d"))  # the sub-key of what is left alone
@@ -145,7 +146,7 @@ class Play:
             self.order,
             self.written_parked,
             (lambda sub: sub.key != self.unselected) if self.unselected else None,
-            RuleFilter(self.ruling, self.written_ruled),
+            RuleFilter(self.rules, self.written_unhandled),
         )
         self.behind_dead = set(self.written_parked)
         self.shut = {
@@ -189,9 +190,9 @@ class Play:
     def ruled_out_by(self, place: Place) -> str | None:
         """The rule that takes it out when it is delivered; of several sub-keys all must fit."""
         spec = self.spec_at(place)
-        if KEY_RULE in self.ruling.skip and spec and set(spec) <= set(KEY_RULE.keys):
-            return KEY_RULE.name
-        return BARRIER_RULE.name if BARRIER_RULE in self.ruling.skip and not spec else None
+        if KEY_RULE in self.rules and spec and set(spec) <= SKIPPED_KEYS:
+            return KEY_RULE
+        return BARRIER_RULE if BARRIER_RULE in self.rules and not spec else None
 
     def stays_pending(self, place: Place) -> bool:
         """In this run, whatever happens to others."""
@@ -416,7 +417,7 @@ class Play:
         for number, progress in self.dispatcher.progress().items():
             self.check_written(number, progress)
             self.plan[number] = written_and_read(progress)
-        self.written_ruled = RuleAccount.from_json(self.dispatcher.ruled().as_json())
+        self.written_unhandled = Unhandled.from_json(self.dispatcher.unhandled().as_json())
         self.written_parked = set(self.dispatcher.parked)
         self.note_written()
 
@@ -426,11 +427,8 @@ class Play:
         assert self.dispatcher.changes() == {}
         self.written_parked |= set(self.dispatcher.newly_parked())
         assert self.dispatcher.newly_parked() == []
-        ruled = self.dispatcher.newly_ruled()
-        assert (ruled is None) == (not self.ruling)
-        if ruled is not None:
-            ruled = RuleAccount.from_json(ruled.as_json())
-            self.written_ruled = self.written_ruled.merge(ruled)
+        unhandled = Unhandled.from_json(self.dispatcher.unhandled().as_json())
+        self.written_unhandled = self.written_unhandled.merge(unhandled)
         self.note_written()
         for number, progress in self.dispatcher.progress().items():
             merged = self.plan[number]

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,26 +11,24 @@ import pytest
 from hypothesis import given
 
 from builders import counts, progress_at
-from drainer.core.batches import Batch, Batcher, InPart
+from drainer.core.batches import Batcher
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import OtherClaims
 from drainer.decoding import Decoding
-from drainer.errors import SplitFailed, UsageError
-from drainer.handler import Fatal, Handler, Skip
+from drainer.errors import SplitFailed
+from drainer.handler import Fatal, Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Barrier, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ShardMap
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial
-from drainer.model.rules import LIMIT, RuleAccount, RuleSettings
 from drainer.model.sub_messages import identify, identify_or_reject
-from drainer.model.terms import IfNewer, LetterFilter, PayloadSettings, RedriveSettings
+from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings
 from drainer.policy.dead_letter import read_letter
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
-from drainer.policy.rules import RuleFilter
 from drainer.splitting import Wait, split_or_reject
 
 from .letters import DEAD, Sample, as_record, mutated_letters, there_and_back
@@ -52,9 +49,7 @@ def redriven(sample: Sample, settings: RedriveSettings = ALL) -> Redriven:
 
 
 def test_settings_are_read_as_they_were_written_and_a_filter_is_lists_of_words() -> None:
-    settings = RedriveSettings(
-        LetterFilter(("failed",), ("a", "b"), ("naïve",)), 7, if_newer=IfNewer.SKIP
-    )
+    settings = RedriveSettings(LetterFilter(("failed",), ("a", "b"), ("naïve",)), 7)
     body: dict[str, Any] = orjson.loads(orjson.dumps(settings.as_json()))
     assert RedriveSettings.from_json(body) == settings
     for wrong in ("failed", {"failed": 1}, [1], None):
@@ -158,104 +153,6 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
     assert handler.batching.coalesce is None
 
 
-class Aware(Handler):
-    """Knows of newer state of some documents; ``bad`` ones it can't look up."""
-
-    def __init__(self) -> None:
-        self.handled: list[Any] = []
-
-    def is_stale(self, sub: SubMessage) -> Any:
-        if sub.key == "bad":
-            raise ConnectionError("away")
-        return bool(sub.payload["stale"])
-
-
-class Plainly(Aware):
-    def handle(self, sub: SubMessage) -> None:
-        self.handled.append(sub.key)
-
-
-class OnTheLoop(Aware):
-    async def handle(self, sub: SubMessage) -> None:
-        self.handled.append(sub.key)
-
-
-class AllOnTheLoop(OnTheLoop):
-    async def is_stale(self, sub: SubMessage) -> bool:
-        return bool(super().is_stale(sub))
-
-
-class TogetherPlainly(Aware):
-    def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-        self.handled += [sub.key for sub in subs]
-
-
-class TogetherOnTheLoop(Aware):
-    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-        self.handled += [sub.key for sub in subs]
-
-
-SKIPPING = RedriveSettings(if_newer=IfNewer.SKIP)
-STALE = {"new": False, "old": True, "bad": False, "newer": False}
-
-
-def letters_of_documents() -> Iterator[Redriven]:
-    for key, stale in STALE.items():
-        yield redriven(Sample(key=key, payload={"stale": stale}))
-
-
-@pytest.mark.parametrize("kind", [Plainly, OnTheLoop, AllOnTheLoop])
-def test_what_the_handler_knows_to_be_stale_is_skipped_before_its_call(kind: type[Aware]) -> None:
-    handler = LoadedHandler("aware", kind).redriving(SKIPPING, CLIENT)
-    ends = [ended(handler.handle, sub) for sub in letters_of_documents()]
-    assert [type(end) for end in ends] == [type(None), Skip, ConnectionError, type(None)]
-    assert str(ends[1]) == "newer state exists"
-    assert handler.target.handled == ["new", "newer"]
-
-
-@pytest.mark.parametrize("kind", [TogetherPlainly, TogetherOnTheLoop])
-def test_the_others_of_a_batch_are_handled_beside_what_is_stale(kind: type[Aware]) -> None:
-    handler, batch = LoadedHandler("aware", kind).redriving(SKIPPING, CLIENT), Batch()
-    batch.subs = [*letters_of_documents()]
-    part = ended(handler.handle_batch, batch)
-    assert isinstance(part, InPart)
-    assert [type(end) for end in part.results] == [type(None), Skip, ConnectionError, type(None)]
-    assert handler.target.handled == ["new", "newer"]
-
-
-def test_a_handler_that_does_not_know_skips_nothing() -> None:
-    with pytest.raises(UsageError, match="has no is_stale"):
-        LoadedHandler("plain", NotAware).redriving(SKIPPING, CLIENT)
-    assert (
-        LoadedHandler("aware", Plainly).redriving(ALL, CLIENT).handle(next(letters_of_documents()))
-        is None
-    )
-
-    class Forgets(OnTheLoop):
-        def is_stale(self, sub: SubMessage) -> Any: ...
-
-    handler = LoadedHandler("forgets", Forgets).redriving(SKIPPING, CLIENT)
-    assert isinstance(ended(handler.handle, next(letters_of_documents())), Fatal)
-    assert not handler.target.handled
-
-
-class NotAware(Handler):
-    def handle(self, sub: SubMessage) -> None: ...
-
-
-def ended(call: Callable[[Any], Any], work: Any) -> BaseException | None:
-    async def run() -> None:
-        found = call(work)
-        if isinstance(found, Awaitable):
-            await found
-
-    try:
-        asyncio.run(run())
-    except Exception as raised:
-        return raised
-    return None
-
-
 def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:
     class NoSchema(Handler):
         def split(self, message: Message) -> Iterator[SubMessage]:
@@ -306,7 +203,7 @@ def test_only_what_is_no_letter_is_skipped_and_what_is_not_redriven_is_pending()
     messages, subs = dispatcher.counts()
     assert messages == subs
     assert (subs.read, subs.skipped, subs.pending) == (3, 1, 2)
-    assert set(dispatcher.ruled().skipped_for.values()) == {1}
+    assert set(dispatcher.unhandled().skipped_for.values()) == {1}
     assert dispatcher.watermarks == {DEAD.partition: 1}
     assert dispatcher.left_pending == 2
 
@@ -354,20 +251,3 @@ def test_what_is_meant_of_letters_changes_nothing_of_whose_they_are(record: Mess
     )
     keys = [identify(record, [split(settings, record)]) for settings in meanings]
     assert repr(keys[0]) == repr(keys[1]) == repr(keys[2])
-
-
-def test_a_limit_on_letters_counts_none_of_them_again_after_a_stop() -> None:
-    def delivered(account: RuleAccount | None) -> Dispatcher:
-        rule_filter = RuleFilter(RuleSettings(max_per_key=2), account)
-        dispatcher = Dispatcher(
-            {DEAD.partition: Ledger(0, 3)}, selects=selects, rule_filter=rule_filter
-        )
-        for offset in range(3):
-            message = as_record(Sample().letter(), offset)
-            dispatcher.deliver(message, list(split_letter(ALL, message)))
-        return dispatcher
-
-    stopped = delivered(None)
-    assert stopped.rule_filter.skipped_by == {LIMIT: 1}
-    resumed = delivered(stopped.ruled())
-    assert resumed.counts()[1].pending == 3, "all were counted before: none is counted again"

@@ -28,15 +28,14 @@ from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.progress import Counts, Outcome
 from drainer.model.rate_cap import CapCurve, CapPoint
-from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.status import (
     AutoStatus,
     ClassStatus,
     DeadlineStatus,
     FailureStatus,
-    RuleStatus,
 )
 from drainer.model.terms import PayloadSettings, RedriveSettings, TimeRange
+from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
 from drainer.store.journal import JournalHead, record_body
@@ -53,7 +52,6 @@ FULL_PLAN = a_plan(
     parked_lanes=PARKED,
     redrive=RedriveSettings(),
     latency=LATENCY,
-    rules=RuleSettings((SkipRule("e-mails", when="payload.kind == 'set_email'"),)),
     state=StateReference("file:///state", 1, 1, counted={0: counts()}),
     limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0, 25_000.0),)),
     history=(EVENT,),
@@ -84,13 +82,10 @@ NAMED = {
     "claims.SELECTOR": "N",
     "claims.SELECTOR.N.partial": None,
     "claims.SELECTOR.N.fates": None,
-    "ruled.skipped_by": None,
-    "ruled.skipped_for": None,
-    "ruled.diverted_by": None,
+    "unhandled.skipped_by": None,
+    "unhandled.skipped_for": None,
+    "unhandled.diverted_by": None,
     "redrive.headers": None,
-    "ruled.asked_below": None,
-    "ruled.asked_by": None,
-    "ruled.counts": None,
     "state.counted": None,
     "history.offsets": None,
     "left_alone": None,
@@ -146,7 +141,7 @@ def ensure_same(output: list[str], found: set[str]) -> None:
 
 def test_each_field_of_a_plan_is_on_the_page_and_no_other() -> None:
     body = json.loads(FULL_PLAN.encode())
-    body["state"]["ruled"] = {}  # as that of the plan
+    body["state"]["unhandled"] = {}  # as that of the plan
 
     ensure_same(documented("Offset plan"), set(paths(body)))
     assert f"`{body['format']}`" in section("Offset plan")
@@ -178,7 +173,7 @@ def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
 
 
 def test_each_field_of_a_journal_is_on_the_page() -> None:
-    body = record_body(Record({}, ("'doc-17'",), RuleAccount(), "1/2"))
+    body = record_body(Record({}, ("'doc-17'",), Unhandled(), "1/2"))
 
     for field in (*(each.name for each in fields(JournalHead)), *body):
         assert f"`{field}`" in section("Files beside a plan"), field

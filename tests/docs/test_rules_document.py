@@ -1,10 +1,9 @@
-"""Examples in docs/reference/rules.md of expressions and files work."""
+"""Examples of expressions in docs/reference/rules.md work."""
 
 from __future__ import annotations
 
 import json
 import re
-import tomllib
 from datetime import UTC, datetime
 
 import pytest
@@ -13,8 +12,6 @@ from docs.pages import ROOT
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.expression import FUNCTIONS
 from drainer.model.facts import NAMES, Predicate, Undecided
-from drainer.model.rules import RuleSettings
-from drainer.policy.rules import LIMITED_KEYS_MOST, RuleFilter
 
 TEXT = (ROOT / "docs/reference/rules.md").read_text()
 PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])
@@ -41,7 +38,7 @@ def sub() -> SubMessage:
 
 
 def test_all_rows_were_found() -> None:
-    assert (len(TRUE), len(UNDECIDED)) == (12, 4)
+    assert (len(TRUE), len(UNDECIDED)) == (13, 4)
 
 
 @pytest.mark.parametrize("expression", [expression for expression, _ in TRUE])
@@ -61,16 +58,8 @@ def test_numbers_and_texts_are_unequal_as_it_claims() -> None:
     assert Predicate(expression).matches(sub())
 
 
-def test_the_file_is_one() -> None:
-    (text,) = re.findall(r"```toml\n(.+?)```", TEXT, re.DOTALL)
-    rules = RuleSettings.from_table(tomllib.loads(text))
-    assert RuleFilter(rules).skips(sub()) is None
-    assert [rule.name for rule in rules.skip] == ["old e-mails", "the admins' renames"]
-
-
-def test_names_functions_and_bounds_are_all_there() -> None:
+def test_names_and_functions_are_all_there() -> None:
     for name in NAMES:
         assert f"`{name}`" in TEXT
     for name in FUNCTIONS:
         assert f"${name}" in TEXT
-    assert f"{LIMITED_KEYS_MOST:,}" in TEXT

@@ -32,7 +32,6 @@ from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Status, Summary
 from drainer.operations.engine import InProcess
@@ -314,7 +313,6 @@ class Rehearsal:
     source_options: dict[str, Any] = field(default_factory=dict)
     failures: FailureSettings = field(default_factory=FailureSettings)
     letters: Letters = field(default_factory=Letters)
-    rules: RuleSettings = field(default_factory=RuleSettings)
     control: Control = field(init=False)
     runtime: Runtime = THIS_PROCESS
     totals: Callable[[], Totals] = Totals
@@ -357,7 +355,7 @@ class Rehearsal:
                 if wheres
                 else plan.account.classes.resumed()
             )
-            plan = changed(plan, failures=self.failures, rules=self.rules, classes=classes)
+            plan = changed(plan, failures=self.failures, classes=classes)
             plan = OffsetPlan(plan.terms, plan.account.begun())
             self.file.write(plan)
             context: Any = DrainContext(
@@ -408,7 +406,7 @@ class Rehearsal:
             self.finished_ever |= set(handler.account.finished)
             if self.failures.on_failure is not OnFailure.HALT:
                 self.finished_ever |= set(handler.account.failed)  # and perhaps given up
-            if self.rules or self.failures.divert:
+            if self.failures.skip or self.failures.divert:
                 return  # what they took out is finished, and was handled by no handler
             assert self.finished_by_the_plan() <= self.finished_ever, "the plan claims too much"
             self._check_commit(

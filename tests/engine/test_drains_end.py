@@ -18,7 +18,6 @@ from drainer.engine.outcome import final_outcome
 from drainer.errors import AccountWrong
 from drainer.loader import LoadedHandler
 from drainer.message import SubMessage
-from drainer.model.rules import RuleSettings, SkipRule
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from fake_kafka import FakeSource, SizedBatch
 
@@ -126,10 +125,10 @@ def test_a_drain_that_leaves_too_much_alone_reports_that_it_did_not_read_on(
 @both_kinds
 def test_a_drain_ends_whose_rules_leave_its_workers_nothing(kind: Kind, tmp_path: Path) -> None:
     rehearsal = Rehearsal(tmp_path, {0: log_of(*(["a", "b"] for _ in range(500)), holes=3)})
-    rehearsal.rules = RuleSettings((SkipRule("all", when="index >= 0"),))
+    rehearsal.failures = replace(rehearsal.failures, skip=("index >= 0",))
     summary = rehearsal.drain(kind())
     assert summary.exit_code == 0
-    assert summary.last.rules.skipped_by == {"all": 1000}
+    assert summary.last.rules.skipped_by == {"index >= 0": 1000}
     assert summary.sub_messages.skipped == 1000
     assert rehearsal.group.committed == {0: 503}
-    assert rehearsal.file.load().plan.account.ruled.skipped_by == {"all": 1000}
+    assert rehearsal.file.load().plan.account.unhandled.skipped_by == {"index >= 0": 1000}

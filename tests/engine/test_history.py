@@ -15,7 +15,8 @@ from drainer.engine.history import (
     Trouble,
     rates,
 )
-from drainer.model.status import RuleStatus, Status
+from drainer.model.status import Status
+from drainer.model.unhandled import RuleStatus
 
 
 def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:

@@ -16,7 +16,6 @@ from drainer.kafka.dead_letters import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings
 from drainer.operations.policy import Policy
 from kafka.sender import sending
@@ -122,7 +121,7 @@ def test_who_may_write_but_not_see_the_configuration_can_use_it(
         assert sender.all_reported() == [None]
     found = look(ann, topic_name)
     assert found.hidden
-    (warning,) = Policy(FailureSettings(), RuleSettings(), found).warnings
+    (warning,) = Policy(FailureSettings(), found).warnings
     assert f"Grant DESCRIBE_CONFIGS on topic {topic_name}" in warning
     with pytest.raises(Refused, match="may not read") as raised:
         list(read_letters(ann, topic_name))

@@ -14,8 +14,8 @@ from drainer.model.latency import Latency
 from drainer.model.status import (
     DeadlineStatus,
     FailureStatus,
-    RuleStatus,
 )
+from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import METRICS as SPARKS
 from view.samples import on_spark
 
@@ -31,7 +31,7 @@ BUSY = a_status(
         error_types=(("ValueError", 5), ("TimedOut", 2)),
         in_outage=True,
     ),
-    rules=RuleStatus({"e-mails": 7}, {"e-mails": 2}),
+    rules=RuleStatus({"e-mails": 7}, undecided={"e-mails": 2}),
     engine=on_spark(8),
     deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 3_600.0, -60.0),
 )

@@ -273,7 +273,7 @@ class Account:
             f"the files count {subs}, and have {len(found)} finished",
         )
         ruled_out = sum(p in self._backlog.ruled_out for p in found if p not in self.forgotten)
-        by_rules = plan.account.ruled.skipped_by
+        by_rules = plan.account.unhandled.skipped_by
         ensure(sum(by_rules.values()) == ruled_out, f"{by_rules}, and {ruled_out} are ruled out")
         counted = sum(is_finished(plan.account.claims[ALL][n], at) for n, at in self._backlog.parts)
         counted -= self.forgotten_messages

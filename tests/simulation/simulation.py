@@ -174,7 +174,7 @@ class Simulation:
     def _command(self) -> Summary | None:
         """Run the command of a person: ``run``, or ``resume`` when there is a plan."""
         cluster, file = self.process.cluster, PlanFile(self.path)
-        policy = self.account.policy
+        policy = replace(self.account.policy, skip=self.backlog.rules)
         if self.path.exists():
             loaded = file.load()
             resume = ResumeRequest(policy, classes=self._classes(loaded.plan.account.classes))
@@ -193,7 +193,6 @@ class Simulation:
                 order=Order(self.backlog.order),
                 plan_path=self.path,
                 failures=policy,
-                rules=self.backlog.rules,
                 classes=self._classes(PriorityClasses()) or PriorityClasses(),
             )
             prepared = prepare(cluster, request, self.settings, self.runtime)

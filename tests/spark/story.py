@@ -20,7 +20,6 @@ from drainer.loader import load_handler
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
-from drainer.model.rules import RuleSettings
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Status, Summary
 from drainer.model.terms import LetterFilter, RedriveSettings
@@ -87,7 +86,6 @@ class Story:
         self,
         *,
         failures: FailureSettings | None = None,
-        rules: RuleSettings | None = None,
         order: Order = Order.SUB_KEY,
         **running: Any,
     ) -> Summary:
@@ -97,7 +95,6 @@ class Story:
             from_="earliest",
             order=order,
             failures=failures or FailureSettings(),
-            rules=rules or RuleSettings(),
         )
         return self._drain(lambda cluster, local: prepare(cluster, request, local), **running)
 

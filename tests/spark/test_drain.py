@@ -51,15 +51,24 @@ def test_everything_is_handled_in_the_order_of_its_sub_keys_wave_by_wave(
 
 def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Story) -> None:
     story.fill(messages(200, 11))
+    rule = "sub_key == 'k7'"
     policy = FailureSettings(
-        retries=1, retry_delay_s=0.01, on_failure=OnFailure.DEAD_LETTER, breaker=False
+        retries=1,
+        retry_delay_s=0.01,
+        on_failure=OnFailure.DEAD_LETTER,
+        breaker=False,
+        skip=(rule,),
     )
 
-    summary = story.run(failures=policy, fail="k3", skip="k5")
+    summary = story.run(failures=policy, fail="k3", skip="k5", wave_bytes=6_000)
 
     flat = [(offset, op) for offset, ops in enumerate(story.messages[0]) for op in ops]
     dead = [offset for offset, op in flat if op == "k3"]
-    skipped = [offset for offset, op in flat if op == "k5"]
+    skipped = [offset for offset, op in flat if op in ("k5", "k7")]
+    assert summary.engine_counts["waves"] > 1
+    assert summary.last.rules.skipped_by == {rule: sum(op == "k7" for _, op in flat)}
+    assert sum(summary.last.rules.skipped_for.values()) == sum(op == "k5" for _, op in flat)
+    assert ["k7"] not in [line.get("keys") for line in story.lines]
     assert summary.exit_code == EXIT_DEAD_LETTERS
     assert (summary.sub_messages.dead, summary.sub_messages.skipped) == (len(dead), len(skipped))
     assert summary.messages.dead == len(set(dead))

@@ -18,9 +18,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
-from drainer.model.rules import RuleSettings, SkipRule
-from drainer.model.settings import LocalSettings
-from drainer.operations.engine import IN_PROCESS
+from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.operations.start import Prepared
 from drainer.spark.session import settings
 from drainer.spark.session.settings import SparkEngine, SparkSettings
@@ -28,7 +26,6 @@ from drainer.store.plan_file import PlanFile
 from view import samples
 
 PLAN = samples.plan()
-LIMITED = changed(PLAN, order="key", rules=RuleSettings(max_per_key=1))
 BY_NAME, BY_MASTER = EngineOptions(engine=EngineName.SPARK), EngineOptions(master="local[2]")
 
 
@@ -107,31 +104,25 @@ def test_an_engine_or_a_master_that_is_named_is_taken(
     assert isinstance(found.engine, SparkEngine) is (name == "spark")
 
 
-def test_what_spark_can_t_do_is_refused_by_name_and_else_runs_in_the_process() -> None:
-    with pytest.raises(Refused, match="--max-per-key can't work on Spark with --order key"):
-        resolved(BY_NAME, LIMITED)
-    found = resolved(BY_MASTER, LIMITED)
-    assert found.engine is IN_PROCESS
-    assert found.action.engine.why.startswith("a master is named, but --max-per-key")
-
-
-READS_VALUES = RuleSettings((SkipRule.typed("message.value.kind == 'test'"),))
-READS_NONE = RuleSettings((SkipRule.typed("message.offset < 7"),))
+READS_VALUES = FailureSettings(skip=("message.value.kind == 'test'",))
+READS_NONE = FailureSettings(skip=("message.offset < 7",))
 
 
 @pytest.mark.parametrize(
-    ("handler", "rules", "why"),
+    ("handler", "failures", "why"),
     [
         (Splits, READS_NONE, None),
         (Whole, READS_NONE, "whole_messages"),
-        (Splits, READS_VALUES, "a rule reads message.value"),
+        (Splits, READS_VALUES, "--skip reads message.value"),
         (WholeAnyhow, READS_VALUES, None),  # the default split: they are payloads
     ],
 )
 def test_that_whole_messages_are_shuffled_is_shown(
-    handler: type[Handler], rules: RuleSettings, why: str | None
+    handler: type[Handler], failures: FailureSettings, why: str | None
 ) -> None:
-    found = resolved(BY_NAME, changed(PLAN, rules=rules), handler=handler).action.engine.settings
+    found = resolved(
+        BY_NAME, changed(PLAN, failures=failures), handler=handler
+    ).action.engine.settings
     shown = found.get("messages")
     assert shown is why or (str(shown).startswith("shuffled whole") and str(why) in str(shown))
 

@@ -15,11 +15,9 @@ from drainer.errors import Refused
 from drainer.insight import notebook
 from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
 from drainer.insight.on_spark import survey_on_spark
-from drainer.insight.survey import NO_RULES
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import load_handler
-from drainer.model.rules import RuleSettings, SkipRule
 from drainer.spark.session.session import Session
 from kafka.reader import numbered
 from kafka.topic import PASSWORD, USER, Topic
@@ -78,19 +76,19 @@ class Looks:
         self,
         reference: str | None,
         tasks: int | None = None,
-        rules: RuleSettings = NO_RULES,
+        skip: tuple[str, ...] = (),
     ) -> Inspection:
         settings = self._cluster.settings
         survey = partial(survey_on_spark, Session(self._spark), settings, tasks)
-        return inspect_backlog(self._cluster, self._request(reference, rules), survey_all=survey)
+        return inspect_backlog(self._cluster, self._request(reference, skip), survey_all=survey)
 
-    def in_process(self, reference: str | None, rules: RuleSettings = NO_RULES) -> Inspection:
-        return inspect_backlog(self._cluster, self._request(reference, rules))
+    def in_process(self, reference: str | None, skip: tuple[str, ...] = ()) -> Inspection:
+        return inspect_backlog(self._cluster, self._request(reference, skip))
 
-    def _request(self, reference: str | None, rules: RuleSettings) -> InspectRequest:
+    def _request(self, reference: str | None, skip: tuple[str, ...]) -> InspectRequest:
         handler = load_handler(reference) if reference else None
         return InspectRequest(
-            self._topic, "no-one", handler, from_="earliest", messages=None, rules=rules
+            self._topic, "no-one", handler, from_="earliest", messages=None, skip=skip
         )
 
 
@@ -133,20 +131,18 @@ def test_what_tasks_find_is_what_one_process_finds(
     for partition, values in ((0, operations(600)), (1, [*operations(100), *odd])):
         topic.produce(values, partition=partition, key=b"customer")
         topic.transact(operations(90), commit=False, partition=partition)
-    rules = RuleSettings(
-        (SkipRule("of-a", "payload.kind == 'a'", ("hot",)), SkipRule("big", "payload.size > 3"))
-    )
+    skip = of_a, big = "sub_key == 'hot' and payload.kind == 'a'", "payload.size > 3"
 
-    ours = looks.on_spark(reference, 5, rules)
-    theirs = looks.in_process(reference, rules)
+    ours = looks.on_spark(reference, 5, skip)
+    theirs = looks.in_process(reference, skip)
 
     ours_by, theirs_by = facts(ours), facts(theirs)
-    assert ours_by.pop("why").keys() == theirs_by.pop("why").keys() == {"big"}
+    assert ours_by.pop("why").keys() == theirs_by.pop("why").keys() == {of_a, big}
     assert ours_by == theirs_by
     assert ours.skew is not None
     assert ours.hot is not None
     assert (ours.hot.name, ours.hot.count, ours.skew.barriers) == ("'hot'", 700, 1)
-    assert [share.name for share in ours.skew.rules] == ["of-a"]
+    assert [share.name for share in ours.skew.rules] == [of_a]
     assert ours.failures is not None
     assert ours.failures.messages == 2
     assert ours.reading.tasks == 5

@@ -13,12 +13,10 @@ import pytest
 from drainer.errors import EXIT_HALTED, EXIT_INTERRUPTED, Refused
 from drainer.kafka.settings import ClientSettings
 from drainer.model.order import Order
-from drainer.model.rules import LIMIT, RuleSettings
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.spark.assign import work
 from spark.story import HANDLER, Op, Story
-from spark.test_drain import messages
-from spark.trouble import interrupt, states, trouble
+from spark.trouble import interrupt, trouble
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
 
@@ -182,29 +180,6 @@ def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_mak
             most |= running
     assert most[0] <= 8
     assert max(calls for pid, calls in most.items() if pid) > 4
-
-
-@pytest.mark.long
-def test_the_limit_counts_on_from_wave_to_wave(story: Story) -> None:
-    story.fill(messages(250, 31), messages(150, 32))
-
-    summary = story.run(wave_bytes=6_000, rules=RuleSettings(max_per_key=9))
-
-    assert (summary.exit_code, summary.cause) == (0, None)
-    assert summary.engine_counts["waves"] > 2
-    ops = {
-        (number, offset, index): str(story.messages[number][offset][index])
-        for number, offset, index in story.everything
-    }
-    found = Counter(ops[place] for place in set(story.places("end")))
-    counts = Counter(ops.values())
-    assert found == {key: min(9, count) for key, count in counts.items()}
-    over = counts.total() - found.total()
-    assert summary.last.rules is not None
-    assert summary.last.rules.skipped_by == {LIMIT: over}
-    assert summary.sub_messages.skipped == over
-    assert story.plan.account.ruled.asked_by == {}
-    assert states(story.folder) == []
 
 
 def several_keys(count: int, seed: int, *, lanes: int, several: float) -> list[list[Op]]:

@@ -15,9 +15,9 @@ from drainer.model.claims import ALL
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Partial, Progress
-from drainer.model.rules import RuleAccount, RuleSettings, SkipRule
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings, TimeRange
+from drainer.model.unhandled import Unhandled
 
 START, END = 100, 200
 
@@ -61,22 +61,19 @@ PLAN = a_plan(
         dead_letter_topic="orders.billing.dead",
         max_failures=Limit(count=100),
         rate=250.5,
+        skip=("payload.kind == 'set_email'",),
     ),
     parked=("'doc-17'", "(b'eu', 4)"),
     parked_lanes=ParkedLanes(2, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: no"),)),
     redrive=RedriveSettings(LetterFilter(reasons=("timeout",), errors=("refused",)), 2),
     latency=Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)]),
-    rules=RuleSettings(
-        (SkipRule("e-mails", when="payload.kind == 'set_email'", keys=("doc-17",)),),
-        max_per_key=50,
-    ),
     handler_code="sha256:0123",
     options={"topic": "wide"},
     payloads=PayloadSettings(
         *("documents", "id", "avro", "raw", "http://registry:8081"),
         TimeRange(1_795_197_600_000, 1_795_201_200_000),
     ),
-    ruled=RuleAccount({"e-mails": 2}, {0: 145}, {"'doc-4'": 50}),
+    unhandled=Unhandled({"payload.kind == 'set_email'": 2}),
 )
 
 

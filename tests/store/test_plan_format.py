@@ -21,9 +21,9 @@ from drainer.model.account import Account
 from drainer.model.claims import ALL, Claim
 from drainer.model.plan import FIELDS, OffsetPlan
 from drainer.model.progress import Partial, Progress
-from drainer.model.rules import RuleAccount, RuleSettings
 from drainer.model.settings import FailureSettings, Limit
 from drainer.model.terms import Terms
+from drainer.model.unhandled import Unhandled
 from store.plans import END, PLAN, START, edited, leaves, progress, put, signed, with_progress
 
 GOLDEN = (Path(__file__).parent / "full_plan.json").read_bytes()
@@ -85,10 +85,7 @@ def plans(draw: st.DrawFn) -> OffsetPlan:
         parked=tuple(draw(st.lists(text, max_size=4))),
         redrive=draw(st.sampled_from([None, PLAN.terms.redrive])),
         latency=draw(st.sampled_from([None, PLAN.account.latency])),
-        rules=draw(st.sampled_from([PLAN.terms.rules, RuleSettings()])),
-        ruled=RuleAccount(
-            {}, draw(st.dictionaries(st.integers(0, 99), st.integers(0, 2**40), max_size=3))
-        ),
+        unhandled=Unhandled(),
     )
 
 
@@ -139,7 +136,8 @@ def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(
     path: tuple[str, ...], value: object
 ) -> None:
     """Another program may write this format, and write it wrong."""
-    if path[-1] != "131" and path[:1] not in {("ruled",), ("options",)}:  # what may be there or not
+    may_lack = path[-1] == "131" or path[0] in {"unhandled", "options"}
+    if not may_lack:
         refused(edited(PLAN, lambda body: reduce(getitem, path[:-1], body).pop(path[-1])))
     with suppress(PlanRefused):
         found = OffsetPlan.decode(edited(PLAN, partial(put, path=path, value=value)))
@@ -156,8 +154,8 @@ def test_a_field_that_drainer_does_not_write_is_refused() -> None:
 @example(b"")
 @example(b"[]")
 @example(b"null")
-@example(b'"drainer-plan/7"')
-@example(b'{"format":"drainer-plan/7"}')
+@example(b'"drainer-plan/8"')
+@example(b'{"format":"drainer-plan/8"}')
 @example(b"[" * 100_000)
 @example(b"\xff\xfe{\x00")
 def test_anything_else_is_refused(data: bytes) -> None:
@@ -171,7 +169,7 @@ def test_another_format_version_is_named(version: object) -> None:
     error = refused(signed(body))
 
     assert repr(version) in str(error)
-    assert "'drainer-plan/7'" in str(error)
+    assert "'drainer-plan/8'" in str(error)
 
 
 def partition_0(**fields: int) -> Callable[[dict[str, Any]], None]:
@@ -261,27 +259,16 @@ def test_a_merge_of_an_older_record_changes_nothing() -> None:
     once.check()
 
 
-def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_rules_did() -> None:
-    later = RuleAccount({"e-mails": 5}, {2: 9}, {"'doc-9'": 50})
-    merged = ACCOUNT.merge({}, ["'doc-17'", "'a'"], ruled=later)
+def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_was_skipped() -> None:
+    later = Unhandled({"payload.kind == 'set_email'": 5}, {"too old": 1})
+    merged = ACCOUNT.merge({}, ["'doc-17'", "'a'"], unhandled=later)
     assert merged.parked == ("'a'", "'doc-17'", "(b'eu', 4)")
-    assert merged.ruled == RuleAccount(
-        {"e-mails": 5}, {0: 145, 2: 9}, {"'doc-4'": 50, "'doc-9'": 50}
-    )
+    assert merged.unhandled == later
     assert ACCOUNT.merge({}) == ACCOUNT
 
 
-def test_what_each_claim_has_decided_on_is_kept() -> None:
-    ruled = replace(ACCOUNT.ruled, asked_by={"0/2": {0: 150}, "1/3": {0: 149, 2: 8}})
-    plan = changed(PLAN, ruled=ruled)
-    assert OffsetPlan.decode(plan.encode()) == plan
-    later = RuleAccount(asked_below={0: 149}, asked_by={"1/3": {2: 9}})
-    assert plan.account.merge({}, ruled=later).ruled.asked_by == {"0/2": {0: 150}, "1/3": {2: 9}}
-    refused(edited(plan, lambda body: put(body, ("ruled", "asked_by"), {"3/2": {}})))
-
-
 def test_rules_that_took_out_more_than_there_was_are_refused() -> None:
-    refused(edited(PLAN, lambda body: put(body, ("ruled", "skipped_by"), {"a rule": 3})))
+    refused(edited(PLAN, lambda body: put(body, ("unhandled", "skipped_by"), {"a rule": 3})))
 
 
 def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:

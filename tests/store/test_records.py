@@ -15,7 +15,7 @@ from drainer.errors import PlanNotWritten, StateLost
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
-from drainer.model.rules import RuleAccount
+from drainer.model.unhandled import Unhandled
 from drainer.spark.state import records as records_module
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.state import Attempt, State
@@ -69,7 +69,9 @@ def in_bucket(path: Path) -> tuple[FailingObjects, State, TaskRecords]:
 
 
 def plan_with(claim: dict[int, Progress], generation: int = 1, **fields: Any) -> OffsetPlan:
-    return changed(PLAN, claims={ALL: claim}, generation=generation, ruled=RuleAccount(), **fields)
+    return changed(
+        PLAN, claims={ALL: claim}, generation=generation, unhandled=Unhandled(), **fields
+    )
 
 
 def test_an_object_store_never_keeps_the_engine_waiting(tmp_path: Path) -> None:

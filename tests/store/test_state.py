@@ -19,7 +19,7 @@ from drainer.core.merge import Record, TaskRecord
 from drainer.engine.runtime import boottime_s
 from drainer.errors import Interrupted, LockLost, StateLost, StateRefused
 from drainer.model.progress import Partial, Progress
-from drainer.model.rules import RuleAccount
+from drainer.model.unhandled import Unhandled
 from drainer.spark.state import state as state_module
 from drainer.spark.state.lease import Process, is_dead, this_process
 from drainer.spark.state.records import Head, TaskRecords
@@ -43,7 +43,7 @@ SECOND = Attempt(1, 1, 2, 1)
 THIRD = Attempt(1, 1, 2, 2)
 STARTS = {0: 100, 2: 0}
 BEGUN, ANOTHER = f"{DRAIN}/{FIRST.name}", encode_line("another process")
-RULED = RuleAccount({"r": 1}, asked_by={"0/8": {0: 108}})
+SKIPPED = Unhandled({"index > 9": 1})
 LONG = replace(AT_ONCE, look_s=1, lease_s=20, cut_s=10)
 
 
@@ -152,24 +152,22 @@ def test_what_follows_a_spoilt_record_of_its_attempt_is_left_out(
 
 def test_an_attempt_goes_on_from_all_that_earlier_ones_reported(state: State) -> None:
     first, _ = begun(state, FIRST)
-    first.append(
-        Record({0: done(104, (106, 108), count=6)}, ("'a'",), RuleAccount({"r": 1}, {0: 108}))
-    )
+    first.append(Record({0: done(104, (106, 108), count=6)}, ("'a'",), SKIPPED))
     first.append(Record({0: done(104, (110, 111), count=7, partial={105: Partial(3, 9, 0b001)})}))
     first.end()
     second, taken = begun(state, SECOND)
     assert finished(taken) == ((100, 104), (106, 108), (110, 111))
     assert taken.claims["0/8"][0].partial == {105: Partial(3, 9, 0b001)}
     assert taken.counts == {0: counts(done=14)}
-    assert (taken.parked, taken.ruled) == (("'a'",), RULED)
+    assert (taken.parked, taken.unhandled) == (("'a'",), SKIPPED)
 
-    second.append(Record({0: done(106, count=1)}, ("'b'",), RuleAccount({"r": 3})))
+    second.append(Record({0: done(106, count=1)}, ("'b'",), Unhandled({"index > 9": 3})))
     second.end()
     _, taken = begun(state, THIRD)
     assert finished(taken) == ((100, 108), (110, 111))
     assert (taken.claims["0/8"][0].partial, taken.counts) == ({}, {0: counts(done=16)})
     assert taken.parked == ("'a'", "'b'")
-    assert taken.ruled == replace(RULED, skipped_by={"r": 3})
+    assert taken.unhandled == Unhandled({"index > 9": 3})
     assert state.report((1, 1, 2)).record == taken
 
 

@@ -58,7 +58,7 @@ def on_spark(count: int) -> SparkStatus:
     )
 
 
-_OF_PLAN = ("failures", "redrive", "rules")
+_OF_PLAN = ("failures", "redrive")
 
 
 def action(count: int = 1, **changes: object) -> Preview:

@@ -1,11 +1,10 @@
-"""A drain that is about to begin: its failure policy and its rules."""
+"""A drain that is about to begin: its failure policy and what it skips."""
 
 from __future__ import annotations
 
-from drainer.model.rules import RuleSettings, SkipRule
-from drainer.model.status import RuleStatus
+from drainer.model.unhandled import Unhandled
 from drainer.view.page import SHOWN
-from drainer.view.policy import rule_fields, rule_lines
+from drainer.view.policy import rule_lines, skip_fields
 from drainer.view.preview import preview_page
 
 from . import samples
@@ -19,6 +18,6 @@ def test_quiet_leaves_the_warnings() -> None:
 
 def test_very_many_rules_are_cut_to_some() -> None:
     many = {f"rule {n}": 1 for n in range(SHOWN + 5)}
-    (after,) = rule_lines(RuleStatus(many))
-    (before,) = rule_fields(RuleSettings(tuple(SkipRule(n, when="barrier") for n in many)))
+    (after,) = rule_lines(Unhandled(many))
+    (before,) = skip_fields(tuple(many))
     assert after.lines[-1] == before.lines[-1] == "and 5 more"

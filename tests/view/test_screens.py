@@ -25,16 +25,15 @@ from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.latency import Latency
 from drainer.model.option import Concurrency
 from drainer.model.plan import OpenTransaction
-from drainer.model.rules import LIMIT, RuleAccount, RuleSettings, SkipRule
 from drainer.model.settings import AfterDead, FailureSettings, Limit, OnFailure
 from drainer.model.status import (
     FailureStatus,
     PartitionResult,
     Resuming,
-    RuleStatus,
     Status,
 )
 from drainer.model.terms import LetterFilter, RedriveSettings
+from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.redrive import NOT_MATCHED
 from drainer.testing import Certificate
 from drainer.view.live import drawn, frame, start_line, status_line
@@ -70,7 +69,7 @@ HALTED = a_summary(
     parked=PARKED,
     resuming=Resuming(("-c", "500"), ("--set api_token=…",)),
     auto=samples.AUTO,
-    rules=RuleStatus({"a": 1, "b": 4_800_000}, {"n > 5": 136}, {"n > 5": "no field"}),
+    rules=RuleStatus({"a": 1, "b": 4_800_000}, undecided={"n > 5": 136}, why={"n > 5": "no field"}),
     engine="spark",
     engine_counts={"waves": 12},
     open_transactions=(OpenTransaction("orders", 3, 700, 50), OpenTransaction("orders", 4, 9, 1)),
@@ -106,14 +105,7 @@ PARK = replace(
     max_failures=Limit(share=0.01),
     breaker=False,
     rate=0.5,
-)
-RULES = RuleSettings(
-    (
-        SkipRule("mails", when="payload.kind == 'set_email'", keys=("a", "b")),
-        SkipRule.typed_key("app-admin"),
-        SkipRule.typed("payload.n  > 5"),
-    ),
-    max_per_key=1000,
+    skip=("payload.kind == 'set_email'", "sub_key == 'app-admin'", "payload.n > 5"),
 )
 REDRIVE = RedriveSettings(LetterFilter(reasons=("timeout",), sub_keys=("a", "b")), 5)
 ON_SPARK = EngineChoice(
@@ -123,7 +115,7 @@ ON_SPARK = EngineChoice(
     {"waves": "2 GiB each, handled by one task per core", "state": "s3://bucket/state"},
 )
 REDRIVEN = replace(
-    samples.action(2, resumes=True, failures=PARK, rules=RULES, redrive=REDRIVE),
+    samples.action(2, resumes=True, failures=PARK, redrive=REDRIVE),
     makes_topic="orders.dead",
     batching=Batching(lambda earlier, later: later, most=200),
     concurrency=Concurrency.auto(),
@@ -132,8 +124,7 @@ REDRIVEN = replace(
 KEPT = changed(
     samples.plan(),
     failures=PARK,
-    rules=RULES,
-    ruled=RuleAccount({"mails": 2, "gone": 3, LIMIT: 4}),
+    unhandled=Unhandled({"payload.n > 5": 2, "payload.gone": 3}, {"too old": 4}),
     parked=tuple(lane.key for lane in LANES),
     parked_lanes=PARKED,
     redrive=RedriveSettings(max_redrives=1),

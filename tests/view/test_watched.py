@@ -15,9 +15,9 @@ from drainer.model.status import (
     FailureStatus,
     Load,
     Paused,
-    RuleStatus,
     Status,
 )
+from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import SparkStatus
 from drainer.view.live import frame, status_line
 
@@ -55,7 +55,7 @@ def through_the_socket(status: Status) -> Status:
         a_status(
             auto=samples.AUTO,
             failures=FAILURES,
-            rules=RuleStatus({"a": 1}, {"n > 5": 136}, {"n > 5": "no field"}, {"old": 3}),
+            rules=RuleStatus({"a": 1}, {"old": 3}, {}, {"n > 5": 136}, {"n > 5": "no field"}),
             deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 7200.0, -1800.0),
             latency=LATENCY,
             latency_recent=LATENCY,

@@ -22,7 +22,6 @@ from drainer.cli.options import (
     Plan,
     PriorityOptions,
     Report,
-    RuleOptions,
     Yes,
 )
 from drainer.engine.preview import PROCESS, SPARK, EngineChoice, EngineName, Preview
@@ -76,7 +75,6 @@ def estimate(
         EngineOptions, only("engine", "master", "remote", "spark_conf", "wave_bytes", "tasks")
     ],
     failures: Annotated[FailureSettings, NEW_DRAIN],
-    rules: RuleOptions,
     limits: Limits,
     report: Report,
     yes: Yes,
@@ -111,7 +109,7 @@ def estimate(
         terminal.warn(f"the estimate is for this process: {NO_CORES}; add --tasks N")
     settings = kafka.settings()
     handler = payload.load(backlog.handler, settings.extras)
-    request = request_of(backlog, handler, priority, kafka, failures, rules, limits, plan)
+    request = request_of(backlog, handler, priority, kafka, failures, limits, plan)
     request = request.configured(running.options)
     with connect(settings) as cluster:
         if canary is not None:

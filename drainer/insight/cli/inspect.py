@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Annotated
 
-from drainer.cli.command import command, only, without
+from drainer.cli.command import command, only
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.engines import EngineOptions
 from drainer.cli.options import (
@@ -16,7 +16,6 @@ from drainer.cli.options import (
     PayloadOptions,
     RecordOptions,
     Report,
-    RuleOptions,
 )
 from drainer.engine.preview import EngineName
 from drainer.insight.inspection import (
@@ -30,6 +29,7 @@ from drainer.insight.view.inspect import inspection_page
 from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
+from drainer.model.settings import FailureSettings
 from drainer.spark.session.settings import SparkLook, java_for_spark
 from drainer.view import figures
 from drainer.view.live import RunningLine
@@ -114,7 +114,7 @@ def inspect(
     payload: PayloadOptions,
     kafka: ConnectionOptions,
     reading: ReadingOptions,
-    rules: Annotated[RuleOptions, without("max_per_key")],
+    failures: Annotated[FailureSettings, only("skip")],
     readers: Annotated[ReaderOptions, only("engine", "master", "remote", "spark_conf", "tasks")],
     limits: Limits,
     report: Report,
@@ -124,7 +124,7 @@ def inspect(
 
     This only reads: drainer handles and commits nothing, and the group may be active. If you name a
     handler, drainer calls its split and nothing else. It then shows the spread over sub-keys, a hot
-    sub-key, and what rules would skip.
+    sub-key, and what --skip would skip.
 
     Examples:
 
@@ -134,7 +134,6 @@ def inspect(
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
     spark = readers.place(full=reading.full)
-    kept = replace(rules.over(), max_per_key=None)  # which shows in an estimate
     settings = kafka.settings()
     request = InspectRequest(
         topic=what.topic,
@@ -146,7 +145,7 @@ def inspect(
         commits=not what.no_commit,
         messages=None if reading.full else reading.sample,
         seed=reading.seed,
-        rules=kept,
+        skip=failures.skip,
     )
     survey_all: SurveyAll | None = None
     if spark is not None:
@@ -162,7 +161,7 @@ def inspect(
             line.draw(f"reading: {figures.count(read)} of {figures.counted(of, 'offset')}")
 
         found = inspect_backlog(cluster, request, show, survey_all)
-    page, capped = inspection_page(found, kept), {}
+    page, capped = inspection_page(found, failures.skip), {}
     if limits is not None and found.messages and found.bytes:
         cap = limits.cap(found.bytes / found.messages)
         capped = {"cap": builtins(cap)}

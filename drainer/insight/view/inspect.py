@@ -8,9 +8,8 @@ from datetime import UTC, datetime
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.sketch import DISTINCT_EXACT, ItemShare
-from drainer.insight.survey import NO_RULES, UNKNOWN
+from drainer.insight.survey import UNKNOWN
 from drainer.model.listed import listed
-from drainer.model.rules import RuleSettings
 from drainer.view import figures
 from drainer.view.page import (
     Cell,
@@ -32,7 +31,7 @@ NEAR_S = 24 * 3600  # where it is not known how long a drain takes
 LEAST_SHOWN = 0.0005  # of a share in the lists of hot ones
 
 
-def inspection_page(found: Inspection, rules: RuleSettings = NO_RULES) -> Page:
+def inspection_page(found: Inspection, skip: Sequence[str] = ()) -> Page:
     """The page: size of the backlog, its causes, its contents, and what each rule would skip."""
     return Page(
         _headline(found),
@@ -42,7 +41,7 @@ def inspection_page(found: Inspection, rules: RuleSettings = NO_RULES) -> Page:
             section("Contents", _made_of(found)),
             section("", _ages(found)),
             *_shares(found),
-            section("Skipped by rules", _skips(found, rules)),
+            section("Skipped by rules", _skips(found, skip)),
         ),
         subject=f"{found.topic}, for group {found.group.name}",
         details=tuple(_verdict(found)),
@@ -53,13 +52,13 @@ def inspection_page(found: Inspection, rules: RuleSettings = NO_RULES) -> Page:
     )
 
 
-def _skips(found: Inspection, rules: RuleSettings) -> Iterator[Item]:
+def _skips(found: Inspection, skip: Sequence[str]) -> Iterator[Item]:
     skew, subs = found.skew, found.sub_messages
-    if skew is None or subs is None or not rules:
+    if skew is None or subs is None or not skip:
         return
     shares = {share.name: share for share in skew.rules}
     of = f"{_about(found)}{figures.about(subs)} sub-messages"
-    for name in [rule.name for rule in rules.skip]:
+    for name in skip:
         share = shares.get(name)
         if share is None:
             read = "the backlog" if found.reading.full else "the sample"

@@ -10,7 +10,7 @@ from pathlib import Path
 from drainer.errors import UsageError
 from drainer.letters.resend import HANDLER, REFERENCE
 from drainer.model.option import PAIRS, option
-from drainer.model.terms import BY_HANDLER, IfNewer, LetterFilter, PayloadSettings, RedriveSettings
+from drainer.model.terms import BY_HANDLER, LetterFilter, PayloadSettings, RedriveSettings
 
 _which = partial(option, panel="Which dead letters")
 
@@ -60,11 +60,6 @@ class DestinationOptions:
         metavar="TOPIC",
         proposes="topic",
     )
-    if_newer: IfNewer = _which(
-        "Handle letters that may be stale, or skip by the handler's is_stale.",
-        IfNewer.HANDLE,
-        metavar="ACTION",
-    )
 
     @property
     def topic(self) -> str | None:
@@ -74,16 +69,14 @@ class DestinationOptions:
     def settings(
         self, letters: LetterFilter, max_redrives: int, where: LetterTopicOptions
     ) -> RedriveSettings:
-        return RedriveSettings(
-            letters, max_redrives, where.headers or {}, self.topic, self.if_newer
-        )
+        return RedriveSettings(letters, max_redrives, where.headers or {}, self.topic)
 
     def ensure_copies(self, payloads: PayloadSettings) -> None:
         """Raises UsageError if letters that go to a topic were to be taken apart."""
-        if self.topic is not None and (payloads, self.if_newer) != (BY_HANDLER, IfNewer.HANDLE):
+        if self.topic is not None and payloads != BY_HANDLER:
             raise UsageError(
                 f"--to {self.to} copies letters as they are",
-                hint="Remove --split, --split-key, --value-format, --key-format and --if-newer.",
+                hint="Remove --split, --split-key, --value-format and --key-format.",
             )
 
     @property

@@ -12,13 +12,7 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import preview_and_drain, within_limits
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import (
-    DryRun,
-    Limits,
-    PayloadOptions,
-    PriorityOptions,
-    RuleOptions,
-)
+from drainer.cli.options import DryRun, Limits, PayloadOptions, PriorityOptions
 from drainer.letters.cli.options import (
     DestinationOptions,
     LetterOptions,
@@ -60,7 +54,6 @@ def redrive(
     dry_run: DryRun,
     running: Annotated[LocalSettings, without("deadline")],
     failures: Annotated[FailureSettings, DEAD_AGAIN, without("dead_letter_topic")],
-    rules: RuleOptions,
     engines: EngineOptions,
     limits: Limits,
     oversight: Annotated[OversightOptions, without("on_late")],
@@ -93,7 +86,6 @@ def redrive(
             plan_path=redrives.plan,
             client_config=kafka.client_config,
             failures=failures,
-            rules=rules.over(),
             classes=priority.over() or PriorityClasses(),
         ).configured(running.options)
         meant = destination.settings(letters.filter(), max_redrives, where)

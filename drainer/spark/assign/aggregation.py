@@ -24,7 +24,7 @@ from drainer.model.ranges import (
     join_ranges,
     subtract,
 )
-from drainer.model.rules import RuleAccount, greater, offsets_beyond
+from drainer.model.unhandled import Unhandled
 from drainer.spark.assign.dispatch import Dispatch, DispatchedTask
 from drainer.spark.state.records import Head
 from drainer.store.place import kept
@@ -111,9 +111,7 @@ class Aggregation:
         self._ends = {n: part.end for n, part in plan.account.partitions.items()}
         self.parked = set(plan.account.parked)
         self.parked_lanes = ParkedLanes(0, plan.account.parked_lanes.of(self.parked))
-        self._ruled = plan.account.ruled
-        self._limited = plan.terms.rules.max_per_key is not None
-        self._limit_seen: dict[int, list[Range]] = {}  # by the limit, of waves which ended
+        self._unhandled = plan.account.unhandled
         self._waves: dict[int, _Wave] = {}
         self.dispatches: dict[int, Dispatch] = {}  # under way, by number
         self._next = 1  # dispatch
@@ -126,7 +124,7 @@ class Aggregation:
 
     @property
     def state(self) -> StateReference | None:
-        """Reference to the tasks' state, and to what ``claims`` and ``ruled`` contain of it."""
+        """Reference to the tasks' state, and to what ``claims`` and ``unhandled`` have of it."""
         if self._over:
             return None
         return StateReference(
@@ -135,7 +133,7 @@ class Aggregation:
             self._next,
             tuple(self.dispatches),
             self._counted(),
-            self._own_rules().numbers,
+            self._unhandled_by_tasks(),
             self._units(),
         )
 
@@ -233,7 +231,7 @@ class Aggregation:
         """End a dispatch; its pending sub-messages stay so in this run."""
         del self.dispatches[dispatch.number]
         for task in dispatch.tasks:
-            self._ruled += task.ruled
+            self._unhandled += task.unhandled
             for n, counts in task.counts.items():
                 subs = self._base[n].sub_messages + counts
                 self._base[n] = replace(self._base[n], sub_messages=subs)
@@ -279,15 +277,9 @@ class Aggregation:
     def record(self) -> None:
         """Nothing: what the tasks wrote down is the journal."""
 
-    def ruled(self) -> RuleAccount:
-        """Account of the rules, over all runs and tasks."""
-        ruled = self._ruled + self._own_rules()
-        below = dict(ruled.asked_below)
-        for number, ranges in self._limit_seen_by_all(ruled).items():
-            for start, end in ranges:
-                if start <= below.get(number, self._starts[number]):
-                    below[number] = max(end, below.get(number, 0))
-        return replace(ruled, asked_below=below, asked_by=offsets_beyond(below, (ruled.asked_by,)))
+    def unhandled(self) -> Unhandled:
+        """Return the counts of what finished without being handled, over all runs and tasks."""
+        return self._unhandled + self._unhandled_by_tasks()
 
     @property
     def tasks(self) -> Iterator[DispatchedTask]:
@@ -303,10 +295,8 @@ class Aggregation:
     def _note(self, task: DispatchedTask, reported: Head | TaskRecord) -> None:
         task.counts |= reported.counts
         self.parked.update(reported.parked)
-        if reported.ruled is not None:
-            known = self._ruled.counts  # a task may report all of them again
-            news = {key: n for key, n in reported.ruled.counts.items() if n > known.get(key, 0)}
-            task.ruled = task.ruled.merge(replace(reported.ruled, counts=news))
+        if reported.unhandled is not None:
+            task.unhandled = task.unhandled.merge(reported.unhandled)
 
     def _counted(self) -> dict[int, Counts]:
         """Sub-messages of dispatches that are under way, by partition."""
@@ -323,24 +313,8 @@ class Aggregation:
                 units.setdefault(n, []).extend(part.units)
         return {n: encode_ranges(join_ranges(each)) for n, each in units.items() if each}
 
-    def _own_rules(self) -> RuleAccount:
-        return sum((task.ruled for task in self.tasks), RuleAccount())
-
-    def _limit_seen_by_all(self, ruled: RuleAccount) -> dict[int, tuple[Range, ...]]:
-        """Offsets whose sub-messages the limit has all seen, whatever their claim."""
-        if not self._limited:
-            return {}
-        seen = {n: list(ranges) for n, ranges in self._limit_seen.items()}
-        for wave in self._waves.values():
-            for number, part in wave.parts.items():
-                reached = (
-                    greater(ruled.asked_below, ruled.asked_by.get(claim, {})).get(number, 0)
-                    for claim in part.marks
-                )
-                below = min(reached, default=part.end)
-                if below > part.start:
-                    seen.setdefault(number, []).append((part.start, min(below, part.end)))
-        return {n: join_ranges(ranges) for n, ranges in seen.items()}
+    def _unhandled_by_tasks(self) -> Unhandled:
+        return sum((task.unhandled for task in self.tasks), Unhandled())
 
     def _reach(self) -> None:
         for wave in self._waves.values():
@@ -373,10 +347,6 @@ class Aggregation:
         for number, wave in sorted(self._waves.items()):
             if wave.open:
                 continue
-            if self._limited:
-                self._limit_seen = {
-                    n: list(r) for n, r in self._limit_seen_by_all(self.ruled()).items()
-                }
             for part in wave.parts.values():
                 part.reach()
             _add(wave, self._base)

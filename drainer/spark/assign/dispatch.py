@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from drainer.model.claims import Claim
 from drainer.model.progress import Counts
-from drainer.model.rules import RuleAccount
+from drainer.model.unhandled import Unhandled
 from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 
@@ -21,7 +21,7 @@ class DispatchedTask:
     subs: int  # that it was given
     left: dict[str, set[int]]  # partitions that are not done, by claim
     counts: dict[int, Counts] = field(default_factory=dict)  # by partition
-    ruled: RuleAccount = field(default_factory=RuleAccount)
+    unhandled: Unhandled = field(default_factory=Unhandled)
     attempt: Attempt | None = None  # the last one
     status: TaskStatus | None = None  # that it reported last
     reported_s: float = 0.0

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from drainer.core.remainder import ReadSample, Remainder
@@ -19,9 +18,9 @@ from drainer.model.status import (
     Load,
     PartitionStatus,
     Repr,
-    RuleStatus,
     Status,
 )
+from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.dispatch import Dispatch, DispatchedTask
 from drainer.spark.assign.status import (
@@ -68,7 +67,7 @@ class TaskMonitor(MetricsSampler):
         self._before = TaskStatus(failures=FailureStatus(given_up=given_up_before))
         self._known = aggregation.claims()  # before the run
         self._subs_before = aggregation.sub_messages
-        self._ruled_before = sum(aggregation.ruled().skipped_by.values())
+        self._skipped_before = aggregation.unhandled().without_call
         # Of all waves: up to where they go, sub-messages to be handled, and those that were
         # finished before.
         self._positions = aggregation.watermarks
@@ -135,13 +134,7 @@ class TaskMonitor(MetricsSampler):
         return max(each.began_s for each in self._ever)
 
     def rules(self) -> RuleStatus:
-        ruled, found = self.aggregation.ruled(), _ruled(self._ever)
-        return replace(
-            found,
-            skipped_by=ruled.skipped_by,
-            skipped_for=ruled.skipped_for,
-            diverted_by=ruled.diverted_by,
-        )
+        return _rules_of(self._ever, self.aggregation.unhandled())
 
     @property
     def trouble(self) -> str | None:
@@ -203,15 +196,15 @@ class TaskMonitor(MetricsSampler):
             before = known[ALL][n].finished
             samples[n] = ReadSample.of(bounds, before, self._subs[n] + finished, finished, below)
         now = aggregation.sub_messages
-        ruled_out = sum(aggregation.ruled().skipped_by.values()) - self._ruled_before
+        skipped = aggregation.unhandled().without_call - self._skipped_before
         all_now, before_all = Counts.sum(now.values()), Counts.sum(self._subs_before.values())
         read, finished = all_now.read - before_all.read, all_now.finished - before_all.finished
         given_up = aggregation.left_pending
-        share = (read - ruled_out - given_up) / read if read else 1.0
+        share = (read - skipped - given_up) / read if read else 1.0
         in_waves = sum(self._subs.values()) - read  # and not in a task yet, where rules apply
         return Remainder.of(
             samples,
-            handled=all_now.finished - ruled_out,
+            handled=all_now.finished - skipped,
             waiting=read - finished - given_up + round(share * in_waves),
             share=share,
         )
@@ -267,7 +260,7 @@ class TaskMonitor(MetricsSampler):
         if task.status is None:
             return
         attempts = self._before, task.status
-        rules = _ruled(attempts)
+        rules = _rules_of(attempts)
         self._before = TaskStatus(
             latency=merge_latencies(each.latency for each in attempts),
             undecided=rules.undecided,
@@ -283,9 +276,9 @@ def _mean(each: Iterable[float]) -> float:
     return sum(values) / max(1, len(values))
 
 
-def _ruled(each: Iterable[TaskStatus]) -> RuleStatus:
+def _rules_of(each: Iterable[TaskStatus], unhandled: Unhandled | None = None) -> RuleStatus:
     undecided, why = Counter[str](), dict[str, str]()
     for status in each:
         undecided.update(status.undecided)
         why = {**status.why, **why}
-    return RuleStatus({}, undecided, why)
+    return RuleStatus(undecided=undecided, why=why) + (unhandled or Unhandled())

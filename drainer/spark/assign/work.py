@@ -156,11 +156,11 @@ class WaveRunner:
 
     def totals(self) -> Totals:
         """Totals of all tasks in this run."""
-        subs, skipped = self.aggregation.counts()[1], self.aggregation.ruled().skipped_by
+        subs, skipped = self.aggregation.counts()[1], self.aggregation.unhandled().without_call
         return Totals(
             subs.done - self._done_before,
             self.monitor.given_up,
-            subs.finished - sum(skipped.values()),
+            subs.finished - skipped,
             self.monitor.began_s,
         )
 
@@ -338,7 +338,7 @@ class WaveRunner:
         return error
 
     def _plan_of_tasks(self) -> OffsetPlan:
-        known, ruled = self.plan.account, self.aggregation.ruled()  # with what the limit counted
+        known = self.plan.account
         account = Account(
             known.updated,
             known.generation,
@@ -346,7 +346,6 @@ class WaveRunner:
             claims={ALL: {}},
             # Where the reader stopped, nothing is behind what is parked.
             parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
-            ruled=ruled.without_numbers,
             classes=known.classes,
         )
         terms = replace(self.plan.terms, failures=self.settings.failures)

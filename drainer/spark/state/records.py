@@ -26,8 +26,8 @@ from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import Range, Ranges, join_ranges
-from drainer.model.rules import RuleAccount
 from drainer.model.status import NO_LOAD, FailureStatus, Load
+from drainer.model.unhandled import Unhandled
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.sharding import Sharding
 from drainer.store.journal import encode_line
@@ -91,7 +91,7 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     counts: dict[Whole, Counts] = {}
     fates: dict[str, dict[Whole, dict[Outcome, Ranges]]] = {}
     parked: tuple[str, ...] = ()
-    ruled: RuleAccount | None = None
+    unhandled: Unhandled | None = None
     status: TaskStatus | None = None
     whole: bool = False
     beyond: msgspec.Raw = msgspec.Raw()
@@ -110,7 +110,7 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
                 finished = join_ranges([*below, *found.finished])
                 own = Progress(0, finished, found.partial, fates=fates.get(number, {}))
                 claims[selector][number] = own
-        return TaskRecord(claims, self.counts, self.parked, self.ruled)
+        return TaskRecord(claims, self.counts, self.parked, self.unhandled)
 
 
 def encode_record(
@@ -137,7 +137,7 @@ def encode_record(
         "counts": record.counts,
         "fates": fates,
         "parked": record.parked,
-        "ruled": record.ruled,
+        "unhandled": record.unhandled,
         "status": status,
         "whole": whole,
         "beyond": beyond,
@@ -225,7 +225,8 @@ class TaskRecords:
             # What was appended since the plan's snapshot was taken knows more than it.
             if newest and account.claims[ALL] != self._last:
                 self._last = account.claims[ALL]
-                self._report(Record(self._last, account.parked, account.ruled or None), whole=True)
+                all_of_it = Record(self._last, account.parked, account.unhandled or None)
+                self._report(all_of_it, whole=True)
         self._flush()
 
     def remove_journals(self) -> None:
@@ -253,7 +254,7 @@ class TaskRecords:
     def _report(
         self, record: Record, status: TaskStatus | None = None, *, whole: bool = False
     ) -> None:
-        changes, ruled = record.changes, record.ruled
+        changes = record.changes
         with self._changing:
             for stream, found in changes.items():
                 number, before = Stream(stream).partition, self._counted.get(stream, _NONE)
@@ -272,7 +273,7 @@ class TaskRecords:
                 self._streams.claims(changes),
                 {n: self._counts[n] for n in {Stream(stream).partition for stream in changes}},
                 record.parked,
-                None if ruled is None else self._streams.ruled(ruled),
+                record.unhandled,
             )
             line = encode_record(reported, self._starts, status, whole=whole)
             self._appended += 1

@@ -6,13 +6,12 @@ a claim.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from drainer.message import Stream
 from drainer.model.claims import Claim, Claims
 from drainer.model.progress import Progress
-from drainer.model.rules import RuleAccount
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,17 +38,3 @@ class Sharding:
             for selector, claim in claims.items()
             for number, progress in claim.items()
         }
-
-    def by_stream(self, ruled: RuleAccount, streams: Iterable[int]) -> RuleAccount:
-        """An account for a task, whose ``asked_below`` is by stream."""
-        below = {n: ruled.asked_below.get(Stream(n).partition, 0) for n in streams}
-        return replace(ruled, asked_below=below)
-
-    def ruled(self, ruled: RuleAccount) -> RuleAccount:
-        """The account of a task, as others read it: by claim."""
-        asked_by = {selector: dict(offsets) for selector, offsets in ruled.asked_by.items()}
-        for stream, offset in ((Stream(n), offset) for n, offset in ruled.asked_below.items()):
-            offsets = asked_by.setdefault(self.claim(stream.shard), {})
-            number = stream.partition
-            offsets[number] = max(offset, offsets.get(number, 0))
-        return replace(ruled, asked_below={}, asked_by=asked_by)

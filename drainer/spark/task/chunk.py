@@ -50,9 +50,8 @@ def why_whole(handler: LoadedHandler, terms: Terms) -> str | None:
         return "the handler sets whole_messages"
     if handler.payloads.key_format is not None:
         return "keys are decoded"
-    if any("value" in text for text in terms.failures.divert):
-        return "--divert reads message.value"
-    return "a rule reads message.value" if terms.rules.read_values else None
+    read = (name for name, text in terms.failures.expressions if "value" in text)
+    return next((f"{name} reads message.value" for name in read), None)
 
 
 class _Chunk:

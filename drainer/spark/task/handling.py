@@ -165,9 +165,8 @@ class TaskRunner:
             self.plan.account,
             partitions={n: PartitionPlan(e.start, e.end, None, None) for n, e in given.items()},
             claims={ALL: claim},
-            ruled=self.streams.by_stream(self.plan.account.ruled, given),
         )
-        account = account.without_pending().merge({}, earlier.parked, earlier.ruled)
+        account = account.without_pending().merge({}, earlier.parked, earlier.unhandled)
         return OffsetPlan(self.plan.terms, account)
 
 
