@@ -30,23 +30,24 @@ class Rate:
 
     def change(self, per_s: float, now_s: float) -> None:
         """Change the rate from now on."""
-        self.allowed(now_s)
+        self._tokens, self._at_s = self._tokens_at(now_s), now_s
         self.per_s = per_s
         self._most = max(1.0, per_s * BURST_S)
 
     def allowed(self, now_s: float) -> int:
         """Return how many may start now."""
-        self._tokens = min(self._most, self._tokens + (now_s - self._at_s) * self.per_s)
-        self._at_s = now_s
-        return int(self._tokens + 1e-9)
+        return int(self._tokens_at(now_s) + 1e-9)
 
-    def start(self) -> None:
-        self._tokens -= 1
+    def start(self, now_s: float) -> None:
+        """Take the token of one that starts."""
+        self._tokens, self._at_s = self._tokens_at(now_s) - 1, now_s
 
     def next_at_s(self, now_s: float) -> float:
-        """Time at which the next one may start."""
-        self.allowed(now_s)
-        return now_s + max(0.0, 1 - self._tokens) / self.per_s
+        """Return when the next one may start."""
+        return now_s + max(0.0, 1 - self._tokens_at(now_s)) / self.per_s
+
+    def _tokens_at(self, now_s: float) -> float:
+        return min(self._most, self._tokens + (now_s - self._at_s) * self.per_s)
 
 
 class Retries:
@@ -171,7 +172,7 @@ class Admission:
         if self._breaker.is_open:
             self._breaker.start_probe(sub)
         if self.rate is not None:
-            self.rate.start()
+            self.rate.start(self.clock())
         return sub
 
     def _offer_tried(self) -> None:
@@ -188,9 +189,10 @@ class Admission:
         if self._breaker.is_open or self.paused:
             return None
         if self.rate is not None:
-            if not self.rate.allowed(self.clock()):
+            now_s = self.clock()
+            if not self.rate.allowed(now_s):
                 return None
-            self.rate.start()
+            self.rate.start(now_s)
         follower = self.dispatcher.take_next_in_lane(sub)
         follower.started_at = self.policy.suspicion.failed_calls
         return follower

@@ -57,7 +57,6 @@ class Failures:
     Args:
         batching: how the handler wants several sub-messages in one call; None when it does not.
         is_outage: the handler's judgement of an error; None when it has none of any.
-        totals: what all tasks of the drain did, when there are others.
     """
 
     def __init__(
@@ -70,7 +69,6 @@ class Failures:
         *,
         events: Events,
         runtime: Runtime,
-        totals: Callable[[], Totals] = Totals,
     ) -> None:
         self._clock = clock = runtime.monotonic
         self._wall = runtime.wall
@@ -80,9 +78,8 @@ class Failures:
         self._retries = Retries()
         self._policy = policy
         self._breaker = policy.breaker
-        self._totals = totals
-        self._whole = self._others = Totals()
-        self._others_until_s = 0.0  # they may show more until then
+        self._whole = self._others = Totals()  # What all tasks, and the other ones, have done.
+        self._others_until_s = 0.0  # Until then, another task may still show that all is well.
         per_s = policy.settings.rate
         rate = None if per_s is None else Rate(per_s, clock())
         self._admission = Admission(
@@ -269,7 +266,6 @@ class Failures:
         elif isinstance(error, Fatal) or not is_retryable(error):
             self._carry_out(sub, Decision(OnFailure.HALT), error)
         else:
-            self._look_at_others()
             self._notice(sub, fault, now_s, self._in_flight - 1)
             decision = self._policy.decide(sub, error, fault, done=self._done, now_s=now_s)
             self._gate()
@@ -362,6 +358,22 @@ class Failures:
         if calls:
             self._events.on_moved()
 
+    def hear(self, whole: Totals) -> None:
+        """Note what all tasks of the drain have done. Successes of the others close the breaker,
+        too, and speak against sub-messages that are in doubt here."""
+        if whole == self._whole or self._stopped:
+            return
+        self._whole = whole
+        own = Totals(self._own_done, self._policy.given_up, self._finished)
+        before, self._others = self._others, self._others.beside(own, whole)
+        if self._others.began_s > before.began_s:
+            self._others_until_s = self._clock() + OTHERS_S
+            was_open, calls = self._breaker.is_open, self._others.done - before.done
+            bad = self._policy.succeeded_elsewhere(self._others.began_s, calls)
+            self._given_up(bad, OTHERS_SUCCEED)
+            if was_open and not self._breaker.is_open:
+                self._outage_over()
+
     def returned(self, work: CallInput) -> None:
         """Notices that a call that may have been overdue has ended; its result comes next."""
         self.late.difference_update(_members(work))
@@ -448,9 +460,8 @@ class Failures:
         if behind is not None and verdict.rule in BY_COMPARISON:
             self._policy.suspect_next(behind, sub)
         finished = self._finished + self._letters.pending + 1  # letters under way are given up, too
-        others = self._look_at_others()
         too_many = self._policy.count_given_up(
-            verdict.rule, finished + others.finished, others.given_up
+            verdict.rule, finished + self._others.finished, self._others.given_up
         )
         if too_many is not None:
             self._events.halt(halted_at(sub, error, too_many))
@@ -516,7 +527,6 @@ class Failures:
         now_s = self._clock()
         since_s, most_s, *_ = self._patience
         if not self._breaker.is_open:
-            self._look_at_others()
             if self._policy.suspicion.in_doubt and self._nothing_else_runs:
                 self._end_doubts(now_s)
             while (sub := self._retries.pop(now_s)) is not None:
@@ -565,26 +575,11 @@ class Failures:
 
     @property
     def _done(self) -> int:
-        return self._own_done + self._look_at_others().done
+        return self._own_done + self._others.done
 
     @property
     def _own_done(self) -> int:
         return sum(ledger.subs_done for ledger in self._dispatcher.ledgers.values())
-
-    def _look_at_others(self) -> Totals:
-        whole = self._totals()
-        if whole != self._whole:
-            self._whole = whole
-            own = Totals(self._own_done, self._policy.given_up, self._finished)
-            before, self._others = self._others, self._others.beside(own, whole)
-            if self._others.began_s > before.began_s:
-                self._others_until_s = self._clock() + OTHERS_S
-                was_open, calls = self._breaker.is_open, self._others.done - before.done
-                bad = self._policy.succeeded_elsewhere(self._others.began_s, calls)
-                self._given_up(bad, OTHERS_SUCCEED)
-                if was_open and not self._breaker.is_open:
-                    self._outage_over()
-        return self._others
 
     @property
     def _finished(self) -> int:

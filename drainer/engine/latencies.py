@@ -24,7 +24,7 @@ from time import monotonic
 from drainer.model.latency import PERCENTILES, Latency
 
 SPARSE = 32  # of so many one is measured, on average, while there are many
-EACH_MOST = 500  # measured since the last look: more are many
+EACH_MOST = 500  # More than so many that are measured between two calls of `look` are many.
 RECENT_S = 10.0
 LEAST_S = 1e-6
 BUCKET = log(1.01)  # from one to the next
@@ -35,13 +35,14 @@ Buckets = Counter[int]  # attempts that took about exp(BUCKET * number) seconds,
 class Latencies:
     """The latencies of one run, of workers of any kind.
 
-    ``record`` may be called from any thread, all else from one.
+    ``record`` may be called from any thread, all else from one. What was recorded counts from the
+    next ``look`` on, which is called about twice a second.
     """
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
         self._draw = Random(SPARSE).random  # from a seed, so that a run can be repeated
-        self._new: list[tuple[float, float, int]] = []  # since the last look
+        self._new: list[tuple[float, float, int]] = []  # What was recorded since the last look.
         self._spent_s = 0.0  # by all that ``_all`` stands for
         self._all = Buckets()
         self._recent: deque[tuple[float, Buckets]] = deque()
@@ -57,17 +58,16 @@ class Latencies:
         return 0 if len(self._new) < EACH_MOST else 1 + int(self._draw() * (2 * SPARSE - 1))
 
     def overall(self) -> Latency | None:
-        """Latency of the whole run up to now; None until an attempt returned."""
-        self._look()
+        """Return the latency of the whole run up to now; None until an attempt returned."""
         found, count = _latency(self._all), max(1, self._all.total())
         return None if found is None else replace(found, processor_s=self._spent_s / count)
 
     def recent(self) -> Latency | None:
-        """Latency of the last ten seconds or so; None when no attempt returned in them."""
-        self._look()
+        """Return the latency of the last ten seconds or so; None if no attempt returned in them."""
         return _latency(+self._in_recent)
 
-    def _look(self) -> None:
+    def look(self) -> None:
+        """Count what was recorded since the last look."""
         now_s, found = self._clock(), Buckets()
         measured = self._new[: len(self._new)]  # threads go on appending
         del self._new[: len(measured)]

@@ -129,7 +129,14 @@ class Work(Protocol):
     async def forget(self) -> None:
         """Remove what the last plan on disk has made superfluous."""
 
+    @property
+    def running(self) -> int:
+        """Sub-messages that are in the handler."""
+
     def failure_status(self) -> FailureStatus: ...
+
+    def measure(self, plan: OffsetPlan) -> None:
+        """Measure what happened since the last time; called about twice a second."""
 
     def status(self, plan: OffsetPlan) -> Status:
         """Return the status of a moment, with what only this engine knows."""
@@ -155,7 +162,8 @@ class Lifecycle:
         self._deadline = DeadlineWatch()
         self._requested: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
-        self._eta_s: float | None = None  # before it began to end: nothing is begun since
+        # The last time left that was shown before the drain began to end: nothing begins after it.
+        self._eta_s: float | None = None
 
     async def run(self) -> Summary:
         """Drain until it ends, one way or another.
@@ -189,7 +197,8 @@ class Lifecycle:
             self.apply_pause()
             await self._work.check()
             if clock() >= due:
-                self._context.observe(self._status())
+                self._work.measure(self.checkpointer.plan)
+                self._show()
                 due = clock() + STATUS_INTERVAL_S
             await asyncio.sleep(self._work.look_s)
 
@@ -221,7 +230,7 @@ class Lifecycle:
     @property
     def calls(self) -> int:
         """Calls in flight."""
-        return self._work.status(self.checkpointer.plan).limits.running
+        return self._work.running
 
     async def change(self, settings: Settings) -> None:
         """Work by these settings from now on, and put them into the plan."""
@@ -244,6 +253,7 @@ class Lifecycle:
             cause = await self._work.wind_down(cause, grace_s)
         except Exception as error:  # the last checkpoint is written all the same
             cause = chain_errors(cause, not_stopped(error))
+        self._work.measure(self.checkpointer.plan)  # The plan and the summary are to have it all.
         forced, within = self._ending.forced, self._ending.within
         await within(self.checkpointer.stop())
         cause = await self._work.close(cause)
@@ -266,15 +276,22 @@ class Lifecycle:
             self._control.end()
         return cause if lost is None or lost is cause else chain_errors(cause, lost)
 
+    def _show(self) -> Status:
+        """Show the status, with what only a series of statuses tells."""
+        deadline, now = self._control.running.deadline, self._runtime.wall()
+        status = self._deadline.judge(self._status(), deadline, now)
+        if self._ending.cause is None:
+            self._eta_s = status.progress.eta_s
+        self._context.observe(status)
+        return status
+
     def _status(self) -> Status:
         checkpointer, control = self.checkpointer, self._control
         status = self._work.status(checkpointer.plan)
-        cause = self._ending.cause
-        stopping = None
+        cause, stopping, eta_s = self._ending.cause, None, status.progress.eta_s
         if cause is not None:
             stopping = str(cause) if isinstance(cause, DrainerError) else describe(cause)
-        else:
-            self._eta_s = status.progress.eta_s
+            eta_s = self._eta_s
         failures = self._work.failure_status()
         health = status.health
         waits = health.trouble or self._unsure  # what a commit waits out keeps nothing else back
@@ -282,10 +299,10 @@ class Lifecycle:
         plan_age_s = self._runtime.monotonic() - checkpointer.written_at
         classes = status.progress.classes or ClassStatus.of(checkpointer.plan)
         if failures.in_outage:
-            self._eta_s, classes = None, tuple(replace(each, eta_s=None) for each in classes)
-        status = replace(
+            eta_s, classes = None, tuple(replace(each, eta_s=None) for each in classes)
+        return replace(
             status,
-            progress=replace(status.progress, eta_s=self._eta_s, classes=classes),
+            progress=replace(status.progress, eta_s=eta_s, classes=classes),
             failures=failures,
             timing=replace(status.timing, plan_age_s=plan_age_s),
             health=replace(health, trouble=trouble, is_kept_waiting=waits is not None),
@@ -293,11 +310,9 @@ class Lifecycle:
                 stopping, control.paused, tuple(control.events), control.events_total
             ),
         )
-        return self._deadline.judge(status, control.running.deadline, self._runtime.wall())
 
     async def _summary(self, cause: BaseException | None) -> Summary:
-        status = self._status()
-        self._context.observe(status)
+        status = self._show()
         work, account, plan = self._work, self.checkpointer.account, self.checkpointer.plan
         partitions = plan.account.partitions
         committed: Mapping[int, int | None] = {n: p.committed for n, p in partitions.items()}

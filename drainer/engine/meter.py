@@ -51,7 +51,10 @@ class _Moment(NamedTuple):
 
 
 class MetricsSampler(ABC):
-    """Measurement of one run, read about twice a second."""
+    """Measurement of one run.
+
+    It measures about twice a second; a status only reads what was measured.
+    """
 
     def __init__(
         self,
@@ -95,17 +98,11 @@ class MetricsSampler(ABC):
         engine: EngineStatus | None = None,
     ) -> Status:
         messages, subs = self.counts()
-        now, latency = self._clock(), self.overall()
-        window_s = max(ETA_WINDOW_S, ETA_CALLS * latency.mean_s if latency else 0.0)
-        if not limits.running and [each.handled for each in self._moments] == [left.handled]:
-            self._moments.clear()  # nothing has begun: what comes before that is not its pace
-        self._moments.append(_Moment(now, subs.finished, left.handled, left.offsets_read))
-        while self._moments[0].at_s < now - window_s:
-            self._moments.popleft()
-        rate_now, pace_now, _ = self._rates(now - WINDOW_S)
-        _, pace, reading = self._rates(now - window_s)
+        now, latency, moments = self._clock(), self.overall(), self._moments
+        rate_now, pace_now, _ = self._rates(WINDOW_S)
+        _, pace, reading = self._rates(self._window_s)
         eta_s = lane_s = None
-        if now - self._moments[0].at_s >= ETA_FROM_S:
+        if moments and moments[-1].at_s - moments[0].at_s >= ETA_FROM_S:
             eta_s = time_left(left, pace, reading, starved=starved)
         if eta_s is not None and pace_now and not self._folds:
             # What waits in one lane goes one by one (Little's law).
@@ -132,9 +129,30 @@ class MetricsSampler(ABC):
             engine=engine,
         )
 
-    def _rates(self, since_s: float) -> tuple[float, float, float]:
-        """Rates per second: sub-messages that finished, those that took a call, offsets read."""
-        now, since = self._moments[-1], next(e for e in self._moments if e.at_s >= since_s)
+    def _measure(self, left: Remainder, running: int) -> None:
+        """Note how far the run is by now, with so many sub-messages in the handler."""
+        moments = self._moments
+        if not running and [each.handled for each in moments] == [left.handled]:
+            moments.clear()  # Nothing has begun yet: the time before that is not part of the pace.
+        now_s, window_s = self._clock(), self._window_s
+        finished = self.counts()[1].finished
+        moments.append(_Moment(now_s, finished, left.handled, left.offsets_read))
+        while moments[0].at_s < now_s - window_s:
+            moments.popleft()
+
+    @property
+    def _window_s(self) -> float:
+        """Seconds over which the pace is averaged: a few calls of each worker at least."""
+        latency = self.overall()
+        return max(ETA_WINDOW_S, ETA_CALLS * latency.mean_s if latency else 0.0)
+
+    def _rates(self, window_s: float) -> tuple[float, float, float]:
+        """Return rates per second of so many seconds before the last measurement: sub-messages that
+        finished, those that took a call, and offsets that were read."""
+        if not self._moments:
+            return 0.0, 0.0, 0.0
+        now = self._moments[-1]
+        since = next(each for each in self._moments if each.at_s >= now.at_s - window_s)
         took_s = max(now.at_s - since.at_s, 1e-9)
         finished, handled, read = (b - a for a, b in zip(since[1:], now[1:], strict=True))
         return finished / took_s, handled / took_s, read / took_s
@@ -159,6 +177,12 @@ class LocalSampler(MetricsSampler):
         self._in_flight: deque[tuple[float, int, int]] = deque()
         self._processor = processor
         self._spent = deque([(self._clock(), *processor())], LOAD_LOOKS)
+
+    def measure(self, running: int) -> None:
+        """Measure about twice a second, with so many sub-messages in the handler."""
+        self._latencies.look()
+        self._spent.append((self._clock(), *self._processor()))
+        self._measure(self._dispatcher.remainder(), running)
 
     def sample(self, in_flight: int, busy: int) -> None:
         """Notes how many sub-messages are in the handler, and how many workers have something to
@@ -186,9 +210,9 @@ class LocalSampler(MetricsSampler):
         looks = self._in_flight
         return round(sum(look[column] for look in looks) / max(1, len(looks)))
 
+    @property
     def load(self) -> Load:
-        """Load of the last few seconds; call it with each status."""
-        self._spent.append((self._clock(), *self._processor()))
+        """Load of the processor in the last few seconds."""
         seconds, used_s, waited_s = (
             now - before for before, now in zip(self._spent[0], self._spent[-1], strict=True)
         )
@@ -212,7 +236,7 @@ class LocalSampler(MetricsSampler):
                 hottest=tuple(lanes.hottest(HOTTEST)),
                 buffered_bytes=self._dispatcher.pending_bytes,
                 buffer_bytes=self._buffer_bytes,
-                processor=self.load(),
+                processor=self.load,
             ),
             partitions=tuple(
                 PartitionStatus(

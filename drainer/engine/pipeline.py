@@ -93,7 +93,6 @@ class Pipeline:
             self._handler.is_outage,
             events=self,
             runtime=self._runtime,
-            totals=self._ports.totals,
         )
 
     def _workers_of(self, latencies: Latencies) -> AsyncWorkers | ThreadWorkers:
@@ -124,6 +123,7 @@ class Pipeline:
 
     async def start(self) -> None:
         try:
+            self._failures.hear(self._ports.totals())
             self.checkpointer.start()
             self.limit(self._meter.concurrency)
             self._workers.watch()
@@ -153,7 +153,8 @@ class Pipeline:
             self.on_moved()
         elif trouble is not None:
             self._ending.end(trouble)
-        self._meter.sample(self._running, max(0, self._meter.concurrency - self._workers.idle))
+        self._failures.hear(self._ports.totals())
+        self._meter.sample(self.running, max(0, self._meter.concurrency - self._workers.idle))
         self._decide_rejected()
         self._pump.poke()
         if self._ports.quota is not None:
@@ -337,16 +338,23 @@ class Pipeline:
         return self._failures.status()
 
     @property
-    def _running(self) -> int:
+    def running(self) -> int:
         """Sub-messages in the handler now."""
         if self._handler.batching is None:
             return self.calls()
         return max(0, self.dispatcher.lanes.running - self._workers.kept_back)
 
-    def status(self, plan: OffsetPlan) -> Status:
+    @property
+    def _running_shown(self) -> int:
         # While nothing new begins, what counts is how many are still to end.
         exact = self._is_paused or self._ending.has_come
-        status = self._meter.status(plan, self._running if exact else self._meter.in_flight)
+        return self.running if exact else self._meter.in_flight
+
+    def measure(self, plan: OffsetPlan) -> None:
+        self._meter.measure(self._running_shown)
+
+    def status(self, plan: OffsetPlan) -> Status:
+        status = self._meter.status(plan, self._running_shown)
         if isinstance(self.dispatcher, PriorityDispatcher) and self._context.first is not None:
             rate = self.settings.failures.rate
             first = self._context.first

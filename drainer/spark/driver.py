@@ -361,6 +361,13 @@ class SparkRun:
         parked = len(self._work.parked)
         return replace(self._monitor.failures(), dead_letter_topic=topic, parked_lanes=parked)
 
+    @property
+    def running(self) -> int:
+        return self._monitor.running
+
+    def measure(self, plan: OffsetPlan) -> None:
+        self._monitor.measure(plan)
+
     def status(self, plan: OffsetPlan) -> Status:
         status = self._monitor.status(plan, ahead=self._reader.reads)
         return replace(

@@ -47,7 +47,7 @@ def test_in_no_time_does_more_start_than_rates_and_burst(
         due += rate.per_s * wait_s
         now_s += wait_s
         for _ in range(min(8, rate.allowed(now_s))):
-            rate.start()
+            rate.start(now_s)
             starts.append(due)
         rate.change(rates[number % len(rates)], now_s)
     burst = most_at_once(max(rates))
@@ -63,7 +63,7 @@ def test_the_next_may_start_at_the_time_that_was_given(
 ) -> None:
     rate = Rate(per_s, 0.0)
     while rate.allowed(idle_s):
-        rate.start()
+        rate.start(idle_s)
     from_s = idle_s + step / per_s
     next_s = rate.next_at_s(from_s)
     assert from_s <= next_s <= idle_s + 1 / per_s + 1e-6, "it counts what has come meanwhile"

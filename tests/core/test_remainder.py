@@ -81,6 +81,7 @@ class Run:
             left = self.dispatcher.remainder()
 
     def show(self) -> Status:
+        self.meter.measure(WORKERS)
         status = self.meter.status(self.plan, WORKERS)
         if isinstance(self.dispatcher, PriorityDispatcher):
             status = with_class(status, self.plan, self.dispatcher, WHERE, None)

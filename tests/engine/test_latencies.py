@@ -62,6 +62,7 @@ def test_a_hundred_slow_ones_are_all_measured(latencies: Latencies, clock: Clock
     for n in range(100):
         workers[n % 7].handles((n + 1) / 100)
         clock.now_s += 0.1
+    latencies.look()
 
     overall = latencies.overall()
 
@@ -78,6 +79,7 @@ def test_no_rhythm_of_the_backlog_hides_the_slow_ones(latencies: Latencies, peri
     worker = Worker(latencies)
     for n in range(128_000):
         worker.handles(1.0 if n % period == 0 else 0.0)
+    latencies.look()
 
     overall = latencies.overall()
 
@@ -96,12 +98,12 @@ def test_a_slow_hour_weighs_no_more_than_what_was_handled_in_it(
         for _ in range(250):
             worker.handles(0.2)
         clock.now_s = second + 1.0
-        latencies.overall()
+        latencies.look()
     for second in range(40, 80):  # mostly one in 32: 1,000,000 of them
         for _ in range(25_000):
             worker.handles(0.01)
         clock.now_s = second + 1.0
-        latencies.overall()
+        latencies.look()
 
     overall = latencies.overall()
 
@@ -118,10 +120,11 @@ def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: 
         for _ in range(400):
             worker.handles(0.5 if second < 40 else 0.02)
         clock.now_s = second + 1.0
-        latencies.recent()
+        latencies.look()
 
     recent, overall = latencies.recent(), latencies.overall()
     clock.now_s += RECENT_S + 1
+    latencies.look()
 
     assert recent is not None
     assert overall is not None
@@ -211,11 +214,12 @@ def test_a_bad_moment_does_not_stand_for_the_time_since_the_last_status(clock: C
 def test_the_load_of_the_processor_is_that_of_the_last_seconds(clock: Clock) -> None:
     spent = [0.0, 0.0]
     meter = sampler(clock, processor=lambda: (spent[0], spent[1]))
-    assert meter.load() == Load(0.0, 0.0), "nothing is known at once"
+    assert meter.load == Load(0.0, 0.0), "nothing is known at once"
     for used, waited in [(0.9, 0.1)] * 30 + [(0.2, 0.0)] * 10:
         clock.now_s += 0.5
         spent[0], spent[1] = spent[0] + used / 2, spent[1] + waited / 2
-        load = meter.load()
+        meter.measure(0)
+        load = meter.load
         if clock.now_s == 15.0:
             assert (load.used, load.waited) == pytest.approx((0.9, 0.1))
     assert (load.used, load.waited) == pytest.approx((0.2, 0.0))

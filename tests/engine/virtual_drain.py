@@ -23,7 +23,7 @@ from drainer.message import SubMessage
 from drainer.model.progress import Outcome
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import FailureStatus
-from drainer.policy.failures import FailurePolicy, Totals
+from drainer.policy.failures import FailurePolicy
 
 EVENTS_MOST = 300_000  # of the loop: a run that takes more has hung
 
@@ -157,7 +157,6 @@ class VirtualDrain:
             self.is_outage,
             events=self,
             runtime=runtime,
-            totals=Totals,
         )
 
         calls = Calls(

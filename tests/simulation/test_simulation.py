@@ -12,10 +12,13 @@ import sys
 from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from drainer.core import lanes, ledger
+from drainer.engine import local
+from drainer.engine.pipeline import Pipeline
 from simulation.simulation import Simulation
 
 SEEDS = int(os.environ.get("DRAINER_SEEDS", "120"))
@@ -132,6 +135,36 @@ def check_laws(seeds: range, sees: float) -> None:
         assert not too_few, f"the simulation hardly sees some things any more: {too_few}"
 
 
+def test_statuses_taken_at_any_time_change_no_drain(monkeypatch: pytest.MonkeyPatch) -> None:
+    plain = [trace_of(seed) for seed in range(ASKED)]
+    running: list[Pipeline] = []
+
+    class Watched(Pipeline):
+        def __init__(self, *parts: Any) -> None:
+            super().__init__(*parts)
+            running[:] = [self]
+
+    monkeypatch.setattr(local, "Pipeline", Watched)
+
+    def asked(seed: int) -> str:
+        running.clear()
+        simulation = Simulation(seed)
+        check, world = simulation.world.each_turn, simulation.world
+
+        def ask() -> None:
+            check()
+            for pipeline in running:
+                pipeline.status(pipeline.checkpointer.plan)
+                pipeline.failure_status()
+                assert pipeline.calls() >= 0 <= pipeline.running
+
+        world.each_turn = ask
+        simulation.run()
+        return world.trace
+
+    assert [asked(seed) for seed in range(ASKED)] == plain
+
+
 @pytest.mark.long
 def test_a_seed_gives_the_same_drain_in_every_process() -> None:
     def reported(hash_seed: str) -> str:
@@ -157,6 +190,7 @@ def trace_of(seed: int) -> str:
     return simulation.world.trace
 
 
+ASKED = 8
 COMPARED = 12
 PRINT_TRACES = f"""
 from simulation.test_simulation import trace_of

@@ -138,11 +138,15 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
         head = Head({"0/1": {0: (0, mark)}}, {0: known}, status=TaskStatus(running=20))
         aggregation.take(task, head)
         monitor.take(task, Attempt(1, 1, 0, 1), head.status)
-        return monitor.status(plan, ahead=False)
+        return measured(ahead=False)
 
-    assert monitor.status(plan, ahead=True).progress.eta_s is None
+    def measured(*, ahead: bool) -> Status:
+        monitor.measure(plan)
+        return monitor.status(plan, ahead=ahead)
+
+    assert measured(ahead=True).progress.eta_s is None
     now_s += 20  # until the first wave is read
-    assert monitor.status(plan, ahead=True).progress.eta_s is None
+    assert measured(ahead=True).progress.eta_s is None
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
     (task,) = aggregation.dispatch([[(1, "0/1")]]).tasks
     monitor.begin_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])

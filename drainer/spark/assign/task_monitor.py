@@ -144,6 +144,15 @@ class TaskMonitor(MetricsSampler):
             return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
         return next((each.trouble for each in self._now if each.trouble), None)
 
+    @property
+    def running(self) -> int:
+        """Sub-messages that are in handlers, by the tasks' last reports."""
+        return sum(each.running for each in self._now)
+
+    def measure(self, plan: OffsetPlan) -> None:
+        """Measure about twice a second."""
+        self._measure(self._remainder(plan), self.running)
+
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """``ahead`` is whether the next wave is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
@@ -158,7 +167,7 @@ class TaskMonitor(MetricsSampler):
             left,
             starved=False,  # waves come one by one: how soon shows little of how fast
             limits=LimitStatus(
-                running=sum(each.running for each in now),
+                running=self.running,
                 busy=sum(each.busy for each in now),
                 concurrency=self.concurrency,
                 lanes=sum(each.lanes for each in now),
