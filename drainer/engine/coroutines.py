@@ -9,10 +9,17 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from drainer.engine.failures import Failures
 from drainer.engine.loop import CANCEL_S, ensure_done, spawn
 from drainer.engine.ports import Events
-from drainer.engine.workers import Calls, LeaseOver, TimedOut, Workers, WorkSource, watch_interval_s
+from drainer.engine.workers import (
+    Calls,
+    FailedCalls,
+    LeaseOver,
+    TimedOut,
+    Workers,
+    WorkSource,
+    watch_interval_s,
+)
 from drainer.errors import HandleFailed
 from drainer.forks import FORKS, end_if_forked
 from drainer.message import SubMessage
@@ -29,7 +36,7 @@ class AsyncWorkers(Workers):
     """
 
     def __init__(
-        self, source: WorkSource, calls: Calls, failures: Failures, events: Events
+        self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
     ) -> None:
         super().__init__(source, calls, failures, events)
         self._gaps: list[int] = []  # by worker, between two attempts that are measured

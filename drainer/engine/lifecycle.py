@@ -4,16 +4,14 @@ summed up."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
-from typing import Protocol
 
 from drainer.engine.checkpointer import Checkpointer
-from drainer.engine.control import Settings
 from drainer.engine.loop import spawn
-from drainer.engine.outcome import final_outcome, may_continue, not_stopped
-from drainer.engine.ports import DrainContext
+from drainer.engine.outcome import Ending, final_outcome, may_continue, not_stopped
+from drainer.engine.ports import DrainContext, Work
 from drainer.engine.steering import DeadlineWatch, Steering
 from drainer.errors import (
     DrainerError,
@@ -26,123 +24,17 @@ from drainer.errors import (
     chain_errors,
 )
 from drainer.mask import describe
-from drainer.model.plan import OffsetPlan
 from drainer.model.status import (
     ClassStatus,
     ControlStatus,
-    FailureStatus,
     PartitionResult,
     Status,
     Summary,
 )
 
 STATUS_INTERVAL_S = 0.5
-AT_ONCE_S = 0.5  # what a second Ctrl-C leaves to each step of the end
 
 NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
-
-
-class Ending:
-    """End of a drain: by the first cause that is reported, on its event loop.
-
-    Attributes:
-        has_come: whether it is ending.
-        cause: what it ends by; None when all is done.
-        forced: set when a person wants to wait no longer.
-        takes_signals: whether signals come as requests to stop; before that, Ctrl-C is a
-            KeyboardInterrupt.
-    """
-
-    def __init__(self) -> None:
-        self.has_come = False
-        self.cause: BaseException | None = None
-        self.forced = asyncio.Event()
-        self.takes_signals = False
-        self._come = asyncio.Event()
-        self._at_once: list[Callable[[], None]] = []
-
-    def call_at_once(self, stop: Callable[[], None]) -> None:
-        """Have ``stop`` called first of all when a cause comes: not one call begins after that."""
-        self._at_once.append(stop)
-
-    def end(self, cause: BaseException | None) -> None:
-        """Report a cause; None when all is done."""
-        if self.has_come:
-            return
-        self.has_come, self.cause = True, cause
-        self._come.set()
-        for stop in self._at_once if cause is not None else ():
-            stop()
-
-    async def wait(self) -> BaseException | None:
-        """Return the cause once there is one, or all is done."""
-        await self._come.wait()
-        return self.cause
-
-    async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
-        """Wait for ``work`` that long at most, and no longer than a moment once ``forced`` is set.
-
-        Whether it has ended; else it is cancelled. Raises what it raised.
-        """
-        task = asyncio.ensure_future(work)
-        forced = asyncio.ensure_future(self.forced.wait())
-        await asyncio.wait((task, forced), timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
-        if forced.done():
-            await asyncio.wait((task,), timeout=AT_ONCE_S)
-        forced.cancel()
-        if not task.done():
-            task.cancel()
-            return False
-        task.result()
-        return True
-
-
-class Work(Protocol):
-    """Part that an engine brings: where sub-messages come from, and where they are handled."""
-
-    @property
-    def look_s(self) -> float:
-        """Seconds between two checks, and between two looks at requests."""
-
-    async def start(self) -> None:
-        """Start all that works, the checkpointer before anything is handled.
-
-        Raises Refused when it can't, and ends what it has begun.
-        """
-
-    def pause(self, paused: bool) -> None:
-        """Begin nothing while ``paused``; called again and again."""
-
-    async def check(self) -> None:
-        """Notice what happened elsewhere."""
-
-    async def change(self, settings: Settings) -> None:
-        """Work by these settings from now on."""
-
-    async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
-        """Read and start nothing more; return when nothing is in a handler any longer, with the
-        cause as it is known then."""
-
-    async def close(self, cause: BaseException | None) -> BaseException | None:
-        """Close the handlers; return the cause, with what went wrong by that."""
-
-    async def forget(self) -> None:
-        """Remove what the last plan on disk has made superfluous."""
-
-    @property
-    def running(self) -> int:
-        """Sub-messages that are in the handler."""
-
-    def failure_status(self) -> FailureStatus: ...
-
-    def measure(self, plan: OffsetPlan) -> None:
-        """Measure what happened since the last time; called about twice a second."""
-
-    def status(self, plan: OffsetPlan) -> Status:
-        """Return the status of a moment, with what only this engine knows."""
-
-    def sum_up(self, summary: Summary) -> Summary:
-        """Add to the summary what only this engine knows."""
 
 
 class Lifecycle:
@@ -158,7 +50,9 @@ class Lifecycle:
         self.checkpointer = checkpointer
         self._ending = ending
         self._control = context.control
-        self._steering = Steering(self, context)
+        self._steering = Steering(
+            context, work, checkpointer, ending, self.apply_pause, self.shut_down
+        )
         self._deadline = DeadlineWatch()
         self._requested: Signalled | None = None  # to stop, by the last signal
         self._pressed = False  # by one that a person sends
@@ -213,29 +107,6 @@ class Lifecycle:
         if self._runtime.uptime() < self._lock.sure_until_s:
             return None
         return "the lock on the group is not confirmed, so drainer begins nothing new"
-
-    @property
-    def first(self) -> str | None:
-        """The class that is drained; None for all that is left."""
-        return self._context.first
-
-    @property
-    def is_ending(self) -> bool:
-        return self._ending.has_come
-
-    @property
-    def look_s(self) -> float:
-        return self._work.look_s
-
-    @property
-    def calls(self) -> int:
-        """Calls in flight."""
-        return self._work.running
-
-    async def change(self, settings: Settings) -> None:
-        """Work by these settings from now on, and put them into the plan."""
-        await self._work.change(settings)
-        self.checkpointer.change(settings.failures, settings.running.plan_interval_s)
 
     def shut_down(self, request: Signalled, *, now: bool = False) -> None:
         """End the drain for a person; one that is only writing down its end is let finish, once."""

@@ -13,8 +13,9 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.first import PriorityDispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import other_claims
-from drainer.engine.lifecycle import Ending, Lifecycle
+from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.loop import event_loop
+from drainer.engine.outcome import Ending
 from drainer.engine.pipeline import Pipeline
 from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.watchdog import Watchdog

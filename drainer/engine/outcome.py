@@ -1,6 +1,10 @@
-"""The outcome of a drain: its exit code, its account, which must be conserved, and its cause."""
+"""The end of a drain, and its outcome: its cause, its exit code, and its account, which must be
+conserved."""
 
 from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
 
 from drainer.engine.ports import DrainContext
 from drainer.errors import (
@@ -17,12 +21,69 @@ from drainer.errors import (
 from drainer.mask import describe
 from drainer.model.progress import Counts
 
+AT_ONCE_S = 0.5  # A second Ctrl-C leaves so much time to each step of the end.
+
 _STATUS_OF = {
     EXIT_DONE: "done",
     EXIT_DEAD_LETTERS: "done",
     EXIT_INTERRUPTED: "interrupted",
     EXIT_HALTED: "halted",
 }
+
+
+class Ending:
+    """The end of a drain: by the first cause that is reported, on its event loop.
+
+    Attributes:
+        has_come: whether it is ending.
+        cause: what it ends by; None when all is done.
+        forced: set when a person wants to wait no longer.
+        takes_signals: whether signals come as requests to stop; before that, Ctrl-C is a
+            KeyboardInterrupt.
+    """
+
+    def __init__(self) -> None:
+        self.has_come = False
+        self.cause: BaseException | None = None
+        self.forced = asyncio.Event()
+        self.takes_signals = False
+        self._come = asyncio.Event()
+        self._at_once: list[Callable[[], None]] = []
+
+    def call_at_once(self, stop: Callable[[], None]) -> None:
+        """Have ``stop`` called before anything else when a cause comes: no call begins after it."""
+        self._at_once.append(stop)
+
+    def end(self, cause: BaseException | None) -> None:
+        """Report a cause; None when all is done."""
+        if self.has_come:
+            return
+        self.has_come, self.cause = True, cause
+        self._come.set()
+        for stop in self._at_once if cause is not None else ():
+            stop()
+
+    async def wait(self) -> BaseException | None:
+        """Return the cause once there is one, or all is done."""
+        await self._come.wait()
+        return self.cause
+
+    async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
+        """Wait for ``work`` that long at most, and no longer than a moment once ``forced`` is set.
+
+        Return whether it has ended; if it has not, it is cancelled. Raises what it raised.
+        """
+        task = asyncio.ensure_future(work)
+        forced = asyncio.ensure_future(self.forced.wait())
+        await asyncio.wait((task, forced), timeout=most_s, return_when=asyncio.FIRST_COMPLETED)
+        if forced.done():
+            await asyncio.wait((task,), timeout=AT_ONCE_S)
+        forced.cancel()
+        if not task.done():
+            task.cancel()
+            return False
+        task.result()
+        return True
 
 
 def final_outcome(

@@ -16,11 +16,10 @@ from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
-from drainer.engine.lifecycle import Ending
 from drainer.engine.loop import spawn
 from drainer.engine.meter import LocalSampler, auto_status, cap_status, with_class
-from drainer.engine.outcome import given_up_before, not_closed
-from drainer.engine.ports import DeadLetters, DrainContext, Ports
+from drainer.engine.outcome import Ending, given_up_before, not_closed
+from drainer.engine.ports import DeadLetters, DrainContext, Ports, Quota
 from drainer.engine.pump import Pump
 from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
@@ -58,6 +57,7 @@ class Pipeline:
         self.settings = Settings(context.running, context.plan.terms.failures)
         self._processor = partial(self._runtime.processor, not self._handler.is_async)
         self._is_paused = False
+        self._may_call = ports.quota is None  # Whether this drain has a share of the calls.
         self._letters: dict[str, DeadLetters] = {}  # by topic
         self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
         self._search: ConcurrencyLimit | None = None  # when the concurrency is not fixed
@@ -139,8 +139,7 @@ class Pipeline:
 
     def pause(self, paused: bool) -> None:
         self._is_paused = paused
-        quota = self._ports.quota
-        paused = paused or (quota is not None and not quota.calls)
+        paused = paused or not self._may_call
         self._failures.pause(paused)
         self._workers.pause(paused)
 
@@ -158,8 +157,18 @@ class Pipeline:
         self._decide_rejected()
         self._pump.poke()
         if self._ports.quota is not None:
-            await self._ports.quota.obey(self)
-            self.pause(self._is_paused)
+            await self._obey(self._ports.quota)
+
+    async def _obey(self, quota: Quota) -> None:
+        """Work by what others granted last."""
+        grant = quota.take()
+        self._may_call = grant.calls > 0
+        if self._may_call and grant.calls != self._meter.concurrency:
+            self.limit(grant.calls)
+        if grant.failures != self.settings.failures:
+            await self.change(replace(self.settings, failures=grant.failures))
+        self.pause(self._is_paused)
+        quota.obeyed(self.in_flight)
 
     async def change(self, settings: Settings) -> None:
         before, self.settings = self.settings, settings

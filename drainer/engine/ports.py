@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import NamedTuple, Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import Record
 from drainer.core.other_claims import ClassMap
-from drainer.engine.control import Control
+from drainer.engine.control import Control, Settings
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Writer, no_extras
@@ -17,12 +17,9 @@ from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.model.status import Status
+from drainer.model.status import FailureStatus, Status, Summary
 from drainer.policy.failures import Totals
 from drainer.policy.rate_cap import RateLimiter
-
-if TYPE_CHECKING:
-    from drainer.engine.pipeline import Pipeline
 
 Acknowledge = Callable[[DrainerError | None], None]
 
@@ -61,15 +58,22 @@ class Events(Protocol):
         """Whether more is about to be delivered."""
 
 
+class Grant(NamedTuple):
+    """How many calls a drain may make at once, and by which settings it decides on failures, its
+    share of the rate among them. While it may make no calls, nothing begins."""
+
+    calls: int
+    failures: FailureSettings
+
+
 class Quota(Protocol):
-    """Share of calls that a drain may make at once, when others decide that (spark/borrower.py)."""
+    """A drain's share of the calls of several, when others decide that (spark/task/borrower.py)."""
 
-    @property
-    def calls(self) -> int:
-        """Number of calls now; while there are none, nothing begins."""
+    def take(self) -> Grant:
+        """Return what was granted last; called with each check."""
 
-    async def obey(self, pipeline: Pipeline) -> None:
-        """Have the pipeline work by what was decided last; called with each check."""
+    def obeyed(self, in_flight: int) -> None:
+        """Note that the drain works by what it took, with so many calls still in flight."""
 
 
 class Fetched(Protocol):
@@ -152,6 +156,54 @@ class PlanStore(Protocol):
     def write(self, plan: OffsetPlan) -> None: ...
 
     def remove_journals(self) -> None: ...
+
+
+class Work(Protocol):
+    """Part that an engine brings: where sub-messages come from, and where they are handled."""
+
+    @property
+    def look_s(self) -> float:
+        """Seconds between two checks, and between two looks at requests."""
+
+    async def start(self) -> None:
+        """Start all that works, the checkpointer before anything is handled.
+
+        Raises Refused when it can't, and ends what it has begun.
+        """
+
+    def pause(self, paused: bool) -> None:
+        """Begin nothing while ``paused``; called again and again."""
+
+    async def check(self) -> None:
+        """Notice what happened elsewhere."""
+
+    async def change(self, settings: Settings) -> None:
+        """Work by these settings from now on."""
+
+    async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
+        """Read and start nothing more; return when nothing is in a handler any longer, with the
+        cause as it is known then."""
+
+    async def close(self, cause: BaseException | None) -> BaseException | None:
+        """Close the handlers; return the cause, with what went wrong by that."""
+
+    async def forget(self) -> None:
+        """Remove what the last plan on disk has made superfluous."""
+
+    @property
+    def running(self) -> int:
+        """Sub-messages that are in the handler."""
+
+    def failure_status(self) -> FailureStatus: ...
+
+    def measure(self, plan: OffsetPlan) -> None:
+        """Measure what happened since the last time; called about twice a second."""
+
+    def status(self, plan: OffsetPlan) -> Status:
+        """Return the status of a moment, with what only this engine knows."""
+
+    def sum_up(self, summary: Summary) -> Summary:
+        """Add to the summary what only this engine knows."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

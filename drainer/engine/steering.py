@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
 from datetime import datetime, timedelta
 from math import inf
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Change, Pause, Requested, Settings, Stop, between_passes, over
-from drainer.engine.ports import DrainContext
+from drainer.engine.outcome import Ending
+from drainer.engine.ports import DrainContext, Work
 from drainer.errors import DrainerError, Refused, Signalled
 from drainer.mask import describe
 from drainer.model.account import Event, EventKind
 from drainer.model.listed import counted, round_duration
 from drainer.model.option import Concurrency
 from drainer.model.status import DeadlineStatus, Paused, Status
-
-if TYPE_CHECKING:
-    from drainer.engine.lifecycle import Lifecycle
 
 SURE_AFTER_S = 5.0  # no warning of a deadline comes before: the first speed is that of a start
 SURE_FOR_S = 2.0  # for so long it must look late
@@ -53,11 +52,24 @@ class DeadlineWatch:
 
 
 class Steering:
-    """Does what people request of one run of a drain, on its event loop."""
+    """Does what people request of one run of a drain, on its event loop.
 
-    def __init__(self, drain: Lifecycle, context: DrainContext) -> None:
-        self._drain = drain
-        self._context = context
+    Args:
+        apply_pause: starts nothing more, or continues, as ``Control.paused`` demands by now.
+        shut_down: ends the drain for a person, at once with ``now``.
+    """
+
+    def __init__(
+        self,
+        context: DrainContext,
+        work: Work,
+        checkpointer: Checkpointer,
+        ending: Ending,
+        apply_pause: Callable[[], None],
+        shut_down: Callable[..., None],
+    ) -> None:
+        self._context, self._work, self._checkpointer = context, work, checkpointer
+        self._end, self._apply_pause, self._shut_down = ending, apply_pause, shut_down
         self._runtime = context.runtime
         self._control = context.control
         self._settings = Settings(context.running, context.plan.terms.failures)
@@ -66,18 +78,18 @@ class Steering:
         """Do what is requested, one after the other: either other settings, which may wait for the
         brokers, or all else."""
         while True:
-            is_paused = self._control.paused is not None and not self._drain.is_ending
+            is_paused = self._control.paused is not None and not self._end.has_come
             if is_paused and self._runtime.monotonic() >= self._control.unpause_at_s:
                 details = ("the time of its pause is over",)
                 self._unpause(self._event(EventKind.UNPAUSED, details=details))
             for requested in self._control.taken(changes=changes):
                 await _answer(requested, self._do(requested))
-            await asyncio.sleep(self._drain.look_s)
+            await asyncio.sleep(self._work.look_s)
 
     def ended(self, cause: BaseException | None) -> Event:
         """Make the event of the drain's end."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
-        first = self._drain.first
+        first = self._context.first
         done = "done" if first is None else f"done with the class {first}"
         how = done if cause is None else str(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
@@ -88,10 +100,10 @@ class Steering:
         match request:
             case Stop(now=now):
                 control.stopper = requested.by, request.reason
-                self._drain.shut_down(Signalled(f"stopped by {requested.by}"), now=now)
+                self._shut_down(Signalled(f"stopped by {requested.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
-            case _ if self._drain.is_ending:
-                raise self._ending()
+            case _ if self._end.has_come:
+                raise self._refusal()
             case Pause(for_s=for_s):
                 self._pause(requested, for_s)
                 return (f"{control.paused}: {self._in_flight}",)
@@ -103,8 +115,9 @@ class Steering:
                 self._unpause(self._event(EventKind.UNPAUSED, requested))
                 return ("unpaused",)
 
-    def _ending(self) -> Refused:
-        return over() if self._drain.first is None else between_passes()
+    def _refusal(self) -> Refused:
+        """Return why nothing can be requested of a run that is ending."""
+        return over() if self._context.first is None else between_passes()
 
     def _pause(self, requested: Requested, for_s: float | None) -> None:
         until = None
@@ -117,12 +130,12 @@ class Steering:
             details = (f"for {round_duration(for_s)}",)
         event = self._event(EventKind.PAUSED, requested, details)
         self._control.paused = Paused(event, until)
-        self._drain.apply_pause()  # from this answer on
+        self._apply_pause()  # Nothing begins any more once the request is answered.
         self._note(event)
 
     def _unpause(self, event: Event) -> None:
         self._control.paused = None
-        self._drain.apply_pause()
+        self._apply_pause()
         self._note(event)
 
     async def _change(self, requested: Requested, values: Mapping[str, Any]) -> tuple[str, ...]:
@@ -137,9 +150,10 @@ class Steering:
         details = before.changes_to(wanted)
         if not details:
             return ("nothing changed",)
-        if self._drain.is_ending:  # meanwhile
-            raise self._ending()
-        await self._drain.change(wanted)
+        if self._end.has_come:  # It came while the brokers were asked.
+            raise self._refusal()
+        await self._work.change(wanted)
+        self._checkpointer.change(wanted.failures, wanted.running.plan_interval_s)
         self._settings, self._control.running = wanted, wanted.running
         self._note(self._event(EventKind.CHANGED, requested, details))
         return details
@@ -155,11 +169,11 @@ class Steering:
     def _note(self, event: Event) -> None:
         self._control.events.append(event)
         self._control.events_total += 1
-        self._drain.checkpointer.note_event(event)
+        self._checkpointer.note_event(event)
 
     @property
     def _in_flight(self) -> str:
-        return f"{counted(self._drain.calls, 'call')} in flight"
+        return f"{counted(self._work.running, 'call')} in flight"
 
 
 async def _answer(requested: Requested, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:

@@ -8,10 +8,16 @@ from contextlib import suppress
 from math import inf
 from queue import Empty
 
-from drainer.engine.failures import Failures
 from drainer.engine.loop import ensure_done
 from drainer.engine.ports import Events
-from drainer.engine.workers import Calls, LeaseOver, Workers, WorkSource, watch_interval_s
+from drainer.engine.workers import (
+    Calls,
+    FailedCalls,
+    LeaseOver,
+    Workers,
+    WorkSource,
+    watch_interval_s,
+)
 from drainer.errors import DrainerError
 from drainer.forks import call_alone
 from drainer.message import SubMessage
@@ -27,7 +33,7 @@ class ThreadWorkers(Workers):
     """
 
     def __init__(
-        self, source: WorkSource, calls: Calls, failures: Failures, events: Events
+        self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
     ) -> None:
         super().__init__(source, calls, failures, events)
         self._started: dict[

@@ -16,7 +16,6 @@ from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 
-import drainer
 from drainer.engine.coroutines import CALLS_HANDLER
 
 EVERY_S = 0.1
@@ -25,7 +24,7 @@ LOOKS = 20  # that are remembered
 BLOCKED = 6  # of them, for a warning: a third of the time or more
 STOP_S = 1.0
 
-_OWN = f"{Path(drainer.__file__).parent}{os.sep}"
+_OWN = f"{Path(__file__).parents[1]}{os.sep}"
 _LIBRARIES = tuple(
     f"{sysconfig.get_paths()[name]}{os.sep}" for name in ("stdlib", "purelib", "platlib")
 )

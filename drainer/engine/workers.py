@@ -10,18 +10,16 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from drainer.core.lanes import Lanes
 from drainer.engine.loop import spawn
 from drainer.engine.ports import Events, Lock
 from drainer.engine.runtime import Runtime
 from drainer.handler import Retry
-
-if TYPE_CHECKING:
-    from drainer.engine.failures import Failures
+from drainer.message import SubMessage
 
 WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
 RETRY_S = 0.1  # after the lease was over
@@ -62,6 +60,24 @@ class WorkSource(Protocol):
     def finish_and_take(self, work: CallInput) -> CallInput | None: ...
 
 
+class FailedCalls(Protocol):
+    """Decides what becomes of calls that fail, or take too long (failures.py)."""
+
+    @property
+    def late(self) -> Collection[SubMessage]:
+        """Sub-messages that are overdue, and still in their threads."""
+
+    def failed(self, call: CallInput, error: BaseException) -> None:
+        """Decide on the sub-messages of a call that ended with an error."""
+
+    def overdue(self, calls: Sequence[CallInput], *, stuck: bool) -> None:
+        """Note the calls that go on in their threads after their time. All threads are blocked by
+        such calls if the drain is ``stuck``."""
+
+    def returned(self, call: CallInput) -> None:
+        """Note that a call that may have been overdue has ended; its result comes next."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
     """Settings of the calls of a handler.
@@ -84,7 +100,7 @@ class Workers(ABC):
     """Base of coroutines and threads; ``limit`` sets how many there are to be."""
 
     def __init__(
-        self, source: WorkSource, calls: Calls, failures: Failures, events: Events
+        self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
     ) -> None:
         self._source = source
         self._handle = calls.handle

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING
 
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
-from drainer.engine.lifecycle import Ending, Lifecycle
+from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.loop import blocking_call, event_loop, spawn
 from drainer.engine.meter import auto_status
-from drainer.engine.outcome import given_up_before, not_closed
+from drainer.engine.outcome import Ending, given_up_before, not_closed
 from drainer.errors import (
     DrainerError,
     Interrupted,

@@ -29,7 +29,7 @@ from made_up_kafka import (
 )
 
 from core.messages import Place, sub_place
-from drainer.engine import checkpointer, lifecycle
+from drainer.engine import checkpointer, lifecycle, outcome
 from drainer.engine.local import LocalDrain
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
@@ -140,7 +140,7 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, replace(PATIENT, plan_interval_s=0.05))
     monkeypatch.setattr(os, "fsync", slow_sync)
     monkeypatch.setattr(PlanFile, "write", slow_write)
-    monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.05)
+    monkeypatch.setattr(outcome, "AT_ONCE_S", 0.05)
     handler, _ = staying(OnTheLoop, lambda: None)
 
     summary = rehearsal.drain(handler)
@@ -157,7 +157,7 @@ def test_a_signal_while_the_end_is_written_down(
     signals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One lets it finish, for it is nearly done; after two not all of it is."""
-    monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.05)
+    monkeypatch.setattr(outcome, "AT_ONCE_S", 0.05)
     rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
     sent: list[int] = []
 
@@ -269,7 +269,7 @@ def test_a_sighup_beside_another_signal_is_no_second_request(
     signals: tuple[signal.Signals, signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """systemd sends both, and so does a terminal that is closed after a Ctrl-C."""
-    monkeypatch.setattr(lifecycle, "AT_ONCE_S", 0.01)
+    monkeypatch.setattr(outcome, "AT_ONCE_S", 0.01)
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
     first, second = signals
 

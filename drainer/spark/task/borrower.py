@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass, replace
 
 from drainer.engine.local import LocalDrain
-from drainer.engine.pipeline import Pipeline
+from drainer.engine.ports import Grant
 from drainer.model.settings import FailureSettings
 from drainer.spark.state.records import Borrowed
 from drainer.spark.state.state import DriverControl
@@ -14,46 +14,44 @@ from drainer.spark.state.state import DriverControl
 
 @dataclass(eq=False)
 class Borrower:
-    """Limits a drain to what the driver's newest message lends; until something is lent to
-    ``name``, it starts nothing. It decides by the settings of that message, else by its plan's,
-    ``base``: of these it has its share of the rate.
+    """The quota of a task: what the driver's newest message lends to ``name``, nothing at first.
 
-    ``obeyed`` is called when it does so: no more calls are in flight than were lent. ``use_share``
-    is given the task's share of all that is lent, for what is shared out by it.
+    Attributes:
+        base: the settings of failures for all tasks; those of the newest message that has some.
+        report: called once no more calls are in flight than were lent.
+        use_share: given the task's share of all that is lent, for what is shared out by it.
     """
 
     name: str
     base: FailureSettings
     _: KW_ONLY
     control: Callable[[], DriverControl]
-    obeyed: Callable[[], None]
+    report: Callable[[], None]
     use_share: Callable[[float], None]
 
     def __post_init__(self) -> None:
         self._share = 0.0
-        self._seen = self._reported = self.calls = 0
+        self._seen = self._reported = self._calls = 0
 
-    async def obey(self, pipeline: Pipeline) -> None:
-        lent = self.control().lent
-        if lent.number != self._seen:
-            self._seen, self.calls = lent.number, lent.calls.get(self.name, 0)
-            self._share = self.calls / max(1, lent.total)
+    def take(self) -> Grant:
+        """Return what the driver's newest message lends."""
+        control = self.control()
+        self.base = control.failures or self.base
+        if control.lent.number != self._seen:
+            self._seen = control.lent.number
+            self._calls = control.lent.calls.get(self.name, 0)
+            self._share = self._calls / max(1, control.lent.total)
             self.use_share(self._share)
-            if self.calls:
-                pipeline.limit(self.calls)
-        await self._obey_settings(pipeline)
-        if self._reported != self._seen and pipeline.in_flight <= self.calls:
-            self._reported = self._seen
-            self.obeyed()
-
-    async def _obey_settings(self, pipeline: Pipeline) -> None:
-        self.base = self.control().failures or self.base
         rate = self.base.rate
-        if rate is not None and self._share:  # else it begins nothing, at whatever rate
+        if rate is not None and self._share:  # Without a share nothing begins, at whatever rate.
             rate *= self._share
-        failures = replace(self.base, rate=rate)
-        if failures != pipeline.settings.failures:
-            await pipeline.change(replace(pipeline.settings, failures=failures))
+        return Grant(self._calls, replace(self.base, rate=rate))
+
+    def obeyed(self, in_flight: int) -> None:
+        """Report once that no more calls are in flight than were lent."""
+        if self._reported != self._seen and in_flight <= self._calls:
+            self._reported = self._seen
+            self.report()
 
     def borrowed(self, drain: LocalDrain) -> Borrowed | None:
         """Return what the driver is to know of it; None until the handler is open."""

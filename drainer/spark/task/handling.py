@@ -144,7 +144,7 @@ class TaskRunner:
             name,
             context.plan.terms.failures,
             control=lambda: fence.control,
-            obeyed=shown.report_quota,
+            report=shown.report_quota,
             use_share=opened.use_share,
         )
         drain = LocalDrain(context, replace(ports, quota=borrower))
