@@ -18,12 +18,12 @@ from typer.main import get_command
 from drainer.cli.app import PANELS, app
 from drainer.cli.parameter import declared_by
 from drainer.http.protocol import Answer, CallItem, SingleAnswer
-from drainer.model.option import Option, ValueType
+from drainer.model.option import PREFIX, Option, ValueType
 
 FOLDER = Path(__file__).parent / "reference/cli"
 OPENAPI = FOLDER.parent / "http.openapi.json"
 PROTOCOL = "1"
-HEAD = "option | meaning | default | variable | profile key\n---|---|---|---|---"
+HEAD = "option | meaning | default | variable\n---|---|---|---"
 
 
 def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -42,19 +42,20 @@ def tables(command: Any) -> str:
     for param in command.params:
         option = declared.get(param.name) or typers_own(param)
         panel = "" if option.panel is None else f"**{option.panel}**\n\n"
-        key = option.key if param.name in declared else None
-        panels.setdefault(panel, [f"{panel}{HEAD}"]).append(row(option, key))
+        panels.setdefault(panel, [f"{panel}{HEAD}"]).append(row(option))
     return "\n\n".join("\n".join(lines) for lines in panels.values() if len(lines) > 1)
 
 
 def typers_own(param: Any) -> Option:
     """An option that is not of a command's own: of the whole program, or for help."""
     kind = ValueType(param.metavar, str) if param.metavar else None
-    more = {"envvar": param.envvar, "panel": param.rich_help_panel}
+    has_variable = param.allow_from_autoenv and "completion" not in param.name
+    variable = f"{PREFIX}_{param.name.upper()}" if has_variable else None
+    more = {"envvar": variable, "panel": param.rich_help_panel}
     return Option(param.help, name=param.opts[0], default=None, kind=kind, **more)
 
 
-def row(option: Option, key: str | None) -> str:
+def row(option: Option) -> str:
     """What is to be known of an option or argument, as a line of a table."""
     names = [f"`{name}`" for name in (option.short, *option.name.split("/")) if name]
     if option.kind is not None and not (option.is_flag or option.is_argument):
@@ -63,8 +64,8 @@ def row(option: Option, key: str | None) -> str:
     default = option.unset or option.default_text or default.removesuffix(".")
     if option.default is ...:
         default = "required"
-    coded = (f"`{each}`" if each else "" for each in (option.variable, key))
-    cells = (", ".join(names), meaning, default, *coded)
+    variable = f"`{option.variable}`" if option.variable else ""
+    cells = (", ".join(names), meaning, default, variable)
     return " | ".join(each.replace("|", "\\|") for each in cells).rstrip()
 
 

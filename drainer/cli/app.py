@@ -41,8 +41,6 @@ PANELS = {
         "redrive": "drainer.letters.cli.redrive:redrive",
     },
     "Setup": {
-        "config": "drainer.cli.config:app",
-        "metrics": "drainer.cli.metrics:app",
         "sandbox": "drainer.sandbox.cli:app",
         "demo": "drainer.demo.cli:demo",
     },
@@ -139,6 +137,13 @@ app = typer.Typer(
 )
 
 
+def _use_profile(context: typer.Context, name: str | None) -> str | None:
+    from drainer.cli.profile import use_profile  # noqa: PLC0415 - half as long as --help
+
+    use_profile(context, name)
+    return name
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
         typer.echo(f"drainer {__version__}")
@@ -147,12 +152,12 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def drainer(
-    context: typer.Context,
     profile: Annotated[
         str | None,
         typer.Option(
             "--profile",
-            envvar="DRAINER_PROFILE",
+            callback=_use_profile,
+            is_eager=True,
             metavar="NAME|FILE",
             autocompletion=completing("profile"),
             help="Read option values from this profile. Default: default, if it exists.",
@@ -161,7 +166,11 @@ def drainer(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_print_version, is_eager=True, help="Print the version."
+            "--version",
+            callback=_print_version,
+            is_eager=True,
+            allow_from_autoenv=False,
+            help="Print the version.",
         ),
     ] = False,
 ) -> None:
@@ -176,12 +185,6 @@ def drainer(
     6 done with dead letters or records lost to retention, 7 a check failed, 8 ended early and
     can't be resumed as is, 9 --only is done, except for sub-messages that wait for the rest.
     """
-    # Values that were not typed come from a profile, before those that are the options' own.
-    if (command := context.invoked_subcommand) not in (None, "config"):
-        from drainer.cli.profile import read_profile  # noqa: PLC0415 - the command has loaded this
-
-        values = read_profile(profile).default_map(context.command, command)
-        context.default_map = {command: values}
 
 
 def main() -> None:

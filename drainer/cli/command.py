@@ -67,7 +67,7 @@ class OutputOptions:
 class _Argument:
     """One parameter of a command's function: its options, and what makes its value of theirs."""
 
-    options: Declared
+    options: Declared  # by field
     make: Callable[[Values], Any]
 
     @classmethod
@@ -106,8 +106,9 @@ def command(
     hints = get_type_hints(function, include_extras=True)
     kinds = {name: kind for name, kind in hints.items() if name != "return"}
     taken = {n: _Argument.of(n, kind) for n, kind in kinds.items() if kind is not typer.Context}
-    found = [each for one in taken.values() for each in one.options.items()]
-    declared = dict(sorted(found, key=lambda each: each[1].panel == OUTPUT))  # that panel is last
+    found = [each for one in taken.values() for each in one.options.values()]
+    found.sort(key=lambda each: each.panel == OUTPUT)  # that panel is last
+    declared = {each.parameter: each for each in found}
     early = {n: each for n, each in declared.items() if n in _OUTPUT}
     of_terminal = {n for n, kind in kinds.items() if Terminal in (kind, *get_args(kind)[:1])}
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 
 from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.profile import folder, read_profile
+from drainer.cli.profile import folder
 from drainer.control import client
 from drainer.importing import ENTRY_POINTS
 from drainer.kafka.cluster import Cluster
@@ -73,15 +73,11 @@ def _files(incomplete: str, suffix: str) -> list[str]:
 
 
 def _cluster(context: typer.Context) -> Cluster:
-    # While a shell completes, no callback runs that would have read the profile.
-    root = context.find_root()
-    words = context.command_path.removeprefix(root.command_path).split()
-    given = read_profile(root.params.get("profile")).values_for(root.command, *words)
-    given |= {name: value for name, value in context.params.items() if value is not None}
+    given = context.params  # with what variables and the profile give
     config = given.get("client_config")
     kafka = ConnectionOptions(
         bootstrap_server=given.get("bootstrap_server"),
         client_config=None if config is None else Path(config),
-        client_properties=tuple(given.get("client_properties", ())),
+        client_properties=tuple(given.get("client_property") or ()),
     )
     return Cluster.connect(kafka.settings(), timeout_s=WAIT_S)

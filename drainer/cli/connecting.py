@@ -38,8 +38,8 @@ class ConnectionOptions:
     client_properties: tuple[str, ...] = _connection(
         "librdkafka property; repeatable. Other users can see it: no secrets.",
         (),
-        name="-X",
-        envvar="DRAINER_CLIENT_PROPERTY",
+        name="--client-property",
+        short="-X",
         pairs=True,
         metavar="KEY=VALUE",
     )

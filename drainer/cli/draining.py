@@ -307,14 +307,14 @@ def resuming_with(
     hidden: list[str] = []
     for name, option in declared_by(context.command).items():
         value = context.params.get(name)
-        if name in given:
-            value = given[name]
+        if option.field in given:
+            value = given[option.field]
         elif not option.resumes or source_of(context, name, option) is None:
             continue
         if value is None:
             continue
         texts = value if isinstance(value, list) else [str(value)]
-        for text in _missing_in_plan(name, texts, plan):
+        for text in _missing_in_plan(option.field, texts, plan):
             if (safe := option.without_secret(text)) == text:
                 shown += [option.word, text]
             else:
@@ -322,8 +322,8 @@ def resuming_with(
     return Resuming(tuple(shown), tuple(hidden))
 
 
-def _missing_in_plan(name: str, texts: Sequence[str], plan: OffsetPlan) -> Sequence[str]:
-    match name:
+def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequence[str]:
+    match field:
         case "bootstrap_server":
             known = [plan.terms.bootstrap_servers]
         case "client_config":

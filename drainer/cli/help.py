@@ -9,6 +9,7 @@ import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
 from drainer.cli.parameter import Declared, declared_by
+from drainer.model.option import PREFIX
 
 ALL = "--help-all"
 SHORT_OF = 20  # options; of fewer, all are shown
@@ -22,6 +23,11 @@ def basic_options(command: Any) -> Declared:
 
 class _TwoLengths:
     """A command whose ``--help`` names no variables, and of many options the ``basic`` ones."""
+
+    def make_context(self: Any, info_name: Any, args: Any, parent: Any = None, **more: Any) -> Any:
+        # Each command has the same variables, such as DRAINER_TOPIC, not DRAINER_RUN_TOPIC.
+        more["auto_envvar_prefix"] = PREFIX
+        return super().make_context(info_name, args, parent, **more)  # type: ignore[misc]
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
         whole = ALL in ctx.meta
@@ -81,6 +87,7 @@ HELP_ALL = Parameter(
             ALL,
             callback=_show_all,
             is_eager=True,
+            allow_from_autoenv=False,
             help="Show every option.",
             rich_help_panel="Output",
         ),

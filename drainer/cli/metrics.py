@@ -1,4 +1,4 @@
-"""``drainer metrics``, and options for overseeing a drain."""
+"""Options for overseeing a drain, and the metrics that it serves."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from importlib.resources import files
 from threading import Event
 from typing import TYPE_CHECKING
-
-import typer
 
 from drainer.cli.answer import LogFormat
 from drainer.cli.options import REPORT, YES
@@ -25,20 +22,6 @@ if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
 TOKEN_VARIABLE = "DRAINER_METRICS_TOKEN"  # no option: other users see those
-
-app = typer.Typer(help="Print a dashboard for Grafana.", no_args_is_help=True)
-
-
-@app.command("dashboard")
-def dashboard() -> None:
-    """Print a Grafana dashboard for drains, as JSON to import.
-
-    Examples:
-
-    - `drainer metrics dashboard > drainer.json`
-    """
-    typer.echo(files("drainer.metrics").joinpath("dashboard.json").read_text("utf-8"), nl=False)
-
 
 _monitoring = partial(option, panel="Monitoring", resumes=True)
 _hook = partial(_monitoring, default=None, metavar="COMMAND", hides=True)

@@ -134,7 +134,6 @@ class PayloadOptions:
         None,
         unset="schema.registry.url of the client's file",
         metavar="URL",
-        envvar="DRAINER_REGISTRY",
         resumes=True,
     )
 

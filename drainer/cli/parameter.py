@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
 import typer
 
 from drainer.errors import UsageError, raised_as
+from drainer.model.option import PREFIX
 
 if TYPE_CHECKING:
     from drainer.model.option import Option
 
 CHARACTERS_LEAST = 16  # of a secret: a shorter one can be found by trying
 
-Declared: TypeAlias = "Mapping[str, Option]"  # by the names of fields or parameters
+Declared: TypeAlias = "Mapping[str, Option]"  # by the names of click's parameters
 
 
 def signature(declared: Declared, *more: inspect.Parameter) -> inspect.Signature:
@@ -47,7 +49,10 @@ def _typed(option: Option) -> tuple[Any, Any]:
     if option.is_argument:
         return Annotated[kind, typer.Argument(metavar=option.name, **given)], default
     names = [option.name, *([option.short] if option.short else [])]
-    given |= {"envvar": option.variable, "show_envvar": False}
+    # Click makes the variable's name of the parameter's name, unless another one is declared.
+    by_name = option.variable == f"{PREFIX}_{option.parameter.upper()}"
+    given["envvar"] = None if by_name else option.variable
+    given |= {"allow_from_autoenv": by_name, "show_envvar": False}
     if not option.is_flag:
         given["metavar"] = option.typed_as
     return Annotated[kind, typer.Option(*names, **given)], default
@@ -86,6 +91,18 @@ def declared_by(command: Any) -> Declared:
     return found
 
 
+def commands_of(group: Any) -> Mapping[str, Any]:
+    """The commands of a group by name; none of a command that is not a group."""
+    found: Mapping[str, Any] = getattr(group, "commands", {})
+    return found
+
+
+def meant(name: str, options: Iterable[Option]) -> Option | None:
+    """Return the option that a misspelt name is probably for."""
+    by_label = {each.label: each for each in options if not each.is_argument}
+    return next(map(by_label.__getitem__, get_close_matches(name, by_label, 1)), None)
+
+
 def source_of(context: Any, name: str, option: Option) -> str | None:
     """The place of a given value, empty for the command line; None of a default."""
     source = context.get_parameter_source(name)
@@ -97,14 +114,14 @@ def source_of(context: Any, name: str, option: Option) -> str | None:
 
 
 def given_in(context: typer.Context, declared: Declared) -> dict[str, Any]:
-    """The values that were given, by name. Raises UsageError, with the name of the option."""
+    """The values that were given, by field. Raises UsageError, with the name of the option."""
     found = {}
     for name, option in declared.items():
         if (where := source_of(context, name, option)) is None:
             continue
         about = f"{option.word} {where}: " if where else f"{option.word} "
         with raised_as(UsageError, about="" if option.is_argument else about):
-            found[name] = option.parse(context.params[name])
+            found[option.field] = option.parse(context.params[name])
     return found
 
 

@@ -1,130 +1,128 @@
-"""Profiles: values for options, in a TOML file of the user's own."""
+"""Profiles: TOML files of the user, from which click takes the defaults of options."""
 
 from __future__ import annotations
 
 import os
 import tomllib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections import UserDict
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from drainer.cli.parameter import declared_by
+import typer
+
+from drainer.cli.parameter import commands_of, declared_by, meant
 from drainer.errors import Refused, UsageError
+from drainer.model.option import ONE_RUN
 from drainer.ownership import NotOwn, read_own
 
-ONE_RUN = "it is meant for one run"
-DEFAULT = "default"  # the profile that is taken unless another is named
+DEFAULT = "default"  # the profile that is read unless another one is named
 
 
 def folder() -> Path:
-    """The folder of profiles by their names."""
+    """Return the folder of the profiles that are known by their names."""
     base = os.environ.get("XDG_CONFIG_HOME") or os.path.expanduser("~/.config")  # noqa: PTH111
     return Path(base) / "drainer"
 
 
-def path_of(name: str) -> Path:
-    """The path of a profile: of that name, or the file itself if it names one."""
-    is_file = name.endswith(".toml") or os.sep in name
-    return Path(name) if is_file else folder() / f"{name}.toml"
+def use_profile(context: typer.Context, name: str | None) -> None:
+    """Make a profile the default map of the program's context.
 
+    ``name`` is that of a profile or of a file. If it is None, that is the profile ``default``,
+    which may be missing.
 
-def read_profile(name: str | None) -> Profile:
-    """The profile of this name; without a name that of DEFAULT, which is empty if it is missing.
-
-    Raises UsageError when a named one is missing or is not TOML; Refused when another user
-    may have written it.
+    Raises UsageError when a named profile is missing or is not TOML; Refused when another user may
+    have written it.
     """
-    path = path_of(name or DEFAULT)
+    is_file = name is not None and (name.endswith(".toml") or os.sep in name)
+    path = Path(str(name)) if is_file else folder() / f"{name or DEFAULT}.toml"
+    context.default_map = DefaultMap(path, context.command, _read(path, is_named=name is not None))
+
+
+def _read(path: Path, *, is_named: bool) -> Mapping[str, Any]:
     try:
-        return Profile(path, tomllib.loads(read_own(path).decode()))
+        return tomllib.loads(read_own(path).decode())
     except (FileNotFoundError, NotADirectoryError):
-        if name is None:
-            return Profile(path, {})
+        if not is_named:
+            return {}
         raise UsageError(
             f"the profile {path} does not exist",
-            hint=f"Create it: drainer config init --profile {name}",
+            hint=f"Write it, one option a line, or name one in {folder()}.",
         ) from None
     except NotOwn as error:
         raise Refused(f"the profile {error}", hint="Make it your own, or name another.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
-        if name is None and isinstance(error, PermissionError):
-            return Profile(path, {})  # of another user's home
+        if not is_named and isinstance(error, PermissionError):
+            return {}  # of another user's home
         raise UsageError(
             f"can't read the profile {path}: {error}", hint="Write it in TOML."
         ) from None
 
 
-@dataclass(frozen=True, slots=True)
-class Profile:
-    """Values by key: outside tables for all commands, in a table such as [dead.list] for one."""
+class DefaultMap(UserDict[str, Any]):
+    """Values of a profile for one command, by the names of click's parameters.
 
-    path: Path
-    values: Mapping[str, Any]
+    Values outside tables apply to every command that has the option. A table such as [dead] applies
+    to the commands of a group, and [dead.list] to one of them. Click calls ``get`` for the map of a
+    command by the command's name, so that no other command is loaded.
 
-    def values_for(self, root: Any, *words: str) -> dict[str, Any]:
-        """The values for a command by its parameters; ``words`` lead to it from ``root``.
+    Raises UsageError for a key that no command takes from a profile, and for a table without a
+    command.
+    """
 
-        Raises UsageError for a key that no command takes from a profile, and for a table without a
-        command.
-        """
-        keys = {each.key: name for name, each in declared_by(command_of(root, words)).items()}
-        found, table = {}, self.values
-        for depth, word in enumerate((*words, "")):
-            for key, value in table.items():
-                if key in keys and not isinstance(value, dict):
-                    found[keys[key]] = _typed(value)
+    def __init__(
+        self,
+        file: Path,
+        command: Any,
+        table: Mapping[str, Any],
+        words: tuple[str, ...] = (),
+        outer: Mapping[str, tuple[Any, DefaultMap]] | None = None,
+    ) -> None:
+        super().__init__()
+        self._command, self._table, self._words = command, table, words
+        self._where = f"{file}: [{'.'.join(words)}]" if words else str(file)
+        self._file = file
+        for key, value in table.items():
+            if isinstance(value, dict) and key not in commands_of(command):
+                near = get_close_matches(key, commands_of(command), 1)
+                text = f"{self._where}: there is no command for the table {key}"
+                raise UsageError(text, hint=f"Did you mean {near[0]}?" if near else "Remove it.")
+        own = {key: (each, self) for key, each in table.items() if not isinstance(each, dict)}
+        self._values = {**(outer or {}), **own}  # each with the map whose table has it
+        if words and (declared := declared_by(command)):
+            names = {each.label: name for name, each in declared.items() if each.is_key}
+            for key, (value, origin) in self._values.items():
+                if key in names:
+                    self.data[names[key]] = _typed(value)
                 else:
-                    self._ensure_known(key, value, root, words[:depth])
-            below = table.get(word)
-            table = below if isinstance(below, dict) else {}
-        return found
+                    origin.ensure_known(key)
 
-    def default_map(self, root: Any, *words: str) -> dict[str, Any]:
-        """The same with the values for the commands of a group, each by its name."""
-        names = commands_of(command_of(root, words))
-        below = {name: self.default_map(root, *words, name) for name in names}
-        return self.values_for(root, *words) | below
+    def get(self, key: str, default: Any = None) -> Any:
+        """Return the value of a parameter, or the map of a command below this one."""
+        if (below := commands_of(self._command).get(key)) is None:
+            return super().get(key, default)
+        table = self._table.get(key)
+        table = table if isinstance(table, dict) else {}  # `set` and `plan` are also options
+        return DefaultMap(self._file, below, table, (*self._words, key), self._values)
 
-    def _ensure_known(self, key: str, value: Any, root: Any, words: tuple[str, ...]) -> None:
-        where = f"{self.path}: [{'.'.join(words)}]" if words else str(self.path)
-        command = command_of(root, words)
-        commands = commands_of(command)
-        if isinstance(value, dict):
-            if key not in commands:
-                raise _unknown(f"{where}: there is no command for the table {key}", key, commands)
+    def ensure_known(self, key: str) -> None:
+        """Raises UsageError if no command below takes this key from a profile."""
+        options = [each for one in _all_of(self._command) for each in declared_by(one).values()]
+        keys = [each for each in options if each.is_key]
+        if any(each.label == key for each in keys):
             return
-        declared = [each for one in _all_of(command) for each in declared_by(one).values()]
-        known = {each.key for each in declared if each.key is not None}
-        if key in known:
-            return
-        for each in declared:
-            if each.key is None and each.word == f"--{key}":
-                raise UsageError(
-                    f"{where} sets {key}, which must be typed each time: {each.risk or ONE_RUN}",
-                    hint=f"Remove it from the profile, and type {each.word}.",
-                )
-        if key in commands:
-            raise UsageError(f"{where}: {key} must be a table", hint=f"Write it as [{key}].")
-        raise _unknown(f"{where} sets {key}, which is not an option", key, known)
-
-
-def _unknown(text: str, key: str, known: Iterable[str]) -> UsageError:
-    near = get_close_matches(key, known, 1)
-    return UsageError(text, hint=f"Did you mean {near[0]}?" if near else "Remove it.")
-
-
-def command_of(root: Any, words: Sequence[str]) -> Any:
-    """Raises KeyError when ``words`` lead to no command."""
-    return reduce(lambda group, word: commands_of(group)[word], words, root)
-
-
-def commands_of(group: Any) -> Mapping[str, Any]:
-    """The commands of a group by name; none of a command that is not a group."""
-    found: Mapping[str, Any] = getattr(group, "commands", {})
-    return found
+        if key in commands_of(self._command):
+            raise UsageError(f"{self._where}: {key} must be a table", hint=f"Write it as [{key}].")
+        text, hint = f"{self._where} sets {key}, which is not an option", "Remove it."
+        if near := meant(key, keys):
+            hint = f"Did you mean {near.label}?"
+        for each in options:
+            if each.word == f"--{key}":
+                why = each.risk or ONE_RUN
+                text = f"{self._where} sets {key}, which must be typed each time: {why}"
+                hint = f"Remove it from the profile, and type {each.word}."
+        raise UsageError(text, hint=hint)
 
 
 def _all_of(command: Any) -> Iterator[Any]:

@@ -11,7 +11,7 @@ from drainer.cli.parameter import declared_by, is_given, source_of
 from drainer.errors import UsageError
 from drainer.model.option import Option
 
-_CLUSTER = ("bootstrap_server", "client_config", "client_properties")  # one of them names it
+_CLUSTER = ("bootstrap_server", "client_config", "client_property")  # one of them names it
 
 
 def usage_error(error: typer.TyperException) -> UsageError:

@@ -2,8 +2,8 @@
 
 A plan may come from a stranger. So a login goes only to a destination that the client file or the
 command line names, and such a destination is used instead of the plan's. The tables here serve the
-question before a plan is used and ``config show``. Tests compare them with the secrets that are
-redacted and with docs/howto/permissions.md.
+question before a plan is used. Tests compare them with the secrets that are redacted and with
+docs/howto/permissions.md.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
+from keyword import iskeyword
 from pathlib import Path
 from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
@@ -283,7 +284,8 @@ def type_of(annotation: Any) -> ValueType:
     return ValueType("PATH", Path) if annotation is Path else TEXT
 
 
-PREFIX = "DRAINER_"  # of variables
+PREFIX = "DRAINER"  # Variables begin with this and an underscore.
+ONE_RUN = "it is meant for one run"
 _BY_NAME = "by its name"
 _KEY = "option"
 
@@ -312,11 +314,23 @@ class Option:
     repeats: bool = False
     is_argument: bool = False
     is_flag: bool = False
+    field: str = ""  # the name of its field or parameter
 
     @property
     def word(self) -> str:
         """The name by which errors call it, as in ``--buffer``."""
         return self.name.partition("/")[0]
+
+    @property
+    def label(self) -> str:
+        """The name without dashes, as profiles and ``drainer set`` have it."""
+        return self.word.strip("-")
+
+    @property
+    def parameter(self) -> str:
+        """The name of click's parameter, from which click makes the name of the variable."""
+        name = self.field if self.is_argument else self.label.replace("-", "_")
+        return f"{name}_" if iskeyword(name) else name
 
     @property
     def variable(self) -> str | None:
@@ -325,16 +339,13 @@ class Option:
             return None
         if self.envvar != _BY_NAME:
             return self.envvar
-        return f"{PREFIX}{self.word.strip('-').upper().replace('-', '_')}"
+        return f"{PREFIX}_{self.label.upper().replace('-', '_')}"
 
     @property
-    def key(self) -> str | None:
-        """The key that gives its value in a profile; None when none does."""
-        if self.is_argument or self.risk or (self.envvar is None and not self.repeats):
-            return None
-        return (
-            (self.variable or self.word.strip("-")).removeprefix(PREFIX).lower().replace("_", "-")
-        )
+    def is_key(self) -> bool:
+        """Whether a profile may give its value, by its label."""
+        by_hand = self.risk or (self.envvar is None and not self.repeats)
+        return not (self.is_argument or by_hand)
 
     @property
     def default_text(self) -> str | None:
@@ -383,6 +394,7 @@ class Option:
             kind=self.kind or type_of(inner),
             repeats=repeats or (self.kind is not None and self.kind.repeats),
             is_flag=inner is bool,
+            field=field_name,
         )
 
 

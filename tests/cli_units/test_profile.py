@@ -1,21 +1,23 @@
-"""Profiles: values that need not be typed, and where each value comes from."""
+"""Values that are not typed: profiles, variables, and what neither of them may give."""
 
 from __future__ import annotations
 
-import json
 import os
 import pwd
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+import typer
 from typer.testing import CliRunner
 
 from drainer.cli.app import app
 from drainer.cli.help import SHORT_OF
-from drainer.cli.profile import read_profile
+from drainer.cli.parameter import commands_of, declared_by, given_in
 
 HANDLER = ("--topic", "t", "--group", "g", "--handler", "nothing:Nothing")
+LETTERS = ("--dead-letter-topic", "t", "-b", "127.0.0.1:1")
 
 
 @pytest.fixture
@@ -42,47 +44,46 @@ def drainer(*words: str, code: int = 0, env: Mapping[str, str] | None = None) ->
     return found.stdout, found.stderr
 
 
-def values(*words: str, concurrency: str | None = None) -> dict[str, tuple[str, str]]:
-    env = {} if concurrency is None else {"DRAINER_CONCURRENCY": concurrency}
-    shown = json.loads(drainer("config", "show", *words, "-o", "json", env=env)[0])
-    return {each["option"]: (each["value"], each["from"]) for each in shown["values"]}
+def given(*words: str, of: tuple[str, ...] = ()) -> dict[str, Any]:
+    """What a command gets that is not a default, by field; ``of`` stands before the command."""
+    command: Any = typer.main.get_command(app)
+    context, rest = command.make_context("drainer", [*of, *words]), list(words)
+    while rest and rest[0] in commands_of(command):
+        name, command, rest = command.resolve_command(context, rest)
+        context = command.make_context(name, rest, parent=context)
+    return given_in(context, declared_by(command))
 
 
-def test_a_profile_begins_with_all_that_it_may_set(home: Path) -> None:
-    path = Path(drainer("config", "init")[0].strip())
-    assert path == home / "default.toml"
-    assert path.stat().st_mode & 0o777 == 0o600
-    text = path.read_text()
-    assert '\n# concurrency = "100"\n' in text
-    assert "Maximum calls in flight" in text
-    assert "# yes" not in text
-    assert drainer("run", "--help")[0], "as it is, it sets nothing"
-    assert "already exists" in drainer("config", "init", code=3)[1]
-
-
-def test_what_is_typed_comes_before_a_variable_before_a_profile(home: Path) -> None:
-    file = profile(
-        home, 'grace = "3s"\nconcurrency = 5\n[run]\nconcurrency = 7\nfirst = ["index == 0"]\n'
-    )
-    assert values()["--concurrency"] == ("7", str(file))
-    assert values("resume")["--concurrency"] == ("5", str(file))
-    assert values(concurrency="9")["--concurrency"] == ("9", "DRAINER_CONCURRENCY")
-    assert values()["--first"] == ("index == 0", str(file))
-    assert values()["--buffer"] == ("256MiB", "default")
-    file.write_text('[run]\nconcurrency = "many"\n')
-    assert "--concurrency in the profile: 'many'" in drainer("run", *HANDLER, code=2)[1], (
-        "it is taken"
-    )
-    assert "no bootstrap servers" in drainer("run", *HANDLER, "--concurrency", "4", code=2)[1]
-
-
-def test_a_variable_is_shown_only_if_it_is_read(
+def test_what_is_typed_comes_before_a_variable_before_a_profile(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("DRAINER_FIRST", "index == 0")  # it would be cut at each space
+    profile(home, 'grace = "3s"\nconcurrency = 5\n[run]\nconcurrency = 7\nfirst = ["index == 0"]\n')
+    found = given("run", *HANDLER)
+    assert str(found["concurrency"]) == "7"
+    assert found["firsts"] == ("index == 0",)
+    assert found["grace_s"] == 3
+    assert "buffer_bytes" not in found
+    assert str(given("resume", "p.json")["concurrency"]) == "5"
+    monkeypatch.setenv("DRAINER_CONCURRENCY", "9")
+    assert str(given("run", *HANDLER)["concurrency"]) == "9"
+    assert str(given("run", *HANDLER, "-c", "4")["concurrency"]) == "4"
+
+
+def test_a_value_that_makes_no_sense_is_reported_with_its_place(home: Path) -> None:
+    profile(home, '[run]\nconcurrency = "many"\n[dead.list]\nlimit = "many"\n')
+    error = drainer("run", *HANDLER, code=2)[1]
+    assert "--concurrency in the profile: 'many'" in error
+    assert "--limit in the profile: 'many'" in drainer("dead", "list", *LETTERS, code=2)[1]
+
+
+def test_no_variable_gives_an_expression_or_a_consent(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("FIRST", "ORDER", "YES", "SKIP", "VERSION", "HELP_ALL"):
+        monkeypatch.setenv(f"DRAINER_{name}", "index == 0")  # it would be cut at each space
     monkeypatch.setenv("DRAINER_SPARK_MASTER", "local[2]")
-    assert "--first" not in values()
-    assert values()["--master"] == ("local[2]", "DRAINER_SPARK_MASTER")
+    monkeypatch.setenv("DRAINER_FROM", "earliest")
+    assert given("run", *HANDLER).keys() == {"topic", "group", "handler", "master", "from_"}
 
 
 @pytest.mark.parametrize(
@@ -91,10 +92,9 @@ def test_a_variable_is_shown_only_if_it_is_read(
         ("[run]\nconcurency = 5\n", "Did you mean concurrency?"),
         ("concurrancy = 5\n", "Did you mean concurrency?"),
         ("[resume]\nlater = 5\n[rum]\n", "Did you mean run?"),
-        ("master = 'local'\n", "Did you mean spark-master?"),
+        ("spark-master = 'local'\n", "Did you mean master?"),
         ("xyz = 5\n", "sets xyz, which is not an option"),
         ("[run]\nsample = 5\n", "[run] sets sample, which is not an option"),
-        ("profile = 'other'\n", "sets profile, which must be typed each time"),
         ("yes = true\n", "sets yes, which must be typed each time"),
         ("[run]\norder = 'none'\n", "gives up the order of sub-keys"),
         ("skip = ['key == 1']\n", "it leaves sub-messages out"),
@@ -113,68 +113,40 @@ def test_what_makes_no_sense_in_a_profile_is_a_usage_error(
 
 def test_a_profile_may_hold_what_other_commands_take(home: Path) -> None:
     profile(home, 'sample = 7\ngroup = "indexer"\nset = ["index=orders"]\n[dead.list]\nlimit = 3\n')
-    assert values("run")["--group"][0] == "indexer"
-    assert values("inspect")["--sample"][0] == "7"
-    assert values("certify")["--sample"][0] == "7"
-    assert values("set") == {}, "its table would be [set]"
-    assert "--group" not in values("redrive"), "which is the group of redrives"
+    assert given("run", "--topic", "t", "--handler", "h")["group"] == "indexer"
+    assert given("run", *HANDLER)["options"] == {"index": "orders"}
+    assert given("inspect", *HANDLER[:4])["sample"] == 7
+    assert given("set", "p.json", "rate=1").keys() == {"plan", "settings"}, "its table is [set]"
 
 
 def test_the_commands_of_a_group_have_tables_of_their_own(home: Path) -> None:
-    file = profile(home, 'all = true\n[dead]\nsource = ["a"]\n[dead.list]\nlimit = "many"\n')
-    shown = values("dead", "list")
-    assert shown["--all"] == ("True", str(file))
-    assert shown["--source"] == ("a", str(file))
-    assert shown["--limit"] == ("many", str(file))
-    found = drainer("dead", "list", "--dead-letter-topic", "t", "-b", "127.0.0.1:1", code=2)[1]
-    assert "--limit in the profile" in found, "it is taken"
+    profile(home, 'all = true\n[dead]\nsource = ["a"]\n[dead.list]\nlimit = 3\n')
+    found = given("dead", "list", *LETTERS)
+    assert (found["all_"], found["sources"], found["limit"]) == (True, ("a",), 3)
     profile(home, "[dead.lst]\nlimit = 3\n")
     assert "Did you mean list?" in drainer("dead", "show", "0:1", code=2)[1]
 
 
 def test_a_group_that_is_a_command_itself_passes_values_on(home: Path) -> None:
-    file = profile(
-        home, '[limits]\ntrials = 5\nreport = "a.html"\n[limits.compare]\nreport = "b.html"\n'
-    )
-    assert values("limits")["--trials"] == ("5", str(file))
-    assert values("limits")["--report"] == ("a.html", str(file))
-    assert values("limits", "compare")["--report"] == ("b.html", str(file))
+    profile(home, '[limits]\ntrials = 5\nreport = "a.html"\n[limits.compare]\nreport = "b.html"\n')
+    found = given("limits")
+    assert (found["trials"], found["report"].path.name) == (5, "a.html")
+    assert given("limits", "compare", "x.json")["report"].path.name == "b.html"
 
 
-def test_the_values_of_a_profile_are_shown_wherever_it_is_named(
+def test_a_profile_is_named_by_an_option_or_a_variable(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    file = str(profile(home, "[run]\nconcurrency = 5\n").rename(home / "other.toml"))
-    assert values("--profile", "other")["--concurrency"] == ("5", file)
-    assert file in drainer("--profile", "other", "config", "show", "-o", "json")[0]
+    profile(home, "[run]\nconcurrency = 5\n").rename(home / "other.toml")
+    assert "concurrency" not in given("run", *HANDLER)
+    assert str(given("run", *HANDLER, of=("--profile", "other"))["concurrency"]) == "5"
     monkeypatch.setenv("DRAINER_PROFILE", "other")
-    assert values()["--concurrency"] == ("5", file)
-
-
-def test_the_logins_of_the_client_file_are_shown_with_where_they_go(home: Path) -> None:
-    client = home.with_name("client.properties")
-    file = profile(home, f"[run]\nclient-config = '{client}'\n")
-    assert values()["--client-config"][0].startswith("can't read the properties file")
-    client.write_text(
-        "sasl.username=me\nsasl.password=s3cr3t\nhttp.token=s3cr3t\nhttp.ssl.ca.location=ca.pem\n"
-        "schema.registry.url=https://me:s3cr3t@r:1\nschema.registry.basic.auth.user.info=me:s3cr3t\n"
-    )
-    shown = drainer("config", "show", "-o", "json")[0]
-    assert "s3cr3t" not in shown
-    assert values()["sasl.username, sasl.password"][0].startswith("for the brokers")
-    assert values()["http.token"] == ("for the service that a command line names", str(client))
-    assert values()["schema.registry.basic.auth.user.info"][0].endswith("https://***@r:1")
-    assert values()["--client-config"] == (str(client), str(file))
-
-
-def test_no_variable_gives_up_order(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("DRAINER_ORDER", "none")
-    assert values()["--order"] == ("sub-key", "default")
+    assert str(given("run", *HANDLER)["concurrency"]) == "5"
 
 
 def test_a_profile_that_was_named_has_to_be_there_and_be_ones_own(home: Path) -> None:
-    assert "config init --profile prod" in drainer("--profile", "prod", "run", *HANDLER, code=2)[1]
-    file = Path(drainer("config", "init", "--profile", "prod")[0].strip())
+    assert "does not exist" in drainer("--profile", "prod", "run", *HANDLER, code=2)[1]
+    file = profile(home, "").rename(home / "prod.toml")
     file.chmod(0o666)
     assert "everyone" in drainer("--profile", "prod", "run", *HANDLER, code=3)[1]
 
@@ -191,24 +163,6 @@ def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str) -> None:
     for name in ("--shards", "--wave", "--max-doubt"):
         assert name not in short
         assert name in whole
-
-
-def test_no_secret_is_shown_wherever_it_comes_from(home: Path) -> None:
-    profile(
-        home,
-        """
-set = ["token=hush", "index=orders", "url=https://store.example/x?sv=1&sig=hush"]
-on-end = "curl -H 'Authorization: hush' https://hooks.example"
-state = "https://me:hush@store.example/state"
-""",
-    )
-    env = {"DRAINER_SPARK_CONF": "spark.ssl.keyPassword=hush spark.jars.packages=a:b:1"}
-
-    for form in ("json", "table"):
-        out, err = drainer("config", "show", "-o", form, env=env)
-        assert "hush" not in out + err
-        assert "token=…, index=orders, url=…" in out
-        assert "spark.ssl.keyPassword=…, spark.jars.packages=a:b:1" in out
 
 
 @pytest.mark.parametrize("weak", ["1", "true", "yes", "a" * 15])
@@ -237,4 +191,4 @@ def test_without_a_home_there_is_no_profile(
         monkeypatch.delenv("HOME", raising=False)
     else:
         monkeypatch.setenv("HOME", home)
-    assert read_profile(None).values == {}
+    assert given("ps") == {}

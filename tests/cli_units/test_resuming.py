@@ -53,7 +53,7 @@ def test_how_to_drain_and_to_connect_is_repeated() -> None:
     assert found.needs == ()
     pairs = set(zip(found.options[::2], found.options[1::2], strict=True))
     wanted = [*words, *spark, *kafka]
-    names = {"-b": "--bootstrap-server"}
+    names = {"-b": "--bootstrap-server", "-X": "--client-property"}
     assert pairs == {
         (names.get(name, name), value)
         for name, value in zip(wanted[::2], wanted[1::2], strict=True)
@@ -93,8 +93,8 @@ def test_a_redrive_and_a_resume_repeat_theirs() -> None:
         (["--set", "url=https://hush@store/x"], "--set url=…"),
         (["--set", "hook=https://hooks.example/x?code=hush"], "--set hook=…"),
         (["--spark-conf", "spark.jars.ivy=https://hush@repo"], "--spark-conf spark.jars.ivy=…"),
-        (["-X", "sasl.password=hush"], "-X sasl.password=…"),
-        (["-X", "ssl.key.pem=hush"], "-X ssl.key.pem=…"),
+        (["-X", "sasl.password=hush"], "--client-property sasl.password=…"),
+        (["-X", "ssl.key.pem=hush"], "--client-property ssl.key.pem=…"),
         (["--spark-conf", "spark.ssl.keyPassword=hush"], "--spark-conf spark.ssl.keyPassword=…"),
     ],
 )
@@ -106,7 +106,7 @@ def test_what_may_be_secret_is_named_without_its_value(words: list[str], needs: 
 
 def test_a_path_of_a_certificate_is_no_secret() -> None:
     found = given("-X", "ssl.ca.location=/etc/ssl/ca.pem")
-    assert found == Resuming(("-X", "ssl.ca.location=/etc/ssl/ca.pem"), ())
+    assert found == Resuming(("--client-property", "ssl.ca.location=/etc/ssl/ca.pem"), ())
 
 
 def test_values_of_variables_are_repeated_too(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -73,7 +73,7 @@ def test_a_drain_is_done_whatever_becomes_of_its_output(
 
 def test_output_that_was_lost_is_reported_on_the_other_stream() -> None:
     outcome = subprocess.run(
-        ["bash", "-c", '"$@" >/dev/full', "sh", *PROGRAM, "metrics", "dashboard"],
+        ["bash", "-c", '"$@" >/dev/full', "sh", *PROGRAM, "ps", "-o", "json"],
         capture_output=True,
         text=True,
         check=True,

@@ -8,16 +8,15 @@ from typing import Any
 
 import orjson
 import pytest
-from typer.testing import CliRunner
 
-from drainer.cli.metrics import app
 from drainer.metrics.names import METRICS, Metric
 from drainer.spark.assign.status import METRICS as SPARKS
 
-DOCS = Path(__file__).parents[2] / "docs"
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
 REFERENCE = (DOCS / "reference/metrics.md").read_text()
 HOW_TO = (DOCS / "howto/monitor.md").read_text()
-DASHBOARD: dict[str, Any] = orjson.loads(CliRunner().invoke(app, []).stdout)
+DASHBOARD: dict[str, Any] = orjson.loads((ROOT / "deploy/grafana-dashboard.json").read_bytes())
 ALL: tuple[Metric[Any], ...] = (*METRICS, *SPARKS)
 SUFFIXES = {"summary": ("", "_sum", "_count")}
 SERIES = {f"{m.name}{suffix}": m for m in ALL for suffix in SUFFIXES.get(m.kind, ("",))}
