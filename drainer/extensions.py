@@ -19,7 +19,6 @@ EXTRAS = {
     "connect": ("grpc", "grpc_status", "zstandard"),
     "http": ("aiohttp",),
     "report": ("jinja2", "markupsafe"),
-    "certify": ("cloudpickle", "hypothesis", "lz4", "time_machine"),
     "registry": ("google", "grpc_tools", "httpx2"),  # httpx2 is what Confluent's client needs
     "msk": ("aws_msk_iam_sasl_signer",),
 }

@@ -1,10 +1,10 @@
 """Tests of a handler without Kafka.
 
-``message``, ``context``, ``split`` and ``run`` are for unit tests, and need no extra.
+``message``, ``context``, ``split`` and ``run`` are for unit tests.
 
-``check_split``, ``check_commutes``, ``check_idempotent`` and ``check_together`` try to break the
-promise of docs/explanation/correctness.md. They raise LawBroken, an AssertionError, with the
-smallest counter-example found. These and ``certify`` need ``drainer[certify]``.
+``check_split``, ``check_commutes`` and ``check_idempotent`` try to break the promises of
+docs/explanation/correctness.md. They raise LawBroken, an AssertionError, with the smallest
+counter-example that was found.
 """
 
 from __future__ import annotations
@@ -16,16 +16,9 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.certify.certify import (
-    certify,
-    check_commutes,
-    check_idempotent,
-    check_split,
-    check_together,
-)
-from drainer.certify.finding import Certificate, HandlerDoubt, LawBroken
+from drainer.certify.laws import check_commutes, check_idempotent
+from drainer.certify.split import LawBroken, check_split
 from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
-from drainer.certify.trial import Effort
 from drainer.core.batches import Batch, BatchOf, InPart
 from drainer.engine.blame import blame
 from drainer.engine.loop import ensure_done
@@ -35,25 +28,17 @@ from drainer.engine.workers import CallInput
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
-from drainer.model.finding import Finding, Level
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.sub_messages import identify
 from drainer.operations.in_memory import drain_of
 from drainer.splitting import split_or_reject
 
 __all__ = [
-    "Certificate",
-    "Effort",
-    "Finding",
-    "HandlerDoubt",
     "LawBroken",
-    "Level",
     "Result",
-    "certify",
     "check_commutes",
     "check_idempotent",
     "check_split",
-    "check_together",
     "context",
     "message",
     "messages",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 import tomllib
@@ -11,9 +12,8 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from drainer import testing
 from drainer.cli.app import PANELS, app
-from drainer.extensions import EXTRAS, Extension, ExtraMissing
+from drainer.extensions import EXTRAS, Extension
 
 
 @pytest.mark.parametrize("extension", Extension)
@@ -64,7 +64,6 @@ INSPECT = ["inspect", *WHERE, "--group", "g", "--full"]
         ("pyarrow", [*RUN, "--master", "local"], "spark"),
         ("pyspark", [*INSPECT, "--engine", "spark"], "spark"),
         ("pandas", ["limits", "-b", "127.0.0.1:1"], "spark"),
-        ("hypothesis", ["certify", "count", *WHERE], "certify"),
     ],
 )
 def test_an_error_for_a_missing_extra_names_it(
@@ -78,32 +77,28 @@ def test_an_error_for_a_missing_extra_names_it(
     assert answer["hint"] == installing(extra)
 
 
-@pytest.mark.parametrize(
-    "check", ["certify", "check_commutes", "check_idempotent", "check_split", "check_together"]
-)
-def test_the_checks_of_a_handler_name_it_too(check: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "hypothesis", None)
-    state = () if check == "check_split" else (vars,)
-    with pytest.raises(ExtraMissing) as caught:
-        getattr(testing, check)("count", [], *state)
-    assert caught.value.__notes__ == [installing("certify")]
-
-
-def run_without_extras(code: str) -> str:
-    """Run code that gets the packages of all extras as its arguments; return what it prints."""
-    packages = [name for each in EXTRAS.values() for name in each]
-    return subprocess.run(
-        [sys.executable, "-c", code, *packages], capture_output=True, text=True, check=True
-    ).stdout
+PACKAGES = [name for each in EXTRAS.values() for name in each]
+# Runs each command in a fork of a process that can import no package of any extra, so that none is
+# loaded before its guard. Prints a line with the exit code behind what the command printed.
+COMMANDS = """
+import json, os, sys
+packages, commands = map(json.loads, sys.argv[1:])
+sys.modules.update(dict.fromkeys(packages))
+import drainer.cli.app
+for words in commands:
+    if os.fork() == 0:
+        sys.argv[1:] = words
+        drainer.cli.main()
+    print("ended", os.waitstatus_to_exitcode(os.wait()[1]), flush=True)
+"""
 
 
 def installing(extra: str) -> str:
     return f"Run `pip install '.[{extra}]'` in the folder of drainer's source."
 
 
-@pytest.mark.parametrize(
-    ("words", "extra"),
-    [
+def test_without_extras_every_command_explains_itself_or_names_the_missing_one() -> None:
+    missing = [
         ([*RUN, "--report", "x.html"], "report"),
         ([*RUN, "--engine", "spark", "--dry-run"], "spark"),
         ([*RUN, "--master", "local"], "spark"),
@@ -111,22 +106,24 @@ def installing(extra: str) -> str:
         ([*INSPECT, "--engine", "spark"], "spark"),
         (["limits", "-b", "127.0.0.1:1"], "spark"),
         (["plan", "show", "s3://bucket/x.json"], "spark"),
-        (["certify", "count", *WHERE], "certify"),
         (["run", *WHERE, "--group", "g", "--handler", "http"], "http"),
         ([*RUN, "--value-format", "avro", "--registry", "http://127.0.0.1:1"], "registry"),
-    ],
-    ids=" ".join,
-)
-def test_a_process_without_extras_names_the_missing_one(words: list[str], extra: str) -> None:
-    """No package of any extra can be imported there, so that none is loaded before its guard."""
-    code = (
-        f"import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); sys.argv[1:] = {words!r};"
-        "from drainer.cli import main; main()"
-    )
-    packages = [name for each in EXTRAS.values() for name in each]
-    command = [sys.executable, "-c", code, *packages]
-    ended = subprocess.run(command, capture_output=True, text=True, check=False, timeout=100)
-    assert (ended.returncode, installing(extra) in ended.stderr) == (3, True), ended.stderr
+    ]
+    commands = [["-h"], *(words for words, _ in missing)]
+    ended = subprocess.run(
+        [sys.executable, "-c", COMMANDS, json.dumps(PACKAGES), json.dumps(commands)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=True,
+        timeout=100,
+    ).stdout
+    explained, *refused = re.findall(r"(.*?)ended (\d+)\n", ended, re.DOTALL)
+    assert explained[1] == "0"
+    for name in (name for names in PANELS.values() for name in names):
+        assert f" {name} " in explained[0]
+    for (words, extra), (printed, code) in zip(missing, refused, strict=True):
+        assert (code, installing(extra) in printed) == ("3", True), (words, printed)
 
 
 def test_a_unit_test_of_a_handler_needs_no_extra() -> None:
@@ -135,18 +132,9 @@ def test_a_unit_test_of_a_handler_needs_no_extra() -> None:
         "import asyncio; from drainer import testing\n"
         "print(asyncio.run(testing.run('count', [testing.message()])).done)"
     )
-    printed = run_without_extras(code)
+    words = [sys.executable, "-c", code, *PACKAGES]
+    printed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     assert printed == "[<SubMessage None>]\n"
-
-
-def test_every_command_explains_itself_without_any_extra() -> None:
-    code = (
-        "import sys; sys.modules.update(dict.fromkeys(sys.argv[1:])); sys.argv[1:] = ['-h'];"
-        "from drainer.cli import main; main()"
-    )
-    printed = run_without_extras(code)
-    for name in (name for names in PANELS.values() for name in names):
-        assert f" {name} " in printed
 
 
 MODULES = {

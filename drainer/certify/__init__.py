@@ -1,1 +1,1 @@
-"""Checks of the promises of a handler, for drainer.testing and the command. An extension."""
+"""Checks of what a handler must promise, for drainer.testing and the command. An extension."""

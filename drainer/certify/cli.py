@@ -1,128 +1,96 @@
-"""``drainer certify``."""
+"""``drainer certify``: a sample is split, and a page lists what was found about ``split``."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
-from tempfile import TemporaryDirectory
 from typing import Annotated
 
-from drainer.certify import certify as checks
-from drainer.certify.trial import Effort, StateOf
-from drainer.certify.view import certificate_page, show_sample
-from drainer.cli.answer import ensure_confirmed
-from drainer.cli.command import changing_when, only
+from drainer.certify.split import SplitReport, split_report
+from drainer.certify.subject import Subject
+from drainer.cli.command import command, only
 from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.options import HandlerArgument, PayloadOptions, RecordOptions, Yes
-from drainer.errors import Refused, UsageError
-from drainer.extensions import ensure_installed
+from drainer.cli.options import HandlerArgument, PayloadOptions, RecordOptions
+from drainer.errors import Refused
 from drainer.kafka.backlog import EARLIEST, freeze
-from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import Sample, sample_backlog
-from drainer.loader import LoadedHandler
 from drainer.model.option import number, option
 from drainer.model.settings import LocalSettings
+from drainer.view.figures import counted
+from drainer.view.findings import findings_page
+from drainer.view.page import Field, Line, Page, Tone, section
 from drainer.view.terminal import Terminal
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckOptions:
-    """Messages to try, and whether to call ``handle``."""
+class SampleOptions:
+    """The messages to try."""
 
     sample: int = option("Number of messages to try.", 1000, number(1))
     seed: int = option("Seed that selects the messages.", 0)
-    handle: bool = option("Also call handle for real, and compare `state`.", False, envvar=None)
 
 
-@changing_when(lambda given: bool(given.get("handle")))
+@command
 def certify(
     handler: HandlerArgument,
     payload: PayloadOptions,
     records: RecordOptions,
     kafka: ConnectionOptions,
-    checking: CheckOptions,
+    chosen: SampleOptions,
     running: Annotated[LocalSettings, only("options")],
-    yes: Yes,
     terminal: Terminal,
 ) -> int:
-    """Check on a sample that a handler keeps its promises.
+    """Check on a sample that a handler's split is deterministic.
 
-    drainer checks that split is deterministic, in other processes too, and that its sub-keys and
-    payloads are stable. With --handle, it also checks that different sub-keys commute, and that
-    sub-messages may be handled again. It touches no group. If a check fails, the exit code is 7.
+    drainer splits each message several times, here and in another process, and compares the
+    sub-messages. It calls open, split and close, but not handle, and touches no group. If split
+    differs, the exit code is 7. `drainer.testing` has checks of handle for your unit tests.
 
     Examples:
 
     - `drainer certify my_handlers.py:Reindex --topic orders -b localhost:9092`
-    - `drainer certify my_handlers.py:OnAFake --topic orders --handle --yes`
     """
-    ensure_installed("certify", "drainer certify")
     loaded = payload.load(handler, kafka.settings().extras)
-    state = _state_of(loaded) if checking.handle else None
     with kafka.connect() as cluster:
-        taken = _sample_of(cluster, records, checking)
-    show_sample(terminal, loaded.reference, taken, checking.seed)
-    if state is not None:
-        terminal.warn(
-            "drainer will call handle for real, thousands of times: make sure that it reaches no"
-            " production system"
-        )
-        ensure_confirmed(terminal, f"Call the handle of {loaded.reference}?", yes=yes)
-    terminal.print_line("calling split here and in other processes, then handle if allowed ...")
-    effort = Effort(seed=checking.seed)
-    with _hypothesis_folder():
-        certificate = checks.certify(
-            loaded, taken.messages, state, options=running.options, effort=effort
-        )
-    terminal.print_line("")
-    terminal.data(
-        {
-            **certificate.as_json(),
-            "handler": loaded.absolute_reference,
-            "topic": taken.topic,
-            "topic_id": taken.topic_id,
-            "partitions": list(taken.ranges),
-            "seed": checking.seed,
-        }
-    )
-    terminal.present(certificate_page(certificate))
-    return certificate.exit_code
-
-
-def _state_of(handler: LoadedHandler) -> StateOf:
-    """The handler's own method ``state``. Raises UsageError when there is none."""
-    if not callable(getattr(handler.target, "state", None)):
-        raise UsageError(
-            f"the handler {handler.reference} has no method `state`",
-            hint="Add one, or name a subclass with one. It returns all that handle has written, for"
-            " comparison with ==.",
-        )
-    return lambda target: target.state()
-
-
-def _sample_of(cluster: Cluster, records: RecordOptions, checking: CheckOptions) -> Sample:
-    """The messages to try a handler on; no partitions means all. Raises Refused without any."""
-    backlog = freeze(cluster, records.topic, None, records.partitions or None, EARLIEST)
-    sample = sample_backlog(cluster, backlog, checking.sample, checking.seed)
-    if not sample.messages:
+        backlog = freeze(cluster, records.topic, None, records.partitions or None, EARLIEST)
+        taken = sample_backlog(cluster, backlog, chosen.sample, chosen.seed)
+    if not taken.messages:
         raise Refused(
             f"topic {records.topic} has no messages to try the handler on",
             hint="Name a topic or partitions with messages. To try made-up messages, use"
             " drainer.testing.",
         )
-    return sample
+    terminal.items(*sample_lines(loaded.reference, taken, chosen.seed))
+    terminal.print_line("calling split here and in another process ...")
+    report = split_report(Subject(loaded, running.options), taken.messages)
+    terminal.print_line("")
+    terminal.data(
+        {
+            **report.as_json(),
+            "handler": loaded.absolute_reference,
+            "topic": taken.topic,
+            "topic_id": taken.topic_id,
+            "partitions": list(taken.ranges),
+            "seed": chosen.seed,
+        }
+    )
+    terminal.present(report_page(report))
+    return report.exit_code
 
 
-@contextmanager
-def _hypothesis_folder() -> Iterator[None]:
-    """Keep Hypothesis from making a folder of its own in the current one."""
-    name = "HYPOTHESIS_STORAGE_DIRECTORY"
-    with TemporaryDirectory(prefix="drainer-certify-") as folder:
-        os.environ.setdefault(name, folder)
-        try:
-            yield
-        finally:
-            if os.environ[name] == folder:
-                del os.environ[name]
+def sample_lines(handler: str, sample: Sample, seed: int) -> Iterator[Line | Field]:
+    """Describe a sample: its messages, and the offsets of the logs that they are taken from."""
+    messages = counted(len(sample.messages), "message")
+    logs = f"{counted(sample.offsets, 'offset')} in {counted(len(sample.ranges), 'partition')}"
+    yield Line(f"Certify {handler} on {messages} of {sample.topic}", Tone.STRONG)
+    yield Field("taken from", logs, f"evenly, with --seed {seed}")
+    yield Field("commits", "nothing", "drainer joins no group and moves none")
+
+
+def report_page(report: SplitReport) -> Page:
+    """Show the figures of the sample, and each finding."""
+    fields = [
+        Field("sample", counted(report.messages, "message")),
+        Field("split into", counted(report.sub_messages, "sub-message")),
+    ]
+    return findings_page(report.findings, "certified on this sample", section("The sample", fields))

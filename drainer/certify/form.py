@@ -1,6 +1,7 @@
-"""Values by their structure: text that is the same in every process.
+"""Values as text that shows their structure and is the same in every process.
 
-``repr`` and ``pickle`` won't do: sets have another order elsewhere, and objects another address.
+``repr`` and ``pickle`` are not: in another process a set has another order, and an object another
+address.
 """
 
 from __future__ import annotations
@@ -9,18 +10,16 @@ from collections.abc import Iterator
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import Any
 
-OPAQUE = "<opaque "  # begins the form of what has no structure to look at
-
 _ATOMS = (str, bytes, int, float, complex, bool, type(None))
 _NAMED = (type, FunctionType, BuiltinFunctionType, MethodType, ModuleType)
 
 
 def form_of(value: Any) -> str:
-    """The structure of a value as text. Never raises."""
+    """Return the structure of a value as text. Never raises."""
     try:
         return _form(value, ())
     except RecursionError:
-        return f"{OPAQUE}{type(value).__name__}: nested too deeply>"
+        return f"<opaque {type(value).__name__}: nested too deeply>"
 
 
 def _form(value: Any, above: tuple[int, ...]) -> str:
@@ -51,8 +50,8 @@ def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
     kind = type(value)
     try:
         made = value.__reduce_ex__(4)
-    except Exception:  # it may be the user's own code
-        return f"{OPAQUE}{kind.__qualname__}>"
+    except Exception:  # This may be the code of the user.
+        return f"<opaque {kind.__qualname__}>"
     if isinstance(made, str):
         return f"<{kind.__qualname__} {made}>"
     parts = [list(part) if isinstance(part, Iterator) else part for part in made]
@@ -60,7 +59,7 @@ def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
 
 
 def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
-    """Place where two values differ first (as in ``['a'].total``), and what is there in each."""
+    """Return the place where two values first differ, as in ``['a'][3]``, and both contents."""
     if type(one) is type(other):
         if isinstance(one, dict):
             for key in [*one, *(key for key in other if key not in one)]:
@@ -79,22 +78,22 @@ def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """``==``, and by structure where that gives no answer (arrays) or knows identity only."""
+    """Compare by ``==``, or by structure if ``==`` fails (arrays) or compares identities only."""
     by_identity: object = object.__eq__
     try:
         if one == other:
             return True
         structure_counts = type(one).__eq__ is by_identity
-    except Exception:  # it may be the user's own code
+    except Exception:  # This may be the code of the user.
         structure_counts = True
     return structure_counts and form_of(one) == form_of(other)
 
 
 def short(value: Any, width: int = 200) -> str:
-    """A value's repr, shortened in its middle. Never raises."""
+    """Return the repr of a value, shortened in its middle. Never raises."""
     try:
         text = repr(value)
-    except Exception:  # it may be the user's own code
+    except Exception:  # This may be the code of the user.
         text = f"<{type(value).__name__}>"
     half = (width - 1) // 2
     return text if len(text) <= width else f"{text[:half]}…{text[-half:]}"

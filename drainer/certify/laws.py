@@ -1,225 +1,426 @@
-"""The laws that need ``handle`` to be called: sub-keys commute, and lanes may be rewound."""
+"""The laws of ``handle``: different sub-keys commute, and a tail may be repeated.
+
+Each check handles the messages in the serial order, and then in other ways that a drain may choose.
+Where the state at the end differs, it leaves sub-messages out for as long as it still does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+import copy
+from bisect import insort
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Hashable, Iterator, Mapping, Sequence, Set
+from dataclasses import dataclass
+from functools import partial
+from random import Random
+from time import monotonic
+from typing import Any
 
-from drainer.certify.schedule import SampleWork, SubIndex, first_free, last_free
-from drainer.certify.subject import AT_ONCE
-from drainer.certify.trial import CounterExample, Draw, HandlerTrial, Parts, Search, minimized
-from drainer.errors import Refused, SplitFailed
-from drainer.model.finding import Finding, Level
+from drainer.certify.form import difference, equal, short
+from drainer.certify.split import LawBroken
+from drainer.certify.subject import AT_ONCE, HandlerSource, Subject, again, run
+from drainer.core.batches import InPart
+from drainer.core.dispatch import Dispatcher
+from drainer.core.ledger import Ledger
+from drainer.engine.loop import ensure_done
+from drainer.errors import SplitFailed
+from drainer.handler import Skip
+from drainer.loader import LoadedHandler
+from drainer.mask import describe
+from drainer.message import Barrier, Message, SubMessage
+from drainer.model.sub_messages import identify
+from drainer.operations.in_memory import ends_of
+from drainer.splitting import split_up
 
-_CLAIM = "Name in `keys` all that an operation touches, or make it a Barrier."
+# Returns the state of a handler, which is an instance or a module. It may be async.
+StateOf = Callable[[Any], Any]
+Priority = Callable[["Part"], Any]
+
+SEARCH_S = 30.0  # time after which no further schedule is tried
+NARROWING_RUNS = 300  # attempts to find a smaller counter-example
+NAMED_MOST = 4  # sub-messages that a counter-example names one by one
+
 _REPEAT = (
     "Write values that don't depend on the stored ones, never go back, or store sub.id with the"
     " effect."
 )
 
 
-def baseline(trial: HandlerTrial) -> list[Finding]:
-    """Whether there is anything to compare with; the other laws only count if nothing is bad."""
-    serial = trial.run(trial.work.serial)
-    if serial.raised is not None:
-        return [
-            Finding(
-                "handle",
-                Level.BAD,
-                f"in order and one at a time, {serial.raised}",
-                "Fix handle: a drain halts there. If it needs earlier messages, prepare their"
-                " effects in open().",
+@dataclass(frozen=True, slots=True, eq=False)
+class Part:
+    """A sub-message of the sample, as a schedule needs it. A barrier has no ``keys``."""
+
+    position: int  # of its message in the sample
+    index: int
+    partition: int
+    keys: tuple[Hashable, ...]
+    text: str
+
+    @classmethod
+    def of(cls, position: int, sub: SubMessage) -> Part:
+        if isinstance(sub, Barrier):
+            return cls(position, sub.index, sub.message.partition, (), f"{sub} (a barrier)")
+        keys = (sub.key,) if sub.keys is None else sub.keys
+        word = "sub-key" if len(keys) == 1 else "sub-keys"
+        text = f"{sub} ({word} {', '.join(short(key, 60) for key in keys)})"
+        return cls(position, sub.index, sub.message.partition, keys, text)
+
+
+Steps = Sequence[Sequence[Part]]  # each step has what is in the handler at the same time
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """End of a schedule: the state, or what ``handle`` raised."""
+
+    state: Any = None
+    raised: str | None = None
+
+    def same(self, other: Ended) -> bool:
+        return self.raised == other.raised and equal(self.state, other.state)
+
+    def against(self, other: Ended) -> tuple[str, str]:
+        """Describe the first place where they differ: in this one, and in the other."""
+        if self.raised is not None or other.raised is not None:
+            return self.raised or "no error", other.raised or "no error"
+        place, here, there = difference(self.state, other.state)
+        return f"state{place} = {here}", f"state{place} = {there}"
+
+
+@dataclass(frozen=True, slots=True)
+class CounterExample:
+    """Parts of the sample whose ``schedule`` does not end as their serial order does."""
+
+    parts: Sequence[Part]
+    schedule: Sequence[Steps]
+    ended: Ended
+    serial: Ended
+
+
+class Trial:
+    """The sample and the handler under test; each run has a handler of its own.
+
+    The parts are those of messages that ``split`` accepts. Raises LawBroken when handling them in
+    the serial order raises or does not always end in the same state, and ValueError when nothing
+    can be learned from the sample.
+    """
+
+    def __init__(self, subject: Subject, messages: Sequence[Message], state: StateOf) -> None:
+        self._subject, self._state = subject, state
+        self._known: dict[tuple[Part, ...], Ended] = {}  # ends of serial orders
+        self._sample = [again(message) for message in messages]
+        self.parts, self.is_async = run(self._split_all())
+        if not self.parts:
+            raise ValueError("split gives no sub-message for any of these messages")
+        first, second = self.run(_one_by_one(self.parts)), self.run(_one_by_one(self.parts))
+        if first.raised is not None:
+            hint = (
+                "Fix handle: a drain halts there. If it needs the effects of earlier messages,"
+                " prepare them in open()."
             )
-        ]
-    count = f"{len(trial.work.specs):,} sub-message{'' if len(trial.work.specs) == 1 else 's'}"
-    handles = Finding("handle", Level.OK, f"handle takes {count}")
-    repeated = trial.run(trial.work.serial)
-    if not repeated.same(serial):
-        first, second = serial.against(repeated)
-        return [
-            handles,
-            Finding(
-                "state",
-                Level.BAD,
-                f"the same sub-messages in the same order left {first}, then {second}",
-                "Start with the same state in each open(). Leave times and random ids out of the"
-                " state function.",
-            ),
-        ]
-    if trial.run().same(serial):
-        return [
-            handles,
-            Finding(
-                "state",
-                Level.WARN,
-                "the state function sees no change by handle: the next checks prove little",
-                "Return all that handle writes.",
-            ),
-        ]
-    return [handles, Finding("state", Level.OK, "the same order ends in the same state")]
+            raise LawBroken("handle", f"in order and one at a time, {first.raised}", hint)
+        if not first.same(second):
+            one, other = first.against(second)
+            text = f"the same sub-messages in the same order left {one}, then {other}"
+            hint = (
+                "Begin with the same state in each open(). Leave times and random ids out of the"
+                " state function."
+            )
+            raise LawBroken("state", text, hint)
+        if first.same(self.run()):
+            raise ValueError("the state function sees no change: return all that handle writes")
+
+    async def _split_all(self) -> tuple[list[Part], bool]:
+        parts: list[Part] = []
+        rejected: SplitFailed | None = None
+        async with self._subject.opened(self._sample) as handler:
+            for position, message in enumerate(self._sample):
+                try:
+                    subs = _split(handler, again(message))
+                except SplitFailed as error:
+                    rejected = error
+                else:
+                    parts += [Part.of(position, sub) for sub in subs]
+            if rejected is not None and not parts:
+                raise LawBroken("split", str(rejected), rejected.hint or "")
+            return parts, handler.is_async
+
+    def run(self, *schedule: Steps) -> Ended:
+        """Handle what the schedule has, one after the other, and return the state at the end.
+
+        Each of the steps is split again, as by a process that resumes after a crash.
+        """
+        return run(self._run(schedule))
+
+    async def _run(self, schedule: Sequence[Steps]) -> Ended:
+        async with self._subject.opened(self._sample) as handler:
+            for steps in schedule:
+                subs = self._subs(handler, steps)
+                for step in steps:
+                    calls = [_error_of(handler, subs[part]) for part in step]
+                    for part, error in zip(step, await asyncio.gather(*calls), strict=True):
+                        if error is not None:
+                            where = str(subs[part])
+                            return Ended(raised=f"handle raised {describe(error)} at {where}")
+            found = self._state(handler.target)
+            if isinstance(found, Awaitable):
+                found = await found
+            try:
+                return Ended(copy.deepcopy(found))
+            except Exception:  # A state that can't be copied is the handler's own, which ends here.
+                return Ended(found)
+
+    def _subs(self, handler: LoadedHandler, steps: Steps) -> dict[Part, SubMessage]:
+        wanted: defaultdict[int, list[Part]] = defaultdict(list)
+        for step in steps:
+            for part in step:
+                wanted[part.position].append(part)
+        found: dict[Part, SubMessage] = {}
+        for position, parts in wanted.items():
+            subs = _split(handler, again(self._sample[position]))
+            if len(subs) <= max(part.index for part in parts):
+                text = f"{self._sample[position]} gave fewer sub-messages than before"
+                raise LawBroken("deterministic", text, "Make split depend on the message alone.")
+            found.update((part, subs[part.index]) for part in parts)
+        return found
+
+    def orders(self, parts: Sequence[Part], priority: Priority, width: int) -> Sequence[Steps]:
+        """Order parts as a drain may: of those that are free, ``width`` with the highest priority
+        go next. The dispatcher is a drain's own."""
+        by_message: defaultdict[int, list[Part]] = defaultdict(list)
+        for part in parts:
+            by_message[part.position].append(part)
+        ends = ends_of([self._sample[position] for position in by_message])
+        dispatcher = Dispatcher({number: Ledger(0, end) for number, end in ends.items()})
+        part_of: dict[int, tuple[Part, SubMessage]] = {}
+        for position, own in by_message.items():
+            stand_ins = [SubMessage(keys=part.keys) if part.keys else Barrier() for part in own]
+            dispatcher.deliver(again(self._sample[position]), stand_ins)
+            part_of |= {id(sub): (part, sub) for part, sub in zip(own, stand_ins, strict=True)}
+        free: list[tuple[Part, SubMessage]] = []
+        steps: list[list[Part]] = []
+        while True:
+            while (sub := dispatcher.take()) is not None:
+                insort(free, part_of[id(sub)], key=lambda each: priority(each[0]))
+            if not free:
+                return [steps]
+            taken = [free.pop() for _ in range(min(width, len(free)))]
+            steps.append([part for part, _ in taken])
+            for _, sub in taken:
+                dispatcher.finish(sub)
+
+    def find(
+        self, parts: Sequence[Part], schedule: Callable[[Sequence[Part]], Sequence[Steps]]
+    ) -> CounterExample | None:
+        """Return a small counter-example among these parts, whose schedule is made by a function;
+        None when all of them end as in the serial order."""
+
+        def differs(some: Sequence[Part]) -> CounterExample | None:
+            serial = self._known.get(tuple(some))
+            if serial is None:
+                serial = self._known[tuple(some)] = self.run(_one_by_one(some))
+            if serial.raised is not None:  # They need what was left out, which proves nothing.
+                return None
+            made = schedule(some)
+            ended = self.run(*made)
+            return None if ended.same(serial) else CounterExample(some, made, ended, serial)
+
+        return _minimized(parts, differs)
+
+    def works(self) -> list[Sequence[Part]]:
+        """Return the parts in groups that have one serial order each.
+
+        Behind a barrier, the sub-messages of other partitions may enter the lanes first. Kafka
+        promises no order between partitions, so that either order is serial.
+        """
+        partitions = sorted({part.partition for part in self.parts})
+        if len(partitions) < 2 or all(part.keys for part in self.parts):
+            return [self.parts]
+        return [[part for part in self.parts if part.partition == each] for each in partitions]
 
 
-def commutes(trial: HandlerTrial) -> Finding:
-    """Whether sub-messages of different sub-keys may change places."""
-    search = Search(trial, lambda work: (work.steps(last_free),), _one_by_one)
-    passed = "different sub-keys commute: {:,} schedules end in the serial state"
-    return _searched("commutes", search, _swap_in_words, _CLAIM, passed)
+def check_commutes(
+    handler: HandlerSource,
+    messages: Sequence[Message],
+    state: StateOf,
+    *,
+    options: Mapping[str, str] | None = None,
+    schedules: int = 100,
+    seed: int = 0,
+) -> None:
+    """Ensure that every schedule that a drain may choose ends in the state of the serial one.
 
+    ``schedules`` of them are tried, drawn from ``seed``, for at most 30 s. Each has a fresh
+    handler, opened and closed, where a class or a function that makes one is given. ``state`` is
+    called with it at the end, and its results are compared by ``==``. An async ``handle`` also gets
+    several sub-messages at once; a plain one gets them one after the other, because threads can't
+    be made to take turns.
 
-def overlaps(trial: HandlerTrial) -> Finding:
-    """Whether sub-messages of different sub-keys may be in the handler at the same time."""
-    if not trial.is_async:
-        return Finding(
-            "overlaps",
-            Level.UNCHECKED,
-            "not checked: a plain handle runs on threads, which drainer can't schedule",
-            "Guard what different sub-keys share in the process with a lock.",
+    Raises:
+        LawBroken: with the sub-messages that don't commute, as few as could be found.
+        ValueError: when the sample leaves nothing to compare: all its sub-messages share one
+            sub-key, or ``state`` sees no change.
+    """
+    trial = Trial(Subject(handler, options), messages, state)
+    works = [work for work in trial.works() if trial.orders(work, _last, 1) != [_one_by_one(work)]]
+    if not works:
+        raise ValueError(
+            "nothing to compare: all these sub-messages share one sub-key. Take more messages, or"
+            " split finer: a drain gains nothing from one lane."
         )
-
-    def all_at_once(work: SampleWork) -> Parts:
-        return (work.steps(lambda free: range(min(free, AT_ONCE))),)
-
-    search = Search(trial, all_at_once, _some_at_once)
-    hint = "Don't await between reading and writing a shared value, or name it in `keys`."
-    passed = "different sub-keys may be handled at the same time: {:,} schedules"
-    return _searched("overlaps", search, _overlap_in_words, hint, passed)
+    for priority in _priorities(schedules, seed):
+        for width in (1, AT_ONCE) if trial.is_async else (1,):
+            for work in works:
+                found = trial.find(work, partial(trial.orders, priority=priority, width=width))
+                if found is not None:
+                    raise _not_commuting(found)
 
 
-def idempotent(trial: HandlerTrial) -> Finding:
-    """Whether lanes may go on from an earlier point under the same ids, as after a kill; a retry
-    is such a rewind by one."""
-    search = Search(trial, lambda work: (work.serial, work.serial), _from_somewhere)
-    found = search.find(trial.work) if trial.work.specs else None
-    if found is None:
-        text = f"repeating work after a kill gives the same state: {search.tried:,} schedules"
-        return Finding("idempotent", Level.OK, text)
-    before, after = ([step[0] for step in part] for part in found.parts)
-    repeated = [place for place in after if place in set(before)]
-    there, here = found.ended.against(found.serial)
-    return Finding(
-        "idempotent",
-        Level.BAD,
-        f"killed after {found.work.words([p for p in before if p in set(repeated)])}, and resumed"
-        f" from {found.work.words(repeated[:1])} on, it leaves {there}; without the kill, {here}"
-        f"{_beside(len(found.work.specs) - len(repeated))}",
-        _REPEAT,
-    )
+def check_idempotent(
+    handler: HandlerSource,
+    messages: Sequence[Message],
+    state: StateOf,
+    *,
+    options: Mapping[str, str] | None = None,
+    schedules: int = 100,
+    seed: int = 0,
+) -> None:
+    """Ensure that a tail of what was handled may be handled again, as a resume after a kill does.
 
+    The sub-messages are handled again with the same handler, first all of them, then from points
+    drawn from ``seed``. What a handler keeps in the process is kept here; a kill would lose it.
 
-def travels(trial: HandlerTrial) -> Finding:
-    """Whether handling ends in the same state with what Spark's tasks are sent."""
-    try:
-        ended = trial.run(trial.work.serial, is_shipped=True)
-    except (SplitFailed, Refused):
-        text = "not checked: payloads can't travel to Spark tasks"
-        return Finding("travels", Level.UNCHECKED, text)
-    serial = trial.run(trial.work.serial)
-    if ended.same(serial):
-        return Finding("travels", Level.OK, "handle needs only what Spark tasks receive")
-    there, here = ended.against(serial)
-    return Finding(
-        "travels",
-        Level.WARN,
-        f"on Spark, where sub-messages have no message.value, {there}; in one process, {here}",
-        "Put what handle needs into the payload, or set whole_messages = True. Change no payload.",
-    )
-
-
-def together(trial: HandlerTrial) -> Finding | None:
-    """Whether folding and batches end as one sub-message after the other does; None for a handler
-    that has neither."""
-
-    def tried(part: SampleWork) -> CounterExample | None:
-        serial, ended = trial.run(part.serial), trial.run_together(part.chosen)
-        if ended is None or serial.raised is not None or ended.same(serial):
-            return None
-        return CounterExample(part, (part.serial,), serial, ended)
-
-    if trial.run_together(()) is None:
-        return None
-    for part in trial.work.whole_partitions():
-        found = tried(part)
+    Raises:
+        LawBroken: with what was repeated, and the state that this left.
+        ValueError: when ``split`` gives nothing, or ``state`` sees no change.
+    """
+    trial = Trial(Subject(handler, options), messages, state)
+    chance, total = Random(seed), len(trial.parts)
+    until = monotonic() + SEARCH_S
+    first, end = 0, total
+    for _ in range(schedules):
+        killed = partial(_killed, before=set(trial.parts[:end]), after=set(trial.parts[first:]))
+        found = trial.find(trial.parts, killed)
         if found is not None:
-            found = minimized(found, tried)
-            there, here = found.ended.against(found.serial)
-            return Finding(
-                "together",
-                Level.BAD,
-                f"{found.work.words(list(found.work.specs))} leave {there} as a drain folds and"
-                f" batches them; one by one, {here}",
-                "Make coalesce(earlier, later) do what both would in this order, and change"
-                " neither. Make handle_batch do what handling each would.",
-            )
-    text = "folded and in batches, they end in the same state as one by one"
-    return Finding("together", Level.OK, text)
+            raise LawBroken("idempotent", _repeat_in_words(found), _REPEAT)
+        if monotonic() > until:
+            return
+        first = chance.randrange(total)
+        end = chance.randint(first + 1, total)
 
 
-def _searched(
-    check: str, search: Search, in_words: Callable[[CounterExample], str], hint: str, passed: str
-) -> Finding:
-    """Result of trying other orders: a counter-example with the hint, or ``passed`` with how many
-    schedules were tried."""
-    parts = [part for part in search.trial.work.whole_partitions() if part.has_choice]
-    if not parts:
-        return Finding(
-            check,
-            Level.UNCHECKED,
-            "not checked: all these sub-messages share one sub-key",
-            "Take more messages, or split finer: a drain gains nothing from one lane.",
+def _killed(parts: Sequence[Part], before: Set[Part], after: Set[Part]) -> Sequence[Steps]:
+    """Handle those that came before a kill, and then those from where the resume begins."""
+    return [_one_by_one([part for part in parts if part in each]) for each in (before, after)]
+
+
+def _priorities(schedules: int, seed: int) -> Iterator[Priority]:
+    """Yield the order that turns round every two that may change places, then random ones."""
+    until = monotonic() + SEARCH_S
+    yield _last
+    chance = Random(seed)
+    for _ in range(schedules - 1):
+        if monotonic() > until:
+            return
+        drawn: defaultdict[Part, float] = defaultdict(chance.random)
+        yield drawn.__getitem__
+
+
+def _last(part: Part) -> tuple[int, int]:
+    return part.position, part.index
+
+
+def _one_by_one(parts: Sequence[Part]) -> Steps:
+    return [[part] for part in parts]
+
+
+def _split(handler: LoadedHandler, message: Message) -> list[SubMessage]:
+    subs = split_up(handler.split, message)
+    identify(message, subs)
+    return subs
+
+
+async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | None:
+    """Handle a sub-message; return what ``handle`` raised, but for ``Skip``."""
+    try:
+        result = handler.handle(sub)
+        if handler.is_async:
+            result = await result
+        ensure_done(result)
+    except Skip:
+        return None
+    except InPart as part:  # Raised by handle_batch, which reports each sub-message.
+        return next((each for each in part.results if not isinstance(each, Skip | None)), None)
+    except (Exception, SystemExit) as error:
+        return error
+    return None
+
+
+def _minimized(
+    parts: Sequence[Part], differs: Callable[[Sequence[Part]], CounterExample | None]
+) -> CounterExample | None:
+    """Leave out parts, half of them and then fewer at once, until each of the rest is needed."""
+    found = differs(parts)
+    kept = list(parts)
+    size, left = len(kept) // 2, NARROWING_RUNS
+    while found is not None and size and left > 0:
+        at, before = 0, len(kept)
+        while at < len(kept) and left > 0:
+            fewer = kept[:at] + kept[at + size :]
+            left -= 1
+            smaller = differs(fewer) if fewer else None
+            if smaller is None:
+                at += size
+            else:
+                found, kept = smaller, fewer
+        if size > 1 or len(kept) == before:
+            size //= 2
+    return found
+
+
+def _not_commuting(found: CounterExample) -> LawBroken:
+    there, here = found.ended.against(found.serial)
+    together = next((step for step in found.schedule[0] if len(step) > 1), None)
+    if together is not None:
+        words, others = _named(sorted(together, key=_last)), _beside(found, together)
+        return LawBroken(
+            "commutes",
+            f"{words} at the same time leave {there}; one after the other, {here}{others}",
+            "Don't await between reading and writing a shared value, or name it in `keys`.",
         )
-    found = next(filter(None, map(search.find, parts)), None)
-    if found is not None:
-        return Finding(check, Level.BAD, in_words(found), hint)
-    return Finding(check, Level.OK, passed.format(search.tried))
-
-
-def _swap_in_words(found: CounterExample) -> str:
-    order, serial = _places(found), list(found.work.specs)
+    order, serial = [part for (part,) in found.schedule[0]], list(found.parts)
     # What stands alike at both ends is not what the order changes.
-    while len(order) > 2 and order[0] == serial[0]:
-        order, serial = order[1:], serial[1:]
-    while len(order) > 2 and order[-1] == serial[-1]:
-        order, serial = order[:-1], serial[:-1]
-    there, here = found.ended.against(found.serial)
-    others = _beside(len(found.work.specs) - len(order))
+    while len(order) > 2 and order[0] is serial[0]:
+        del order[0], serial[0]
+    while len(order) > 2 and order[-1] is serial[-1]:
+        del order[-1], serial[-1]
     if len(order) == 2:
-        one, other = found.work.words(serial[:1]), found.work.words(serial[1:])
-        return f"{one} and then {other} leaves {here}; the other way round, {there}{others}"
-    words = found.work.words
-    return f"{words(serial)} in this order leave {here}; as {words(order)}, {there}{others}"
+        one, other = serial
+        text = f"{one.text} and then {other.text} leaves {here}; the other way round, {there}"
+    else:
+        text = f"{_named(serial)} in this order leave {here}; as {_named(order)}, {there}"
+    hint = "Name in `keys` all that an operation touches, or make it a Barrier."
+    return LawBroken("commutes", text + _beside(found, order), hint)
 
 
-def _overlap_in_words(found: CounterExample) -> str:
-    together = next((step for step in found.parts[0] if len(step) > 1), tuple(_places(found)))
+def _repeat_in_words(found: CounterExample) -> str:
     there, here = found.ended.against(found.serial)
+    before, after = ([part for (part,) in steps] for steps in found.schedule)
+    repeated = [part for part in after if part in before]
     return (
-        f"{found.work.words(together)} at the same time leave {there}; one after the other, {here}"
-        f"{_beside(len(found.work.specs) - len(together))}"
+        f"killed after {_named(repeated)}, and resumed from {repeated[0].text} on, it leaves"
+        f" {there}; without the kill, {here}{_beside(found, repeated)}"
     )
 
 
-def _places(found: CounterExample) -> list[SubIndex]:
-    return [place for step in found.parts[0] for place in step]
+def _named(parts: Sequence[Part]) -> str:
+    texts = [part.text for part in parts[:NAMED_MOST]]
+    if len(parts) > NAMED_MOST:
+        texts.append(f"{len(parts) - NAMED_MOST} more")
+    return texts[0] if len(texts) == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
 
 
-def _beside(others: int) -> str:
-    return f" (with {others} more handled around them)" if others > 0 else ""
-
-
-def _one_by_one(work: SampleWork, draw: Draw) -> Parts:
-    return (work.steps(lambda free: (draw(0, free - 1),)),)
-
-
-def _some_at_once(work: SampleWork, draw: Draw) -> Parts:
-    def choose(free: int) -> Sequence[int]:
-        count = draw(1, min(free, AT_ONCE))
-        first = draw(0, free - count)
-        return range(first, first + count)
-
-    return (work.steps(choose),)
-
-
-def _from_somewhere(work: SampleWork, draw: Draw) -> Parts:
-    steps = work.steps(first_free)
-    finished = draw(0, len(steps) - 1)
-    begun = finished + draw(1, len(steps) - finished)
-    return steps[:begun], steps[finished:]
+def _beside(found: CounterExample, named: Sequence[Part]) -> str:
+    others = len(found.parts) - len(named)
+    return f" (with {others} more handled around them)" if others else ""

@@ -1,203 +1,214 @@
-"""The laws of ``split``: pure, deterministic, with sub-keys and payloads that can be relied on."""
+"""The law of ``split``: a message gives the same sub-messages each time and in every process.
+
+Run as a program, this module is the other process with which the results are compared.
+"""
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from drainer.certify.finding import Certificate
-from drainer.certify.split_result import (
-    Entry,
-    ProcessFailed,
-    SplitResult,
-    results_in_process,
-    split_result,
-)
-from drainer.certify.subject import Subject, again, run
-from drainer.certify.travel import payloads
+from drainer.certify.form import form_of
+from drainer.certify.subject import HandlerSource, Subject, again, run
+from drainer.errors import EXIT_DONE, EXIT_FOUND, Refused, SplitFailed
 from drainer.loader import LoadedHandler
+from drainer.mask import describe
 from drainer.message import Barrier, Message, SubMessage
+from drainer.model.codec import builtins, decode, encode
 from drainer.model.finding import Finding, Level
-from drainer.policy.exact_json import Encoding, encode_payload
+from drainer.model.sub_messages import identify
+from drainer.process import python_module
+from drainer.splitting import split_up
 
-DAY_S = 24 * 3600.0
-# The other processes: the seed of hash(), for two elements of a set stand in one order in half of
-# all processes; and how far the clock is ahead: another date, day of the week, hour and minute.
-PROBES = ((1, 0.0), (2, 0.0), (3, 397 * DAY_S + 27_077))
-_PURE = "Make split depend on the message alone: no clock, no random, no state, no set order."
-_KEYS = "Use str, bytes, int, or tuples of them, in one normal form."
+TIMEOUT_S = 120.0  # for the other process to split all messages
+# With another seed for hash(), a set of texts has another order.
+HASH_SEEDS = ("1", "2")
+KEY_WIDTH = 80  # characters of sub-keys that are printed
 
-
-@dataclass(slots=True)
-class _Pass:
-    """Sub-messages that one handler gave for each message, in their order."""
-
-    subs: list[list[SubMessage]] = field(default_factory=list)
-    results: list[SplitResult] = field(default_factory=list)
-    changed: list[str] = field(default_factory=list)
+# The sub-messages of one message, each as the text of its sub-keys and that of its payload; or the
+# reason why split rejects the message.
+SplitResult = list[tuple[str, str]] | str
 
 
-def split_report(
-    subject: Subject, sample: Sequence[Message], *, processes: int = len(PROBES)
-) -> Certificate:
-    """Splits each message several times, here and in other processes; never calls ``handle``.
+class LawBroken(AssertionError):
+    """Raised when a handler breaks a law. The text names the law and has a counter-example."""
 
-    The handler's ``open`` and ``close`` are called, as they are before any drain. Raises Refused
-    when ``open`` does.
+    def __init__(self, law: str, text: str, hint: str) -> None:
+        super().__init__(f"{law}: {text}\nhint: {hint}")
+
+
+@dataclass(frozen=True, slots=True)
+class SplitReport:
+    """What was found about the ``split`` of a handler.
+
+    Attributes:
+        messages: how many messages were split.
+        sub_messages: how many sub-messages they gave.
     """
-    first, others = run(_passes(subject, sample))
-    findings = [
-        _takes(sample, first),
-        _deterministic(subject, sample, first, others, processes),
-        _leaves_alone(first),
-    ]
-    keys = _sub_keys(first)
-    # A sub-key that differs because of its own type is reported as that, and only once.
-    if keys.level is Level.BAD and findings[1].level is Level.BAD:
-        findings[1] = Finding(
-            "deterministic", Level.UNCHECKED, "not checked: its sub-keys are not stable"
-        )
-    findings += [keys, _writable(first), payloads(zip(sample, first.subs, strict=True))]
-    return Certificate(findings, len(sample), sum(map(len, first.subs)))
+
+    findings: list[Finding]
+    messages: int
+    sub_messages: int
+
+    @property
+    def exit_code(self) -> int:
+        broken = any(finding.level is Level.BAD for finding in self.findings)
+        return EXIT_FOUND if broken else EXIT_DONE
+
+    def as_json(self) -> dict[str, object]:
+        return {
+            "status": "broken" if self.exit_code else "certified",
+            "exit_code": self.exit_code,
+            **builtins(self),
+        }
 
 
-async def _passes(
-    subject: Subject, sample: Sequence[Message]
-) -> tuple[_Pass, list[tuple[str, _Pass]]]:
+def check_split(
+    handler: HandlerSource, messages: Sequence[Message], *, options: Mapping[str, str] | None = None
+) -> None:
+    """Ensure that ``split`` gives the same sub-messages again, here and in another process.
+
+    The handler is opened and closed three times, and ``handle`` is not called.
+
+    Raises:
+        LawBroken: with the message and the sub-message that differ, or when ``split`` rejects every
+            message.
+        Refused: when the handler does not open, or can't be sent to another process.
+    """
+    for finding in split_report(Subject(handler, options), messages).findings:
+        if finding.level is Level.BAD:
+            raise LawBroken(finding.check, finding.text, finding.hint or "")
+
+
+def split_report(subject: Subject, sample: Sequence[Message]) -> SplitReport:
+    """Split each message twice here, in two orders, and once in another process.
+
+    Raises Refused when the handler does not open, or can't be sent to another process.
+    """
+    first = run(_results(subject, sample))
+    findings = [_accepts(sample, first)]
+    if findings[0].level is not Level.BAD:
+        findings.append(_repeats(subject, sample, first))
+    subs = sum(len(result) for result in first if not isinstance(result, str))
+    return SplitReport(findings, len(sample), subs)
+
+
+async def _results(subject: Subject, sample: Sequence[Message]) -> list[SplitResult]:
     async with subject.opened(sample) as handler:
-        first = _split_all(sample, handler)
-        backwards = _split_all(sample[::-1], handler)
-        backwards.results.reverse()
-    async with subject.opened(sample) as handler:
-        fresh = _split_all(sample, handler)
-    return first, [("again, after other messages", backwards), ("by a fresh handler", fresh)]
+        return [_result(handler, again(message)) for message in sample]
 
 
-def _split_all(sample: Sequence[Message], handler: LoadedHandler) -> _Pass:
-    made = _Pass()
-    for each in sample:
-        message = again(each)
-        subs, result = split_result(message, handler)
-        made.subs.append(subs)
-        made.results.append(result)
-        if _content(message) != _content(each):
-            made.changed.append(str(each))
-    return made
+def _result(handler: LoadedHandler, message: Message) -> SplitResult:
+    try:
+        subs = split_up(handler.split, message)
+        identify(message, subs)
+    except SplitFailed as error:
+        return str(error)
+    return [(_keys_of(sub), form_of(sub.content)) for sub in subs]
 
 
-def _content(message: Message) -> tuple[object, ...]:
-    return message.origin, message.offset, message.key, message.value, list(message.headers)
+def _keys_of(sub: SubMessage) -> str:
+    if isinstance(sub, Barrier):
+        return "a barrier"
+    return f"sub-key {sub.key if sub.keys is None else sub.keys!r}"
 
 
-def _takes(sample: Sequence[Message], first: _Pass) -> Finding:
-    failed = [result for result in first.results if isinstance(result, str)]
-    if failed:
-        text = f"split rejects {len(failed):,} of {len(sample):,} messages; first, {failed[0]}"
-        level = Level.WARN if len(failed) < len(sample) else Level.BAD
-        return Finding("split", level, text, "Fix split, or choose --on-split-failure.")
-    return Finding("split", Level.OK, "split accepts every message")
+def _cut(text: str) -> str:
+    return text if len(text) <= KEY_WIDTH else f"{text[: KEY_WIDTH - 1]}…"
 
 
-def _deterministic(
-    subject: Subject,
-    sample: Sequence[Message],
-    first: _Pass,
-    others: Iterable[tuple[str, _Pass]],
-    processes: int,
-) -> Finding:
-    for how, other in others:
-        if found := _first_difference(sample, first.results, other.results):
-            return Finding("deterministic", Level.BAD, f"{found} when called {how}", _PURE)
-    for seed, ahead_s in PROBES[:processes]:
+def _accepts(sample: Sequence[Message], results: Sequence[SplitResult]) -> Finding:
+    failed = [result for result in results if isinstance(result, str)]
+    if not failed:
+        return Finding("split", Level.OK, "split accepts every message")
+    text = f"split rejects {len(failed):,} of {len(sample):,} messages; first, {failed[0]}"
+    level = Level.WARN if len(failed) < len(sample) else Level.BAD
+    return Finding("split", level, text, "Fix split, or choose --on-split-failure.")
+
+
+def _repeats(subject: Subject, sample: Sequence[Message], first: Sequence[SplitResult]) -> Finding:
+    backwards = run(_results(subject, sample[::-1]))[::-1]
+    found = _difference(sample, first, backwards)
+    where = "when called again, after other messages"
+    if found is None:
+        found = _difference(sample, first, _results_elsewhere(subject, sample))
         where = "in another process"
-        if ahead_s:
-            where += f" whose clock is {ahead_s / DAY_S:,.0f} days ahead"
-        try:
-            there = results_in_process(subject, sample, seed, ahead_s)
-        except ProcessFailed as reason:
-            return Finding(
-                "deterministic",
-                Level.WARN,
-                f"split gives the same each time here, but drainer can't call it {where}: {reason}",
-                "Define the handler at the top level of an importable module.",
-            )
-        if found := _first_difference(sample, first.results, there):
-            return Finding("deterministic", Level.BAD, f"{found} {where}", _PURE)
-    where = ("in this process", "here and in another process")[min(processes, 1)]
-    if processes > 1:
-        where = "here, in other processes and at other times"
-    return Finding("deterministic", Level.OK, f"split gives the same again, {where}")
+    if found is None:
+        text = "split gives the same again, here and in another process"
+        return Finding("deterministic", Level.OK, text)
+    hint = "Make split depend on the message alone: no clock, no random, no state, no set order."
+    return Finding("deterministic", Level.BAD, f"{found} {where}", hint)
 
 
-def _first_difference(
+def _difference(
     sample: Sequence[Message], here: Sequence[SplitResult], there: Sequence[SplitResult]
 ) -> str | None:
     for message, one, other in zip(sample, here, there, strict=True):
-        if one == other:
-            continue
+        if isinstance(one, str) and isinstance(other, str):
+            continue  # The text of an error may differ.
         if isinstance(one, str) or isinstance(other, str):
-            if isinstance(one, str) and isinstance(other, str):
-                continue  # both fail; an error's text is free to differ
             failure = one if isinstance(one, str) else other
             return f"split works at {message}, then fails: {failure},"
         if len(one) != len(other):
             return f"split gives {len(one)} sub-messages at {message}, then {len(other)}"
-        index = next(n for n, pair in enumerate(zip(one, other, strict=True)) if len(set(pair)) > 1)
-        before, after = one[index], other[index]
-        if (before.kind, before.keys) == (after.kind, after.keys):
-            return f"split gives another payload at {message}[{index}]"
-        return f"split gives {_entry(before)} at {message}[{index}], and {_entry(after)}"
+        for index, ((keys, payload), (other_keys, other_payload)) in enumerate(
+            zip(one, other, strict=True)
+        ):
+            if keys != other_keys:
+                return f"split gives {_cut(keys)} at {message}[{index}], and {_cut(other_keys)}"
+            if payload != other_payload:
+                return f"split gives another payload at {message}[{index}]"
     return None
 
 
-def _entry(entry: Entry) -> str:
-    if entry.kind == Barrier.__name__:
-        return "a barrier"
-    return f"sub-key {entry.keys if len(entry.keys) < 80 else entry.keys[:79] + '…'}"
+def _results_elsewhere(subject: Subject, sample: Sequence[Message]) -> list[SplitResult]:
+    """Return the results of a fresh Python, whose ``hash()`` gives other numbers for text.
 
-
-def _leaves_alone(first: _Pass) -> Finding:
-    if first.changed:
-        return Finding(
-            "message",
-            Level.BAD,
-            f"split changes the message {first.changed[0]} itself",
-            "Copy what split changes: drainer may split the same message again.",
+    Raises Refused when the handler can't be sent there, or when that Python fails.
+    """
+    seed = next(each for each in HASH_SEEDS if each != os.environ.get("PYTHONHASHSEED"))
+    settings = (subject.options, subject.payloads, subject.extras)
+    messages = [again(message) for message in sample]
+    try:
+        task = pickle.dumps((subject.reference or subject.source, settings, messages))
+        ended = subprocess.run(
+            python_module(__name__),
+            input=task,
+            env=os.environ | {"PYTHONHASHSEED": seed},
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
         )
-    return Finding("message", Level.OK, "split leaves the message as it was")
+    except subprocess.TimeoutExpired:
+        raise _refusal(f"it took longer than {TIMEOUT_S:.0f} s") from None
+    except Exception as error:  # The handler's own code may run while it is pickled.
+        raise _refusal(describe(error)) from None
+    if ended.returncode:
+        printed = ended.stderr.decode(errors="replace").strip().splitlines()
+        raise _refusal(printed[-1] if printed else f"exit code {ended.returncode}")
+    return decode(ended.stdout, list[SplitResult])
 
 
-def _sub_keys(first: _Pass) -> Finding:
-    types_of: defaultdict[str, set[type]] = defaultdict(set)
-    for subs in first.subs:
-        for sub in subs:
-            for key in (sub.key,) if sub.keys is None else sub.keys:
-                if type(key) in (str, bytes, int):
-                    types_of[_text_of(key)].add(type(key))
-    mixed = next((text for text, types in types_of.items() if len(types) > 1), None)
-    if mixed is not None:
-        names = " and ".join(sorted(kind.__name__ for kind in types_of[mixed]))
-        text = f"sub-key {mixed} comes as {names}: as many lanes"
-        return Finding("sub-keys", Level.WARN, text, _KEYS)
-    return Finding("sub-keys", Level.OK, "sub-keys are the same everywhere")
+def _refusal(reason: str) -> Refused:
+    return Refused(
+        f"drainer can't call split in another process: {reason}",
+        hint="Define the handler at the top level of a module that can be imported.",
+    )
 
 
-def _text_of(key: Any) -> str:
-    return key.decode("utf-8", "backslashreplace") if isinstance(key, bytes) else str(key)
+def _serve() -> None:
+    """Read a task from standard input, and write its results to standard output."""
+    answer = os.dup(1)
+    os.dup2(2, 1)  # What the handler prints must not be taken for the answer.
+    source, settings, messages = pickle.load(sys.stdin.buffer)
+    results = run(_results(Subject(source, *settings), messages))
+    with os.fdopen(answer, "wb") as file:
+        file.write(encode(results))
 
 
-def _writable(first: _Pass) -> Finding:
-    for subs in first.subs:
-        for sub in subs:
-            written = sub.message.is_payload(sub) or encode_payload(sub.content)[1]
-            if written is Encoding.REPR:
-                return Finding(
-                    "dead-letters",
-                    Level.WARN,
-                    f"drainer can't write and read back the payload of {sub}"
-                    f" ({type(sub.payload).__name__}): a redrive could not handle its dead letter",
-                    "Use dict, list, tuple, str, bytes, numbers, True, False and None in payloads.",
-                )
-    return Finding("dead-letters", Level.OK, "payloads can be written and read back")
+if __name__ == "__main__":
+    _serve()

@@ -37,7 +37,7 @@ def message(
     timestamp: int | None = None,
     headers: Iterable[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None] = (),
 ) -> Message:
-    """A message as ``split`` receives it.
+    """Make a message as ``split`` receives it.
 
     ``value`` is bytes, text (which is encoded in UTF-8), None, or anything else that JSON can hold.
     ``headers`` are pairs, or a mapping; their text is encoded too.
@@ -49,12 +49,12 @@ def message(
 
 
 def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Message]:
-    """Messages of one partition that follow each other, as ``message`` makes them."""
+    """Make messages of one partition that follow each other, as ``message`` makes them."""
     return [message(value, key, offset=offset) for offset, value in enumerate(values)]
 
 
 def again(message: Message) -> Message:
-    """The same message as another run would get it."""
+    """Return the same message as another run would get it."""
     headers = list(message.headers)
     return Message(
         message.origin, message.offset, message.key, message.value, message.timestamp, headers
@@ -62,7 +62,7 @@ def again(message: Message) -> Message:
 
 
 class Subject:
-    """The handler under test. ``fresh`` gives one that no run has used, where that is possible."""
+    """The handler under test. ``fresh`` makes one that no run has used, where that is possible."""
 
     def __init__(
         self,
@@ -85,11 +85,14 @@ class Subject:
 
     @property
     def reference(self) -> str | None:
-        """Name by which another process finds it; None when it was given as an object."""
+        """Name by which another process finds the handler; None if it was given as an object."""
         return self._loaded.absolute_reference if self._loaded else None
 
     def fresh(self) -> LoadedHandler:
-        """Raises UsageError when it is not a handler, and Refused when it can't be made."""
+        """Make a handler.
+
+        Raises UsageError when the source is no handler, and Refused when none can be made of it.
+        """
         if self._loaded is not None:
             return self._loaded.fresh().configured(self.options)
         source: Any = self.source
@@ -100,7 +103,7 @@ class Subject:
 
     @asynccontextmanager
     async def opened(self, messages: Sequence[Message]) -> AsyncIterator[LoadedHandler]:
-        """A fresh handler between ``open`` and ``close``."""
+        """Yield a fresh handler, between its ``open`` and its ``close``."""
         handler = self.fresh()
         topic = messages[0].topic if messages else TOPIC
         extras = partial(without_prefix, self.extras)
@@ -113,7 +116,7 @@ class Subject:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Runs to its end. Raises RuntimeError where an event loop runs already."""
+    """Run a coroutine to its end. Raises RuntimeError where an event loop runs already."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

@@ -51,8 +51,6 @@ LOADED = (
     "drainer.limits.search.search",
     "prometheus_client",
     "jinja2",
-    "hypothesis",
-    "time_machine",
     "pyspark.cloudpickle",
 )
 # An estimate measures this machine, for a second of it: to be near is enough here.

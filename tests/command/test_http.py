@@ -163,15 +163,6 @@ def test_a_service_that_is_down_is_a_warning_and_a_key_that_is_not_there_an_erro
     assert "there is nothing at the path 'payload.id'; did you mean 'id'?" in outcome.err
 
 
-SERVED = """
-from drainer.http.handler import Http
-
-class Served(Http):
-    def state(self):
-        return {}
-"""
-
-
 def ensure_no_secret(*outcomes: Outcome) -> None:
     for outcome in outcomes:
         assert "s3cr3t" not in outcome.out + outcome.err
@@ -188,20 +179,3 @@ def test_a_probe_logs_in_at_the_service(command: Command) -> None:
     assert f"the service {called.url} answers (OPTIONS 405" in probed.out
     assert f"the service {called.url} rejects the login (OPTIONS 401)" in without.out
     ensure_no_secret(probed, without)
-
-
-@pytest.mark.long
-def test_certify_logs_in_at_the_service(command: Command) -> None:
-    topic = command.topic(bundles(4, documents=1))
-    client = command.home / "client.properties"
-    client.write_text("http.token=s3cr3t-t0ken\n")
-    with service(nothing, login="Bearer s3cr3t-t0ken") as called:
-        words = ["certify", f"{command.handler(SERVED)}:Served", *SPLIT, "--handle", "--yes"]
-        words += ["-b", command.bootstrap, "--topic", topic.name, "--sample", "4"]
-        words += ["--set", f"url={called.url}?sig=s3cr3t-key"]
-        certified = command(*words, "--client-config", str(client))
-        failed = command(*words, code=7)
-    assert len(ids(called.items)) == 4
-    assert "✓ certified" in certified.out
-    assert "the service answered 401" in failed.out
-    ensure_no_secret(certified, failed)

@@ -20,7 +20,8 @@ import pytest
 
 from builders import a_status, changed
 from core.letters import Sample, as_record, there_and_back
-from drainer.certify.view import certificate_page
+from drainer.certify.cli import report_page
+from drainer.certify.split import SplitReport
 from drainer.engine.history import History
 from drainer.errors import Halted
 from drainer.escape import is_printable
@@ -29,8 +30,8 @@ from drainer.insight.view.inspect import inspection_page
 from drainer.letters.overview import overview_of
 from drainer.letters.receipts import Receipt, RedriveProgress
 from drainer.letters.view import letter_page, overview_page
+from drainer.model.finding import Finding, Level
 from drainer.model.terms import LetterFilter
-from drainer.testing import Certificate, Finding, Level
 from drainer.view.live import LineView, LiveView, progress_view
 from drainer.view.log import logging_as_json
 from drainer.view.page import Page
@@ -114,8 +115,8 @@ PAGES: dict[str, Callable[[], Page]] = {
     "letters": lambda: overview_page(hostile(overview()), LEFT),
     "inspection": lambda: inspection_page(hostile(inspection(partition(0), partition(1)))),
     "estimate": lambda: estimate_page(hostile(estimate())),
-    "certificate": lambda: certificate_page(
-        hostile(Certificate([Finding("split", Level.BAD, "it differs", "fix it")], 9, 9, 3))
+    "certificate": lambda: report_page(
+        hostile(SplitReport([Finding("split", Level.BAD, "it differs", "fix it")], 9, 9))
     ),
 }
 

@@ -14,7 +14,7 @@ import pytest
 
 from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
-from drainer.certify.view import certificate_page
+from drainer.certify.cli import report_page
 from drainer.core.batches import Batching
 from drainer.engine.preview import EngineChoice, PartitionAction
 from drainer.errors import Halted, Signalled
@@ -35,7 +35,6 @@ from drainer.model.status import (
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.redrive import NOT_MATCHED
-from drainer.testing import Certificate
 from drainer.view.live import drawn, frame, start_line, status_line
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
@@ -46,7 +45,7 @@ from letters.test_view import NONE, overview
 
 from . import samples
 from .estimates import by, estimate, of_classes, on_spark
-from .test_certify import BROKEN, GOOD, UNCHECKED, WARNED
+from .test_certify import REPORT
 from .test_inspect import empty, exact, in_trouble, inspection, partition
 
 FOLDER = Path(__file__).parent / "screens"
@@ -161,9 +160,7 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "estimate-spark": lambda: estimate_page(on_spark()),
     "estimate-first": lambda: estimate_page(of_classes()),
     "estimate-empty": lambda: estimate_page(estimate(0)),
-    "certify": lambda: certificate_page(
-        Certificate([GOOD, WARNED, UNCHECKED, BROKEN], 1_000, 50_000, 3)
-    ),
+    "certify": lambda: report_page(REPORT),
 }
 
 
