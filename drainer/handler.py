@@ -104,11 +104,6 @@ class GiveUp(_WithReason):
     retries."""
 
 
-class Divert(GiveUp):
-    """Raised by drainer in place of a call: ``--divert`` sends the sub-message to the letter topic,
-    which is no failure."""
-
-
 class Fatal(Exception):
     """Raised by a handler: halt the drain, even if ``--on-failure`` has another action."""
 

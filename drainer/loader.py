@@ -15,7 +15,6 @@ import inspect
 import sys
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
@@ -27,16 +26,14 @@ from typing import TYPE_CHECKING, Any, cast
 from drainer import decoding
 from drainer.core.batches import Batch, Batching, BatchOf, ensure_all_done
 from drainer.documents import Documents
-from drainer.engine.exemptions import exempting
 from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
 from drainer.forks import FORKS, end_if_forked
-from drainer.handler import Context, Divert, Fatal, Handler
+from drainer.handler import Context, Fatal, Handler
 from drainer.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
-from drainer.model.facts import Predicate, Undecided
 from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings, TimeRange
 from drainer.policy.redrive import (
@@ -167,34 +164,6 @@ class LoadedHandler:
         if times == self.payloads.times:
             return self
         return self.fresh(replace(self.payloads, times=times))
-
-    def diverting(self, expressions: Sequence[str]) -> LoadedHandler:
-        """Make a handler that is not called for what one of these is true of: that raises Divert.
-
-        The others of its batch are handled. Nothing is folded.
-        """
-        if not expressions:
-            return self
-        tests = [(text, Predicate(text)) for text in expressions]
-
-        def diverted(sub: SubMessage) -> Divert | None:
-            for text, test in tests:
-                with suppress(Undecided):
-                    if test.matches(sub.original if isinstance(sub, Redriven) else sub):
-                        return Divert(text)
-            return None
-
-        return self._exempting(diverted)
-
-    def _exempting(self, exempt: Callable[[SubMessage], Any]) -> LoadedHandler:
-        handler, batching = copy(self), self.batching
-        of_lane = batching is not None and batching.of is BatchOf.LANE
-        handler.handle, handler.handle_batch = exempting(
-            self.handle, self.handle_batch, exempt, of_lane=of_lane, is_async=self.is_async
-        )
-        if batching is not None:  # one may be exempt, and not what it is folded with
-            handler.batching = replace(batching, coalesce=None)
-        return handler
 
     @property
     def folds(self) -> bool:

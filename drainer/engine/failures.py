@@ -20,13 +20,14 @@ from drainer.engine.blame import (
     reason_to_skip,
     summary_of,
 )
+from drainer.engine.divert import Divert
 from drainer.engine.letters import LetterDelivery
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.ports import DeadLetters, Events
 from drainer.engine.runtime import Runtime
 from drainer.engine.workers import CallInput, LeaseOver, TimedOut, WorkSource
 from drainer.errors import DrainerError, Halted, ThreadsOverdue
-from drainer.handler import Divert, Fatal, GiveUp, Retry, Skip
+from drainer.handler import Fatal, GiveUp, Retry, Skip
 from drainer.machine import describe_os, way_out
 from drainer.message import SubMessage, Unsplit
 from drainer.model.listed import counted, round_duration

@@ -14,6 +14,7 @@ from drainer.core.lanes import look_ahead
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
+from drainer.engine.divert import diverting
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
 from drainer.engine.loop import spawn
@@ -48,8 +49,7 @@ class Pipeline:
         watchdog: Watchdog,
     ) -> None:
         self._context, self._ports, self._ending = context, ports, ending
-        diverts = context.plan.terms.failures.divert
-        self._handler = context.handler.diverting(diverts)
+        self._handler = diverting(context.handler, context.plan.terms.failures.divert)
         self._runtime = context.runtime
         self._watchdog = watchdog
         self.dispatcher = dispatcher

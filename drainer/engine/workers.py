@@ -39,6 +39,8 @@ class LeaseOver(Retry):
 class TimedOut(TimeoutError):
     """An attempt that took longer than it may."""
 
+    letter_reason = "timeout"
+
     def __init__(self, timeout_s: float) -> None:
         super().__init__(f"handle took longer than --timeout {timeout_s:g}s")
 

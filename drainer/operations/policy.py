@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING
 
 from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import THIS_PROCESS, Runtime
-from drainer.engine.workers import TimedOut
 from drainer.errors import BadExpression, Refused, raised_as
-from drainer.handler import Divert
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster, config_limit
 from drainer.kafka.dead_letters import (
@@ -143,12 +141,6 @@ def letter_writers(
         yield writer_to
 
 
-def _reason_of(error: BaseException) -> str:
-    if isinstance(error, Divert):
-        return "diverted"
-    return "timeout" if isinstance(error, TimedOut) else "failed"
-
-
 class LetterWriter:
     """Writes sub-messages that were given up as dead letters; the engine's ``DeadLetters``."""
 
@@ -167,7 +159,7 @@ class LetterWriter:
         former = sub.letter if isinstance(sub, Redriven | Unsplit) else None
         letter = dead_letter(
             sub.original if isinstance(sub, Redriven) else sub,
-            reason=_reason_of(error),
+            reason=getattr(error, "letter_reason", "failed"),
             error=error,
             attempts=sub.attempt + (0 if former is None else former.attempts),
             terms=self._plan.terms,
