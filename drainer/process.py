@@ -69,9 +69,9 @@ class ProcessMark:
 
     def wait(self, timeout_s: float) -> bool:
         """Wait until it is gone; False when it still runs after ``timeout_s``."""
-        deadline = time.monotonic() + timeout_s
+        until_s = time.monotonic() + timeout_s
         while self.alive():
-            if time.monotonic() > deadline:
+            if time.monotonic() > until_s:
                 return False
             time.sleep(POLL_S)
         return True

@@ -35,6 +35,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler
 from drainer.mask import describe
 from drainer.model.account import PriorityClasses
+from drainer.model.option import options_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -302,7 +303,8 @@ def resuming_with(
     deadline is a date, since it may have been given as a time from then. ``changed`` is what was
     set while it ran, by the names of the parameters.
     """
-    given = {"deadline": typed("deadline", deadline), **(changed or {})}
+    by = typed(options_of(LocalSettings)["deadline"], deadline)
+    given = {"deadline": by, **(changed or {})}
     shown: list[str] = []
     hidden: list[str] = []
     for name, option in declared_by(context.command).items():

@@ -8,7 +8,6 @@ from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from enum import Enum
 from itertools import chain
 from math import inf
 from queue import Empty, SimpleQueue
@@ -18,7 +17,7 @@ from typing import Any, ClassVar
 from drainer.errors import Refused, Signalled, UsageError
 from drainer.model.account import Event
 from drainer.model.codec import JsonRecord, builtins
-from drainer.model.option import Concurrency, clean_reason, options_of
+from drainer.model.option import Concurrency, Option, clean_reason, options_of
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Paused
 
@@ -26,8 +25,8 @@ EVENTS_SHOWN = 5
 PAUSE_MOST_S = 31 * 86_400.0
 CALLS_MOST = 100_000  # a drain that begins may take more, and has time for it
 # The settings that can change once a run has begun.
-_OF_RUN = {name for name, each in options_of(LocalSettings).items() if each.live}
-_OF_FAILURES = {name for name, each in options_of(FailureSettings).items() if each.live}
+_OF_RUN = {name: each for name, each in options_of(LocalSettings).items() if each.live}
+_OF_FAILURES = {name: each for name, each in options_of(FailureSettings).items() if each.live}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +41,7 @@ class Settings:
 
         Raises UsageError when one of them is unknown or makes no sense.
         """
-        for name in values.keys() - _OF_RUN - _OF_FAILURES:
+        for name in values.keys() - _OF_RUN.keys() - _OF_FAILURES.keys():
             raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
         failures = {name: value for name, value in values.items() if name in _OF_FAILURES}
         dead = OnFailure.DEAD_LETTER
@@ -71,12 +70,12 @@ class Settings:
     def changes_to(self, other: Settings) -> tuple[str, ...]:
         """``concurrency 500 → 50`` and the like."""
         return tuple(
-            f"{declared.word.removeprefix('--')} {_shown(name, before)} → {_shown(name, after)}"
+            f"{each.word.removeprefix('--')} {_shown(each, before)} → {_shown(each, after)}"
             for kind, mine, others in (
                 (LocalSettings, self.running, other.running),
                 (FailureSettings, self.failures, other.failures),
             )
-            for name, declared in options_of(kind).items()
+            for name, each in options_of(kind).items()
             if (before := getattr(mine, name)) != (after := getattr(others, name))
         )
 
@@ -222,9 +221,9 @@ class Control:
 
     def typed_changes(self) -> dict[str, str | None]:
         """Settings that a resume has to repeat since they changed, as they are typed, by field;
-        None is a deadline that was dropped."""
+        None is one that was dropped."""
         return {
-            name: typed(name, value)
+            name: typed(_OF_RUN[name], value)
             for name in sorted(_OF_RUN)
             if (value := getattr(self.running, name)) != getattr(self.began, name)
         }
@@ -238,25 +237,20 @@ def over() -> Refused:
     return Refused("this drain is stopping", hint="Resume it with other options.")
 
 
-def typed(field: str, value: Any) -> str | None:
-    """Text of a setting of a run for a resume; None when it has none."""
+def typed(option: Option, value: Any) -> str | None:
+    """Return a setting of a run as a resume takes it; None when there is none."""
     if isinstance(value, datetime):
         return value.astimezone().isoformat(timespec="minutes")
-    return None if value is None else _shown(field, value)
+    return None if value is None else _shown(option, value)
 
 
-def _shown(field: str, value: Any) -> str:
+def _shown(option: Option, value: Any) -> str:
     match value:
         case None:
             return "none"
         case bool():
             return "on" if value else "off"
-        case Enum():
-            return str(value.value)
         case datetime():
             return f"{value.astimezone():%d %b %H:%M}"
-    unit = next((unit for end, unit in _UNITS if field.endswith(end)), "")
-    return f"{f'{value:.6f}'.rstrip('0').rstrip('.')}{unit}" if unit else str(value)
-
-
-_UNITS = (("rate", "/s"), ("_s", "s"))
+    assert option.kind is not None
+    return option.kind.show(value)

@@ -12,7 +12,7 @@ from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.loop import spawn
 from drainer.engine.outcome import Ending, final_outcome, may_continue, not_stopped
 from drainer.engine.ports import DrainContext, Work
-from drainer.engine.steering import DeadlineWatch, Steering
+from drainer.engine.steering import Steering
 from drainer.errors import (
     DrainerError,
     GroupJoined,
@@ -24,6 +24,7 @@ from drainer.errors import (
     chain_errors,
 )
 from drainer.mask import describe
+from drainer.model.deadline import DeadlineWatch
 from drainer.model.status import (
     ClassStatus,
     ControlStatus,
@@ -149,8 +150,12 @@ class Lifecycle:
 
     def _show(self) -> Status:
         """Show the status, with what only a series of statuses tells."""
-        deadline, now = self._control.running.deadline, self._runtime.wall()
-        status = self._deadline.judge(self._status(), deadline, now)
+        status = self._status()
+        progress, elapsed_s = status.progress, status.timing.elapsed_s
+        eta_s = 0.0 if progress.complete else progress.eta_s
+        by, now = self._control.running.deadline, self._runtime.wall()
+        deadline = self._deadline.judge(by, now, elapsed_s, eta_s)
+        status = replace(status, progress=replace(progress, deadline=deadline))
         if self._ending.cause is None:
             self._eta_s = status.progress.eta_s
         self._context.observe(status)

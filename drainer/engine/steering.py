@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from math import inf
 from typing import Any
 
@@ -18,37 +18,7 @@ from drainer.mask import describe
 from drainer.model.account import Event, EventKind
 from drainer.model.listed import counted, round_duration
 from drainer.model.option import Concurrency
-from drainer.model.status import DeadlineStatus, Paused, Status
-
-SURE_AFTER_S = 5.0  # no warning of a deadline comes before: the first speed is that of a start
-SURE_FOR_S = 2.0  # for so long it must look late
-
-
-class DeadlineWatch:
-    """Adds to each status of a run, one after the other, whether it will make its deadline."""
-
-    def __init__(self) -> None:
-        self._late_since_s: float | None = None
-
-    def judge(self, status: Status, deadline: datetime | None, now: datetime) -> Status:
-        """Add the deadline to a status, if there is one."""
-        if deadline is None:
-            self._late_since_s = None
-            return status
-        left_s = (deadline - now).total_seconds()
-        eta_s = 0.0 if status.progress.complete else status.progress.eta_s
-        if eta_s is None and left_s <= 0:
-            eta_s = 0.0
-        found = DeadlineStatus(deadline, left_s, None if eta_s is None else left_s - eta_s)
-        if not found.late:
-            self._late_since_s = None
-        else:
-            if self._late_since_s is None:
-                self._late_since_s = status.timing.elapsed_s
-            for_s = status.timing.elapsed_s - self._late_since_s
-            sure = status.timing.elapsed_s >= SURE_AFTER_S and for_s >= SURE_FOR_S
-            found = replace(found, missed=sure or left_s <= 0)
-        return replace(status, progress=replace(status.progress, deadline=found))
+from drainer.model.status import Paused
 
 
 class Steering:

@@ -101,9 +101,9 @@ class FetchThread:
     notify: Callable[[], None]
     pace: RateLimiter | None = None  # when reading is capped
     # Called with a batch's messages before it is queued. Where it waits for longer than
-    # ``max_outage_s``, reading ends.
+    # ``patience_s``, reading ends.
     prepare: Prepare | None = None
-    max_outage_s: float = inf
+    patience_s: float = inf
     runtime: Runtime = THIS_PROCESS
 
     def __post_init__(self) -> None:
@@ -114,7 +114,7 @@ class FetchThread:
         self._stopping = False
         self._ended = False
         self._balanced_s = 0.0
-        self._outage = Outage(self.max_outage_s, self._pause, self._clock)
+        self._outage = Outage(self.patience_s, self._pause, self._clock)
         # Parts of batches that are not prepared yet, with their partition.
         self._unprepared: list[tuple[int, Iterator[FetchedBatch]]] = []
         self._gone: RecordsDeleted | None = None  # reported when what was read before is taken

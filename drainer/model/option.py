@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import KW_ONLY, dataclass, field, fields, replace
-from datetime import UTC, datetime, timedelta
 from enum import Enum
 from functools import cache
 from keyword import iskeyword
@@ -87,7 +85,6 @@ _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _TIMES = {"": 1, "k": 1e3, "m": 1e6}  # of what is counted
 REASON_MOST = 500  # characters
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
-_CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
 
@@ -151,36 +148,6 @@ def parse_concurrency(text: str) -> Concurrency:
     return Concurrency.fixed(int(text))
 
 
-def parse_deadline(text: str, now: datetime | None = None) -> datetime:
-    """``08:00`` (the next one, local time), ``6h`` from now, or an ISO 8601 date and time.
-
-    ``now`` has a time zone, and so has the result. Raises UsageError.
-    """
-    now, word = now or datetime.now(UTC), text.strip()
-    if clock := _CLOCK.match(word):
-        # Without a zone first: where the clocks change tonight, 08:00 is the new 08:00.
-        today = now.astimezone().replace(tzinfo=None, second=0, microsecond=0)
-        at = today.replace(hour=int(clock[1]), minute=int(clock[2]))
-        return next(
-            moment
-            for days in range(3)
-            if (moment := (at + timedelta(days=days)).astimezone()) > now
-        )
-    if "T" in word:  # as a command to resume has it
-        with suppress(ValueError):
-            return datetime.fromisoformat(word).astimezone()
-    hint = "Give a time of 24 hours such as 08:00, or a duration such as 6h."
-    wrong = UsageError(f"{text!r} is not a time or a duration", hint=hint)
-    if not word[-1:].isalpha():  # a number alone could be either
-        raise wrong
-    try:
-        return now.astimezone() + timedelta(seconds=parse_duration(word))
-    except UsageError:
-        raise wrong from None
-    except OverflowError:
-        raise UsageError(f"{text!r} is too far away", hint=hint) from None
-
-
 def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
     """``name=value`` texts as a dict. Raises UsageError."""
     pairs: dict[str, str] = {}
@@ -228,9 +195,8 @@ def _duration_text(seconds: float) -> str:
 SIZE = ValueType("SIZE", parse_size, _size_text)
 DURATION = ValueType("DURATION", parse_duration, _duration_text)
 ADDRESS = ValueType("[HOST:]PORT", parse_address)
-RATE = ValueType("N/s|none", parse_rate)
+RATE = ValueType("N/s|none", parse_rate, lambda per_s: f"{per_s:.15g}/s")
 CONCURRENCY = ValueType("N|auto", parse_concurrency)
-DEADLINE = ValueType("08:00|6h", parse_deadline)
 REASON = ValueType("TEXT", clean_reason)
 TEXT = ValueType("TEXT", parse_text)
 PAIRS = ValueType("NAME=VALUE", parse_pairs, repeats=True)

@@ -12,10 +12,11 @@ from typing import Any
 
 from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.deadline import DEADLINE
 from drainer.model.facts import EXPRESSIONS
+from drainer.model.listed import round_duration
 from drainer.model.option import (
     CONCURRENCY,
-    DEADLINE,
     DURATION,
     PAIRS,
     RATE,
@@ -216,6 +217,17 @@ class FailureSettings(JsonRecord):
                     hint="Remove one of them.",
                 )
         return replace(self, **given)
+
+    @property
+    def halts_when(self) -> tuple[str, ...]:
+        """Return in words when a drain halts, though no single failure halts it."""
+        found = []
+        most, gives_up = str(self.max_failures), {self.on_failure, self.on_unsplit}
+        if gives_up != {OnFailure.HALT} and most != "none":
+            found.append(f"when more than {most} are given up")
+        if self.breaker:
+            found.append(f"after an outage of {round_duration(self.max_outage_s)}")
+        return tuple(found)
 
     @property
     def expressions(self) -> Iterator[tuple[str, str]]:

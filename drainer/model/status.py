@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from datetime import datetime
 from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
@@ -13,6 +12,7 @@ from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, Drain
 from drainer.escape import command
 from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
 from drainer.model.codec import JsonRecord, Whole, builtins
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan, OpenTransaction
 from drainer.model.progress import Counts
@@ -183,24 +183,6 @@ class ClassStatus:
             )
             for each in plan.account.classes.each
         )
-
-
-@dataclass(frozen=True, slots=True)
-class DeadlineStatus:
-    """When all shall be drained, and whether it will be.
-
-    ``left_s`` is until then. ``margin_s`` is by how much it will be met, or missed if below zero;
-    None while nothing is known. ``missed`` is set when it has looked so for long enough to be sure.
-    """
-
-    at: datetime
-    left_s: float
-    margin_s: float | None
-    missed: bool = False
-
-    @property
-    def late(self) -> bool:
-        return self.margin_s is not None and self.margin_s < 0
 
 
 BINDING_FROM = 0.9  # of a cap, on average over a run

@@ -74,7 +74,7 @@ class InProcess:
                 notify=notify,
                 pace=pace,
                 prepare=context.handler.prepare,
-                max_outage_s=plan.terms.failures.max_outage_s,
+                patience_s=plan.terms.failures.max_outage_s,
                 runtime=context.runtime,
             )
             return self.wrap(thread, dispatcher)

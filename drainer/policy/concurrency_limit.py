@@ -101,7 +101,7 @@ class _Trial:
         if self.seconds >= TRIAL_MOST_S and self._ended >= most:
             return True
         mean = sum(self._rates) / len(self._rates)
-        spread = sum((rate - mean) ** 2 for rate in self._rates)
+        spread = sum((each - mean) ** 2 for each in self._rates)
         return sqrt(spread) / len(self._rates) <= EXACT * mean
 
     @property

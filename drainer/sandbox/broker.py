@@ -113,11 +113,11 @@ class Broker:
 
         Raises SandboxRefused when it ends instead, or gives no answer in time; then it still runs.
         """
-        deadline = time.monotonic() + timeout_s
+        until_s = time.monotonic() + timeout_s
         while not answers(self.ports.client):
             if not self.running:
                 raise self._refused("the broker ended while starting")
-            if time.monotonic() > deadline:
+            if time.monotonic() > until_s:
                 raise self._refused(f"the broker gave no answer in {timeout_s:g} s")
             time.sleep(PROBE_EVERY_S)
         self._print_line(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")

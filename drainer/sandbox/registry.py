@@ -48,11 +48,11 @@ class RegistryState:
 
     def wait_ready(self, log: Path) -> None:
         """Wait until it answers. Raises SandboxRefused when it ends, or gives no answer in time."""
-        deadline = time.monotonic() + START_TIMEOUT_S
+        until_s = time.monotonic() + START_TIMEOUT_S
         while True:
             with suppress(OSError), urlopen(f"{self.url}/subjects", timeout=ANSWER_S):
                 return
-            if not self.process.alive() or time.monotonic() > deadline:
+            if not self.process.alive() or time.monotonic() > until_s:
                 raise SandboxRefused("the schema registry did not start", hint=f"See {log}.")
             time.sleep(PROBE_EVERY_S)
 

@@ -81,16 +81,10 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
     if failures.divert:
         where = f"to {failures.dead_letter_topic}, without a call"
         yield Field("diverts", "; ".join(failures.divert), where)
-    halts, most_dead = [], failures.max_failures
-    some = most_dead.count is not None or most_dead.share is not None
-    if {failures.on_failure, failures.on_unsplit} != {OnFailure.HALT} and some:
-        halts.append(f"when more than {most_dead} are given up")
-    if failures.breaker:
-        halts.append(f"after an outage of {figures.duration(failures.max_outage_s)}")
-    else:
+    if not failures.breaker:
         yield Field("breaker", "none", "an outage counts as failures of sub-messages")
-    if halts:
-        yield Field("halts", " or ".join(halts))
+    if failures.halts_when:
+        yield Field("halts", " or ".join(failures.halts_when))
     if (per_s := failures.rate) is not None:
         slow = per_s < 1
         rate = f"{figures.rate(per_s * 60)}/min" if slow else f"{figures.rate(per_s)}/s"

@@ -14,7 +14,6 @@ from drainer.model.codec import builtins
 from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     ClassStatus,
-    DeadlineStatus,
     FailureStatus,
     HealthStatus,
     LimitStatus,
@@ -23,11 +22,10 @@ from drainer.model.status import (
     Status,
     fields_of,
 )
-from drainer.view import figures
+from drainer.view import deadline, figures
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.limit import advice, limit, limit_of
 from drainer.view.page import (
-    BAD,
     OK,
     STOPPED,
     WARN,
@@ -164,13 +162,13 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
     """Warnings that can't wait: the name of the event, its text and its tone."""
+    progress = status.progress
     if status.health.trouble is not None:
         yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
     for warning in blocking_warnings(status.health):
         yield "blocked", warning, Tone.WARN
-    if status.progress.deadline is not None and status.progress.deadline.missed:
-        warning = f"the drain will miss its deadline, {deadline_words(status.progress.deadline)}"
-        yield "deadline", f"{warning}; limited by {limit(status)}", Tone.BAD
+    if (late := deadline.warning(progress.deadline)) is not None:
+        yield "deadline", f"{late}; limited by {limit(status)}", Tone.BAD
     if status.control.stopping is not None:
         yield "stopping", f"stopping: {status.control.stopping}", Tone.WARN
 
@@ -201,19 +199,12 @@ def verdict(status: Status) -> Line:
     if control.paused is not None:
         calls = figures.counted(status.limits.running, "call")
         return Line(f"P{str(control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
-    deadline, turn = progress.deadline, progress.turn
-    if deadline is None or deadline.margin_s is None:
-        words = f"{left} left" if known else "No estimate yet"
-        if turn is not None and turn.eta_s is not None:
-            words = f"{figures.duration(turn.eta_s)} left for the class, {left} for all"
-        return Line(words, Tone.STRONG)
-    at = f"{deadline.at.astimezone():%d %b %H:%M}"
-    margin = figures.duration(abs(deadline.margin_s))
-    if deadline.margin_s >= 0:
-        return Line(f"Meets the deadline {at}, with {margin} to spare", Tone.GOOD, OK)
-    return Line(
-        f"Misses the deadline {at} by {margin}", Tone.BAD if deadline.missed else Tone.WARN, BAD
-    )
+    if (judged := deadline.verdict(progress.deadline)) is not None:
+        return judged
+    words, turn = f"{left} left" if known else "No estimate yet", progress.turn
+    if turn is not None and turn.eta_s is not None:
+        words = f"{figures.duration(turn.eta_s)} left for the class, {left} for all"
+    return Line(words, Tone.STRONG)
 
 
 def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
@@ -251,9 +242,7 @@ def facts(status: Status) -> Iterator[Field]:
     yield from _workers(status.limits)
     if latency is not None:
         yield Field("latency", figures.latency(latency), "of the last 10s")
-    if (deadline := progress.deadline) is not None:
-        tone = Tone.BAD if deadline.late else Tone.PLAIN
-        yield Field("deadline", deadline_words(deadline), tone=tone)
+    yield from deadline.fields(progress.deadline)
     yield from _memory(status.limits)
 
 
@@ -332,16 +321,6 @@ def failure_words(failures: FailureStatus) -> str:
         (failures.outages, "x outage"),
         (failures.parked_lanes, "x parked lane"),
     )
-
-
-def deadline_words(deadline: DeadlineStatus) -> str:
-    """``14 Mar 08:00: 20m 00s to spare`` and the like, in this machine's zone."""
-    at = f"{deadline.at.astimezone():%d %b %H:%M}"
-    if deadline.margin_s is None:
-        return f"{at}, in {figures.duration(deadline.left_s)}"
-    if deadline.margin_s >= 0:
-        return f"{at}: {figures.duration(deadline.margin_s)} to spare"
-    return f"{at}: {figures.duration(-deadline.margin_s)} too late"
 
 
 def partition_cells(part: PartitionStatus) -> tuple[str, ...]:

@@ -17,7 +17,7 @@ from drainer.model.ranges import count_offsets
 from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
-from drainer.view import figures
+from drainer.view import deadline, figures
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (
     BAD,
@@ -38,7 +38,7 @@ from drainer.view.page import (
 )
 from drainer.view.policy import rule_lines, undecided_lines
 from drainer.view.preview import settings
-from drainer.view.status import blocking_warnings, deadline_words, failure_words
+from drainer.view.status import blocking_warnings, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
@@ -144,8 +144,7 @@ def summary_page(summary: Summary) -> Page:
 
 def _plan(last: Status) -> Iterator[Field]:
     """Fields of the plan's place, and of how long the run and its calls took."""
-    if last.progress.deadline is not None:
-        yield Field("deadline", deadline_words(last.progress.deadline))
+    yield from deadline.fields(last.progress.deadline)
     yield Field("plan", last.plan_path)
     if last.timing.latency is not None:
         yield Field("latency", figures.latency(last.timing.latency), "of handle, in this run")

@@ -11,7 +11,8 @@ import pytest
 from builders import a_status
 from drainer.engine.history import History
 from drainer.metrics.server import MetricsServer
-from drainer.model.status import DeadlineStatus, Status
+from drainer.model.deadline import DeadlineStatus
+from drainer.model.status import Status
 from drainer.view.status import LivePage
 from view.samples import EVIL
 

@@ -12,7 +12,7 @@ import typer
 from builders import changed
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
-from drainer.model.option import parse_deadline
+from drainer.model.deadline import parse_deadline
 from drainer.model.status import Resuming
 from view.samples import plan
 

@@ -10,11 +10,11 @@ import pytest
 
 from drainer.cli.steering import parse_settings, parse_user
 from drainer.errors import UsageError
+from drainer.model.deadline import parse_deadline
 from drainer.model.option import (
     Concurrency,
     parse_byte_rate,
     parse_concurrency,
-    parse_deadline,
     parse_duration,
     parse_pairs,
     parse_rate,

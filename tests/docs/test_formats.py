@@ -24,6 +24,7 @@ from drainer.model.account import (
     StateReference,
 )
 from drainer.model.claims import ALL
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
 from drainer.model.progress import Counts, Outcome
@@ -31,7 +32,6 @@ from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.model.status import (
     AutoStatus,
     ClassStatus,
-    DeadlineStatus,
     FailureStatus,
 )
 from drainer.model.terms import PayloadSettings, RedriveSettings, TimeRange

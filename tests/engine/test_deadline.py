@@ -6,21 +6,16 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from builders import a_status
-from drainer.engine.steering import SURE_AFTER_S, SURE_FOR_S, DeadlineWatch
-from drainer.model.status import DeadlineStatus
+from drainer.model.deadline import SURE_AFTER_S, SURE_FOR_S, DeadlineStatus, DeadlineWatch
 
 NOW = datetime(2026, 11, 20, 18, 0, tzinfo=UTC)
 
 
 def watched(left_s: float, *moments: tuple[float, float | None]) -> list[DeadlineStatus]:
-    """Deadlines that are added to statuses that are so old and have so long to go, in seconds."""
+    """What is found of a run after so many seconds, with so many to go."""
     watch, deadline = DeadlineWatch(), NOW + timedelta(seconds=left_s)
-    seen = [
-        watch.judge(a_status(elapsed_s=elapsed_s, eta_s=eta_s), deadline, NOW)
-        for elapsed_s, eta_s in moments
-    ]
-    return [status.progress.deadline for status in seen if status.progress.deadline is not None]
+    found = [watch.judge(deadline, NOW, elapsed_s, eta_s) for elapsed_s, eta_s in moments]
+    return [each for each in found if each is not None]
 
 
 @pytest.mark.parametrize(

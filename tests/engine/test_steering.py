@@ -292,7 +292,7 @@ def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, tmp_path: Path) -> Non
 
     def have_a_timeout(person: Person) -> None:
         person.waits_for(50)
-        assert person.sets(timeout_s=0.05) == ("timeout 0s → 0.05s",)
+        assert person.sets(timeout_s=0.05) == ("timeout 0s → 50ms",)
         if kind is OnThreads:
             eventually(lambda: any(each.failures.timeouts for each in rehearsal.statuses), "late")
         go_on.set()

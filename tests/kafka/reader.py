@@ -41,7 +41,7 @@ class Reader:
     positions: dict[int, int] = field(default_factory=dict)
     topic_id: str = ""
     prepare: Prepare | None = None
-    max_outage_s: float = inf
+    patience_s: float = inf
 
     def __post_init__(self) -> None:
         self._news = threading.Event()
@@ -60,7 +60,7 @@ class Reader:
             load_bytes=self.bounds.load_bytes,
             notify=self._news.set,
             prepare=self.prepare,
-            max_outage_s=self.max_outage_s,
+            patience_s=self.patience_s,
         )
 
     def __enter__(self) -> Reader:

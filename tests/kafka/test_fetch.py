@@ -141,7 +141,7 @@ def test_an_outage_of_what_splits_need_ends_the_thread_in_time(
 ) -> None:
     topic.produce(numbered(10))
     with (
-        Reader(settings, topic.name, {0: (0, 10)}, prepare=Shelf(), max_outage_s=0.1) as reader,
+        Reader(settings, topic.name, {0: (0, 10)}, prepare=Shelf(), patience_s=0.1) as reader,
         pytest.raises(Halted, match="the shelf is empty, for longer than --max-outage"),
     ):
         reader.read()

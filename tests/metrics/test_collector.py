@@ -10,9 +10,9 @@ from prometheus_client.parser import text_string_to_metric_families
 from builders import a_status, a_summary, changed
 from drainer.metrics.names import METRICS, STATES
 from drainer.metrics.server import StatusCollector
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.status import (
-    DeadlineStatus,
     FailureStatus,
 )
 from drainer.model.unhandled import RuleStatus

@@ -13,16 +13,17 @@ from datetime import UTC, datetime
 import pytest
 
 from builders import a_cap, a_status, changed, counts
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.status import (
     ClassStatus,
-    DeadlineStatus,
     FailureStatus,
     Load,
     Status,
 )
+from drainer.view import deadline
 from drainer.view.limit import advice, limit
 from drainer.view.live import PRINTED_MOST, LiveView, RunningLine, frame, progress_view, status_line
-from drainer.view.status import deadline_words, share_finished, warnings
+from drainer.view.status import share_finished, warnings
 from drainer.view.terminal import Terminal
 
 from . import samples
@@ -265,8 +266,8 @@ def test_a_frame_costs_less_than_five_milliseconds() -> None:
 def test_the_margin_is_shown_and_a_warning_comes_once_it_is_sure() -> None:
     at = datetime(2026, 11, 20, 20, 0, tzinfo=UTC)
     fine, late = DeadlineStatus(at, 7200.0, 1800.0), DeadlineStatus(at, 7200.0, -1800.0)
-    assert "30m 00s to spare" in deadline_words(fine)
-    assert "30m 00s too late" in deadline_words(late)
+    assert ["30m 00s to spare" in each.value for each in deadline.fields(fine)] == [True]
+    assert ["30m 00s too late" in each.value for each in deadline.fields(late)] == [True]
     assert list(warnings(a_status(deadline=late))) == []
     [(event, text, _)] = warnings(a_status(deadline=replace(late, missed=True)))
     assert event == "deadline"

@@ -18,7 +18,8 @@ from drainer.errors import (
 )
 from drainer.mask import VARIABLE, mask_text
 from drainer.model.account import ParkedLane, ParkedLanes
-from drainer.model.status import DeadlineStatus, FailureStatus, PartitionResult
+from drainer.model.deadline import DeadlineStatus
+from drainer.model.status import FailureStatus, PartitionResult
 from drainer.model.terms import PayloadSettings
 from drainer.view.summary import summary_page
 

@@ -9,9 +9,9 @@ import pytest
 from builders import a_cap, a_status
 from drainer.control.wire import About, DrainReport
 from drainer.model.account import Event, EventKind
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.status import (
-    DeadlineStatus,
     FailureStatus,
     Load,
     Paused,

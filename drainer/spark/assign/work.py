@@ -419,4 +419,4 @@ def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
     """The settings of one of so many tasks, which borrows its concurrency."""
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     fixed = Concurrency.fixed(1)
-    return replace(running, concurrency=fixed, buffer_bytes=buffer_bytes, deadline=None)
+    return replace(running, concurrency=fixed, buffer_bytes=buffer_bytes)
