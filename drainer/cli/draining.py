@@ -34,9 +34,9 @@ from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler
 from drainer.mask import describe
-from drainer.model.account import PriorityClasses
 from drainer.model.option import options_of
 from drainer.model.plan import OffsetPlan
+from drainer.model.priority import PriorityClasses
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Resuming, Status, Summary

@@ -9,9 +9,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
-from drainer.errors import UsageError, raised_as
+from drainer.errors import UsageError
 from drainer.extensions import Extension, ensure_installed
-from drainer.model.account import PriorityClasses
+from drainer.model.facts import EXPRESSIONS
 from drainer.model.option import (
     DURATION,
     Option,
@@ -23,10 +23,10 @@ from drainer.model.option import (
     parse_byte_rate,
 )
 from drainer.model.order import Order
+from drainer.model.priority import PriorityClasses
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
 from drainer.model.terms import PayloadSettings
-from drainer.policy.rules import Selection
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
@@ -181,37 +181,35 @@ class PriorityOptions:
     """Selections to drain before the rest (kept in the plan)."""
 
     # A variable would be cut at each space, which expressions have.
-    firsts: tuple[str, ...] = _backlog(
+    firsts: tuple[str, ...] | None = _backlog(
         'Drain matching sub-messages first, such as "payload.customer == 42", or none; repeatable.',
-        (),
+        None,
+        EXPRESSIONS,
         name="--first",
         basic=True,
         envvar=None,
-        metavar="EXPRESSION",
     )
-    onlys: tuple[str, ...] = _backlog(
+    onlys: tuple[str, ...] | None = _backlog(
         "Drain only matching sub-messages; a resume drains the rest. Repeatable.",
-        (),
+        None,
+        EXPRESSIONS,
         name="--only",
         envvar=None,
-        metavar="EXPRESSION",
     )
 
     def over(self, known: PriorityClasses | None = None) -> PriorityClasses | None:
-        """Known classes with the given ones as the next; None when nothing was given.
+        """Return known classes with the given ones as the next; None when nothing was given.
 
-        Raises UsageError when an expression can't be understood.
+        Raises UsageError when they make no sense together.
         """
-        if self.firsts and self.onlys:
+        if self.firsts is not None and self.onlys is not None:
             raise UsageError("--first excludes --only", hint="Remove one of them.")
-        only = bool(self.onlys)
-        wheres = tuple(dict.fromkeys(map(str.strip, self.onlys or self.firsts)))
-        if wheres == ("none",) and not only:
-            return (known or PriorityClasses()).requested((), only=False)
-        for where in wheres:
-            with raised_as(UsageError, about="--only: " if only else "--first: "):
-                Selection(where)
-        return (known or PriorityClasses()).requested(wheres, only=only) if wheres else None
+        if self.onlys == ():
+            raise UsageError("--only none would drain nothing", hint="Remove it.")
+        wheres = self.firsts if self.onlys is None else self.onlys
+        if wheres is None:
+            return None
+        return (known or PriorityClasses()).requested(wheres, only=self.onlys is not None)
 
 
 Plan: TypeAlias = Annotated[

@@ -20,7 +20,10 @@ from drainer.message import Barrier, Message, ShippedMessage, Stream, SubMessage
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
 from drainer.model.claims import ALL, Claims
 from drainer.model.order import LANE_OF, Order
+from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, Counts, Outcome, Progress
+from drainer.model.settings import FailureSettings
+from drainer.model.status import Status
 from drainer.model.sub_messages import Payloads, identify_or_reject
 from drainer.model.unhandled import Unhandled
 from drainer.policy.rules import RuleFilter
@@ -93,7 +96,7 @@ class Dispatcher:
         self._sift = self.rule_filter.sift if self.rule_filter.has_rules or selects else None
         self._others = others
         # Whether expressions are evaluated for what is delivered.
-        self.evaluates = self._sift is not None or (others is not None and bool(others.classes))
+        self.evaluates = self._sift is not None or (others is not None and others.evaluates)
         self._shared_below: dict[int, int] = {}  # by partition, the offset; empty when there's none
         if others is not None:
             self._shared_below = {number: others.highest(number) for number in self.ledgers}
@@ -408,6 +411,16 @@ class Dispatcher:
     def subs_finished(self, number: int) -> int:
         """Sub-messages of a partition that are finished, in all runs."""
         return self.ledgers[number].tally()[1].finished
+
+    def complete_status(
+        self, status: Status, plan: OffsetPlan, failures: FailureSettings, pause_s: float
+    ) -> Status:
+        """Complete the status of a run to that of the drain, of which a run may be only a part."""
+        return status
+
+    def unread(self) -> str:
+        """Return a text that names the offsets that this run does not read; empty for none."""
+        return ""
 
     def remainder(self) -> Remainder:
         """Estimate what is left, by what was delivered in this run."""

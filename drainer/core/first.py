@@ -20,6 +20,7 @@ from drainer.model.claims import ALL, ShardMap, class_selector
 from drainer.model.listed import counted, listed
 from drainer.model.order import Order, lanes_of
 from drainer.model.plan import OffsetPlan
+from drainer.model.priority import ClassStatus
 from drainer.model.progress import (
     DONE,
     OTHERWISE,
@@ -30,6 +31,8 @@ from drainer.model.progress import (
     merge_outcomes,
 )
 from drainer.model.ranges import RangeSet, join_ranges
+from drainer.model.settings import FailureSettings
+from drainer.model.status import Status
 from drainer.model.sub_messages import identify_or_reject
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
@@ -82,6 +85,7 @@ class PriorityDispatcher(Dispatcher):
         selects: Callable[[SubMessage], bool] | None,
         filter_bits: int = FILTER_BITS,
     ) -> None:
+        self.where = where
         self.claim = claim = class_selector(where)
         self._all = known = plan.account.claims[ALL]
         self._other_claims = {
@@ -216,6 +220,66 @@ class PriorityDispatcher(Dispatcher):
 
     def subs_finished(self, number: int) -> int:
         return super().subs_finished(number) + self._all[number].sub_messages.finished
+
+    def complete_status(
+        self, status: Status, plan: OffsetPlan, failures: FailureSettings, pause_s: float
+    ) -> Status:
+        """Complete the status of a run that drains this class alone, to that of the drain.
+
+        What is left of the run is left of the class. The rest begins ``pause_s`` after the class.
+        """
+        now, progress = self.counts_of_class(), status.progress
+        lefts = [part.sub_messages_left for part in progress.partitions]
+        left = None if None in lefts else sum(filter(None, lefts)) - self.deferred
+        classes = tuple(
+            ClassStatus(
+                known.where,
+                known.sub_messages + now,
+                self.deferred,
+                progress.eta_s,
+                cut=bool(self.cut) or not self.delivered,
+                left=left,
+            )
+            if known.where == self.where
+            else each
+            for known, each in zip(
+                plan.account.classes.each, plan.account.class_statuses(), strict=True
+            )
+        )
+        progress = replace(progress, classes=classes)
+        if plan.account.classes.only:
+            last = sum(each.ended is None for each in classes) == 1
+            eta_s = progress.eta_s if last else None
+            return replace(status, progress=replace(progress, eta_s=eta_s))
+        beside = self.left_beside()
+        if beside is None:
+            return replace(status, progress=replace(progress, eta_s=None))
+        partitions = tuple(
+            replace(
+                part,
+                sub_messages_left=(part.sub_messages_left or 0) + round(beside[part.partition]),
+            )
+            for part in progress.partitions
+        )
+        rest_s = self._rest_s(status, sum(beside.values()) + self.deferred, failures.rate)
+        eta_s = progress.eta_s
+        if eta_s is not None:
+            eta_s = None if rest_s is None else eta_s + pause_s + rest_s
+        return replace(status, progress=replace(progress, partitions=partitions, eta_s=eta_s))
+
+    def _rest_s(self, status: Status, subs: float, rate: float | None) -> float | None:
+        """Estimate how long so many of the rest take, at the latency of the class.
+
+        All workers are then busy. It may take less: a pass does little but read, which makes calls
+        late, and the rest does not.
+        """
+        latency = status.timing.latency
+        handled = self.counts_of_class().finished - self.ruled_out
+        if not handled or latency is None:
+            return None
+        calls = self.remainder().share * subs * latency.count / handled
+        rest_s = calls * latency.mean_s / status.limits.concurrency
+        return max(rest_s, subs / rate) if rate else rest_s
 
     def left_beside(self) -> Mapping[int, float] | None:
         """Estimate by partition what is left for later passes, beside what this one has read; None

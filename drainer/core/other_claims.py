@@ -94,7 +94,7 @@ class OtherClaims:
     ) -> None:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._shard_map = shard_map
-        self.classes: dict[int, list[_Class]] = {}  # by partition
+        self._classes: dict[int, list[_Class]] = {}  # by partition
         # By partition; then by count of shards and number.
         self._shards: dict[int, dict[int, dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
@@ -110,13 +110,18 @@ class OtherClaims:
                     divisions.setdefault(claim.of, {})[claim.number] = known
                 else:
                     found = _Class(selection, *known, (maps or {}).get(selector))
-                    self.classes.setdefault(partition, []).append(found)
+                    self._classes.setdefault(partition, []).append(found)
                 parts = self._partial.setdefault(partition, {})
                 for offset, part in progress.partial.items():
                     parts.setdefault(offset, []).append(part)
         for partition in self._shards:
             fates = merge_outcomes(claim[partition].fates for claim in self._claims.values())
             self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
+
+    @property
+    def evaluates(self) -> bool:
+        """Return whether expressions are evaluated to find what is finished."""
+        return bool(self._classes)
 
     def finished(self, message: Message, subs: Sequence[SubMessage]) -> int:
         """A bit for each sub-message that a claim has finished.
@@ -145,7 +150,7 @@ class OtherClaims:
                 if number not in bits:
                     bits[number] = _finished_bits(*by_number[number], offset)
                 done |= bits[number] & 1 << index
-        for each in self.classes.get(partition, ()):
+        for each in self._classes.get(partition, ()):
             done |= each.bits(message, subs)
         return done
 
@@ -163,7 +168,7 @@ class OtherClaims:
         if True in known:
             return 1
         passed = (
-            _finished_bits(c.progress, c.finished, offset) for c in self.classes.get(partition, ())
+            _finished_bits(c.progress, c.finished, offset) for c in self._classes.get(partition, ())
         )
         if known or any(passed) or self._partial.get(partition, {}).get(offset):
             raise split_changed(message, unit.why)

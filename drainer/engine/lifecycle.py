@@ -26,7 +26,6 @@ from drainer.errors import (
 from drainer.mask import describe
 from drainer.model.deadline import DeadlineWatch
 from drainer.model.status import (
-    ClassStatus,
     ControlStatus,
     PartitionResult,
     Status,
@@ -173,12 +172,12 @@ class Lifecycle:
         waits = health.trouble or self._unsure  # what a commit waits out keeps nothing else back
         trouble = waits or checkpointer.trouble
         plan_age_s = self._runtime.monotonic() - checkpointer.written_at
-        classes = status.progress.classes or ClassStatus.of(checkpointer.plan)
+        progress = replace(status.progress, eta_s=eta_s)
         if failures.in_outage:
-            eta_s, classes = None, tuple(replace(each, eta_s=None) for each in classes)
+            progress = progress.without_estimates
         return replace(
             status,
-            progress=replace(status.progress, eta_s=eta_s, classes=classes),
+            progress=progress,
             failures=failures,
             timing=replace(status.timing, plan_age_s=plan_age_s),
             health=replace(health, trouble=trouble, is_kept_waiting=waits is not None),

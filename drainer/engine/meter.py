@@ -5,12 +5,10 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
-from dataclasses import replace
 from time import monotonic
 from typing import Any, NamedTuple
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.first import PriorityDispatcher
 from drainer.core.remainder import Remainder
 from drainer.engine.latencies import Latencies
 from drainer.model.latency import Latency
@@ -21,7 +19,6 @@ from drainer.model.status import (
     NO_LOAD,
     AutoStatus,
     CapStatus,
-    ClassStatus,
     EngineStatus,
     LimitStatus,
     Load,
@@ -118,6 +115,7 @@ class MetricsSampler(ABC):
                 messages,
                 subs,
                 partitions,
+                plan.account.class_statuses(),
                 rate_now=rate_now,
                 rate_average=(subs.finished - self._finished_before) / max(elapsed_s, 1e-9),
                 eta_s=eta_s,
@@ -305,70 +303,3 @@ def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) ->
     if not pace or left.unread is None:
         return None
     return (left.waiting + left.share * sum(left.unread.values())) / pace
-
-
-def with_class(
-    status: Status,
-    plan: OffsetPlan,
-    dispatcher: PriorityDispatcher,
-    where: str,
-    rate: float | None,
-    pause_s: float = 0.0,
-) -> Status:
-    """A status of a run that drains one class: what is left of this is the class's, and becomes
-    that of all.
-
-    ``rate`` is how many sub-messages may be started per second. The rest begins ``pause_s`` after
-    the class.
-    """
-    now, progress = dispatcher.counts_of_class(), status.progress
-    lefts = [part.sub_messages_left for part in progress.partitions]
-    left = None if None in lefts else sum(filter(None, lefts)) - dispatcher.deferred
-    classes = tuple(
-        ClassStatus(
-            where,
-            known.sub_messages + now,
-            dispatcher.deferred,
-            progress.eta_s,
-            cut=bool(dispatcher.cut) or not dispatcher.delivered,
-            left=left,
-        )
-        if known.where == where
-        else each
-        for known, each in zip(plan.account.classes.each, ClassStatus.of(plan), strict=True)
-    )
-    if plan.account.classes.only:
-        last = sum(each.ended is None for each in classes) == 1
-        eta_s = progress.eta_s if last else None
-        return replace(status, progress=replace(progress, classes=classes, eta_s=eta_s))
-    beside = dispatcher.left_beside()
-    if beside is None:
-        return replace(status, progress=replace(progress, classes=classes, eta_s=None))
-    partitions = tuple(
-        replace(
-            part, sub_messages_left=(part.sub_messages_left or 0) + round(beside[part.partition])
-        )
-        for part in progress.partitions
-    )
-    rest_s = _rest_s(status, dispatcher, sum(beside.values()) + dispatcher.deferred, rate)
-    eta_s = progress.eta_s
-    if eta_s is not None:
-        eta_s = None if rest_s is None else eta_s + pause_s + rest_s
-    progress = replace(progress, classes=classes, partitions=partitions, eta_s=eta_s)
-    return replace(status, progress=progress)
-
-
-def _rest_s(
-    status: Status, dispatcher: PriorityDispatcher, subs: float, rate: float | None
-) -> float | None:
-    """Estimate the time of so many of the rest, with all workers busy and the class's latency.
-
-    It may be less: a pass does little but read, which makes calls late, and the rest will not.
-    """
-    latency = status.timing.latency
-    handled = dispatcher.counts_of_class().finished - dispatcher.ruled_out
-    if not handled or latency is None:
-        return None
-    calls = dispatcher.remainder().share * subs * latency.count / handled
-    rest_s = calls * latency.mean_s / status.limits.concurrency
-    return max(rest_s, subs / rate) if rate else rest_s

@@ -9,7 +9,6 @@ from dataclasses import replace
 from functools import partial
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.first import PriorityDispatcher
 from drainer.core.lanes import look_ahead
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
@@ -18,7 +17,7 @@ from drainer.engine.divert import diverting
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
 from drainer.engine.loop import spawn
-from drainer.engine.meter import LocalSampler, auto_status, cap_status, with_class
+from drainer.engine.meter import LocalSampler, auto_status, cap_status
 from drainer.engine.outcome import Ending, given_up_before, not_closed
 from drainer.engine.ports import DeadLetters, DrainContext, Ports, Quota
 from drainer.engine.pump import Pump
@@ -364,10 +363,8 @@ class Pipeline:
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._meter.status(plan, self._running_shown)
-        if isinstance(self.dispatcher, PriorityDispatcher) and self._context.first is not None:
-            rate = self.settings.failures.rate
-            first = self._context.first
-            status = with_class(status, plan, self.dispatcher, first, rate, self._context.pause_s)
+        failures, pause_s = self.settings.failures, self._context.pause_s
+        status = self.dispatcher.complete_status(status, plan, failures, pause_s)
         return replace(
             status,
             limits=replace(
@@ -390,6 +387,5 @@ class Pipeline:
             read_cap=cap_status(self._ports.read_pace, elapsed_s, over=True),
             write_cap=cap_status(self._ports.write_pace, elapsed_s, over=True),
         )
-        first = self.dispatcher
-        unread = first.unread() if isinstance(first, PriorityDispatcher) else ""
+        unread = self.dispatcher.unread()
         return replace(summary, last=replace(last, limits=limits), unread=unread)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from enum import StrEnum
@@ -17,6 +17,7 @@ from drainer.model.claims import ALL, Claim, Claims, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.facts import Predicate
 from drainer.model.latency import Latency
+from drainer.model.priority import ClassStatus, PriorityClasses
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
 from drainer.model.unhandled import Unhandled
@@ -124,63 +125,6 @@ class ParkedLanes(JsonRecord):
 
 
 NONE_PARKED = ParkedLanes()
-
-
-@dataclass(frozen=True, slots=True)
-class PriorityClass(JsonRecord):
-    """Sub-messages that an expression selects, counted over all passes that ended."""
-
-    where: str
-    # When nothing was left of it but what waits for the rest (ISO 8601); None before.
-    ended: str | None = None
-    held: Whole = 0  # how many wait for the rest, for they stand behind some of it
-    # Whether some of it was not read, for nothing more could be first: behind a barrier, or
-    # since too many wait.
-    cut: bool = False
-    sub_messages: Counts = field(default_factory=Counts)
-
-
-@dataclass(frozen=True, slots=True)
-class PriorityClasses(JsonRecord):
-    """Priority classes of a drain, in order; with ``only`` the rest is for a later run."""
-
-    each: tuple[PriorityClass, ...] = ()
-    only: bool = False
-
-    @property
-    def next(self) -> str | None:
-        """The expression of the one to be drained now; None when the rest is."""
-        return next((each.where for each in self.each if each.ended is None), None)
-
-    @property
-    def stops(self) -> bool:
-        """Whether the drain ends here, and leaves the rest."""
-        return self.only and self.next is None
-
-    @property
-    def left_over(self) -> tuple[str, ...]:
-        """Classes that ended with some of them left."""
-        return tuple(each.where for each in self.each if each.ended and (each.held or each.cut))
-
-    def requested(self, wheres: Sequence[str], *, only: bool) -> PriorityClasses:
-        """Make these the next ones, whatever was to come; drained ones stay known."""
-        known = {each.where: each for each in self.each}
-        ended = [each for each in self.each if each.ended and each.where not in wheres]
-        next_ = (replace(known.get(where, PriorityClass(where)), ended=None) for where in wheres)
-        return PriorityClasses((*ended, *next_), only)
-
-    def resumed(self) -> PriorityClasses:
-        """Continue in another run: what ``only`` left out is drained, too."""
-        return replace(self, only=False) if self.stops else self
-
-    def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> PriorityClasses:
-        return replace(
-            self,
-            each=tuple(
-                replace(each, ended=at, held=held, cut=cut) if each.where == where else each
-                for each in self.each
-            ),
-        )
 
 
 _DAMAGED_HINT = (
@@ -386,7 +330,7 @@ class Account(JsonRecord):
         classes = tuple(
             replace(
                 each,
-                sub_messages=each.sub_messages + self.class_counts(each.where).without_pending(),
+                sub_messages=each.sub_messages + self._class_counts(each.where).without_pending(),
             )
             for each in self.classes.each
         )
@@ -409,8 +353,21 @@ class Account(JsonRecord):
             self, claims={ALL: known, **emptied}, classes=replace(self.classes, each=classes)
         )
 
-    def class_counts(self, where: str) -> Counts:
-        """The account of a class's sub-messages since the plan was settled."""
+    def class_statuses(self) -> tuple[ClassStatus, ...]:
+        """Return how the classes stand, as far as the account knows."""
+        return tuple(
+            ClassStatus(
+                each.where,
+                each.sub_messages + self._class_counts(each.where),
+                each.held,
+                ended=each.ended,
+                cut=each.cut,
+            )
+            for each in self.classes.each
+        )
+
+    def _class_counts(self, where: str) -> Counts:
+        """Count a class's sub-messages since the plan was settled."""
         claim = self.claims.get(class_selector(where), {})
         return Counts.sum((Counts(), *(each.sub_messages for each in claim.values())))
 

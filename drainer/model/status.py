@@ -14,7 +14,8 @@ from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
 from drainer.model.codec import JsonRecord, Whole, builtins
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency, merge_latencies
-from drainer.model.plan import OffsetPlan, OpenTransaction
+from drainer.model.plan import OpenTransaction
+from drainer.model.priority import ClassStatus
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
 from drainer.model.unhandled import RuleStatus
@@ -152,39 +153,6 @@ class Paused(JsonRecord):
         return f"paused by {self.event.by} at {clock(self.event.at)}{until}{reason}"
 
 
-@dataclass(frozen=True, slots=True)
-class ClassStatus:
-    """Progress of a class that is drained before the rest.
-
-    ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
-    the rest, for they stand behind some of it; ``cut`` is set when some was not looked at. ``left``
-    is about how many are yet to be drained before the rest, and ``eta_s`` until they are; both are
-    None when that is unknown or not its turn. ``ended`` is when it was drained (ISO 8601).
-    """
-
-    where: str
-    sub_messages: Counts
-    held: int = 0
-    eta_s: float | None = None
-    ended: str | None = None
-    cut: bool = False
-    left: int | None = None
-
-    @classmethod
-    def of(cls, plan: OffsetPlan) -> tuple[ClassStatus, ...]:
-        """The classes of a plan, as it knows them."""
-        return tuple(
-            cls(
-                each.where,
-                each.sub_messages + plan.account.class_counts(each.where),
-                each.held,
-                ended=each.ended,
-                cut=each.cut,
-            )
-            for each in plan.account.classes.each
-        )
-
-
 BINDING_FROM = 0.9  # of a cap, on average over a run
 
 
@@ -249,6 +217,12 @@ class ProgressStatus:
     @property
     def complete(self) -> bool:
         return all(part.complete for part in self.partitions)
+
+    @property
+    def without_estimates(self) -> ProgressStatus:
+        """Return the same without any estimate of the time that is left."""
+        classes = tuple(replace(each, eta_s=None) for each in self.classes)
+        return replace(self, eta_s=None, classes=classes)
 
     @property
     def turn(self) -> ClassStatus | None:

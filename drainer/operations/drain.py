@@ -220,7 +220,7 @@ def _resolve_failures(
 ) -> FailureSettings:
     """Resolve new failure settings of a running drain, and make the topic that they need."""
     terms = replace(plan.terms, failures=failures)
-    policy = resolve_policy(cluster, terms, plan.account.classes)
+    policy = resolve_policy(cluster, terms)
     policy.make(cluster)
     return policy.failures
 

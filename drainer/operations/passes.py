@@ -13,7 +13,7 @@ from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
-from drainer.model.status import CLASS_DONE, CLASS_WAITS, ClassStatus, Status, Summary
+from drainer.model.status import CLASS_DONE, CLASS_WAITS, Status, Summary
 from drainer.operations.engine import IN_PROCESS, Engine, InProcess, LocalContext
 
 UNREAD = "the offsets that an earlier run did not read"
@@ -57,7 +57,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         classes = now.plan.account.classes
         if classes.stops:
             found = _together(passes)
-            progress = replace(found.last.progress, classes=ClassStatus.of(now.plan))
+            progress = replace(found.last.progress, classes=now.plan.account.class_statuses())
             found = replace(found, last=replace(found.last, progress=progress))
             if classes.left_over:
                 return _waits(found, unread)

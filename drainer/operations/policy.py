@@ -24,14 +24,12 @@ from drainer.kafka.dead_letters import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage, Unsplit
-from drainer.model.account import PriorityClasses
 from drainer.model.facts import Predicate
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.model.terms import Terms
 from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
 from drainer.policy.redrive import Redriven
-from drainer.policy.rules import Selection
 
 if TYPE_CHECKING:
     from drainer.operations.start import Request
@@ -82,7 +80,7 @@ class Policy:
             make_dead_letter_topic(cluster, self.topic)
 
 
-def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityClasses) -> Policy:
+def resolve_policy(cluster: Cluster, terms: Terms | Request) -> Policy:
     """Checks the expressions, and whether dead letters can be written if there may be any.
 
     It makes nothing. The dead letters of a redrive go where they came from.
@@ -94,8 +92,6 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request, classes: PriorityCl
     for option, expression in failures.expressions:
         with raised_as(BadExpression, about=f"{option}: "):
             Predicate(expression)
-    for each in classes.each:
-        Selection(each.where)
     if not failures.writes_letters:
         # A topic that was named before is kept: letters are in it.
         return Policy(failures, None)

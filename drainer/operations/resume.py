@@ -13,11 +13,12 @@ from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
 from drainer.mask import mask_text
-from drainer.model.account import Account, Event, EventKind, PartitionPlan, PriorityClasses
+from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import class_of
 from drainer.model.destinations import with_own_destinations
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan, describe_open_transactions
+from drainer.model.priority import PriorityClasses
 from drainer.model.ranges import Range
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import PayloadSettings, Terms
@@ -94,7 +95,7 @@ def prepare_resume(
         handler = handler.redriving(terms.redrive, cluster.settings)
         topic = terms.failures.dead_letter_topic or terms.topic
         terms = replace(terms, failures=replace(terms.failures, dead_letter_topic=topic))
-    policy = resolve_policy(cluster, terms, classes)
+    policy = resolve_policy(cluster, terms)
     committed = group_offsets(cluster, loaded)
     terms = replace(
         terms,

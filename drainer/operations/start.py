@@ -25,12 +25,13 @@ from drainer.kafka.lock import lock_group
 from drainer.kafka.spans import first_messages
 from drainer.loader import LoadedHandler
 from drainer.message import Message
-from drainer.model.account import Account, Event, EventKind, PartitionPlan, PriorityClasses
+from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import ALL
 from drainer.model.listed import listed
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan, OpenTransaction
+from drainer.model.priority import PriorityClasses
 from drainer.model.progress import Progress
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -157,7 +158,7 @@ def prepare(
         alone = f"nothing moves the offsets of group {request.group}"
     what = *(request.topic, request.group), request.partitions or None
     backlog = request.range.freeze(cluster, *what, new_group=new_group)
-    policy = resolve_policy(cluster, request, request.classes)
+    policy = resolve_policy(cluster, request)
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
         alone,

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from drainer.model.account import PriorityClasses, clock
+from drainer.model.account import clock
 from drainer.model.plan import OffsetPlan
+from drainer.model.priority import PriorityClasses
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.terms import PayloadSettings, RedriveSettings
 from drainer.model.unhandled import RuleStatus, Unhandled

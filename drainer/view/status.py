@@ -11,9 +11,9 @@ from threading import Lock
 from drainer.engine.history import History
 from drainer.model.account import Event, clock
 from drainer.model.codec import builtins
+from drainer.model.priority import ClassStatus
 from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
-    ClassStatus,
     FailureStatus,
     HealthStatus,
     LimitStatus,

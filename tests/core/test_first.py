@@ -16,10 +16,11 @@ from drainer.core.other_claims import ClassMap
 from drainer.errors import PlanRefused
 from drainer.insight.sample_split import PassDivider
 from drainer.message import Unsplit
-from drainer.model.account import Account, PriorityClass, PriorityClasses
+from drainer.model.account import Account
 from drainer.model.claims import ALL, class_selector
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
+from drainer.model.priority import PriorityClass, PriorityClasses
 from drainer.model.progress import Outcome
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.redrive import LeftAlone, Redriven, split_letter
@@ -209,14 +210,14 @@ def test_a_map_is_exact_in_a_small_backlog() -> None:
 
 
 def test_classes_of_a_plan_are_taken_in_their_order_and_may_be_named_anew() -> None:
-    classes = PriorityClasses().requested(("a == 1", "b == 1"), only=False)
-    assert classes.next == "a == 1"
-    classes = classes.with_ended("a == 1", "2026-11-23T10:00:00+00:00", 3, cut=False)
-    assert classes.next == "b == 1"
-    again = classes.requested(("c == 1", "a == 1"), only=True)
-    assert [each.where for each in again.each] == ["c == 1", "a == 1"]
-    assert again.next == "c == 1"
-    for where in ("c == 1", "a == 1"):
+    classes = PriorityClasses().requested(("key == 'a'", "key == 'b'"), only=False)
+    assert classes.next == "key == 'a'"
+    classes = classes.with_ended("key == 'a'", "2026-11-23T10:00:00+00:00", 3, cut=False)
+    assert classes.next == "key == 'b'"
+    again = classes.requested(("key == 'c'", "key == 'a'"), only=True)
+    assert [each.where for each in again.each] == ["key == 'c'", "key == 'a'"]
+    assert again.next == "key == 'c'"
+    for where in ("key == 'c'", "key == 'a'"):
         assert not again.stops
         again = again.with_ended(where, "2026-11-23T10:00:00+00:00", 0, cut=False)
     assert again.stops

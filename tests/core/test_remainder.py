@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import cast
 
 import pytest
 
@@ -15,12 +14,14 @@ from drainer.core.ledger import Ledger
 from drainer.core.other_claims import other_claims
 from drainer.core.remainder import ReadSample, Remainder, unread_subs
 from drainer.engine.latencies import Latencies
-from drainer.engine.meter import LocalSampler, time_left, with_class
+from drainer.engine.meter import LocalSampler, time_left
 from drainer.message import Barrier, SubMessage
-from drainer.model.account import Account, PriorityClass, PriorityClasses
+from drainer.model.account import Account
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
+from drainer.model.priority import PriorityClass, PriorityClasses
 from drainer.model.ranges import ranges_of
+from drainer.model.settings import FailureSettings
 from drainer.model.status import Status
 from drainer.policy.rules import RuleFilter
 from drainer.view.status import share_finished
@@ -83,8 +84,7 @@ class Run:
     def show(self) -> Status:
         self.meter.measure(WORKERS)
         status = self.meter.status(self.plan, WORKERS)
-        if isinstance(self.dispatcher, PriorityDispatcher):
-            status = with_class(status, self.plan, self.dispatcher, WHERE, None)
+        status = self.dispatcher.complete_status(status, self.plan, FailureSettings(), 0.0)
         self.statuses.append((self.now_s, status))
         return status
 
@@ -132,9 +132,9 @@ def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None
     first = Run(plan, PriorityDispatcher(plan, WHERE, None, 2**20))
     first.go_on(8)
     status = first.meter.status(plan, WORKERS)
-    dispatcher = cast(PriorityDispatcher, first.dispatcher)
     at_once, later = (
-        with_class(status, plan, dispatcher, WHERE, None, pause_s) for pause_s in (0.0, 10.0)
+        first.dispatcher.complete_status(status, plan, FailureSettings(), pause_s)
+        for pause_s in (0.0, 10.0)
     )
     assert at_once.progress.eta_s is not None
     assert later.progress.eta_s == at_once.progress.eta_s + 10.0

@@ -19,19 +19,17 @@ from drainer.model.account import (
     EventKind,
     ParkedLane,
     ParkedLanes,
-    PriorityClass,
-    PriorityClasses,
     StateReference,
 )
 from drainer.model.claims import ALL
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
+from drainer.model.priority import ClassStatus, PriorityClass, PriorityClasses
 from drainer.model.progress import Counts, Outcome
 from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.model.status import (
     AutoStatus,
-    ClassStatus,
     FailureStatus,
 )
 from drainer.model.terms import PayloadSettings, RedriveSettings, TimeRange

@@ -20,10 +20,10 @@ from drainer.errors import (
 )
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
-from drainer.model.account import PriorityClasses
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
+from drainer.model.priority import PriorityClasses
 from drainer.model.progress import Outcome
 from drainer.model.settings import AfterDead, Limit, LocalSettings
 from drainer.model.status import Status, Summary

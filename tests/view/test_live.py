@@ -14,8 +14,8 @@ import pytest
 
 from builders import a_cap, a_status, changed, counts
 from drainer.model.deadline import DeadlineStatus
+from drainer.model.priority import ClassStatus
 from drainer.model.status import (
-    ClassStatus,
     FailureStatus,
     Load,
     Status,

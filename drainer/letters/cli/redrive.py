@@ -20,8 +20,8 @@ from drainer.letters.cli.options import (
     RedriveOptions,
 )
 from drainer.letters.redrive import default_group, prepare_redrive
-from drainer.model.account import PriorityClasses
 from drainer.model.option import Option, number
+from drainer.model.priority import PriorityClasses
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal

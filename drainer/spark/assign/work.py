@@ -346,7 +346,6 @@ class WaveRunner:
             claims={ALL: {}},
             # Where the reader stopped, nothing is behind what is parked.
             parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
-            classes=known.classes,
         )
         terms = replace(self.plan.terms, failures=self.settings.failures)
         return OffsetPlan(terms, account)
