@@ -11,8 +11,8 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, Progress
 from drainer.model.ranges import Range
+from drainer.model.rate_cap import CapStatus
 from drainer.model.status import (
-    CapStatus,
     LimitStatus,
     PartitionResult,
     PartitionStatus,

@@ -14,11 +14,9 @@ from drainer.engine.latencies import Latencies
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
-from drainer.model.rate_cap import Cap
 from drainer.model.status import (
     NO_LOAD,
     AutoStatus,
-    CapStatus,
     EngineStatus,
     LimitStatus,
     Load,
@@ -29,7 +27,6 @@ from drainer.model.status import (
 )
 from drainer.model.unhandled import RuleStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.policy.rate_cap import RateLimiter
 
 HOTTEST = 5
 WINDOW_S = 5.0  # what "now" means for the rate
@@ -265,28 +262,6 @@ class LocalSampler(MetricsSampler):
 
 def auto_status(search: ConcurrencyLimit) -> AutoStatus:
     return AutoStatus(search.limit, search.most, search.found, search.searching, search.why)
-
-
-def cap_status(
-    pace: RateLimiter | None, elapsed_s: float, *, over: bool = False
-) -> CapStatus | None:
-    """Cap of a flow of this process, or of all that has flowed once it is ``over``; None when it is
-    not capped, or nothing has flowed."""
-    if pace is None or not pace.flowed:
-        return None
-    cap = pace.overall if over else pace.cap
-    return capped(cap, pace.flowed, elapsed_s, binds=pace.binds(monotonic()))
-
-
-def capped(cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStatus:
-    """Cap of a flow of which so many messages have come."""
-    return CapStatus(
-        messages_per_s=cap.messages_per_s,
-        bytes_per_s=cap.bytes_per_s,
-        message_bytes=cap.message_bytes,
-        average_per_s=flowed / elapsed_s if elapsed_s > 0 else 0.0,
-        binds=binds,
-    )
 
 
 def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) -> float | None:

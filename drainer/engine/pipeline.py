@@ -17,7 +17,7 @@ from drainer.engine.divert import diverting
 from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
 from drainer.engine.loop import spawn
-from drainer.engine.meter import LocalSampler, auto_status, cap_status
+from drainer.engine.meter import LocalSampler, auto_status
 from drainer.engine.outcome import Ending, given_up_before, not_closed
 from drainer.engine.ports import DeadLetters, DrainContext, Ports, Quota
 from drainer.engine.pump import Pump
@@ -365,13 +365,12 @@ class Pipeline:
         status = self._meter.status(plan, self._running_shown)
         failures, pause_s = self.settings.failures, self._context.pause_s
         status = self.dispatcher.complete_status(status, plan, failures, pause_s)
+        status = self._ports.complete_status(status, over=False)
         return replace(
             status,
             limits=replace(
                 status.limits,
                 auto=None if self._search is None else auto_status(self._search),
-                read_cap=cap_status(self._ports.read_pace, status.timing.elapsed_s),
-                write_cap=cap_status(self._ports.write_pace, status.timing.elapsed_s),
             ),
             health=HealthStatus(
                 trouble=self._source.trouble or self._failures.trouble,
@@ -381,11 +380,5 @@ class Pipeline:
         )
 
     def sum_up(self, summary: Summary) -> Summary:
-        last, elapsed_s = summary.last, summary.last.timing.elapsed_s
-        limits = replace(
-            last.limits,
-            read_cap=cap_status(self._ports.read_pace, elapsed_s, over=True),
-            write_cap=cap_status(self._ports.write_pace, elapsed_s, over=True),
-        )
-        unread = self.dispatcher.unread()
-        return replace(summary, last=replace(last, limits=limits), unread=unread)
+        last = self._ports.complete_status(summary.last, over=True)
+        return replace(summary, last=last, unread=self.dispatcher.unread())

@@ -19,7 +19,6 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import FailureStatus, Status, Summary
 from drainer.policy.failures import Totals
-from drainer.policy.rate_cap import RateLimiter
 
 Acknowledge = Callable[[DrainerError | None], None]
 
@@ -246,6 +245,17 @@ class DrainContext:
         return self.control.running
 
 
+class CompleteStatus(Protocol):
+    """Adds to a status what only the maker of a source or a writer knows."""
+
+    def __call__(self, status: Status, *, over: bool) -> Status:
+        """Return the status with that; ``over`` is set for the last one of a run."""
+
+
+def as_it_is(status: Status, *, over: bool) -> Status:
+    return status
+
+
 @dataclass(frozen=True, slots=True)
 class Ports:
     """Ports of a drain in this process beside its context; ``open_source(dispatcher, notify)``
@@ -257,8 +267,7 @@ class Ports:
     write_to: Callable[[str], Writer] | None = None  # for the handler
     # The properties of the client's file with a prefix, for the handler.
     extras: Callable[[str], Mapping[str, str]] = no_extras
-    read_pace: RateLimiter | None = None  # when reading is capped
-    write_pace: RateLimiter | None = None  # and writing, of handlers that use ``write_to``
+    complete_status: CompleteStatus = as_it_is  # what those who made the ports add to a status
     is_split: bool = False
     totals: Callable[[], Totals] = Totals  # of all tasks of the drain, where there are others
     quota: Quota | None = None  # when others decide how many calls it may make at once

@@ -90,6 +90,11 @@ class Preview:
     needs_yes: bool = False  # a warning that only --yes confirms
 
     @property
+    def message_bytes(self) -> float:
+        """The mean size of messages, as far as it is known; 1 if it is not."""
+        return 1.0 if self.cap is None else self.cap.message_bytes
+
+    @property
     def offsets(self) -> int:
         """The size of the backlog in offsets; holes make the count of messages smaller."""
         return sum(part.offsets for part in self.partitions)

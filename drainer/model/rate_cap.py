@@ -23,6 +23,35 @@ class Cap:
         return self.messages_per_s * self.message_bytes
 
 
+BINDING_FROM = 0.9  # of a cap, on average over a run
+
+
+@dataclass(frozen=True, slots=True)
+class CapStatus:
+    """Section of a status: the traffic that the brokers' limits allow for, read or written.
+
+    It is allowed at the mean size of messages now. ``average_per_s`` is how fast it went on average
+    in this run. ``binds`` is set when something waits for the cap.
+    """
+
+    messages_per_s: float
+    bytes_per_s: float
+    message_bytes: float
+    average_per_s: float
+    binds: bool
+
+    @classmethod
+    def of(cls, cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStatus:
+        """Make the status of a cap under which so many messages have flowed."""
+        average_per_s = flowed / elapsed_s if elapsed_s > 0 else 0.0
+        return cls(cap.messages_per_s, cap.bytes_per_s, cap.message_bytes, average_per_s, binds)
+
+    @property
+    def binding(self) -> bool:
+        """Return whether it is what limited the run."""
+        return self.average_per_s >= BINDING_FROM * self.messages_per_s
+
+
 @dataclass(frozen=True, slots=True)
 class CapPoint:
     """Traffic of one size that the brokers tolerated: written and, at the same time, read."""

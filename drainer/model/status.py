@@ -18,6 +18,7 @@ from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
+from drainer.model.rate_cap import CapStatus
 from drainer.model.unhandled import RuleStatus
 
 
@@ -151,27 +152,6 @@ class Paused(JsonRecord):
         until = "" if self.until is None else f" until {clock(self.until)}"
         reason = "" if self.event.reason is None else f" ({self.event.reason})"
         return f"paused by {self.event.by} at {clock(self.event.at)}{until}{reason}"
-
-
-BINDING_FROM = 0.9  # of a cap, on average over a run
-
-
-@dataclass(frozen=True, slots=True)
-class CapStatus:
-    """Traffic that the brokers' limits allow for at the mean size of messages now, read or
-    written, and how fast it went on average in this run. ``binds`` is set when something waits for
-    the cap."""
-
-    messages_per_s: float
-    bytes_per_s: float
-    message_bytes: float
-    average_per_s: float
-    binds: bool
-
-    @property
-    def binding(self) -> bool:
-        """Whether it is what limited the run."""
-        return self.average_per_s >= BINDING_FROM * self.messages_per_s
 
 
 @dataclass(frozen=True, slots=True)

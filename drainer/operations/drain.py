@@ -108,7 +108,7 @@ def drain(
         _recheck(cluster, prepared)
         prepared, forget_tasks = _taken_over(prepared, print_line)
         prepared.policy.make(cluster)
-        plan, cap = prepared.plan, prepared.action.cap
+        plan = prepared.plan
 
         def observe(status: Status) -> None:
             server.observe(status)
@@ -122,7 +122,7 @@ def drain(
             committer=_committer(cluster, prepared, lock, runtime, print_line),
             lock=lock,
             read_committed=lambda: committed_offsets(cluster, plan),
-            message_bytes=1.0 if cap is None else cap.message_bytes,
+            message_bytes=prepared.action.message_bytes,
             observe=observe,
             print_line=print_line,
             give_up=callbacks.give_up,

@@ -16,7 +16,7 @@ from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
 from drainer.model.status import Summary
 from drainer.operations.policy import letter_writers
-from drainer.policy.rate_cap import RateLimiter
+from drainer.policy.rate_cap import BrokerCaps
 from drainer.store.plan_file import SavedPlan
 
 
@@ -54,10 +54,7 @@ class InProcess:
 
     def __call__(self, context: LocalContext) -> Summary:
         plan, running, settings = context.plan, context.running, context.cluster.settings
-        pace = write_pace = None
-        if plan.terms.limits is not None:
-            pace = RateLimiter(plan.terms.limits.reading, message_bytes=context.message_bytes)
-            write_pace = RateLimiter(plan.terms.limits)
+        caps = BrokerCaps(plan.terms.limits, context.message_bytes)
 
         def open_source(dispatcher: Dispatcher, notify: Callable[[], None]) -> Source:
             unfetched = {n: each for n, each in dispatcher.ledgers.items() if not each.complete}
@@ -72,7 +69,7 @@ class InProcess:
                 partition_load=lambda number: unfetched[number].moving_bytes,
                 load_bytes=running.buffer_bytes // 2,
                 notify=notify,
-                pace=pace,
+                pace=caps.reading,
                 prepare=context.handler.prepare,
                 patience_s=plan.terms.failures.max_outage_s,
                 runtime=context.runtime,
@@ -80,9 +77,9 @@ class InProcess:
             return self.wrap(thread, dispatcher)
 
         with letter_writers(settings, plan, context.runtime) as open_letters:
-            write_to = partial(TopicWriter, settings, pace=write_pace)
+            write_to = partial(TopicWriter, settings, pace=caps.writing)
             extras = settings.extension
-            ports = Ports(open_source, open_letters, write_to, extras, pace, write_pace)
+            ports = Ports(open_source, open_letters, write_to, extras, caps.complete_status)
             summary = LocalDrain(context, ports).run()
             return replace(summary, ignored_letters=context.handler.ignored_letters)
 

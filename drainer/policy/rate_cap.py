@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from dataclasses import replace
+from time import monotonic
+
 from drainer.errors import LimitsRefused
-from drainer.model.rate_cap import Cap, CapCurve
+from drainer.model.rate_cap import Cap, CapCurve, CapStatus
+from drainer.model.status import Status
 
 BURST_S = 0.2  # of the cap may come at once: threads and event loops are not on time
 HALF_LIFE = 100  # messages, of what the mean size is made of: soon right when it changes
@@ -47,6 +52,16 @@ class RateLimiter:
     def overall(self) -> Cap:
         """The cap at the mean size of all that has flowed."""
         return self._at(max(1.0, self.flowed_bytes / self.flowed)) if self.flowed else self.cap
+
+    def status(self, now_s: float, elapsed_s: float, *, over: bool) -> CapStatus | None:
+        """Return how the flow stands to its cap, or all that has flowed once it is ``over``.
+
+        Returns None if nothing has flowed.
+        """
+        if not self.flowed:
+            return None
+        cap = self.overall if over else self.cap
+        return CapStatus.of(cap, self.flowed, elapsed_s, binds=self.binds(now_s))
 
     def binds(self, now_s: float) -> bool:
         """Whether it has delayed anything lately."""
@@ -96,3 +111,32 @@ class RateLimiter:
             return self._curve.cap(message_bytes)
         except LimitsRefused:  # nothing was safe at that size
             return self.cap
+
+
+class BrokerCaps:
+    """The brokers' limits of a drain at work: limiters of what it reads and of what it writes.
+
+    Both are None if there are no limits.
+    """
+
+    def __init__(
+        self,
+        curve: CapCurve | None,
+        message_bytes: float,
+        clock: Callable[[], float] = monotonic,
+    ) -> None:
+        """``message_bytes`` is the mean size of what is read, until something was read."""
+        self._clock = clock
+        self.reading = self.writing = None
+        if curve is not None:
+            self.reading = RateLimiter(curve.reading, message_bytes=message_bytes)
+            self.writing = RateLimiter(curve)
+
+    def complete_status(self, status: Status, *, over: bool) -> Status:
+        """Add to a status how the drain stands to its caps, or stood once it is ``over``."""
+        found = [
+            None if each is None else each.status(self._clock(), status.timing.elapsed_s, over=over)
+            for each in (self.reading, self.writing)
+        ]
+        limits = replace(status.limits, read_cap=found[0], write_cap=found[1])
+        return replace(status, limits=limits)

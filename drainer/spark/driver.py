@@ -35,7 +35,8 @@ from drainer.kafka.lock import GroupLock
 from drainer.model.account import clock
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
-from drainer.model.status import CapStatus, FailureStatus, HealthStatus, Status, Summary
+from drainer.model.rate_cap import CapStatus
+from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.operations.engine import LocalContext
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.control import ControlChannel, QuotaAllocator

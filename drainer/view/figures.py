@@ -11,8 +11,6 @@ from collections.abc import Hashable, Sequence
 from drainer.mask import key_repr
 from drainer.model import listed
 from drainer.model.latency import Latency
-from drainer.model.rate_cap import Cap
-from drainer.model.status import CapStatus
 
 UNKNOWN = "unknown"
 
@@ -80,11 +78,6 @@ def duration(seconds: float | None) -> str:
     if minutes < 48 * 60:
         return f"{minutes // 60}h {minutes % 60:02}m"
     return f"{round(seconds / _DAY):,} days"
-
-
-def cap(found: Cap | CapStatus) -> str:
-    """``12,345 messages/s, 12 MiB/s``."""
-    return f"{rate(found.messages_per_s)} messages/s, {size(round(found.bytes_per_s))}/s"
 
 
 def latency(found: Latency) -> str:

@@ -6,7 +6,7 @@ from enum import Enum
 
 from drainer.model.status import Status
 from drainer.policy.concurrency_limit import FULL
-from drainer.view import figures
+from drainer.view import caps, figures
 
 BUSY = 0.95  # of the workers
 AT_RATE = AT_BUFFER = AT_LANE = 0.9  # the last of all that is left
@@ -99,7 +99,7 @@ def _in_words(text: str, status: Status) -> str:
         machine="this machine" if here else "the executors",
         engine=None if status.engine is None else status.engine.limit(status),
         lane=f"{figures.sub_key(key, SHOWN)}, where {figures.count(waiting)}",
-        read_cap=limits.read_cap and figures.cap(limits.read_cap),
-        write_cap=limits.write_cap and figures.cap(limits.write_cap),
+        read_cap=limits.read_cap and caps.words(limits.read_cap),
+        write_cap=limits.write_cap and caps.words(limits.write_cap),
         more_calls=more_calls,
     )

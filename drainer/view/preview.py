@@ -8,8 +8,7 @@ from drainer.core.batches import Batching, BatchOf
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.escape import command
 from drainer.model.option import Concurrency
-from drainer.model.rate_cap import Cap
-from drainer.view import figures
+from drainer.view import caps, figures
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields
 
@@ -60,21 +59,7 @@ def settings(action: Preview) -> Iterator[Item]:
     yield Field("engine", action.engine.title, action.engine.why)
     yield from (Field(name, text) for name, text in action.engine.settings.items())
     yield Field("buffer", figures.size(action.buffer_bytes), "maximum that drainer reads ahead")
-    if action.cap:
-        yield cap_field(action.cap)
-
-
-def cap_field(cap: Cap) -> Field:
-    """Field of what a drain may read."""
-    mean = figures.size(round(cap.message_bytes))
-    return Field("limits", figures.cap(cap), f"maximum that drainer reads; {mean} per message")
-
-
-def cap_fields(cap: Cap, messages: float) -> Iterator[Field]:
-    """Fields of what a drain may read, and how long that takes at least for so many messages."""
-    yield cap_field(cap)
-    took = figures.duration(messages / cap.messages_per_s)
-    yield Field("", f"reading the backlog takes {took} at least")
+    yield from caps.fields_before(action.cap)
 
 
 def _together(batching: Batching) -> str:

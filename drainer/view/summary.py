@@ -17,7 +17,7 @@ from drainer.model.ranges import count_offsets
 from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
-from drainer.view import deadline, figures
+from drainer.view import caps, deadline, figures
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (
     BAD,
@@ -197,11 +197,7 @@ def _engine(summary: Summary) -> Iterator[Field]:
     if (auto := summary.last.limits.auto) is not None:
         found = figures.count(auto.limit if auto.settled is None else auto.settled)
         yield Field("concurrency", f"auto, {found} at the end", auto.why)
-    limits = summary.last.limits
-    for what, cap in (("read", limits.read_cap), ("written", limits.write_cap)):
-        if cap is not None and cap.average_per_s:
-            went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {figures.cap(cap)}"
-            yield Field("limits", went, "this limited the run" if cap.binding else "")
+    yield from caps.fields_after(summary.last.limits)
 
 
 def _failures(summary: Summary) -> Iterator[Item | None]:

@@ -31,10 +31,9 @@ from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
 from drainer.model.settings import FailureSettings
 from drainer.spark.session.settings import SparkLook, java_for_spark
-from drainer.view import figures
+from drainer.view import caps, figures
 from drainer.view.live import RunningLine
 from drainer.view.page import section
-from drainer.view.preview import cap_fields
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
@@ -165,7 +164,7 @@ def inspect(
     if limits is not None and found.messages and found.bytes:
         cap = limits.cap(found.bytes / found.messages)
         capped = {"cap": builtins(cap)}
-        of_limits = section("Broker limits", cap_fields(cap, found.messages))
+        of_limits = section("Broker limits", caps.fields_before(cap, found.messages))
         page = replace(page, sections=(*page.sections, of_limits))
     terminal.data({**found.as_json(), **capped})
     terminal.present(page)

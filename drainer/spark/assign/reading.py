@@ -9,13 +9,12 @@ from dataclasses import dataclass
 from time import monotonic
 
 from drainer.engine.loop import blocking_call
-from drainer.engine.meter import capped
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused, raised_as
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count_offsets
-from drainer.model.status import CapStatus
+from drainer.model.rate_cap import CapStatus
 from drainer.spark.assign.jobs import Jobs, PreparedWave
 from drainer.spark.read.slices import SliceTask
 from drainer.spark.read.waves import Waves
@@ -95,7 +94,7 @@ class Reader:
         if limits is None or not self._messages:
             return None
         cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
-        return capped(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
+        return CapStatus.of(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
 
     def begin(self, behind: Begun | None = None) -> bool:
         """Begins to read the next wave; False when nothing is left.

@@ -1,0 +1,35 @@
+"""The brokers' limits of a drain in words: what it may read or write, and how fast it went."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from drainer.model.rate_cap import Cap, CapStatus
+from drainer.model.status import LimitStatus
+from drainer.view import figures
+from drainer.view.page import Field
+
+
+def words(cap: Cap | CapStatus) -> str:
+    """Return ``12,345 messages/s, 12 MiB/s``."""
+    size = figures.size(round(cap.bytes_per_s))
+    return f"{figures.rate(cap.messages_per_s)} messages/s, {size}/s"
+
+
+def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
+    """Fields of what a drain may read, and how long that takes at least for so many messages."""
+    if cap is None:
+        return
+    mean = figures.size(round(cap.message_bytes))
+    yield Field("limits", words(cap), f"maximum that drainer reads; {mean} per message")
+    if messages:
+        took = figures.duration(messages / cap.messages_per_s)
+        yield Field("", f"reading the backlog takes {took} at least")
+
+
+def fields_after(limits: LimitStatus) -> Iterator[Field]:
+    """Fields of how fast a drain went, beside what the limits allowed for."""
+    for what, cap in (("read", limits.read_cap), ("written", limits.write_cap)):
+        if cap is not None and cap.average_per_s:
+            went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {words(cap)}"
+            yield Field("limits", went, "this limited the run" if cap.binding else "")
