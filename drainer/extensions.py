@@ -30,9 +30,9 @@ class Extension(StrEnum):
     ESTIMATE = "drainer.insight.cli.estimate"
     LIMITS = "drainer.limits.capping"
     MSK = "drainer.msk"  # the login of AWS
-    ORIGINALS = "drainer.letters.originals"  # of letters, which other tools wrote, too
     PAYLOADS = "drainer.payloads.formats"  # by the schemas of a registry
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
+    REDRIVING = "drainer.letters.redriving"  # the handler of a redrive
     SPARK = "drainer.spark.engine_choice"
     SPARK_STATE = "drainer.spark.state.state"  # of tasks
     STORED_PLAN = "drainer.spark.state.stored_plan"  # a plan at a URI

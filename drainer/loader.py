@@ -14,14 +14,14 @@ from __future__ import annotations
 import inspect
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
 from importlib.metadata import entry_points
 from operator import attrgetter
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any
 
 from drainer import decoding
 from drainer.core.batches import Batch, Batching, BatchOf, ensure_all_done
@@ -35,20 +35,10 @@ from drainer.importing import ENTRY_POINTS, digest_of, guarded, import_place, pl
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.listed import listed
-from drainer.model.terms import BY_HANDLER, PayloadSettings, RedriveSettings, TimeRange
-from drainer.policy.redrive import (
-    Redriven,
-    Split,
-    only_in,
-    selects,
-    split_letter,
-    why_left_alone,
-)
+from drainer.model.terms import BY_HANDLER, PayloadSettings, TimeRange
+from drainer.policy.redrive import Split, only_in, selects
 from drainer.secret import may_hide, remember
-from drainer.splitting import Prepare, split_or_reject
-
-if TYPE_CHECKING:
-    from drainer.kafka.settings import ClientSettings
+from drainer.splitting import Prepare
 
 NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")
@@ -105,59 +95,6 @@ class LoadedHandler:
             self.selects = selects
         self.split_letter: Split | None = None  # of a redrive; it counts nothing
         self.ignored_letters: Counter[str] | None = None  # by a redrive: how many for each reason
-
-    def redriving(self, redrive: RedriveSettings, client: ClientSettings) -> LoadedHandler:
-        """Make a handler for a topic of dead letters: it gets the sub-messages that they were.
-
-        One that has ``of_letters`` gets the letters themselves. ``client`` reads what they lack.
-        """
-        handler = copy(self)
-        of_letters = getattr(self.target, "of_letters", None)
-        if of_letters is not None:
-            made = of_letters(redrive)
-            handler = LoadedHandler(self.reference, made, self.absolute_reference)
-        handle, handle_batch = self.handle, self.handle_batch
-        ignored: Counter[str] = Counter()
-        own = decode = None
-        if self.split is not None and of_letters is None:
-            own = partial(split_or_reject, self.split)
-        if self.decoding is not None and of_letters is None:
-            decode = partial(split_or_reject, self.decoding.before(lambda _: ()))
-        of_whole = None if of_letters is not None else self.prepare
-        letters = Extension.ORIGINALS.load().Originals(
-            client, redrive.headers, of_whole, partial(why_left_alone, redrive)
-        )
-        split_own = partial(split_letter, redrive, split=own, read=letters.letter, decode=decode)
-
-        def split(message: Message) -> Iterator[SubMessage]:
-            for sub in split_own(message):
-                if not selects(sub):
-                    ignored[sub.payload] += 1
-                yield sub
-
-        def plainly(sub: Redriven) -> Any:
-            return handle(sub.begin())
-
-        async def on_the_loop(sub: Redriven) -> Any:
-            return await handle(sub.begin())
-
-        def together(batch: Batch) -> Any:
-            for number, sub in enumerate(batch.subs):
-                batch.subs[number] = cast(Redriven, sub).begin()
-            return handle_batch(batch)
-
-        begin: Callable[[Any], Any] = on_the_loop if self.is_async else plainly
-        if of_letters is None:
-            handler.handle = begin
-        handler.handle_batch = together
-        if self.batching is not None:  # a letter is redriven as what it was, under its own name
-            handler.batching = replace(self.batching, coalesce=None)
-        handler.split, handler.split_letter = split, split_own
-        handler.prepare = letters.prepare
-        handler.whole_messages = False  # it gets the letter's own message
-        handler.ignored_letters = ignored
-        handler.selects = selects
-        return handler
 
     def within(self, times: TimeRange | None) -> LoadedHandler:
         """Return a handler that gets only records of these times; None stands for all records."""

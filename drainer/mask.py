@@ -16,6 +16,7 @@ from drainer.secret import redact
 VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"
 TYPE_CHARACTERS = 200  # of a class's name that are kept
+ERROR_CHARACTERS = 1000  # of an error's text that are kept of a sub-message that is given up
 LEAVES_MOST, LEAF_CHARACTERS = 3, 300  # exceptions of a group that are shown, and of each text
 CAUSES_MOST = 10  # causes that are followed, because a chain may be a circle
 _DIGITS_BYTES = 4

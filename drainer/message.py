@@ -54,6 +54,9 @@ class Origin:
             object.__setattr__(self, "stream", self.partition)
 
 
+Header = tuple[str, bytes | None]
+
+
 class HeadersUnreadable(ValueError):
     """Raised by ``Message.headers`` when a header's name is not UTF-8: no client can read them."""
 

@@ -22,8 +22,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import Span, read_spans
-from drainer.message import HeadersUnreadable
-from drainer.policy.dead_letter import Header
+from drainer.message import Header, HeadersUnreadable
 
 SILENCE_S = 3.0
 POLL_S = 0.1

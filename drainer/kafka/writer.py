@@ -24,7 +24,7 @@ from drainer.handler import Fatal, Retry
 from drainer.kafka.cluster import Cluster, config_limit
 from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecord, way_on
 from drainer.kafka.settings import ClientSettings
-from drainer.policy.dead_letter import Header
+from drainer.message import Header
 from drainer.policy.rate_cap import RateLimiter
 
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again

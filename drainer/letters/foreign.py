@@ -18,10 +18,9 @@ from typing import Any, Final
 from msgspec import convert
 
 from drainer.errors import NotADeadLetter, TopicNotNamed, UsageError
-from drainer.mask import TYPE_CHARACTERS
+from drainer.mask import ERROR_CHARACTERS, TYPE_CHARACTERS
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import (
-    ERROR_CHARACTERS,
     OWN_HEADERS,
     PLACE_OF_LETTER,
     TOPIC_CHARACTERS,

@@ -20,8 +20,8 @@ from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.settings import ISOLATION, ClientSettings
 from drainer.kafka.spans import Span, read_spans
 from drainer.letters.foreign import counting, reader, redrives_of
-from drainer.message import HeadersUnreadable, Message
-from drainer.policy.dead_letter import Header, Letter
+from drainer.message import Header, HeadersUnreadable, Message
+from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
 from drainer.splitting import Prepare, Wait
 

@@ -15,6 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import reader
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
+from drainer.letters.redriving import redriving
 from drainer.letters.resend import ensure_no_loop, groups_of, no_way_back
 from drainer.loader import LoadedHandler
 from drainer.model.claims import ALL
@@ -63,7 +64,7 @@ def prepare_redrive(
     given, handler = request, request.handler
     request = replace(
         given,
-        handler=handler.redriving(redrive, cluster.settings),
+        handler=redriving(handler, redrive, cluster.settings),
         plan_path=request.plan_path or default_path(request.topic, "redrive"),
         failures=replace(request.failures, dead_letter_topic=parking or request.topic),
         redrive=redrive,

@@ -12,9 +12,9 @@ from drainer.errors import DrainerError, RecordTooLarge, TopicMissing, UsageErro
 from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Writer
 from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import REDRIVES
-from drainer.message import SubMessage
+from drainer.message import Header, SubMessage
 from drainer.model.terms import RedriveSettings
-from drainer.policy.dead_letter import Header, Letter
+from drainer.policy.dead_letter import Letter
 from drainer.policy.redrive import SOURCE, Redriven
 
 REFERENCE = f"{__name__}:Resend"

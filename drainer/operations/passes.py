@@ -11,6 +11,7 @@ from functools import partial
 
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
+from drainer.extensions import Extension
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import CLASS_DONE, CLASS_WAITS, Status, Summary
@@ -39,7 +40,8 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         # To be opened and closed by itself.
         handler = context.handler.fresh().configured(context.options)
         if now.plan.terms.redrive is not None:
-            handler = handler.redriving(now.plan.terms.redrive, now.cluster.settings)
+            redriving = Extension.REDRIVING.load().redriving
+            handler = redriving(handler, now.plan.terms.redrive, now.cluster.settings)
         begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
         summary = in_process(begun)
         passes.append(summary)

@@ -9,6 +9,7 @@ from pathlib import Path
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
+from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler, load_handler
@@ -92,7 +93,8 @@ def prepare_resume(
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:
-        handler = handler.redriving(terms.redrive, cluster.settings)
+        redriving = Extension.REDRIVING.load().redriving
+        handler = redriving(handler, terms.redrive, cluster.settings)
         topic = terms.failures.dead_letter_topic or terms.topic
         terms = replace(terms, failures=replace(terms.failures, dead_letter_topic=topic))
     policy = resolve_policy(cluster, terms)

@@ -11,6 +11,7 @@ from msgspec import Meta
 from drainer.errors import NotADeadLetter, OtherFormat
 from drainer.escape import encodable, foreign
 from drainer.mask import (
+    ERROR_CHARACTERS,
     MASKED,
     TYPE_CHARACTERS,
     class_name,
@@ -19,7 +20,7 @@ from drainer.mask import (
     mask_text,
     masking,
 )
-from drainer.message import Barrier, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
+from drainer.message import Barrier, Header, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
 from drainer.model.order import key_text
@@ -36,13 +37,11 @@ from drainer.policy.exact_json import (
 
 FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
 RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
-ERROR_CHARACTERS = 1000
 TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
 PLACE_OF_LETTER = "letter:"  # begins a topic id if the place is that of a letter, in this topic
 KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
 
-Header = tuple[str, bytes | None]
 _Text = Annotated[str, Meta(max_length=4096)]
 _Name = Annotated[str, Meta(max_length=32_767)]  # of a group: a path and what is in it is shorter
 From = tuple[str, str, str]  # the topic, group and handler of the drain that gave it up first

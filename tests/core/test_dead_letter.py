@@ -18,10 +18,10 @@ from core.letters import DEAD, TIME, Sample, as_record, mutated_letters, there_a
 from drainer.errors import NotADeadLetter
 from drainer.escape import json_text
 from drainer.letters.overview import whole_letter_as_json
+from drainer.mask import ERROR_CHARACTERS
 from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.dead_letter import (
-    ERROR_CHARACTERS,
     FORMAT,
     TOPIC_CHARACTERS,
     DeadLetter,

@@ -19,6 +19,7 @@ from drainer.decoding import Decoding
 from drainer.errors import SplitFailed
 from drainer.handler import Fatal, Handler
 from drainer.kafka.settings import ClientSettings
+from drainer.letters.redriving import redriving
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Barrier, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ShardMap
@@ -96,7 +97,7 @@ def test_a_message_that_was_decoded_is_whole_in_its_letter_and_decoded_again() -
     formats = PayloadSettings(value_format=f"{__name__}:Prepared")
 
     def redriven(payloads: PayloadSettings, *, prepares: bool) -> SubMessage:
-        handler = load_handler("count", payloads).redriving(ALL, CLIENT)
+        handler = redriving(load_handler("count", payloads), ALL, CLIENT)
         assert handler.split is not None
         assert handler.prepare is not None
         if prepares:
@@ -136,7 +137,7 @@ def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:
         def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage:
             return later
 
-    handler = LoadedHandler("batches", Batches).redriving(ALL, CLIENT)
+    handler = redriving(LoadedHandler("batches", Batches), ALL, CLIENT)
     assert handler.split is not None
     assert handler.batching is not None
     dispatcher = Dispatcher({DEAD.partition: Ledger(0, 2)})
@@ -162,7 +163,7 @@ def test_a_split_that_raises_fatal_halts_a_redrive_too() -> None:
 
     unit = Unsplit(b"{", "ValueError", "no", "ValueError: no")
     letter = as_record(Sample(sub=unit, reason="split failed").letter())
-    handler = LoadedHandler("no-schema", NoSchema).redriving(ALL, CLIENT)
+    handler = redriving(LoadedHandler("no-schema", NoSchema), ALL, CLIENT)
     assert handler.split is not None
 
     with pytest.raises(SplitFailed, match="no schema"):

@@ -12,8 +12,8 @@ from confluent_kafka import OFFSET_INVALID, KafkaError
 from confluent_kafka import Message as Acknowledged
 
 from core.messages import Place
-from drainer.message import Message, Origin
-from drainer.policy.dead_letter import Header, read_letter
+from drainer.message import Header, Message, Origin
+from drainer.policy.dead_letter import read_letter
 from simulation.backlog import TOPIC_ID
 from simulation.cluster import Broker
 

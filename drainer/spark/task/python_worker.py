@@ -19,6 +19,7 @@ from zipimport import zipimporter
 
 from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.errors import DrainerError
+from drainer.extensions import Extension
 from drainer.handler import Context
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
@@ -74,7 +75,8 @@ class OpenHandler:
             self._pace = None if limits is None else RateLimiter(limits, spec.share)
             self.handler = spec.shipped.load().configured(spec.options)
             if terms.redrive is not None:
-                self.handler = self.handler.redriving(terms.redrive, spec.client)
+                redriving = Extension.REDRIVING.load().redriving
+                self.handler = redriving(self.handler, terms.redrive, spec.client)
             context = Context(
                 topic=terms.topic,
                 group=terms.group,
