@@ -12,14 +12,8 @@ from time import monotonic, sleep
 from typing import Annotated, Any
 
 from drainer.cli.command import changing, command
-from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.options import (
-    PLAN,
-    BacklogOptions,
-    PayloadOptions,
-    PriorityOptions,
-    Reason,
-)
+from drainer.cli.options import PLAN, Reason
+from drainer.cli.run import run
 from drainer.control import client
 from drainer.control.wire import DrainReport
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
@@ -45,17 +39,7 @@ SETTABLE: Mapping[str, tuple[str, Option]] = {
     for name, each in options_of(settings).items()
     if each.live
 }
-_KNOWN = {
-    each.word.removeprefix("--")
-    for options in (
-        *_SETTINGS,
-        BacklogOptions,
-        PayloadOptions,
-        PriorityOptions,
-        ConnectionOptions,
-    )
-    for each in options_of(options).values()
-} | {"plan"}
+_KNOWN = {each.word.removeprefix("--") for each in run.options.values()}  # type: ignore[attr-defined]
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
