@@ -1,12 +1,13 @@
-"""The five walks of docs/contributing/architecture.md: how many files a change leads through.
+"""The walks of docs/contributing/architecture.md, and how many files know each optional feature.
 
 ``python -m scenarios.walks`` prints, for each walk, the files that define or pass on the thing.
 Walk a is a message from fetch to commit, traced in a real drain on a broker of its own or at
 ``--bootstrap-server``: the modules whose functions have the message or one of its sub-messages
 among their arguments, and those on the call stack when the client reads it, when `handle` is
 called, and when journal, plan and committed offset are written. Walks b to e are searches for the
-names of something that is there already, in the product without extensions. ``--write`` puts the
-lists into the page.
+names of something that is there already, in the product without extensions. A file knows an
+optional feature if it has one of the feature's names; the feature's own extension does not count.
+``--write`` puts the lists into the page.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import tempfile
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import FrameType
@@ -48,15 +49,43 @@ SEARCHES = {
     "e": ("a failure policy (`park`)", (*CORE, "view"), {"PARK", "park"}),
 }
 
+# The optional features: the names that are their own, and the extension that is about them.
+FEATURES = {
+    "`--skip`": (r"RuleFilter|RuleStatus|rule_filter|rule_lines|undecided_lines|skip_fields", ""),
+    "`--divert`": (r"[Dd]ivert\w*|\w*_diverted", ""),
+    "`--first`, `--only`": (
+        r"Priority\w*|Class(Status|Map|Waits)|classes|\w*class_(of|statuses)",
+        "",
+    ),
+    "`--deadline`": (r"\w*[Dd]eadline\w*", ""),
+    "`--rate`": (r"rate|Rate", ""),
+    "`--broker-limits`": (
+        r"Cap|Cap(Curve|Point|Status)|BrokerCaps|(read|write)_cap|\w+_limits",
+        "limits",
+    ),
+    "dead letters": (r"\w*[Ll]etters?(_\w+)?|DeadLetter\w*", "letters"),
+}
+
 
 def files_that_name(names: set[str], folders: tuple[str, ...]) -> list[str]:
     """The files of these folders that have one of the names as an identifier or a whole string."""
+    return files_where(lambda name: name in names, folders)
+
+
+def files_where(is_one: Callable[[str], object], folders: tuple[str, ...]) -> list[str]:
+    """The files of these folders that have an identifier or a whole string of this kind."""
     paths = (path for folder in folders for path in (ROOT / "drainer" / folder).rglob("*.py"))
     return sorted(
         path.relative_to(ROOT / "drainer").as_posix()
         for path in paths
-        if names & set(_names(ast.parse(path.read_text())))
+        if any(map(is_one, _names(ast.parse(path.read_text()))))
     )
+
+
+def files_of(pattern: str, extension: str) -> list[str]:
+    """The files that know a feature, without those of its own extension."""
+    found = files_where(re.compile(pattern).fullmatch, (".",))
+    return [file for file in found if not extension or not file.startswith(f"{extension}/")]
 
 
 def _names(tree: ast.AST) -> Iterator[str]:
@@ -183,6 +212,9 @@ def lists(bootstrap: str) -> str:
     lines = ["walk | files", "---|---"]
     for key, (title, files) in found.items():
         lines.append(f"{key}. {title} | {len(files)}: {', '.join(f'`{file}`' for file in files)}")
+    lines += ["", "optional feature | files that know it", "---|---"]
+    for title, feature in FEATURES.items():
+        lines.append(f"{title} | {len(files_of(*feature))}")
     return "\n".join(lines) + "\n"
 
 
