@@ -1,1 +1,1 @@
-"""The load at which brokers break: its search, and the traffic for that. An extension."""
+"""An extension: find the load that brokers tolerate, and keep a drain below it."""

@@ -1,4 +1,4 @@
-"""Capping a drain: the limits that were measured, at this drain's own message size."""
+"""``--broker-limits FILE``: applies measured limits to a drain, at the size of its own messages."""
 
 from __future__ import annotations
 
@@ -15,24 +15,26 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared
 
-SAMPLED = 2_000  # messages, to know their mean size
+SAMPLED = 2_000  # So many messages are read to learn their mean size.
 
 
 def load_limits(path: Path) -> CapCurve:
-    """The curve of a file of limits.
+    """Return the cap by message size of a limits file.
 
-    Raises LimitsRefused when it can't be read, is something else, or caps nothing.
+    Raises LimitsRefused when the file can't be read, is something else, or when no traffic was
+    safe.
     """
     measured = LimitsFile(path).load()
     with raised_as(LimitsRefused, about=f"{path}: "):
         curve = cap_curve(measured)
-        curve.cap(1)  # which nothing may be safe for
+        curve.cap(1)  # It raises LimitsRefused if no traffic was safe.
     return curve
 
 
 def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve) -> Prepared:
-    """Puts the curve into the plan, and its cap on reading messages of the backlog's size into the
-    preview. A few of these are read.
+    """Put the curve into the plan, and its cap on reading into the preview.
+
+    The cap depends on the size of the messages, so a sample of the backlog is read.
 
     Raises LimitsRefused when nothing is safe at that size; Refused when the topic can't be read.
     """

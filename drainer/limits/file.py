@@ -1,4 +1,4 @@
-"""The file of limits: written whole after each trial, and locked by one process."""
+"""The limits file: it is written whole after each trial, and locked by one process."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from drainer.limits.search.boundary import MeasuredLimits, as_json, from_json
 from drainer.machine import describe_os, way_out
 from drainer.store.atomic_file import write_to_last
 
-_BYTES_MOST = 256 * 1024 * 1024  # more is not a file of limits
+_BYTES_MOST = 256 * 1024 * 1024  # A larger file is not a limits file.
 
 
 class LimitsFile:
-    """Limits on disk, with ``.NAME.lock`` beside it while they are measured."""
+    """A measurement on disk. While it is made, a lock file ``.NAME.lock`` lies beside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -28,12 +28,13 @@ class LimitsFile:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """Keeps other processes of this machine off it, until the end of the block or death.
+        """Keep other processes of this machine from the file until the block ends.
 
-        Raises LimitsRefused when another process has the lock, or its folder can't be written.
+        The lock also ends with this process. Raises LimitsRefused when another process holds it,
+        or when the folder can't be written.
         """
         try:
-            if not self.path.parent.is_dir():  # which the lock would make
+            if not self.path.parent.is_dir():  # filelock would create the folder.
                 raise FileNotFoundError(errno.ENOENT, "the folder does not exist")
             self._lock.acquire(blocking=False)
         except filelock.Timeout:
@@ -49,17 +50,22 @@ class LimitsFile:
         try:
             yield
         finally:
-            # Removed while still locked; a process that opened it meanwhile fails.
+            # The lock file is removed while it is still locked: a process that opened it meanwhile
+            # must fail to lock it, since a later one would make and lock another file.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
 
-    def find(self) -> tuple[MeasuredLimits, ...]:
-        """The measurements that are there, if any. Raises LimitsRefused as ``load``."""
-        return self.load() if os.path.lexists(self.path) else ()
+    def find(self) -> MeasuredLimits | None:
+        """Return the measurement; None when there is no file. Raises LimitsRefused as ``load``."""
+        return self.load() if os.path.lexists(self.path) else None
 
-    def load(self) -> tuple[MeasuredLimits, ...]:
-        """Raises LimitsRefused when there is no file, or it is damaged, newer or something else."""
+    def load(self) -> MeasuredLimits:
+        """Return the measurement.
+
+        Raises LimitsRefused when there is no file, or when it is damaged, of another version or
+        something else.
+        """
         other = "Name another file, or measure again with `drainer limits --out FILE`."
         try:
             if self.path.stat().st_size > _BYTES_MOST:
@@ -79,15 +85,12 @@ class LimitsFile:
         raise LimitsRefused(f"{self.path}: {why}", hint=hint)
 
     def write(self, limits: MeasuredLimits) -> None:
-        """Writes them beside the others, in place of those of the same traffic.
+        """Replace the file, which only its owner can read.
 
-        A crash leaves the old file or the new one; it is for its owner only.
-
-        Raises LimitsNotWritten, with the old one in place; LimitsRefused as ``load``.
+        After a crash there is either the old file or the new one. Raises LimitsNotWritten, and then
+        the old file is still there.
         """
-        measured = {each.settings.swept: each for each in self.find()}
-        measured[limits.settings.swept] = limits
-        data = orjson.dumps(as_json([*measured.values()]), option=orjson.OPT_INDENT_2) + b"\n"
+        data = orjson.dumps(as_json(limits), option=orjson.OPT_INDENT_2) + b"\n"
         try:
             write_to_last(self.path, data)
         except OSError as error:

@@ -1,6 +1,6 @@
-"""The page of limits: one measurement, or several side by side.
+"""The page of ``drainer limits``: one measurement, or several of them side by side.
 
-They are of the same traffic on clusters of several sizes, or of other traffic on one.
+Several measurements may be of clusters of different sizes, or of different traffic on one cluster.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ NamedLimits = tuple[str, MeasuredLimits]
 
 
 def named_limits(found: Sequence[tuple[Path, MeasuredLimits]]) -> list[NamedLimits]:
-    """Add to each what it differs in, as in ``3 brokers``; if in nothing, its file.
+    """Name each measurement by what it differs in, such as ``3 brokers``.
 
-    A single one has no name.
+    If that does not tell them apart, the file is added. A single measurement has an empty name.
     """
     if len(found) == 1:
         return [("", found[0][1])]
@@ -42,7 +42,7 @@ def named_limits(found: Sequence[tuple[Path, MeasuredLimits]]) -> list[NamedLimi
 
 
 def curves(found: Sequence[NamedLimits]) -> list[Curves]:
-    """Charts of Dropbox's kind: the boundary over the size of a message."""
+    """Return charts like Dropbox's: the boundary over the message size, in MB/s and messages/s."""
     charts: tuple[tuple[str, str, Callable[[MeasuredLimits, Boundary], float]], ...] = (
         ("mb-per-s", "MB/s a broker", lambda limits, each: limits.mb_per_s_a_broker(each)),
         ("messages-per-s", "messages/s", lambda _, each: each.messages_per_s),
@@ -61,22 +61,22 @@ def curves(found: Sequence[NamedLimits]) -> list[Curves]:
 
 
 def limits_page(found: Sequence[tuple[Path, MeasuredLimits]]) -> Page:
-    """The page: boundaries, what decided, and what a drain may use; several side by side.
+    """Return the page with the boundaries, what decided them, and what a drain may use of them.
 
-    Its data have every trial.
+    The page's data, for programs, have every trial.
     """
-    named, files = named_limits(found), {path for path, _ in found}
+    named = named_limits(found)
     measured = [limits for _, limits in named]
     warnings = [f"{label}: {each}".strip(": ") for label, one in named for each in _warnings(one)]
     settings = [limits.settings for limits in measured]
     first, ways_on = measured[0], list[Field]()
-    if len(files) == 1 and not any(limits.missing for limits in measured):
-        use = f"drainer run … --broker-limits {shlex.quote(str(*files))}"
+    if len(found) == 1 and not first.missing:
+        use = f"drainer run … --broker-limits {shlex.quote(str(found[0][0]))}"
         ways_on.append(Field("use them", use))
-    data: Mapping[str, object] = as_json(measured)
-    if len(files) > 1:
+    data: Mapping[str, object] = as_json(first)
+    if len(found) > 1:
         pairs = zip(found, named, strict=True)
-        data = {label: {"file": str(path), **as_json([one])} for (path, _), (label, one) in pairs}
+        data = {label: {"file": str(path), **as_json(one)} for (path, _), (label, one) in pairs}
     subject = f"{figures.counted(first.brokers, 'broker')} of cluster {first.cluster_id}"
     return Page(
         _headline(measured),
@@ -87,7 +87,7 @@ def limits_page(found: Sequence[tuple[Path, MeasuredLimits]]) -> Page:
                 Field("safe", f"{figures.share(settings[0].safe_share)} of the boundary"),
                 *(Field("traffic", ", ".join(traffic_words(each))) for each in settings),
                 *(Field("decided by", each) for each in dict.fromkeys(map(decided_by, settings))),
-                Field("limits", listed(sorted(map(str, files)))),
+                Field("limits", listed(sorted({str(path) for path, _ in found}))),
             ),
         ),
         subject=subject if len(named) == 1 else figures.counted(len(named), "measurement"),
@@ -136,7 +136,7 @@ def _boundaries(named: Sequence[NamedLimits]) -> Table | None:
 
 
 def _warnings(limits: MeasuredLimits) -> list[str]:
-    """Warnings of boundaries that are not known well enough, and how to find them."""
+    """Return warnings on boundaries that are not known well enough, and how to get them."""
     found = [] if not limits.missing else ["The search is not complete: repeat the command."]
     for each in limits.boundaries:
         if each.end is End.WIDE:

@@ -1,4 +1,4 @@
-"""The trials of a measurement of limits: the traffic that is tried, and what is kept of it."""
+"""The trials of a measurement: which traffic is made next, and what is kept of it."""
 
 from __future__ import annotations
 
@@ -10,69 +10,66 @@ from drainer.errors import Interrupted
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import LEVELS, LimitSettings, MeasuredLimits
 from drainer.limits.search.overload import judge
-from drainer.limits.search.trial import Found, Point, Signals, Trial, Verdict
+from drainer.limits.search.trial import Found, Point, Signals, Trial
 
-BASELINE_PACE = 5.0  # messages/s, for round trips that can be seen
-BASELINE_OF = 10  # a part of what may be tried at most: the brokers have to be at rest
-COOL_DOWN_S_MOST = 60.0  # after a trial, until the brokers are idle again
-SURE_S = 0.2  # for which overload has to last, or it was a hiccup
-USUAL_TRIALS = 14  # of a size
-SURROUNDINGS_S = 6.0  # of a trial: clients connect, brokers come to rest
+# Traffic without load: so many messages/s that round trips can be measured, but at most this part
+# of the highest rate, so that the brokers are at rest.
+BASELINE_PACE = 5.0
+BASELINE_PART = 10
+# After a trial, the brokers get at most so long to become idle again.
+COOL_DOWN_S_MOST = 60.0
+# For the estimate of the time left: the usual number of trials per boundary, and the time beside
+# warm-up and window in which clients connect and brokers come to rest.
+USUAL_TRIALS = 14
+SURROUNDINGS_S = 6.0
+# Phases that the live view shows.
 BASELINE, COOLING_DOWN = "baseline", "cooling down"
 
 Observe = Callable[[str, Signals | None], None]
 
 
 class Traffic(Protocol):
-    """Maker of the traffic: Spark's tasks, or a modelled cluster."""
+    """A maker of traffic: tasks on Spark, or the modelled cluster of the tests."""
 
     def measure(
-        self,
-        point: Point,
-        *,
-        warm_up_s: float,
-        window_s: float,
-        observe: Observe,
-        stop_when: Callable[[Signals], bool],
+        self, point: Point, *, warm_up_s: float, window_s: float, observe: Observe
     ) -> Signals:
-        """Make it for a while, and return the signals of the window.
+        """Make this traffic, and return the signals of the window after the warm-up.
 
-        ``stop_when`` gets the latest signals all along, and ends it at once.
+        ``observe`` gets the phase and the latest signals several times a second.
         """
         ...
 
     def rest(self, cool_down_s_most: float, observe: Observe) -> bool:
-        """Waits until the brokers are idle; gives False when that took too long."""
+        """Wait until the brokers are idle. Return False when that took too long."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class LimitsStatus:
-    """Progress of a measurement."""
+    """The progress of a measurement."""
 
-    limits: MeasuredLimits  # all that is kept of the measurement of this traffic
-    message_bytes: int
-    found: Found | None  # what is known of that one; None before its search began
-    elapsed_s: float  # since all of it began, or was resumed
-    left_s: float  # to its end, very roughly
-    point: Point | None = None  # the traffic of now; None in between
+    limits: MeasuredLimits
+    message_bytes: int  # The message size whose boundary is searched for now.
+    found: Found | None  # What is known of that boundary; None before its search has begun.
+    elapsed_s: float  # The time since this run began.
+    left_s: float  # A rough estimate of the time left.
+    point: Point | None = None  # The traffic that is made now; None between trials.
     phase: str = ""
     signals: Signals | None = None
 
 
 @dataclass(eq=False)
 class Trials:
-    """Searches the boundary of one size after the other; each trial is in the file at once."""
+    """Searches for the boundary of one message size after the other, and keeps every trial."""
 
-    limits: MeasuredLimits  # what is known already; its trials are not made again
+    limits: MeasuredLimits  # Trials that it has already are not repeated.
     traffic: Traffic
     file: LimitsFile
     _: KW_ONLY
-    shared: bool  # whether a trial ends as soon as overload shows, for brokers that others use
-    later: int = 0  # boundaries that other measurements find after this one
-    update: Callable[[LimitsStatus], None]  # called with the status, several times a second
-    clock: Callable[[], float]  # seconds since the measurement began or was resumed, monotonic
-    now: Callable[[], float]
+    update: Callable[[LimitsStatus], None]  # Called several times a second.
+    clock: Callable[[], float]  # Seconds since this run began, by a monotonic clock.
+    now: Callable[[], float]  # Seconds since the epoch.
 
     def __post_init__(self) -> None:
         self._settings = self.limits.settings
@@ -80,11 +77,11 @@ class Trials:
         self._found: Found | None = None
 
     def run(self) -> MeasuredLimits:
-        """All boundaries that are not known yet.
+        """Find the boundaries that are not known yet.
 
         Raises:
             LimitsNotWritten: when a trial can't be kept.
-            Interrupted: what the traffic raises when it can't go on; what was tried is kept.
+            Interrupted: when the traffic can't go on; the trials until then are kept.
         """
         for message_bytes in self._settings.message_bytes:
             if self.limits.boundary(message_bytes) is None:
@@ -116,7 +113,7 @@ class Trials:
     def _measure_baseline(self, message_bytes: int) -> None:
         point = baseline_point(self.limits, message_bytes)
         observe = self._observer(point, lambda phase: f"{BASELINE}, {phase}")
-        round_trip_ms = self._measure(point, observe, lambda _: False).round_trip_ms
+        round_trip_ms = self._measure(point, observe).round_trip_ms
         if not round_trip_ms:
             raise Interrupted(
                 f"no broker answered within {self._settings.window_s:.0f} s at"
@@ -127,33 +124,14 @@ class Trials:
         self._keep(replace(self.limits, baseline=baseline))
 
     def _try(self, point: Point) -> Trial:
-        baseline_ms = self.limits.baseline[self._message_bytes]
-        since_s: float | None = None
-
-        def overloaded(signals: Signals) -> bool:
-            nonlocal since_s
-            if judge(point, signals, baseline_ms)[0] is not Verdict.OVERLOADED:
-                since_s = None
-                return False
-            now_s = self.clock()
-            since_s = now_s if since_s is None else since_s
-            return now_s - since_s >= SURE_S
-
         at = self.now()
-        stop_when = overloaded if self.shared else lambda _: False
-        signals = self._measure(point, self._observer(point, lambda phase: phase), stop_when)
+        signals = self._measure(point, self._observer(point, lambda phase: phase))
+        baseline_ms = self.limits.baseline[self._message_bytes]
         return Trial(point, signals, *judge(point, signals, baseline_ms), at)
 
-    def _measure(
-        self, point: Point, observe: Observe, stop_when: Callable[[Signals], bool]
-    ) -> Signals:
-        return self.traffic.measure(
-            point,
-            warm_up_s=self._settings.warm_up_s,
-            window_s=self._settings.window_s,
-            observe=observe,
-            stop_when=stop_when,
-        )
+    def _measure(self, point: Point, observe: Observe) -> Signals:
+        warm_up_s, window_s = self._settings.warm_up_s, self._settings.window_s
+        return self.traffic.measure(point, warm_up_s=warm_up_s, window_s=window_s, observe=observe)
 
     def _observer(self, point: Point, words: Callable[[str], str]) -> Observe:
         def observe(phase: str, signals: Signals | None) -> None:
@@ -169,18 +147,18 @@ class Trials:
     def _status(self) -> LimitsStatus:
         settings = self._settings
         done = self._found.trials if self._found is not None else 0
-        others = self.limits.missing - 1 + self.later
         usual = min(USUAL_TRIALS, settings.trials)
-        left_s = (max(1, usual - done) + max(0, others) * usual) * usual_s(settings)
+        others = max(0, self.limits.missing - 1)
+        left_s = (max(1, usual - done) + others * usual) * usual_s(settings)
         return LimitsStatus(self.limits, self._message_bytes, self._found, self.clock(), left_s)
 
 
 def usual_s(settings: LimitSettings) -> float:
-    """Seconds that a trial takes with all that is around it, roughly."""
+    """Return roughly how many seconds a trial takes, with everything around it."""
     return settings.warm_up_s + settings.window_s + SURROUNDINGS_S
 
 
 def baseline_point(limits: MeasuredLimits, message_bytes: int) -> Point:
-    """The traffic of one producer that no broker feels, at this size."""
-    unfelt = limits.point(message_bytes, LEVELS // BASELINE_OF)
-    return replace(unfelt, producers=1, pace=min(BASELINE_PACE, unfelt.messages_per_s))
+    """Return the traffic of one producer at this message size that no broker notices."""
+    unnoticed = limits.point(message_bytes, LEVELS // BASELINE_PART)
+    return replace(unnoticed, producers=1, pace=min(BASELINE_PACE, unnoticed.messages_per_s))

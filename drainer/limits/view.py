@@ -1,8 +1,6 @@
-"""Terminal output of a search for limits: its preview, its progress, and their words."""
+"""The terminal output of ``drainer limits``: the preview and the progress, and their words."""
 
 from __future__ import annotations
-
-from collections.abc import Sequence
 
 from drainer.limits.measure import PreparedLimits
 from drainer.limits.search.boundary import Boundary, LimitSettings, MeasuredLimits
@@ -27,20 +25,21 @@ _ENDS = {
 def show_limits_action(
     terminal: Terminal, prepared: PreparedLimits, bootstrap_servers: str, master: str
 ) -> None:
-    """Print the preview: the traffic, and the topics that it goes to."""
-    limits = prepared.limits[0]
+    """Print the preview: the traffic, the topics that it goes to, and topics that are removed."""
+    limits = prepared.limits
     settings = limits.settings
     brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
-    trials = sum(len(each.trials) for each in prepared.limits)
-    kept = figures.counted(trials, "trial")
+    kept = figures.counted(len(limits.trials), "trial")
     terminal.items(
         Line("Measure how much traffic the brokers tolerate", Tone.STRONG),
         Field("cluster", f"{brokers} at {bootstrap_servers}", f"id {limits.cluster_id}"),
     )
-    if not prepared.missing:
+    if prepared.left_behind:
+        topics = ", ".join(prepared.left_behind)
+        terminal.items(Field("left behind", topics, "test topics of killed runs, removed now"))
+    if not limits.missing:
         terminal.items(Field("known", f"all boundaries, from {kept} in {path}"))
         return
-    test_topics = [topic for places in prepared.places for topic in places.topics]
     sizes = ", ".join(map(figures.size, settings.message_bytes))
     why = "by --max-rate"
     if settings.max_mb_per_s is None:
@@ -48,50 +47,32 @@ def show_limits_action(
     producers = figures.counted(settings.max_producers, "producer")
     pace = limits.bytes_per_s_most / settings.max_producers / 1e3
     terminal.items(
-        Field("test topic", listed(test_topics), "deleted at the end"),
-        *(
-            Field("boundaries", f"messages of {sizes}", ", ".join(traffic_words(each.settings)))
-            for each in prepared.limits
-        ),
+        Field("test topic", listed(prepared.targets.topics), "deleted at the end"),
+        Field("boundaries", f"messages of {sizes}", ", ".join(traffic_words(settings))),
         Field(
             "at most",
             f"{_mb(limits.bytes_per_s_most)} MB/s",
             f"{why}; {producers} of {pace:,.1f} kB/s each",
         ),
-        _each_trial(prepared),
+        _each_trial(limits),
         Field("decided by", decided_by(settings)),
         Field("runs on", f"Spark at {master}"),
-        Field("result", path, f"{kept} in it" if trials else ""),
+        Field("result", path, f"{kept} in it" if limits.trials else ""),
     )
-    if prepared.live:
-        terminal.warn(f"others use this cluster and will notice: {listed(prepared.live)}")
-    if prepared.left_behind:
-        topics = figures.counted(len(prepared.left_behind), "test topic")
-        terminal.warn(
-            f"other runs left {topics}; `drainer limits cleanup -b {bootstrap_servers}`"
-            " removes them"
-        )
-
-
-def show_leftovers(terminal: Terminal, own: tuple[str, ...], in_use: tuple[str, ...]) -> None:
-    """Print topics that can be removed, and those in use."""
-    if not own and not in_use:
-        terminal.print_line("this cluster has no topics of drainer limits")
-    terminal.items(*(Field("topic", topic) for topic in own))
-    for name in in_use:
-        terminal.warn(f"another run writes to {name} now: drainer leaves it alone")
 
 
 class SearchView(RunningLine):
-    """A line for each trial and each boundary, and on a screen one of what runs now below them."""
+    """Prints a line per trial and per boundary; on a screen, a last line shows what runs now.
 
-    def __init__(self, terminal: Terminal, known: Sequence[MeasuredLimits]) -> None:
+    Trials and boundaries that are ``known`` already are not printed.
+    """
+
+    def __init__(self, terminal: Terminal, known: MeasuredLimits) -> None:
         super().__init__(terminal)
-        self._known = {each.settings.swept: each for each in known}
-        self._swept = known[0].settings.swept if len(known) == 1 else None
+        self._known = known
 
     def update(self, status: LimitsStatus) -> None:
-        """Writes what is new while nothing runs, and else draws what runs."""
+        """Print the trials and boundaries that are new. During a trial, draw the last line."""
         if status.point is None:
             self._write(status)
         else:
@@ -99,11 +80,7 @@ class SearchView(RunningLine):
 
     def _write(self, status: LimitsStatus) -> None:
         took, left = figures.duration(status.elapsed_s), figures.duration(status.left_s)
-        limits, swept = status.limits, status.limits.settings.swept
-        known = self._known[swept]
-        if swept != self._swept:
-            self._terminal.print_line(", ".join(traffic_words(limits.settings)))
-            self._swept = swept
+        limits, known = status.limits, self._known
         for trial in limits.trials[len(known.trials) :]:
             verdict = _VERDICTS.get(trial.verdict, trial.verdict.value)
             words = ", ".join([f"{_point_words(trial.point)}: {verdict}", *trial.why])
@@ -112,7 +89,7 @@ class SearchView(RunningLine):
             rate = f"{figures.rate(boundary.messages_per_s)} messages/s ({between(boundary)})"
             size = figures.size(boundary.message_bytes)
             self._terminal.print_line(f"{took}  {size}  boundary: {rate}, {ended(boundary)}")
-        self._known[swept] = limits
+        self._known = limits
 
 
 def _running(status: LimitsStatus, point: Point) -> str:
@@ -130,13 +107,13 @@ def _running(status: LimitsStatus, point: Point) -> str:
 
 
 def between(boundary: Boundary) -> str:
-    """The range in which a boundary lies, in messages/s."""
+    """Return the range in which a boundary lies, in messages/s."""
     low = figures.rate(boundary.low)
     return f"above {low}" if boundary.high is None else f"{low} to {figures.rate(boundary.high)}"
 
 
 def ended(boundary: Boundary) -> str:
-    """The limit at a boundary, or why that isn't known."""
+    """Return what decided a boundary, or why it is not known more precisely."""
     why = "; ".join(boundary.why)
     if boundary.end is End.WIDE and boundary.is_open:
         return "lower bound: no trial overloaded the brokers"
@@ -147,7 +124,7 @@ def ended(boundary: Boundary) -> str:
 
 
 def signal_words(signals: Signals, baseline_ms: float | None) -> str:
-    """Each signal in a few words; those that could not be measured are left out."""
+    """Return each signal in a few words. Signals that were not measured are left out."""
     words = [f"sent {figures.rate(signals.sent_per_s)}/s"]
     if signals.round_trip_ms is not None:
         unloaded = "" if baseline_ms is None else f" (unloaded {baseline_ms:,.1f} ms)"
@@ -166,7 +143,7 @@ def signal_words(signals: Signals, baseline_ms: float | None) -> str:
 
 
 def decided_by(settings: LimitSettings) -> str:
-    """Sources of the signals, in words."""
+    """Return the sources of the signals in words."""
     if settings.jmx:
         return (
             "request handlers of the brokers (JMX), in-sync replicas, and the clients' measurements"
@@ -174,24 +151,20 @@ def decided_by(settings: LimitSettings) -> str:
     return "the clients' measurements, and in-sync replicas; --jmx host:port adds request handlers"
 
 
-def _each_trial(prepared: PreparedLimits) -> Field:
-    settings = prepared.limits[0].settings
-    all_s = min(USUAL_TRIALS, settings.trials) * prepared.missing * usual_s(settings)
+def _each_trial(limits: MeasuredLimits) -> Field:
+    settings = limits.settings
+    all_s = min(USUAL_TRIALS, settings.trials) * limits.missing * usual_s(settings)
     warm_up, window = map(figures.duration, (settings.warm_up_s, settings.window_s))
     words = f"{warm_up} to warm up, {window} watched"
-    if prepared.shared:
-        words += ", ended within about a second of overload"
     return Field("each trial", words, f"about {figures.duration(all_s)} in all")
 
 
 def traffic_words(settings: LimitSettings) -> tuple[str, ...]:
-    """Properties of the traffic beside its messages, an axis each."""
-    old = f"{figures.counted(settings.old_groups, 'reader')} of old messages of"
+    """Return the properties of the traffic beside the message size, each in a few words."""
     return (
         f"{figures.counted(settings.consumer_groups, 'group')} reading",
         f"{figures.counted(settings.partitions, 'partition')} per broker",
         figures.counted(settings.topics, "topic"),
-        f"{old} {settings.old_topic}" if settings.old_topic else "no old messages",
         f"{settings.payload} payloads",
         f"compression {settings.compression}",
     )

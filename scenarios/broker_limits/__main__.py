@@ -1,12 +1,14 @@
 """Finds what brokers of a known boundary tolerate, twice, and then with half the capacity.
 
-Four cases: on one broker a quota for what clients may write, or for readers of old messages; on
-three brokers request handler threads that are few and slow, or followers that copy slowly, so that
-they fall out of the in-sync set. Runs ``drainer limits`` on each, once more on new brokers like
-them, and on brokers with half of it. Prints the boundaries with what decided, writes reports.
-Request handlers are tried on one broker, too, in one chart with three. Ends with 1 when a second
-run is off by more than 15%, when half the capacity does not give about half the boundary, when one
-is not near what it must be, or when something else decided.
+There are three cases: on one broker a quota for what clients may write; on three brokers request
+handler threads that are few and slow, or followers that copy slowly and fall out of the in-sync
+set. ``drainer limits`` runs on each of them, once more on brokers like them, and on brokers with
+half the capacity. The case of request handlers also runs on a single broker, in one chart with
+three.
+
+It prints the boundaries with what decided them, and writes reports. It ends with 1 when a second
+run is off by more than 15%, when half the capacity does not give about half the boundary, when a
+boundary is not near what it must be, or when something else decided it.
 """
 
 from __future__ import annotations
@@ -97,7 +99,7 @@ def _run(case: Case, name: str, capacity: float, brokers: int, given: argparse.N
             *("--warm-up", given.warm_up, "--window", given.window),
             *("--out", str(path), "--report", str(path.with_suffix(".html"))),
         )
-    (limits,) = LimitsFile(path).load()
+    limits = LimitsFile(path).load()
     return Run(case, name, times, limits, path, time.monotonic() - begun_s)
 
 

@@ -1,20 +1,14 @@
-"""Clusters of the sandbox whose boundary is known, for it is set by one thing that each names."""
+"""Clusters whose boundary is known, because one thing alone sets it."""
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from confluent_kafka import Producer
-
-from drainer.demo.fill import create_topic
 from drainer.java import find_java
-from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.traffic import OLD_CLIENT
 from drainer.sandbox.jars import classpath, kafka_jars
 from scenarios.brokers import Broker, Brokers
 
@@ -29,17 +23,16 @@ class Case:
     """One thing that sets the boundary.
 
     Attributes:
-        name: of the case.
-        decides: what ``drainer limits`` has to report of it.
-        begin: so many brokers in a folder, of so many times the usual capacity; gives the words
-            that connect ``drainer limits`` to them.
-        message_bytes: the sizes to try.
-        mb_per_s: the boundary of a broker to expect, roughly, in payloads of the size that is known
-            best.
-        least, most: shares of it within which the boundary of each size lies.
-        brokers: how many there are.
-        clusters: of other sizes that stand in one chart with this one.
-        words: further ones for ``drainer limits``.
+        name: the name of the case.
+        decides: the reason that ``drainer limits`` has to report.
+        begin: starts so many brokers in a folder, with so many times the usual capacity, and gives
+            the words that connect ``drainer limits`` to them.
+        message_bytes: the message sizes to try.
+        mb_per_s: roughly the boundary of a broker, for the message size that is known best.
+        least, most: the boundary of each size lies between these shares of ``mb_per_s``.
+        brokers: the number of brokers.
+        clusters: other numbers of brokers, which are shown in one chart with this one.
+        words: further words for ``drainer limits``.
     """
 
     name: str
@@ -59,51 +52,33 @@ QUOTA_MB_PER_S = 2.0
 
 @contextmanager
 def _with_quota(folder: Path, capacity: float, _: int) -> Iterator[Words]:
-    # Quotas look at the last three seconds instead of eleven: trials are short here.
+    # Trials are short here, so quotas are over the last three seconds instead of eleven.
     properties = {"quota.window.num": "3", "quota.window.size.seconds": "1"}
     with Broker(folder, properties=properties, die_with_parent=True) as broker:
-        limit_clients(broker, "producer", round(capacity * QUOTA_MB_PER_S * 1e6))
+        limit_producers(broker, round(capacity * QUOTA_MB_PER_S * 1e6))
         yield ("-b", broker.bootstrap_servers)
 
 
-def limit_clients(broker: Broker, kind: str, bytes_per_s: int, client: str = "") -> None:
-    """Throttles producers or consumers that do more than that, each of a name, by Kafka's own tool;
-    those of one name alone if it is given."""
-    tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers]
-    whom = ["--entity-name", client] if client else ["--entity-default"]
-    rate = f"{kind}_byte_rate={bytes_per_s}"
+def limit_producers(broker: Broker, bytes_per_s: int) -> None:
+    """Throttle producers that send more than that, by Kafka's own tool."""
     java = [str(find_java()), "-cp", classpath(kafka_jars())]
-    quota = ["--entity-type", "clients", *whom, "--add-config", rate]
-    subprocess.run([*java, *tool, "--alter", *quota], check=True)
-
-
-OLD_TOPIC, OLD_MESSAGES, OLD_BYTES = "backlog", 20_000, 1024
-
-
-@contextmanager
-def _with_slow_disk(folder: Path, capacity: float, _: int) -> Iterator[Words]:
-    """Readers of old messages get so much and no more, as from a disk: by a quota of their own."""
-    properties = {"quota.window.num": "3", "quota.window.size.seconds": "1"}
-    with Broker(folder, properties=properties, die_with_parent=True) as broker:
-        limit_clients(broker, "consumer", round(capacity * QUOTA_MB_PER_S * 1e6), OLD_CLIENT)
-        settings = ClientSettings.load(broker.bootstrap_servers)
-        create_topic(settings, OLD_TOPIC, 2)
-        producer = Producer({"bootstrap.servers": broker.bootstrap_servers})
-        for number in range(OLD_MESSAGES):
-            producer.produce(OLD_TOPIC, os.urandom(OLD_BYTES), partition=number % 2)
-            producer.poll(0)
-        producer.flush()
-        yield ("-b", broker.bootstrap_servers)
+    tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers, "--alter"]
+    rate = f"producer_byte_rate={bytes_per_s}"
+    quota = ["--entity-type", "clients", "--entity-default", "--add-config", rate]
+    subprocess.run([*java, *tool, *quota], check=True)
 
 
 WRITE_MS = 50
-HANDLED_BYTES = 1024  # of a message, which is a request of its own at so low a pace
+HANDLED_BYTES = 1024  # At so low a pace, each message is a request of its own.
 
 
 @contextmanager
 def _with_few_handlers(folder: Path, capacity: float, brokers: int) -> Iterator[Words]:
-    """One request handler thread a broker, which sleeps over each write: it is not idle then, and
-    takes no processor time of a machine that all brokers and clients share."""
+    """Brokers with one request handler thread each, which sleeps during each write.
+
+    While it sleeps it is not idle, but it takes no processor time from the brokers and clients that
+    share this machine.
+    """
     classes = folder / "classes"
     javac = find_java().with_name("javac")
     jars = classpath(kafka_jars())
@@ -117,16 +92,16 @@ def _with_few_handlers(folder: Path, capacity: float, brokers: int) -> Iterator[
         yield words
 
 
-FETCHED_BYTES = 17 * 1024  # of a partition: four messages of 4 KiB with their heads
+FETCHED_BYTES = 17 * 1024  # Of each partition: four messages of 4 KiB with their headers.
 FETCH_MS = 100
 COPIED_BYTES = 4096
 
 
 @contextmanager
 def _with_slow_copies(folder: Path, capacity: float, brokers: int) -> Iterator[Words]:
-    """Followers fetch so much of each partition, and then wait: nothing is ever enough for them.
+    """Brokers whose followers fetch a little of each partition, and then wait.
 
-    Kafka's own throttle of replication is no way to this: it spares replicas that are in sync.
+    Kafka's own throttle of replication does not do this, because it spares replicas in sync.
     """
     properties = {
         "replica.fetch.max.bytes": str(FETCHED_BYTES),
@@ -142,23 +117,19 @@ def _with_slow_copies(folder: Path, capacity: float, brokers: int) -> Iterator[W
 def _several(
     folder: Path, count: int, properties: dict[str, str], classes: Path | None = None
 ) -> Iterator[Words]:
-    login = folder / "jmx.login"
-    login.touch(0o600)
-    login.write_text("limits its-password\n", encoding="ascii")
     with Brokers(
         folder,
         count,
         properties=properties,
         jmx=True,
-        jmx_login=login,
         classes=classes,
         die_with_parent=True,
     ) as brokers:
         jmx = [word for broker in brokers.each for word in ("--jmx", broker.jmx_address)]
-        yield ("-b", brokers.bootstrap_servers, *jmx, "--jmx-login", str(login))
+        yield ("-b", brokers.bootstrap_servers, *jmx)
 
 
-PARTITIONS = 2  # of each broker
+PARTITIONS = 2  # Per broker.
 
 CASES = (
     Case(
@@ -167,22 +138,11 @@ CASES = (
         _with_quota,
         "100,1KiB,10KiB",
         QUOTA_MB_PER_S,
-        # It counts batches with their heads: a fifth of what small messages take. And what was
-        # safe is below it, by as much as bursts are above the mean.
+        # The quota counts batches with their headers, which are a fifth of what small messages
+        # take. And the safe rate is below it by as much as bursts are above the mean.
         0.6,
         1.1,
         brokers=1,
-    ),
-    Case(
-        "old",
-        "of old messages were read",
-        _with_slow_disk,
-        "1KiB",
-        QUOTA_MB_PER_S,
-        0.7,
-        1.1,  # what may be missing of it counts as read
-        brokers=1,
-        words=("--old-topic", OLD_TOPIC, "--partitions", "2"),
     ),
     Case(
         "handlers",

@@ -30,7 +30,7 @@ def put(
     command: Command, name: str, rates: dict[int, float], cluster_id: str, groups: int = 1
 ) -> Path:
     path = command.folder.parent / name
-    path.write_bytes(orjson.dumps(as_json([measured(rates, cluster_id=cluster_id, groups=groups)])))
+    path.write_bytes(orjson.dumps(as_json(measured(rates, cluster_id=cluster_id, groups=groups))))
     return path
 
 

@@ -36,7 +36,6 @@ def test_a_window_adds_up_tasks_and_takes_the_slowest_group_and_the_busiest_proc
         # What came before the window is left out: of the first report in it that are its samples.
         trips = (900.0,) if at_s <= 2 else (1.0, 3.0, 2.0)
         more = {"busy_s": 0.2 * at_s, "errors": quarter, "round_trips_ms": trips}
-        more["old_bytes"] = round(5_000 * at_s)
         report(reading, 0, at_s, 100, 90, **more, samples=1, throttled=quarter % 2)  # type: ignore[arg-type]
         report(reading, 1, at_s + 0.1, 300, 250, busy_s=0.9 * at_s, errors=2 * quarter)
 
@@ -49,7 +48,6 @@ def test_a_window_adds_up_tasks_and_takes_the_slowest_group_and_the_busiest_proc
     assert 6.5 <= seen.window_s <= 7.0
     assert seen.clients_busy == pytest.approx(0.9)
     assert seen.errors == 28 + 2 * 27
-    assert seen.old_bytes_per_s == pytest.approx(5_000)
     assert (seen.round_trip_ms, seen.throttled) == (2.0, 0.5)
     assert reading.lag_between(1, 3) == (0, 30 + 143)
     assert reading.lag_between(19, 20) is None

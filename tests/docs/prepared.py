@@ -92,11 +92,14 @@ def orders(place: Place) -> None:
 
 
 def limits(place: Place) -> None:
-    """Limits that ``drainer limits`` found on these brokers."""
+    """Limits that ``drainer limits`` found on these brokers, with one group and with ten."""
     orders(place)
     with connected(place.bootstrap) as cluster:
-        known = measured({100: 5_000.0, 10_000: 2_000.0}, cluster_id=cluster.cluster_id)
-    place.write("limits.json", orjson.dumps(as_json([known])))
+        cluster_id = cluster.cluster_id
+    for name, groups in (("limits", 1), ("ten-groups", 10)):
+        rates = {100: 5_000.0 / groups, 10_000: 2_000.0 / groups}
+        known = measured(rates, cluster_id=cluster_id, groups=groups)
+        place.write(f"{name}.json", orjson.dumps(as_json(known)))
 
 
 def customers(place: Place) -> None:

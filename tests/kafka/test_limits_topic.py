@@ -12,6 +12,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.limits.kafka.topic import (
     create_test_topic,
     delete_test_topics,
+    find_left_behind,
     find_test_topics,
     live_traffic,
     moving_topics,
@@ -51,6 +52,7 @@ def test_a_test_topic_is_found_again_and_removed_and_a_stranger_s_is_not(
     found = find_test_topics(cluster)
     assert name in found
     assert stranger.name not in found
+    assert name in find_left_behind(cluster), "nothing writes to it"
     with pytest.raises(ValueError, match=stranger.name):
         delete_test_topics(cluster, (name, stranger.name))
     with pytest.raises(ValueError, match=stranger.name):

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from drainer.errors import UsageError
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka import traffic
@@ -16,8 +14,8 @@ from drainer.limits.kafka.traffic import (
     PacedProducer,
     Readers,
     make_payloads,
-    payload_sample,
 )
+from drainer.limits.search.boundary import Payload
 from drainer.limits.search.trial import Point
 from kafka.topic import Topic, eventually
 
@@ -40,25 +38,13 @@ def acknowledged(producer: PacedProducer) -> int:
     return producer.acknowledged
 
 
-def test_payloads_are_random_and_of_the_size() -> None:
+def test_payloads_are_of_the_size_and_random_or_all_the_same() -> None:
     random = make_payloads(1000)
 
     assert {len(payload) for payload in random} == {1000}
     assert len(set(random)) == len(random) > 1000
     assert len(make_payloads(50_000_000)) == 2
-
-
-def test_payloads_are_cut_from_a_file_or_all_the_same(tmp_path: Path) -> None:
-    file = tmp_path / "sample"
-    file.write_bytes(b"abcdefghij")
-
-    assert payload_sample("random") == b""
-    assert make_payloads(100, payload_sample("constant")) == [bytes(100)]
-    assert make_payloads(4, payload_sample(str(file))) == [b"abcd", b"efgh"]
-    assert make_payloads(12, payload_sample(str(file))) == [b"abcdefghijab"]
-    for wrong, reason in ((tmp_path / "nowhere", "No such file"), (Path("/dev/null"), "is empty")):
-        with pytest.raises(UsageError, match=reason):
-            payload_sample(str(wrong))
+    assert make_payloads(100, Payload.CONSTANT) == [bytes(100)]
 
 
 def test_producers_compress_as_the_client_is_configured_to(bootstrap: str, topic_name: str) -> None:
@@ -66,7 +52,8 @@ def test_producers_compress_as_the_client_is_configured_to(bootstrap: str, topic
     settings = ClientSettings.load(bootstrap, overrides=("compression.type=gzip",))
     point = replace(POINT, message_bytes=10_000)
     places = [(topic.name, 0)]
-    producer = PacedProducer(settings, places, point, make_payloads(10_000, bytes(1)), 0, None)
+    pool = make_payloads(10_000, Payload.CONSTANT)
+    producer = PacedProducer(settings, places, point, pool, 0, None)
     producer.connect()
 
     producer.send_up_to(10)

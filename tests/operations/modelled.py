@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from drainer.limits.file import LimitsFile
@@ -31,13 +30,12 @@ def forty_mb(point: Point) -> float:
 
 @dataclass
 class ModelledCluster:
-    """Brokers that tolerate ``forty_mb``, and a clock of its own.
+    """Brokers that tolerate ``forty_mb``, with a clock of their own.
 
-    ``stop_at`` raises KeyboardInterrupt in the middle of that trial, as Ctrl-C does.
+    In the middle of trial number ``stop_at``, KeyboardInterrupt is raised, as by Ctrl-C.
     """
 
     stop_at: int | None = None
-    glitch_s: float = 0.0  # for which a trial looks overloaded at first
     now_s: float = 0.0
     tried: list[tuple[Point, float]] = field(default_factory=list)
     rested: int = 0
@@ -55,7 +53,6 @@ class ModelledCluster:
         warm_up_s: float,
         window_s: float,
         observe: Observe,
-        stop_when: Callable[[Signals], bool],
     ) -> Signals:
         begun_s, end_s = self.now_s, self.now_s + warm_up_s + window_s
         while self.now_s < end_s:
@@ -65,12 +62,7 @@ class ModelledCluster:
                 self.stop_at = None
                 raise KeyboardInterrupt
             running = self._signals(point, RUNNING_S) if passed_s >= RUNNING_S else None
-            if running is not None and passed_s < RUNNING_S + self.glitch_s:
-                running = replace(running, round_trip_ms=40 * UNLOADED_MS)
             observe("warming up" if passed_s < warm_up_s else "steady", running)
-            if running is not None and stop_when(running):
-                self.tried.append((point, passed_s))
-                return running
         self.tried.append((point, warm_up_s + window_s))
         return self._signals(point, window_s)
 
@@ -94,7 +86,6 @@ class ModelledCluster:
             isr_changing=0.0,
             clients_busy=0.4,
             queue_ms=5.0,
-            old_bytes_per_s=point.old_bytes_per_s,
             read_per_s=5 * sent,
         )
 
@@ -107,18 +98,14 @@ def run(
     cluster: ModelledCluster,
     path: Path,
     settings: LimitSettings = SETTINGS,
-    *,
-    shared: bool = False,
     statuses: list[LimitsStatus] | None = None,
 ) -> MeasuredLimits:
-    """A measurement, begun or resumed from the file."""
+    """Make a measurement, or resume the one in the file."""
     file = LimitsFile(path)
-    known = file.find()
     return Trials(
-        known[0] if known else nothing_known(settings),
+        file.find() or nothing_known(settings),
         cluster,
         file,
-        shared=shared,
         update=(statuses if statuses is not None else []).append,
         clock=cluster.clock,
         now=cluster.clock,

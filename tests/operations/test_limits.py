@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from drainer.errors import Interrupted, LimitsRefused, Refused, TopicMissing
+from drainer.errors import Interrupted, LimitsRefused, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.limits import measure as operation
 from drainer.limits.file import LimitsFile
@@ -19,16 +19,16 @@ from drainer.limits.kafka.traffic import TrafficTargets
 from drainer.limits.measure import PreparedLimits, measure_limits, prepare_limits
 from drainer.limits.search.boundary import LimitSettings, cap_curve
 from drainer.limits.search.trial import End
-from drainer.limits.trials import LimitsStatus
-from kafka.topic import Topic, eventually
+from kafka.topic import eventually
 
 from .modelled import ModelledCluster
 
 
 @pytest.fixture(autouse=True)
 def alone_on_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Other tests may use the broker meanwhile."""
+    """Other tests may use the broker meanwhile, and have test topics on it."""
     monkeypatch.setattr(operation, "live_traffic", lambda _: ())
+    monkeypatch.setattr(operation, "find_left_behind", lambda _: ())
 
 
 @dataclass
@@ -44,10 +44,10 @@ class ModelledHost(AbstractContextManager["ModelledHost", None]):
         self.ended = True
 
     @contextmanager
-    def __call__(self, places: TrafficTargets) -> Iterator[ModelledCluster]:
-        for topic in places.topics:
-            assert len(self.cluster.topic(topic).partitions) == places.partitions
-        self.begun.append(places)
+    def __call__(self, targets: TrafficTargets) -> Iterator[ModelledCluster]:
+        for topic in targets.topics:
+            assert len(self.cluster.topic(topic).partitions) == targets.partitions
+        self.begun.append(targets)
         yield self.modelled
 
 
@@ -72,28 +72,29 @@ def measured(cluster: Cluster, prepared: PreparedLimits, host: ModelledHost | No
 def test_the_topics_that_were_named_are_there_for_the_traffic_and_gone_afterwards(
     cluster: Cluster, out: Path
 ) -> None:
-    prepared = prepare_limits(cluster, [replace(SETTINGS, consumer_groups=2, topics=2)], out)
-    assert len(set(prepared.places[0].topics)) == 2
-    assert not set(prepared.places[0].topics) & set(find_test_topics(cluster))
+    prepared = prepare_limits(cluster, replace(SETTINGS, consumer_groups=2, topics=2), out)
+    targets = prepared.targets
+    assert len(set(targets.topics)) == 2
+    assert not set(targets.topics) & set(find_test_topics(cluster))
     host = ModelledHost(cluster)
 
-    (limits,), left = measured(cluster, prepared, host)
+    limits, left = measured(cluster, prepared, host)
 
-    assert host.begun == list(prepared.places)
-    assert (prepared.places[0].partitions, prepared.places[0].groups) == (3, 2)
+    assert host.begun == [targets]
+    assert (targets.partitions, targets.groups) == (3, 2)
     assert host.ended
     assert left is None
-    for topic in prepared.places[0].topics:
+    for topic in targets.topics:
         is_gone(cluster, topic)
     assert not limits.missing
-    assert LimitsFile(out).load() == (limits,)
+    assert LimitsFile(out).load() == limits
     assert [path.name for path in out.parent.iterdir()] == ["limits.json"]
 
 
 def test_a_stopped_run_leaves_no_topic_and_reports_how_to_resume(
     cluster: Cluster, out: Path
 ) -> None:
-    prepared = prepare_limits(cluster, [SETTINGS], out)
+    prepared = prepare_limits(cluster, SETTINGS, out)
     host = ModelledHost(cluster, ModelledCluster(stop_at=4))
 
     with pytest.raises(Interrupted, match="keeps 2 trials") as stopped:
@@ -101,11 +102,11 @@ def test_a_stopped_run_leaves_no_topic_and_reports_how_to_resume(
 
     assert "Repeat the command" in str(stopped.value.hint)
     assert host.ended
-    is_gone(cluster, prepared.places[0].topics[0])
-    again = prepare_limits(cluster, [SETTINGS], out)
-    assert len(again.limits[0].trials) == 2
+    is_gone(cluster, prepared.targets.topics[0])
+    again = prepare_limits(cluster, SETTINGS, out)
+    assert len(again.limits.trials) == 2
     host = ModelledHost(cluster)
-    (limits,), _ = measured(cluster, again, host)
+    limits, _ = measured(cluster, again, host)
     assert not limits.missing
     assert len(host.modelled.tried) == len(limits.trials) - 2
 
@@ -113,7 +114,7 @@ def test_a_stopped_run_leaves_no_topic_and_reports_how_to_resume(
 def test_who_may_not_create_the_topic_is_refused_for_that_alone(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare_limits(cluster, [SETTINGS], out)
+    prepared = prepare_limits(cluster, SETTINGS, out)
 
     def forbidden(*_: object) -> None:
         raise Refused("this user may not do that", hint="grant CREATE")
@@ -130,64 +131,44 @@ def test_who_may_not_create_the_topic_is_refused_for_that_alone(
 def test_a_topic_that_can_not_be_removed_is_reported_and_spoils_no_result(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    prepared = prepare_limits(cluster, [SETTINGS], out)
+    prepared = prepare_limits(cluster, SETTINGS, out)
 
     def forbidden(*_: object) -> None:
         raise Refused("this user may not delete it")
 
     with monkeypatch.context() as patched:
         patched.setattr(operation, "delete_test_topics", forbidden)
-        (limits,), left = measured(cluster, prepared)
+        limits, left = measured(cluster, prepared)
 
     assert not limits.missing
-    assert prepared.places[0].topics[0] in str(left)
+    assert prepared.targets.topics[0] in str(left)
     assert left is not None
-    assert "drainer limits cleanup" in str(left.hint)
-    delete_test_topics(cluster, prepared.places[0].topics)
+    assert "Repeat the command" in str(left.hint)
+    delete_test_topics(cluster, prepared.targets.topics)
 
 
-def test_others_on_the_cluster_are_refused_by_name_unless_it_is_shared(
+def test_others_on_the_cluster_are_refused_by_name(
     cluster: Cluster, out: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     busy = ("orders receives 12.3 messages/s", "group billing has members")
     monkeypatch.setattr(operation, "live_traffic", lambda _: busy)
 
     with pytest.raises(Refused, match=r"orders receives 12\.3 messages/s") as refused:
-        prepare_limits(cluster, [SETTINGS], out)
+        prepare_limits(cluster, SETTINGS, out)
 
     assert "group billing has members" in str(refused.value)
-    assert "--shared-cluster" in str(refused.value.hint)
-    assert prepare_limits(cluster, [SETTINGS], out, shared=True).live == busy
-
-
-def test_old_messages_are_read_where_there_are_some(
-    cluster: Cluster, out: Path, bootstrap: str, topic_name: str
-) -> None:
-    topic = Topic(bootstrap, topic_name, 3)
-    settings = replace(SETTINGS, old_topic=topic_name, old_groups=2)
-    with pytest.raises(Refused, match="has no old messages"):
-        prepare_limits(cluster, [settings], out)
-    topic.produce(["old"], 1)
-
-    prepared = prepare_limits(cluster, [settings], out)
-
-    assert prepared.places[0].old_partitions == (1,)
-    assert prepared.limits[0].point(1024, 10).old_bytes_per_s == pytest.approx(
-        2 * prepared.limits[0].point(1024, 10).bytes_per_s
-    )
-    with pytest.raises(TopicMissing, match="nowhere"):
-        prepare_limits(cluster, [replace(SETTINGS, old_topic="nowhere")], out)
+    assert refused.value.hint
 
 
 @pytest.fixture
 def known(cluster: Cluster, out: Path) -> LimitsFile:
     """A result that is there."""
-    measured(cluster, prepare_limits(cluster, [SETTINGS], out))
+    measured(cluster, prepare_limits(cluster, SETTINGS, out))
     return LimitsFile(out)
 
 
 def prepare(cluster: Cluster, known: LimitsFile, **changes: object) -> PreparedLimits:
-    return prepare_limits(cluster, [replace(SETTINGS, **changes)], known.path)  # type: ignore[arg-type]
+    return prepare_limits(cluster, replace(SETTINGS, **changes), known.path)  # type: ignore[arg-type]
 
 
 def test_what_is_of_something_else_is_refused_with_what_differs(
@@ -199,7 +180,7 @@ def test_what_is_of_something_else_is_refused_with_what_differs(
 
     assert "--out" in str(refused.value.hint)
     assert known.path.read_bytes() == before
-    known.write(replace(known.load()[0], cluster_id="other"))
+    known.write(replace(known.load(), cluster_id="other"))
     with pytest.raises(LimitsRefused, match="is for cluster other"):
         prepare(cluster, known)
 
@@ -212,44 +193,18 @@ def test_a_result_that_is_there_is_not_measured_again_and_another_safe_share_nee
     assert prepare(cluster, known).limits == known.load()
     prepared = prepare(cluster, known, safe_share=0.4)
 
-    assert not prepared.missing
+    assert not prepared.limits.missing
     half = cap_curve(prepared.limits).cap(1024).messages_per_s
     assert half == pytest.approx(cap_curve(known.load()).cap(1024).messages_per_s / 2)
 
 
-def test_what_is_swept_is_measured_in_one_run_into_one_file(cluster: Cluster, out: Path) -> None:
-    swept = [replace(SETTINGS, consumer_groups=groups) for groups in (1, 4)]
-    host = ModelledHost(cluster, ModelledCluster(stop_at=20))
-    prepared = prepare_limits(cluster, swept, out)
-
-    with pytest.raises(Interrupted, match=r"keeps 1[0-9] trials"):
-        measured(cluster, prepared, host)
-
-    again = prepare_limits(cluster, swept, out)
-    assert [len(each.boundaries) for each in again.limits] == [1, 0]
-    host, statuses = ModelledHost(cluster), list[LimitsStatus]()
-    found, _ = measure_limits(cluster, again, host, statuses.append)
-
-    assert [places.groups for places in host.begun] == [4]
-    assert [each.settings.consumer_groups for each in found] == [1, 4]
-    assert not any(each.missing for each in found)
-    assert LimitsFile(out).load() == found
-    assert len({topic for places in prepared.places for topic in places.topics}) == 2
-    for places in (*prepared.places, *again.places):
-        is_gone(cluster, places.topics[0])
-    with pytest.raises(LimitsRefused, match="consumer_groups was 1, and is 4"):
-        prepare_limits(cluster, swept[1:], out)
-    more = prepare_limits(cluster, [*swept, replace(SETTINGS, consumer_groups=9)], out)
-    assert [each.missing for each in more.limits] == [0, 0, 1]
-
-
 def test_more_trials_resume_a_search_whose_result_is_wide(cluster: Cluster, out: Path) -> None:
     few = replace(SETTINGS, trials=4)
-    (wide,), _ = measured(cluster, prepare_limits(cluster, [few], out))
+    wide, _ = measured(cluster, prepare_limits(cluster, few, out))
     assert wide.boundaries[0].end is End.WIDE
 
-    more = prepare_limits(cluster, [SETTINGS], out)
-    (limits,), _ = measured(cluster, more)
+    more = prepare_limits(cluster, SETTINGS, out)
+    limits, _ = measured(cluster, more)
 
     assert limits.boundaries[0].end is End.NARROW
     assert limits.trials[:4] == wide.trials
@@ -259,7 +214,7 @@ def test_a_size_more_is_no_other_setting(cluster: Cluster, known: LimitsFile) ->
     more = prepare(cluster, known, message_bytes=(1024, 10_240))
     host = ModelledHost(cluster)
 
-    (limits,), _ = measured(cluster, more, host)
+    limits, _ = measured(cluster, more, host)
 
     assert {point.message_bytes for point, _ in host.modelled.tried} == {10_240}
     assert [boundary.message_bytes for boundary in limits.boundaries] == [1024, 10_240]
@@ -269,7 +224,7 @@ def test_a_file_that_changed_meanwhile_is_refused_and_nothing_is_touched(
     cluster: Cluster, known: LimitsFile
 ) -> None:
     prepared = prepare(cluster, known, message_bytes=(1024, 100))
-    known.write(replace(known.load()[0], trials=()))
+    known.write(replace(known.load(), trials=()))
     host = ModelledHost(cluster)
 
     with pytest.raises(LimitsRefused, match="has changed"):

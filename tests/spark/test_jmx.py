@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from confluent_kafka import Producer
@@ -13,10 +12,9 @@ from pyspark.sql import SparkSession
 from drainer.demo.fill import create_topic
 from drainer.errors import Refused, UsageError
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.cli import read_login
 from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
 from kafka.topic import eventually
-from scenarios.brokers import Broker, Brokers
+from scenarios.brokers import Broker
 from spark.connect import classic
 
 
@@ -25,7 +23,10 @@ def measured(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) ->
     # One handler that compresses what comes: it is busy with little.
     properties = {"num.io.threads": "1", "compression.type": "gzip", "compression.gzip.level": "9"}
     with Broker(
-        tmp_path_factory.mktemp("jmx"), properties=properties, jmx=True, die_with_parent=True
+        tmp_path_factory.mktemp("jmx"),
+        properties=properties,
+        jmx=True,
+        die_with_parent=True,
     ) as running:
         create_topic(ClientSettings.load(running.bootstrap_servers), "loaded", 1)
         yield running
@@ -78,26 +79,6 @@ def test_brokers_are_measured_all_the_time(spark: SparkSession, broker: Broker) 
     assert 0 <= (jmx.handlers_idle(0, float("inf")) or 0) <= 1
     assert jmx.handlers_idle(0, 1e-9) is None
     jmx.close()
-
-
-@classic
-@pytest.mark.long
-def test_metrics_behind_a_login_are_for_whoever_has_it(
-    spark: SparkSession, kafka_installed: None, tmp_path: Path
-) -> None:
-    login = tmp_path / "jmx.login"
-    login.write_text("ann secret-1\n")
-    login.chmod(0o600)
-    with Brokers(tmp_path, 3, jmx=True, jmx_login=login, die_with_parent=True) as three:
-        addresses = [broker.jmx_address for broker in three.each]
-        with pytest.raises(Refused, match="no broker metrics at") as refused:
-            BrokerMetrics(spark.sparkContext, addresses[0], ("ann", "a guess"))
-        assert "--jmx-login" in str(refused.value.hint)
-        assert "a guess" not in str(refused.value)
-        jmx = Jmx(spark.sparkContext, addresses, read_login(str(login)))
-        jmx.start()
-        eventually(lambda: jmx.handlers_idle(0, float("inf")) is not None, "there are two samples")
-        jmx.close()
 
 
 @classic

@@ -1,4 +1,4 @@
-"""The file of limits: whole or not at all, its owner's, and never another file than it seems."""
+"""The limits file: written whole or not at all, its owner's, and never another file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_what_was_written_is_read_and_is_its_owners(tmp_path: Path, limits: Meas
     file = LimitsFile(tmp_path / "limits.json")
     file.write(limits)
 
-    assert file.load() == (limits,)
+    assert file.load() == limits
     assert file.path.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["limits.json"]
 
@@ -29,14 +29,14 @@ def test_what_was_written_is_read_and_is_its_owners(tmp_path: Path, limits: Meas
 def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
     file = LimitsFile(tmp_path / "limits.json")
 
-    assert file.find() == ()
+    assert file.find() is None
     with pytest.raises(LimitsRefused, match=r"the limits file .* does not exist") as refused:
         file.load()
     assert "drainer limits" in str(refused.value.hint)
 
 
 @pytest.mark.parametrize(
-    ("content", "reason"), [(b"{", "not JSON"), (b'{"drainer_limits": 4}', "damaged")]
+    ("content", "reason"), [(b"{", "not JSON"), (b'{"drainer_limits": 5}', "damaged")]
 )
 def test_any_other_file_is_refused_by_name_and_left_as_it_is(
     tmp_path: Path, content: bytes, reason: str

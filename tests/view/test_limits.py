@@ -15,11 +15,7 @@ from drainer.limits.page import limits_page, named_limits
 from drainer.limits.search.boundary import MeasuredLimits, from_json
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus
-from drainer.limits.view import (
-    SearchView,
-    show_leftovers,
-    show_limits_action,
-)
+from drainer.limits.view import SearchView, show_limits_action
 from drainer.view.page import Curves
 from drainer.view.report.page import html
 from drainer.view.terminal import Terminal
@@ -56,22 +52,18 @@ def ended(found: MeasuredLimits, end: End, **changes: object) -> MeasuredLimits:
 def test_the_topic_is_named_before_anything_is_touched() -> None:
     terminal, _, err = samples.terminal()
     file, other = LimitsFile(PATH), f"{TOPIC[:-1]}d"
-    live = ("orders is written to at 12.3 messages/s",)
-    known = nothing_known(replace(SETTINGS, topics=2, old_topic="orders"))
-    places = TrafficTargets((TOPIC, f"{TOPIC[:-1]}e"), 10, 5)
-    prepared = PreparedLimits(file, (known,), (), (places,), True, live, (other,))
+    known = nothing_known(replace(SETTINGS, topics=2))
+    targets = TrafficTargets((TOPIC, f"{TOPIC[:-1]}e"), 10, 5)
+    prepared = PreparedLimits(file, known, None, targets, (other,))
 
     show_limits_action(terminal, prepared, "broker-1:9092", "local[*]")
 
     text = " ".join(err.getvalue().split())
     assert f"test topic {TOPIC}, {TOPIC[:-1]}e (deleted at the end)" in text
     assert "messages of 100 B, 1 KiB, 10 KiB (5 groups reading, 10 partitions per broker," in text
-    assert (
-        "2 topics, 1 reader of old messages of orders, random payloads, compression none)" in text
-    )
+    assert "2 topics, random payloads, compression none)" in text
     assert "at most 100.0 MB/s (by --max-rate; 400 producers of 250.0 kB/s each)" in text
-    assert "warning: others use this cluster and will notice: orders is written to" in text
-    assert "warning: other runs left 1 test topic" in text
+    assert f"left behind {other} (test topics of killed runs, removed now)" in text
 
 
 def test_the_page_begins_with_the_verdict_and_the_way_to_use_it_and_ends_with_the_boundaries(
@@ -97,7 +89,7 @@ def test_the_report_has_the_findings_for_programs(limits: MeasuredLimits) -> Non
 
     assert EVIL not in text
     assert EVIL in reader.text
-    assert from_json(orjson.loads(reader.data)) == (replace(limits, cluster_id=EVIL),)
+    assert from_json(orjson.loads(reader.data)) == replace(limits, cluster_id=EVIL)
 
 
 def test_nothing_is_offered_of_a_search_that_found_nothing_yet() -> None:
@@ -136,15 +128,6 @@ def test_a_boundary_that_is_wider_than_required_is_warned_of_with_a_way_out(
         assert way_out in warning
 
 
-def test_leftovers_are_listed_by_name_and_what_is_in_use_is_left() -> None:
-    terminal, _, err = samples.terminal()
-    show_leftovers(terminal, (TOPIC,), (f"{TOPIC}x",))
-
-    lines = [" ".join(line.split()) for line in err.getvalue().splitlines()]
-    assert f"topic {TOPIC}" in lines
-    assert f"warning: another run writes to {TOPIC}x now: drainer leaves it alone" in lines
-
-
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
     statuses: list[LimitsStatus], quiet: bool
@@ -153,7 +136,7 @@ def test_a_log_has_a_line_for_each_trial_and_boundary_that_is_new(
     half = len(statuses) // 2
     known, limits = statuses[half].limits, statuses[-1].limits
 
-    with SearchView(terminal, [known]) as view:
+    with SearchView(terminal, known) as view:
         for status in statuses[half:]:
             view.update(status)
 
@@ -174,7 +157,7 @@ def test_a_screen_has_a_line_of_what_runs_now(statuses: list[LimitsStatus]) -> N
     terminal = Terminal(stderr=screen, width=250, height=50)
     status = next(s for s in statuses if len(s.limits.boundaries) == 1 and s.phase == "steady")
 
-    with SearchView(terminal, [nothing_known()]) as view:
+    with SearchView(terminal, nothing_known()) as view:
         view.update(status)
 
     assert status.point is not None
@@ -186,32 +169,28 @@ def test_a_screen_has_a_line_of_what_runs_now(statuses: list[LimitsStatus]) -> N
 def test_results_side_by_side_are_named_by_what_they_differ_in_and_drawn_in_one_chart(
     limits: MeasuredLimits,
 ) -> None:
-    settings = replace(limits.settings, old_topic="orders", message_bytes=(100,))
+    settings = replace(limits.settings, consumer_groups=9, message_bytes=(100,))
     first, *_ = limits.boundaries
     twice = replace(first, messages_per_s=2 * first.messages_per_s, high=None)
-    read = replace(limits, settings=settings, boundaries=(twice,))
     others = [
         (PATH, limits),
         (Path("three.json"), replace(limits, brokers=3)),
-        (Path("old.json"), read),
+        (Path("nine.json"), replace(limits, settings=settings, boundaries=(twice,))),
     ]
 
     page = limits_page(others)
 
-    labels = [
-        "1 broker, no old messages",
-        "3 brokers, no old messages",
-        "1 broker, 1 reader of old messages of orders",
-    ]
+    labels = [f"{each} reading" for each in ("1 broker, 5 groups", "3 brokers, 5 groups")]
+    labels.append("1 broker, 9 groups reading")
     of_brokers, rates = [item for item in items(page) if isinstance(item, Curves)]
     assert [curve.label for curve in rates.series] == labels
     assert of_brokers.series[1].points[0][1] == pytest.approx(of_brokers.series[0].points[0][1] / 3)
     terminal, out, _ = samples.terminal(width=250)
     terminal.present(page)
     lines = [" ".join(line.split()) for line in out.getvalue().splitlines()]
-    (old,) = [line for line in lines if labels[2] in line]
-    assert old.startswith("100 B")
-    assert " 2.00 " in old
+    (nine,) = [line for line in lines if labels[2] in line]
+    assert nine.startswith("100 B")
+    assert " 2.00 " in nine
     drawn = html(page, ENDED)
     assert drawn.count("<svg") == 2
     assert drawn.count("<circle") == 2 * sum(len(curve.points) for curve in rates.series)

@@ -1,1 +1,1 @@
-"""Traffic on a broker."""
+"""The Kafka side of ``drainer limits``: test topics, producers, consumers and replicas."""

@@ -1,6 +1,6 @@
-"""The test topic of ``drainer limits``: made, found again, and removed by name.
+"""The test topics of ``drainer limits``: made, found again, and removed; and traffic of others.
 
-Nothing is removed whose name is not exactly what ``new_topic_name`` makes.
+A topic is removed only if its name has exactly the form that ``new_topic_name`` gives it.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from drainer.errors import Refused, RightMissing
+from drainer.errors import RightMissing
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, may_not
 from drainer.kafka.cluster import LATEST, Cluster, Replicas
 from drainer.model.listed import listed
@@ -30,10 +30,12 @@ PREFIX = "drainer.limits."
 REPLICAS_MOST = 3
 WATCH_S = 2.5
 RETENTION_MS = 15 * 60 * 1000
-PARTITION_BYTES = 512 * 1024 * 1024  # brokers look every 5 minutes whether it is more
+# A partition may grow larger than this, since brokers check its size only every 5 minutes.
+PARTITION_BYTES = 512 * 1024 * 1024
 SEGMENT_BYTES = 64 * 1024 * 1024
 MESSAGE_BYTES_LEAST = 1024 * 1024
-BATCH_BYTES = 64 * 1024  # that a batch has beside the payload of a large message, and more
+# A batch with one large message may exceed the size of its payload by this much.
+BATCH_BYTES = 64 * 1024
 
 _TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
 _NO_ANSWER = NO_TOPIC | FORBIDDEN | {KafkaError.LEADER_NOT_AVAILABLE}
@@ -41,20 +43,21 @@ _IDLE = frozenset({ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD})
 
 
 def new_topic_name(at: datetime | None = None) -> str:
-    """A name that no other run has."""
+    """Return the name of a new test topic, which no other run has."""
     at = at or datetime.now(UTC)
     return f"{PREFIX}{at:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
 
 
 def brokers_of(cluster: Cluster) -> tuple[int, ...]:
-    """The ids of the brokers that are up."""
+    """Return the ids of the brokers that are up."""
     return tuple(sorted(_metadata(cluster).brokers))
 
 
 def ensure_removable(cluster: Cluster) -> None:
-    """Ensure that this user may remove test topics, as far as brokers report it beforehand.
+    """Ensure that this user may remove test topics, as far as that can be known beforehand.
 
-    They do to a user who has no right at all to a topic. Raises as ``delete_test_topics``.
+    Brokers report it only to a user who has no right at all on such a topic. Raises as
+    ``delete_test_topics``.
     """
     delete_test_topics(cluster, (new_topic_name(),))
 
@@ -62,9 +65,9 @@ def ensure_removable(cluster: Cluster) -> None:
 def create_test_topic(
     cluster: Cluster, name: str, partitions: int, message_bytes_most: int
 ) -> None:
-    """Creates the topic, which brokers spread evenly, and waits until they know it.
+    """Create a test topic, whose leaders Kafka spreads evenly, and wait until brokers know it.
 
-    Raises Refused when this user may not create it, or Kafka rejects it.
+    Raises Refused when this user may not create it, or when Kafka rejects it.
     """
     _ensure_test_topics([name])
     replicas = min(REPLICAS_MOST, len(brokers_of(cluster)))
@@ -78,7 +81,6 @@ def create_test_topic(
         "min.insync.replicas": str(max(1, replicas - 1)),
     }
     with _needing("CREATE"):
-        # No other process has this name.
         cluster.create_topic(name, partitions, config, replicas=replicas, kind="test ")
     until_s = time.monotonic() + cluster.timeout_s
     while (
@@ -88,7 +90,7 @@ def create_test_topic(
 
 
 def ensure_usable(cluster: Cluster, name: str) -> None:
-    """Ensure that this user may remove the topic, which is there, and use it.
+    """Ensure that this user may write to, read and remove an existing topic.
 
     Raises RightMissing.
     """
@@ -99,7 +101,10 @@ def ensure_usable(cluster: Cluster, name: str) -> None:
 
 
 def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int], Replicas]:
-    """Replicas of each partition of some topics. Raises Refused when one is not there."""
+    """Look up the replicas of each partition of some topics.
+
+    Raises Refused when a topic does not exist.
+    """
 
     def attempt(left: float) -> dict[tuple[str, int], Replicas]:
         futures = cluster.admin.describe_topics(TopicCollection(list(topics)), request_timeout=left)
@@ -112,30 +117,24 @@ def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int]
     return cluster.request(f"look at {listed(topics)}", attempt)
 
 
-def old_partitions(cluster: Cluster, topic: str) -> tuple[int, ...]:
-    """The partitions of a topic that have messages.
-
-    Raises Refused when this user may not read it, it is not there, or none has.
-    """
-    numbers = cluster.topic(topic).partitions
-    bounds = cluster.log_bounds(topic, numbers, "read_uncommitted")
-    found = tuple(number for number in numbers if bounds[number].start < bounds[number].end)
-    if not found:
-        raise Refused(f"topic {topic} has no old messages", hint="Name the topic of the backlog.")
-    return found
-
-
 def find_test_topics(cluster: Cluster) -> tuple[str, ...]:
-    """Test topics that runs have left behind, or are using now."""
+    """List the test topics that killed runs left behind, and those that runs use now."""
     return tuple(sorted(name for name in _topics(cluster) if _TOPIC.fullmatch(name)))
 
 
+def find_left_behind(cluster: Cluster) -> tuple[str, ...]:
+    """List the test topics that nothing writes to. It takes WATCH_S when there are any topics."""
+    found = find_test_topics(cluster)
+    in_use = moving_topics(cluster, found) if found else ()
+    return tuple(name for name in found if name not in in_use)
+
+
 def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
-    """Remove test topics; a missing one is not an error.
+    """Remove test topics. One that does not exist is no error.
 
     Raises:
-        ValueError: when a name is not one of ours; nothing is removed then.
-        Refused: when this user may not.
+        ValueError: when a name is not that of a test topic; nothing is removed then.
+        Refused: when this user may not remove them.
     """
     _ensure_test_topics(names)
     with _needing("DELETE"):
@@ -144,12 +143,12 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
 
 
 def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
-    """Describe how others use the cluster, in sentences.
+    """Describe in sentences how others use the cluster.
 
-    They name topics that are written to, groups with members, and groups that may have members,
-    because the client can't describe them. The ends of all logs are read twice, ``watch_s`` apart.
-    Another run of ``drainer limits`` is live traffic, too. Kafka's own topics (``__…``) are left
-    out, because whoever writes to them is noticed anyway.
+    The sentences name topics that are written to, groups with members, and groups that may have
+    members because the client can't describe them. To find the topics, the ends of all logs are
+    read twice, ``watch_s`` apart. Another run of ``drainer limits`` is live traffic, too. Kafka's
+    own topics (``__…``) are left out: clients that cause writes to them show up in another way.
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, watch_s)
@@ -160,7 +159,7 @@ def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
 def moving_topics(
     cluster: Cluster, names: Collection[str], watch_s: float = WATCH_S
 ) -> dict[str, float]:
-    """Messages/s of those topics that are written to."""
+    """Return the messages/s of those of the topics that are written to."""
     partitions = {name: count for name, count in _topics(cluster).items() if name in names}
     return _moving(cluster, partitions, watch_s)
 
@@ -187,7 +186,8 @@ def _topics(cluster: Cluster) -> dict[str, int]:
 
 def _active_groups(cluster: Cluster) -> list[str]:
     def attempt(left: float) -> list[str]:
-        names = {str(each.id) for each in cluster.admin.list_groups(timeout=left)}  # of all kinds
+        # list_groups gives groups of all kinds, and list_consumer_groups the state of some.
+        names = {str(each.id) for each in cluster.admin.list_groups(timeout=left)}
         future = cluster.admin.list_consumer_groups(request_timeout=left)
         states = {each.group_id: each.state for each in cluster.wait(future, left).valid}
         members = sorted(name for name, state in states.items() if state not in _IDLE)
@@ -205,10 +205,11 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
         found = {}
         for place, one in futures.items():
             try:
-                if (end := cluster.wait(one, left).offset) >= 0:  # else its leader is away
+                if (end := cluster.wait(one, left).offset) >= 0:  # It is negative without a leader.
                     found[place.topic, place.partition] = end
             except KafkaException as error:
-                # Without a leader nothing is written to it; and it may be deleted meanwhile.
+                # Nothing is written to a partition without a leader, or to one that was deleted
+                # meanwhile.
                 if error.args[0].code() not in _NO_ANSWER:
                     raise
         return found
@@ -218,7 +219,7 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
 
 @contextmanager
 def _needing(right: Right) -> Iterator[None]:
-    """Names all of ours where one is refused: the next run's have other names."""
+    """Raise a missing right as one on all test topics, because each run has other names."""
     try:
         yield
     except RightMissing as error:

@@ -1,5 +1,4 @@
-"""Threads that run until they are halted, and what is sampled four times a second in one: which
-replicas of the test topics are in sync."""
+"""Threads that run until they are halted, such as one that samples the in-sync replicas."""
 
 from __future__ import annotations
 
@@ -16,16 +15,18 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import replicas_of
 
 SAMPLE_S = 0.25
-KEEP_S = 600.0
-PATIENCE_S = 5.0
+KEEP_S = 600.0  # Samples are kept for so long.
+PATIENCE_S = 5.0  # ``halt`` waits so long for a sample that is being taken.
 
 Seen = TypeVar("Seen")
-InSync = Mapping[tuple[str, int], frozenset[int]]  # the ids of brokers, by partition
+InSync = Mapping[tuple[str, int], frozenset[int]]  # The ids of brokers by topic and partition.
 
 
 class Loop:
-    """Runs in a thread of its own until it is halted, which waits so long for its last turn, then
-    calls the ``ends``; ``failure`` is what it raised."""
+    """A thread that runs until it is halted. ``failure`` is the exception that it raised.
+
+    ``halt`` waits at most ``patience_s`` for the thread to end, and then calls the ``ends``.
+    """
 
     def __init__(
         self, name: str, patience_s: float | None = None, ends: Sequence[Callable[[], None]] = ()
@@ -40,7 +41,7 @@ class Loop:
         self._thread.start()
 
     def ensure_working(self) -> None:
-        """Raises what the thread raised."""
+        """Raise what the thread raised."""
         if self.failure is not None:
             raise self.failure
 
@@ -63,9 +64,9 @@ class Loop:
 
 
 class Watch(Loop, Generic[Seen]):
-    """Keeps samples with the times of the monotonic clock.
+    """A thread that takes samples, and keeps each with its time by the monotonic clock.
 
-    A sample that raises BrokerUnreachable is left out. Anything else ends the watch.
+    If ``sample`` raises BrokerUnreachable, the sample is left out. Any other error ends the thread.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class Watch(Loop, Generic[Seen]):
         self._samples: deque[tuple[float, Seen]] = deque(maxlen=int(KEEP_S / SAMPLE_S))
 
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, Seen]]:
-        """Samples of that time."""
+        """Return the samples that were taken between two times."""
         return [each for each in list(self._samples) if begin_s <= each[0] <= end_s]
 
     def _go_on(self) -> None:
@@ -88,10 +89,10 @@ class Watch(Loop, Generic[Seen]):
 
 
 class InSyncWatch(Watch[InSync]):
-    """A watch of replicas, with a connection of its own.
+    """A thread that samples which replicas of some topics are in sync, by a connection of its own.
 
-    ``usual`` is what was seen first, before there was any traffic. ``failure`` is set when the
-    topics are there no more, or not for this client.
+    ``usual`` is the first sample, taken before there is any traffic. ``failure`` is set when the
+    topics no longer exist, or when this user may not see them any more.
 
     Raises BrokerUnreachable and Refused as ``Cluster`` does.
     """
@@ -105,7 +106,7 @@ class InSyncWatch(Watch[InSync]):
         self.usual = self._in_sync()
 
     def within(self, begin_s: float, end_s: float) -> list[tuple[float, InSync]]:
-        """Samples of that time; none without replicas to lose."""
+        """Return the samples between two times; none if no partition has a second replica."""
         return super().within(begin_s, end_s) if self._replicated else []
 
     def _in_sync(self) -> InSync:

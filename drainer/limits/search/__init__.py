@@ -1,1 +1,1 @@
-"""Points of traffic, what a trial showed, and the search for a boundary; pure."""
+"""The pure part of ``drainer limits``: trials, verdicts, and the search for a boundary."""

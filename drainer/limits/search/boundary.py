@@ -1,9 +1,10 @@
-"""The boundary of what brokers tolerate, for each message size, and what a drain may use of it."""
+"""The boundary of what brokers tolerate, for each message size, and the cap of a drain from it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
 from math import ceil, inf
 from statistics import median
 from typing import Annotated, Any
@@ -25,53 +26,57 @@ from drainer.limits.search.trial import (
 )
 from drainer.model.rate_cap import CapCurve, CapPoint
 
-FORMAT = 4
-TRIALS_MOST = 20  # of one search, by default
-LEVELS = 16_384  # of traffic, evenly apart, up to what is tried at first
-PRODUCERS_LEAST = 20  # that make it: below what so many send, each sends less
-# At first: more than most brokers tolerate that also have readers (Dropbox's: 60 MB/s with five
-# groups). What tolerates it is tried with twice as much.
+FORMAT = 5
+TRIALS_MOST = 20  # The default limit of trials for one boundary.
+# A search moves in levels of traffic: evenly spaced, from 0 up to the highest rate that is tried at
+# first.
+LEVELS = 16_384
+# At low levels so many producers each send more slowly, instead of fewer producers at full pace.
+PRODUCERS_LEAST = 20
+# The highest rate at first, if no maximum is given. It is more than most brokers that also serve
+# readers tolerate (Dropbox: 60 MB/s with five groups). If it is safe, twice as much is tried.
 MB_PER_S_A_BROKER = 200.0
 
 _AGAIN = "Measure them again with `drainer limits --out FILE`."
 
 
+class Payload(StrEnum):
+    """Content of the messages that producers send."""
+
+    RANDOM = "random"  # Nothing compresses it, which is the worst case for brokers.
+    CONSTANT = "constant"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """Settings of a measurement; it is only resumed with the same."""
+    """Settings of a measurement. A measurement can be resumed only with the same settings."""
 
-    message_bytes: tuple[Positive, ...]  # the sizes of messages, each with a boundary of its own
-    # That all producers together never exceed (10^6 bytes); None for 200 a broker, and as much more
-    # as the brokers tolerate.
+    # Each message size gets a boundary of its own.
+    message_bytes: tuple[Positive, ...]
+    # The maximum rate of all producers together, in 10^6 bytes/s. If it is None, the search begins
+    # with MB_PER_S_A_BROKER per broker, and doubles that as long as it is safe.
     max_mb_per_s: AboveZero | None = None
     max_producers: Positive = 256
     consumer_groups: AtLeastZero = 5
-    topics: Positive = 1  # over which it is spread
-    partitions: Positive = 10  # of each test topic, for each broker
-    old_topic: str = ""  # whose old messages are read meanwhile, as a drain does; empty for none
-    old_groups: Positive = 1  # how many times, each as fast as the new ones are sent
-    payload: str = "random"  # ``random``, ``constant``, or the path of a file that it is cut from
-    compression: str = "none"  # of the producers, by librdkafka's name
-    # How far the boundary may lie from what was found, on either side of it, as a share of it.
+    topics: Positive = 1
+    partitions: Positive = 10  # Of each test topic, per broker.
+    payload: Payload = Payload.RANDOM
+    compression: str = "none"  # The producers' codec, by librdkafka's name.
+    # The largest distance of the boundary from the reported one, as a share of it.
     precision: AboveZero = 0.05
-    # Of the boundary, that a drain may use; 0.8, as a fifth of the brokers may be out.
+    # The share of the boundary that a drain may use. With 0.8, a fifth of the brokers may be away.
     safe_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
     trials: Positive = TRIALS_MOST
     warm_up_s: Amount = 10.0
     window_s: AboveZero = 30.0
-    jmx: bool = False  # whether brokers were measured over JMX
+    jmx: bool = False  # Whether the brokers' own metrics were read.
 
     def __post_init__(self) -> None:
         if not self.message_bytes or len(set(self.message_bytes)) < len(self.message_bytes):
             raise ValueError(f"{list(self.message_bytes)} are not sizes, each once")
 
-    @property
-    def swept(self) -> tuple[int, int]:
-        """Settings that may have several values in one measurement."""
-        return self.consumer_groups, self.partitions
-
     def differences(self, other: LimitSettings) -> list[str]:
-        """Settings in which another differs, as in ``consumer_groups was 5, and is 7``."""
+        """Describe each setting that another one has changed: ``topics was 1, and is 2``."""
         names = [each.name for each in fields(self)]
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} was {was}, and is {now}" for name, was, now in pairs if was != now]
@@ -82,15 +87,14 @@ class Boundary:
     """The highest rate of messages of one size that the brokers tolerate.
 
     Attributes:
-        messages_per_s: that the brokers acknowledged at the safe end, which counts as the
-            boundary; 0 when no traffic was safe.
-        read_per_s: messages/s that groups read meanwhile: those of old messages if there were any,
-            as a drain does, else all together; without groups what was sent.
-        low: messages/s that the boundary is above, with 95% probability that it is also below
-            ``high``.
-        high: messages/s that it is below; None when it may be anywhere above.
-        why: the signals that decided at the overloaded end, in words, or why clients could do no
-            more.
+        messages_per_s: the rate that brokers acknowledged at the safe level. It counts as the
+            boundary, and is 0 when no traffic was safe.
+        read_per_s: the rate at which all consumer groups together read meanwhile. Without groups it
+            is ``messages_per_s``.
+        low, high: the boundary lies between these rates with a probability of about 95%. ``high``
+            is None when it may lie anywhere above ``low``.
+        why: the reasons for the verdict at the overloaded level, or the reasons why the clients
+            could send no more.
     """
 
     message_bytes: Positive
@@ -112,16 +116,16 @@ class Boundary:
 
     @property
     def is_open(self) -> bool:
-        """Whether the brokers may tolerate any more."""
+        """Whether the brokers may tolerate more than this."""
         return self.high is None and (self.messages_per_s > 0 or self.end is End.CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLimits:
-    """Results of the measurement of a cluster, or as far as that got.
+    """The measurement of a cluster, complete or as far as it got.
 
-    ``at`` is when it began, in seconds since the epoch; ``baseline`` holds by message size the
-    round trip in ms of brokers without load.
+    ``at`` is its beginning, in seconds since the epoch. ``baseline`` has the round trip of brokers
+    without load, in ms by message size.
     """
 
     cluster_id: str
@@ -139,24 +143,23 @@ class MeasuredLimits:
 
     @property
     def bytes_per_s_most(self) -> float:
-        """Bytes/s that ``max_producers`` together send."""
+        """The rate of all producers together at the highest level of the first range, LEVELS."""
         most = self.settings.max_mb_per_s
         return 1e6 * (MB_PER_S_A_BROKER * self.brokers if most is None else most)
 
     def point(self, message_bytes: int, level: int) -> Point:
-        """The traffic of this level, of as many producers as it takes at their full pace."""
+        """Return the traffic of a level: as many producers as it takes at their full pace."""
         most = self.settings.max_producers
         producers = max(min(PRODUCERS_LEAST, most), ceil(level * most / LEVELS))
         pace = self.bytes_per_s_most * level / LEVELS / producers / message_bytes
-        old_groups = self.settings.old_groups if self.settings.old_topic else 0
-        return Point(message_bytes, producers, pace, old_groups)
+        return Point(message_bytes, producers, pace)
 
     def level(self, point: Point) -> int:
-        """The level whose traffic it is."""
+        """Return the level whose traffic this is."""
         return round(point.bytes_per_s / self.bytes_per_s_most * LEVELS)
 
     def with_boundary(self, message_bytes: int, found: Found) -> MeasuredLimits:
-        """Add the boundary of this size as its search found it."""
+        """Add the boundary of a message size, from the result of its search."""
         tried = [(t.verdict, self.level(t.point), t) for t in self.trials_of(message_bytes)]
         safe = [t for *at, t in tried if at == [Verdict.SAFE, found.safe]]
         against = [t for *at, t in tried if at == [Verdict.OVERLOADED, found.overloaded]]
@@ -165,13 +168,12 @@ class MeasuredLimits:
         sent = median([trial.signals.sent_per_s for trial in safe]) if safe else 0.0
 
         def rate(level: float) -> float:
-            # Of what was sent at the safe level, which may be a little less than it should be.
+            # Producers may send a little less than the level requires. So the rate of any level is
+            # scaled from what they really sent at the safe one.
             return sent * (level / found.safe) if safe else level * full
 
         full = self.point(message_bytes, 1).messages_per_s
         reads = [trial.signals.read_per_s for trial in safe]
-        if self.settings.old_topic:
-            reads = [(trial.signals.old_bytes_per_s or 0.0) / message_bytes for trial in safe]
         boundary = Boundary(
             message_bytes=message_bytes,
             messages_per_s=sent,
@@ -186,52 +188,42 @@ class MeasuredLimits:
 
     @property
     def missing(self) -> int:
-        """Number of sizes that have no boundary yet."""
+        """The number of message sizes whose boundary is not known yet."""
         return len(self.settings.message_bytes) - len(self.boundaries)
 
     def boundary(self, message_bytes: int) -> Boundary | None:
-        """The boundary of this size; None when it is not known yet."""
+        """Return the boundary of a message size; None when it is not known yet."""
         return next((b for b in self.boundaries if b.message_bytes == message_bytes), None)
 
     def trials_of(self, message_bytes: int) -> tuple[Trial, ...]:
-        """Trials of this size, in their order."""
+        """Return the trials of a message size, in the order in which they were made."""
         return tuple(t for t in self.trials if t.point.message_bytes == message_bytes)
 
     def mb_per_s_a_broker(self, boundary: Boundary) -> float:
-        """Rate of the producers, shared out over brokers; copies and readers not counted."""
+        """Return the producers' rate per broker; replication and readers come on top."""
         return boundary.bytes_per_s / self.brokers / 1e6
 
 
-Kept = Annotated[tuple[MeasuredLimits, ...], Meta(min_length=1)]
-
-
-def cap_curve(measured: Sequence[MeasuredLimits]) -> CapCurve:
-    """The cap of a drain: of several measurements, the least for each size.
-
-    Raises LimitsRefused when no boundary is known.
-    """
-    boundaries = [boundary for limits in measured for boundary in limits.boundaries]
-    if not boundaries:
+def cap_curve(measured: MeasuredLimits) -> CapCurve:
+    """Return the cap that a measurement gives a drain. Raises LimitsRefused without a boundary."""
+    if not measured.boundaries:
         raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
-    points = []
-    for size in sorted({each.message_bytes for each in boundaries}):
-        same = [each for each in boundaries if each.message_bytes == size]
-        write, read = (each.messages_per_s for each in same), (each.read_per_s for each in same)
-        points.append(CapPoint(size, min(write), min(read)))
-    first = measured[0]
-    return CapCurve(first.cluster_id, first.at, first.settings.safe_share, tuple(points))
+    rising = sorted(measured.boundaries, key=lambda each: each.message_bytes)
+    points = [CapPoint(e.message_bytes, e.messages_per_s, e.read_per_s) for e in rising]
+    share = measured.settings.safe_share
+    return CapCurve(measured.cluster_id, measured.at, share, tuple(points))
 
 
-def as_json(measured: Sequence[MeasuredLimits]) -> dict[str, Any]:
-    """The form in which measurements are kept."""
-    return {
-        "drainer_limits": FORMAT,
-        "measured": msgspec.json.decode(msgspec.json.encode(measured)),
-    }
+def as_json(measured: MeasuredLimits) -> dict[str, Any]:
+    """Return the measurement in the form of its file."""
+    return {"drainer_limits": FORMAT, **msgspec.json.decode(msgspec.json.encode(measured))}
 
 
-def from_json(body: object) -> tuple[MeasuredLimits, ...]:
-    """Raises LimitsRefused when the body is something else, newer or damaged."""
+def from_json(body: object) -> MeasuredLimits:
+    """Read what ``as_json`` gave.
+
+    Raises LimitsRefused when the body is something else, of another version or damaged.
+    """
     if not isinstance(body, dict) or "drainer_limits" not in body:
         raise LimitsRefused("it is JSON, but not a limits file", hint=_AGAIN)
     version = body["drainer_limits"]
@@ -241,8 +233,8 @@ def from_json(body: object) -> tuple[MeasuredLimits, ...]:
             hint=f"Use the drainer that wrote it. {_AGAIN}",
         )
     try:
-        found = msgspec.convert(body.get("measured"), Kept, str_keys=True)
-        if as_json(found) != body:  # also what has a default has to be there
+        found = msgspec.convert(body, MeasuredLimits, str_keys=True)
+        if as_json(found) != body:  # A field with a default must be there, too.
             raise ValueError("it has not just the fields that it should")
     except (msgspec.ValidationError, ValueError) as error:
         raise LimitsRefused(

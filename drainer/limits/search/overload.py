@@ -1,41 +1,55 @@
-"""Detects whether a trial overloaded the brokers, and by which signals.
+"""Decides whether a trial overloaded the brokers, and names the signals that show it.
 
-Overload is what Dropbox took for it: request handler threads idle for less than a fifth of their
-time, or in-sync replicas that keep changing. Without JMX, the clients' measurements decide.
+Overload is what Dropbox took for it: the request handler threads are idle for less than a fifth of
+their time, or the in-sync replicas keep changing. Without JMX, the clients' measurements decide.
 """
 
 from __future__ import annotations
 
 from drainer.limits.search.trial import Point, Signals, Verdict
 
-Reasons = tuple[str, ...]  # sentences on what is amiss, or none
+Reasons = tuple[str, ...]  # Sentences on what is wrong; empty when nothing is.
 
-# What counts as overload; shares are of time unless reasons otherwise.
-HANDLERS_IDLE_LEAST = 0.20  # request handlers that are idle less are overloaded (JMX)
-ISR_CHANGING_MOST = 0.5  # in-sync replicas changing
-ROUND_TRIP_FACTOR = 5.0  # a round trip this many times the unloaded one is late,
-ROUND_TRIP_OVER_MS = 20.0  # if it is also longer by this much
-FALLING_BEHIND_MOST = 0.05  # of the messages sent, that the slowest group may leave behind
-OLD_SHORTFALL_MOST = 0.05  # of the old messages that were to be read, that may be missing
-THROTTLED_MOST = 0.05  # brokers throttling clients: a quota is a limit, too
-ERRORS_MOST = 0.001  # of the messages, that may be refused or time out
-CLIENTS_BUSY_MOST = 0.90  # of one core; busier clients measure themselves, not the brokers
-PACE_SHORTFALL_MOST = 0.05  # of the rate that was to be sent, that may be missing
-QUEUE_MS_MOST = 200.0  # messages that wait longer in producers are held up
-WINDOW_S_LEAST = 5.0  # a shorter window can show overload, but never that there is none
+# Request handlers (JMX) that are idle for a smaller share of their time are overloaded.
+HANDLERS_IDLE_LEAST = 0.20
+# In-sync replicas may be changing, or incomplete, for at most this share of the window.
+ISR_CHANGING_MOST = 0.5
+# Brokers may throttle clients in at most this share of the samples: a quota is a limit, too.
+THROTTLED_MOST = 0.05
+# A round trip is late if it takes this many times the unloaded one, and this much longer as well.
+ROUND_TRIP_FACTOR = 5.0
+ROUND_TRIP_OVER_MS = 20.0
+# The slowest consumer group may fall behind by at most this share of the messages that are sent.
+FALLING_BEHIND_MOST = 0.05
+# At most this share of the messages may be refused or time out.
+ERRORS_MOST = 0.001
+# At most this share of the requested rate may be missing.
+PACE_SHORTFALL_MOST = 0.05
+# A client process that uses a larger share of a core measures itself, not the brokers.
+CLIENTS_BUSY_MOST = 0.90
+# Messages that wait longer than this in their producers are held up by the clients.
+QUEUE_MS_MOST = 200.0
+# A shorter window can show overload, but never that there is none.
+WINDOW_S_LEAST = 5.0
 
 
 def judge(
     point: Point, signals: Signals, baseline_round_trip_ms: float
 ) -> tuple[Verdict, tuple[str, ...]]:
-    """The verdict on a trial, and why. ``baseline_round_trip_ms`` is that of unloaded brokers.
+    """Return the verdict on a trial, and the reasons for it.
 
-    Metrics of the brokers decide whatever clients look like: handlers not idle, replicas
-    changing, clients throttled. Without JMX late answers and consumers that fall behind
-    are overload as well; with it only if also the rate was not reached, for handlers that are idle
-    may stand behind a network or disk that is not. Signals that busy clients give of brokers are
-    none. A rate that was not reached is never safe: when brokers look fine it was the clients.
-    Old messages come from disks, which idle handlers do not show.
+    ``baseline_round_trip_ms`` is the round trip of brokers without load.
+
+    Three metrics of the brokers decide, however busy the clients are: request handlers that are not
+    idle, in-sync replicas that change, and throttling. When the clients themselves are busy, their
+    other measurements say nothing about the brokers.
+
+    Without JMX, late answers and consumers that fall behind count as overload. With JMX they do so
+    only if the requested rate was not reached either, because idle handlers may stand behind a
+    network or a disk that is full.
+
+    A trial that did not reach its rate is never safe. If the brokers look fine, the clients were
+    the bottleneck.
     """
     has_jmx = signals.handlers_idle is not None
     idle = (f"request handlers idle {_percent(signals.handlers_idle)}",) if has_jmx else ()
@@ -43,21 +57,20 @@ def judge(
     trip_ms = signals.round_trip_ms
     answered = () if trip_ms is None else (f"round trip {_ms(trip_ms)} {unloaded}",)
     short, behind, failed = _short(point, signals), _behind(signals), _failed(signals)
-    late, old = _late(point, signals, baseline_round_trip_ms), _old(point, signals)
+    late = _late(point, signals, baseline_round_trip_ms)
     verdict: Verdict | None = None
     reasons: Reasons = ()
     if overload := _broker_reasons(signals):
         verdict, reasons = Verdict.OVERLOADED, overload
     elif signals.clients_busy > CLIENTS_BUSY_MOST:
-        # A process without time measures its own waiting as the brokers'.
-        if found := short + behind + failed + old + (() if has_jmx else late):
+        # A process without processor time takes its own waiting for that of the brokers.
+        if found := short + behind + failed + (() if has_jmx else late):
             busy = f"a client is busy {_percent(signals.clients_busy)} of a core"
             verdict, reasons = Verdict.CLIENTS, (busy, *found)
-    elif failed or old:
-        verdict, reasons = Verdict.OVERLOADED, failed + old + late + short
+    elif failed:
+        verdict, reasons = Verdict.OVERLOADED, failed + late + short
     elif has_jmx:
         if missing := short + behind:
-            # Handlers are not all there is of a broker.
             verdict = Verdict.OVERLOADED if late else Verdict.CLIENTS
             reasons = late + missing + idle
     elif late or behind:
@@ -65,7 +78,7 @@ def judge(
     elif found := short + _queued(signals):
         verdict, reasons = Verdict.CLIENTS, found + answered
     if verdict is None:
-        unknown = _unknown(point, signals)
+        unknown = _unknown(signals)
         verdict = Verdict.UNCLEAR if unknown else Verdict.SAFE
         reasons = unknown or idle + answered
     return verdict, reasons
@@ -110,13 +123,6 @@ def _behind(seen: Signals) -> Reasons:
     return (f"consumers fall behind by {share} of what is sent, over {most}",)
 
 
-def _old(point: Point, seen: Signals) -> Reasons:
-    wanted, read = point.old_bytes_per_s, seen.old_bytes_per_s
-    if read is None or read >= (1 - OLD_SHORTFALL_MOST) * wanted:
-        return ()
-    return (f"{read / 1e6:,.2f} of {wanted / 1e6:,.2f} MB/s of old messages were read",)
-
-
 def _failed(seen: Signals) -> Reasons:
     handed_in = seen.errors + seen.sent_per_s * seen.window_s
     if not seen.errors or seen.errors <= ERRORS_MOST * handed_in:
@@ -130,15 +136,13 @@ def _queued(seen: Signals) -> Reasons:
     return (f"messages wait {_ms(seen.queue_ms)} in producers",)
 
 
-def _unknown(point: Point, seen: Signals) -> Reasons:
-    """Missing measurements, without which a trial is not called safe."""
+def _unknown(seen: Signals) -> Reasons:
+    """Describe what was not measured, and without which no trial is called safe."""
     if seen.window_s < WINDOW_S_LEAST:
         return (f"observed for {seen.window_s:.3g} s only, under {WINDOW_S_LEAST:g} s",)
     found = []
     if seen.falling_behind is None:
         found.append("consumers: not measured")
-    if seen.old_bytes_per_s is None and point.old_groups:
-        found.append("old messages: not measured")
     if seen.round_trip_ms is None and seen.handlers_idle is None:
         found.append("round trip: not measured")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""Reports of the tasks of a trial, and the signals in them: counts and samples of many, as one."""
+"""Combines the reports of all tasks of a trial into the signals of any stretch of time."""
 
 from __future__ import annotations
 
@@ -10,42 +10,45 @@ from statistics import linear_regression, median
 
 from drainer.limits.search.trial import Point, Signals
 
-# What the last moments are, so that overload is seen while it begins.
+# The live view shows the signals of the last RUNNING_S, or of as long as it takes to send
+# RUNNING_MESSAGES. Consumers fetch in bursts, so their lag is taken over a longer time.
 RUNNING_S = 1.0
-RUNNING_MESSAGES = 10  # or until so many are sent
-RUNNING_LAG_S = 4.0  # for consumers
+RUNNING_MESSAGES = 10
+RUNNING_LAG_S = 4.0
 
-AT_REST = 2.0  # times the round trip of an idle cluster
-AT_REST_MS = 5.0  # above it, which is not load either
-AT_REST_PACE = 0.5  # of the pace that is at least reached, in a stretch so short
+# Brokers are at rest again if their round trip is at most AT_REST times the least one that was
+# seen, plus AT_REST_MS, and if they acknowledge at least the share AT_REST_PACE of what is sent.
+AT_REST = 2.0
+AT_REST_MS = 5.0
+AT_REST_PACE = 0.5
 
-_acknowledged, _old_bytes = attrgetter("acknowledged"), attrgetter("old_bytes")
+_acknowledged = attrgetter("acknowledged")
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficReport:
-    """A task's report of its traffic, a few times a second. Its counts never fall."""
+    """A task's report on its traffic. A task sends a few of them per second; counts never fall."""
 
-    at_s: float  # when, by a clock of the task
-    order: int  # the number of the order that it carries out
-    ready: bool  # whether all of its producers and consumers are connected
-    acknowledged: int  # messages that the brokers have taken
-    errors: int
-    consumed: tuple[int, ...]  # messages by group, in the order of the groups
-    busy_s: float  # processor time of the process
-    # Of produce requests, one for each sample of a client since the last report.
+    at_s: float  # The time of the report, by a clock of the task.
+    order: int  # The number of the order that the task carries out.
+    ready: bool  # Whether all of its producers and consumers are connected.
+    acknowledged: int  # Messages that the brokers have acknowledged.
+    errors: int  # Messages that were refused or timed out.
+    consumed: tuple[int, ...]  # Messages that were read, by number of the consumer group.
+    busy_s: float  # Processor time of the task's process.
+    # The round trip of produce requests in each sample of a client since the last report.
     round_trips_ms: tuple[float, ...] = ()
-    queued_ms: tuple[float, ...] = ()  # how long messages waited in a client, likewise
-    samples: int = 0  # of clients since the last report
-    throttled: int = 0  # in how many of these brokers throttled the client
-    silences: int = 0  # how often it stopped because no order came
-    old_bytes: int = 0
+    # The time that messages waited in the client, for the same samples.
+    queued_ms: tuple[float, ...] = ()
+    samples: int = 0  # The number of samples since the last report.
+    throttled: int = 0  # The number of those samples in which brokers throttled the client.
+    silences: int = 0  # How often the task stopped its traffic because no order came.
 
 
 class TrafficReading:
-    """Reports of all tasks: the lag of the groups, and signals over any stretch of time.
+    """Keeps the reports of all tasks; gives the groups' lag, and the signals of a stretch of time.
 
-    Times are of one clock, the driver's. Metrics of the brokers are not in the signals.
+    All times are by the driver's clock. The signals lack the brokers' own metrics.
     """
 
     def __init__(self, tasks: int, groups: int) -> None:
@@ -54,10 +57,13 @@ class TrafficReading:
         self._latest: dict[int, TrafficReport] = {}
         self._reports: list[tuple[float, int, TrafficReport]] = []
         self._lags: list[tuple[float, tuple[int, ...]]] = []
-        self._base = (0,) * groups  # what a group that began later never reads
+        self._base = (0,) * groups  # Messages that a group skipped, and will never read.
 
     def take(self, at_s: float, task: int, report: TrafficReport) -> None:
-        """Raises ValueError when it has other groups than it should."""
+        """Keep a report that came from a task at this time.
+
+        Raises ValueError when it has another number of groups than it should.
+        """
         if len(report.consumed) != self._groups or not 0 <= task < self.tasks:
             raise ValueError(f"a report of task {task} with {len(report.consumed)} groups")
         self._latest[task] = report
@@ -65,24 +71,24 @@ class TrafficReading:
         self._lags.append((at_s, self.lags))
 
     def forget_before(self, at_s: float) -> None:
-        """Drops reports before that time."""
+        """Drop the reports that came before this time."""
         self._reports = [each for each in self._reports if each[0] >= at_s]
         self._lags = [lag for lag in self._lags if lag[0] >= at_s]
 
     def ready(self, order: int) -> bool:
-        """Whether all tasks carry the order out."""
+        """Return whether all tasks carry out the order of this number."""
         return len(self._latest) == self.tasks and all(
             report.order == order and report.ready for report in self._latest.values()
         )
 
     @property
     def silences(self) -> int:
-        """Number of times that tasks stopped because no order came."""
+        """The number of times that a task stopped its traffic because no order came."""
         return sum(report.silences for report in self._latest.values())
 
     @property
     def lags(self) -> tuple[int, ...]:
-        """Messages that each group has yet to read."""
+        """The number of messages that each group has yet to read."""
         reports = self._latest.values()
         acknowledged = sum(report.acknowledged for report in reports)
         return tuple(
@@ -91,31 +97,33 @@ class TrafficReading:
         )
 
     def lag_between(self, begin_s: float, end_s: float) -> tuple[int, int] | None:
-        """The least and the most lag of a group; None when nothing was reported.
+        """Return the least and the greatest lag of any group; None when nothing was reported.
 
-        It is below zero by what brokers took of a producer that was stopped before it knew.
+        The lag can be negative: when a producer is stopped, it does not count messages whose
+        acknowledgement is still on its way, but the groups read them.
         """
         lags = [lag for _, of_all in self._lags_within(begin_s, end_s) for lag in of_all]
         return (min(lags), max(lags)) if lags else None
 
     def set_caught_up(self) -> None:
-        """Groups have skipped what they had yet to read."""
+        """Note that the groups have skipped the messages that they had yet to read."""
         self._base = tuple(base + lag for base, lag in zip(self._base, self.lags, strict=True))
         self._lags.clear()
 
     def signals(
         self, begin_s: float, end_s: float, lag_for_s: float | None = None
     ) -> Signals | None:
-        """Signals in between; None when that was too short to measure.
+        """Return the signals between two times; None when there are too few reports.
 
-        With ``lag_for_s`` only that long before the end counts for consumers; 0: nothing counts.
+        If ``lag_for_s`` is given, the consumers' lag is taken over that long before the end only.
+        If it is 0, the lag is not measured.
         """
         by_task = self._within(begin_s, end_s)
         if len(by_task) < self.tasks:
             return None
         lag_begin_s = begin_s if lag_for_s is None else end_s - lag_for_s
         stretches = [(reports[0], reports[-1]) for reports in by_task]
-        # The samples of a first report are of the time before it.
+        # The samples in the first report of a task were taken before the stretch began.
         within = [report for reports in by_task for report in reports[1:]]
         samples = sum(report.samples for report in within)
         return Signals(
@@ -131,16 +139,13 @@ class TrafficReading:
             ),
             queue_ms=_median([ms for report in within for ms in report.queued_ms]) or 0.0,
             errors=sum(last.errors - first.errors for first, last in stretches),
-            old_bytes_per_s=_per_s(self._within(lag_begin_s, end_s), _old_bytes)
-            if lag_begin_s < end_s
-            else None,
             read_per_s=_per_s(by_task, lambda report: sum(report.consumed)),
         )
 
     def running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
-        """Signals of the last moments of this traffic; None while those are too short to measure.
+        """Return the signals of the last moments of this traffic; None while it is too young.
 
-        Consumers are measured for longer, since they fetch in bursts, and not at all until then.
+        The consumers' lag is taken over a longer time, and is not measured before that has passed.
         """
         for_s = max(RUNNING_S, RUNNING_MESSAGES / point.messages_per_s)
         lag_for_s = max(RUNNING_LAG_S, for_s)
@@ -151,7 +156,10 @@ class TrafficReading:
         )
 
     def _within(self, begin_s: float, end_s: float) -> list[list[TrafficReport]]:
-        """Two reports or more of each task; of one with a single one, the one before it, too."""
+        """Return the reports of each task in a stretch of time, at least two of each.
+
+        If a task has only one in it, the last one before is added. A task with fewer is left out.
+        """
         by_task: dict[int, list[TrafficReport]] = {}
         before: dict[int, TrafficReport] = {}
         for at_s, task, report in self._reports:
@@ -181,15 +189,18 @@ class TrafficReading:
 
 
 class IdleDetector:
-    """Detects that brokers answer a little traffic, of this pace, as they do when they are idle."""
+    """Detects that brokers answer a little traffic as quickly as they do when they are idle.
+
+    ``pace`` is the rate of that traffic in messages/s.
+    """
 
     def __init__(self, pace: float) -> None:
         self._pace = pace
         self._least_ms = float("inf")
 
     def update(self, seen: Signals) -> bool:
-        """Whether they are idle by these signals; those before them are known."""
-        # Brokers that refuse messages, which replicas in sync are too few for, are quick about it.
+        """Take the next signals in, and return whether the brokers are idle by them."""
+        # Brokers also answer quickly when they refuse messages, for want of in-sync replicas.
         if not seen.round_trip_ms or seen.sent_per_s < AT_REST_PACE * self._pace:
             return False
         self._least_ms = min(seen.round_trip_ms, self._least_ms)
@@ -197,9 +208,9 @@ class IdleDetector:
 
 
 def changing_share(states: Sequence[tuple[float, object]], usual: object) -> float | None:
-    """Share of the time between samples in which something changed, or was not as usual.
+    """Return the share of the time in which a state changed or differed from the ``usual`` one.
 
-    ``states`` are times with what was seen then; None when that is fewer than two.
+    ``states`` are samples, each with its time. With fewer than two of them the result is None.
     """
     total = changed = 0.0
     for (before_s, before), (at_s, state) in pairwise(states):

@@ -1,12 +1,14 @@
-"""The search for the boundary of one size: the level of traffic to try next, and the result.
+"""The search for the boundary of one message size: which level to try next, and the result.
 
-A binary search believes every verdict, and one wrong one sends it astray for good. This one keeps a
-probability for each place where the boundary may be, and tries the level whose verdict is expected
-to inform the most about it: about the median while little is known, an edge once more when what was
-seen since makes it doubtful. That is probabilistic bisection (Horstein, 1963; Waeber, Frazier and
-Henderson, "Bisection search with noisy responses", 2013), with verdicts that are a matter of chance
-near the boundary and now and then wrong anywhere, as thresholds are found in psychophysics (QUEST:
-Watson and Pelli, 1983; QUEST+ tries what is expected to inform the most).
+A binary search believes every verdict, so a single wrong one sends it astray for good. This search
+keeps a probability for each place where the boundary may be, and tries the level whose verdict is
+expected to tell the most. While little is known that is about the median. Later it may be an edge
+that was tried before, if other verdicts have made it doubtful.
+
+This is probabilistic bisection (Horstein, 1963; Waeber, Frazier and Henderson, "Bisection search
+with noisy responses", 2013). Verdicts depend on chance near the boundary, and are now and then
+wrong anywhere, as in the search for thresholds in psychophysics (QUEST: Watson and Pelli, 1983;
+QUEST+ tries what is expected to tell the most).
 """
 
 from __future__ import annotations
@@ -21,33 +23,49 @@ from numpy.typing import NDArray
 from drainer.limits.search.boundary import TRIALS_MOST
 from drainer.limits.search.trial import End, Found, Verdict
 
-LIES = 0.08  # of the verdicts are taken to be wrong, anywhere; more than there will be costs little
-SPREAD = 0.017  # about the boundary, in which chance decides (of a logistic; as a share of it)
-SURE = 0.95  # of the boundary being in the interval that is reported
-SAFE_SURE = 0.35  # of it being above what is called safe, at least
-FINE = 5  # places to a precision
-STEP_LEAST = 0.005  # from place to place, as a share
-PRECISION_LEAST, PRECISION_MOST = 0.01, 0.5  # with less, chance decides in any case
-UNCLEAR_MOST = 4  # in a row
-WIDEST = 64  # times what is tried at first
+# The share of verdicts that are assumed to be wrong, anywhere. To assume too many costs little.
+LIES = 0.08
+# Near the boundary, chance decides: the scale of a logistic curve, as a share of the boundary.
+SPREAD = 0.017
+# The probability with which the boundary lies in the reported interval.
+SURE = 0.95
+# A level is called safe only if the boundary lies above it with at least this probability.
+SAFE_SURE = 0.35
+# Within one precision, the boundary may be in so many places, at least STEP_LEAST (a share) apart.
+FINE = 5
+STEP_LEAST = 0.005
+# With a smaller precision, chance would decide in any case.
+PRECISION_LEAST, PRECISION_MOST = 0.01, 0.5
+# So many trials in a row without a verdict end the search.
+UNCLEAR_MOST = 4
+# A search that widens tries at most so many times its first maximum.
+WIDEST = 64
 
-_NONE, _BEYOND = 0.02, 0.05  # before anything is known: not one is safe, all are
+# Before anything is known: the probability that not even level 1 is safe, and that all levels are.
+_NONE, _BEYOND = 0.02, 0.05
 
 Shares = NDArray[np.float64]
 
 
 class BoundarySearch:
-    """Looks for the highest level of traffic in [0, most] that does not overload the brokers.
+    """Finds the highest level of traffic in [0, most] that does not overload the brokers.
 
-    It ends once the boundary lies within ``precision`` of what was found, as a share of it on
-    either side. Where one level more is more than that, it can't: the result is wide.
-    ``known`` are trials of an earlier run, (level, verdict) in their order: taken again, they
-    bring the search to where it was. ``most`` is tried only when all that is below looks safe: to
-    overload brokers many times over informs no more than less would, and takes them long to get
-    over. If that is safe and the search ``widens``, it goes on to twice as many with as many
-    trials, up to WIDEST times the first. Where clients are the bottleneck it finds what they can
-    do, as a lower bound: too many for them count as too many. Raises ValueError for numbers that
-    make no search.
+    The search ends once the boundary is known to lie within ``precision`` of the result, as a share
+    of it on either side. At low levels, the next level may be further away than that. Then the
+    result is wide.
+
+    ``known`` are the trials of an earlier run, as (level, verdict) in their order. They bring the
+    search to where it was.
+
+    ``most`` is tried only when everything below looks safe. To overload brokers many times over
+    tells no more than to overload them a little, and they need long to recover. If ``most`` is safe
+    and the search ``widens``, it goes on to twice as much with as many trials again, up to WIDEST
+    times the first maximum.
+
+    If the clients are the bottleneck, the search finds the highest level that they can send, as a
+    lower bound: a level that is too much for them counts as too much.
+
+    Raises ValueError when the numbers make no search.
     """
 
     def __init__(
@@ -71,11 +89,11 @@ class BoundarySearch:
             self.take(level, verdict)
 
     def next(self) -> int | None:
-        """The level to try now; None when the search has ended."""
+        """Return the level to try next; None when the search has ended."""
         return self._posterior.most_informative() if self._end() is End.OPEN else None
 
     def take(self, level: int, verdict: Verdict) -> None:
-        """Takes in the verdict on a level. Raises ValueError outside [0, most]."""
+        """Take the verdict on a level in. Raises ValueError for a level outside [0, most]."""
         if not 0 <= level <= self.most:
             raise ValueError(f"level {level} is not within 0 to {self.most}")
         self._trials.append((level, verdict))
@@ -88,7 +106,7 @@ class BoundarySearch:
                 self._posterior.fit(*trial)
 
     def found(self) -> Found:
-        """Findings by now; of a search that has ended, its result."""
+        """Return what is known by now. Once the search has ended, it is the result."""
         end = self._end()
         safe, overloaded = self._edges()
         low, high = self._posterior.interval()
@@ -115,7 +133,7 @@ class BoundarySearch:
         return End.CLIENTS if clients else End.WIDE
 
     def _edges(self) -> tuple[int, int | None]:
-        """The level that counts as safe, and the lowest above it that was too much."""
+        """Return the level that counts as safe, and the lowest level above that was too much."""
         well = Counter(n for n, verdict in self._trials if verdict is Verdict.SAFE)
         badly = Counter(
             n for n, verdict in self._trials if verdict in (Verdict.OVERLOADED, Verdict.CLIENTS)
@@ -126,15 +144,19 @@ class BoundarySearch:
 
 
 class _Posterior:
-    """The probability of each place where the boundary may be: about levels up to the most."""
+    """The probability of each place where the boundary may be.
+
+    The places are the gaps between levels, up to the highest one, and what is beyond it.
+    """
 
     def __init__(self, most: int, precision: float) -> None:
         self._levels = _levels(most, max(precision / FINE, STEP_LEAST))
         self._logs = np.log(self._levels)
-        # The boundary is below 1, between two of them, or above the most.
+        # The boundary is below level 1, between two levels, or above the highest level.
         between = (self._logs[1:] + self._logs[:-1]) / 2
         self._bounds = np.concatenate(([log(0.5)], between, [log(most) + 1]))
-        # Between a boundary of any order of magnitude and one near the most: which is not known.
+        # It is not known whether the boundary may have any order of magnitude, or lies near the
+        # highest level. So the prior is the mean of both assumptions.
         width = np.diff(self._levels) / most
         octaves = np.diff(self._logs) / max(log(most), 1e-9)
         chances = np.concatenate(([_NONE], (width + octaves) / 2, [_BEYOND]))
@@ -143,7 +165,7 @@ class _Posterior:
         self._unsure = _entropy(self._expected)
 
     def fit(self, level: int, verdict: Verdict) -> None:
-        """Updates the probabilities by a verdict."""
+        """Update the probabilities by a verdict."""
         if level and verdict is not Verdict.UNCLEAR:
             overloads = self._overload_chances(np.array(log(level)))
             fits = 1 - overloads if verdict is Verdict.SAFE else overloads
@@ -151,21 +173,24 @@ class _Posterior:
             self._chances /= self._chances.sum()
 
     def most_informative(self) -> int:
-        """The level whose verdict is expected to inform the most."""
+        """Return the level whose verdict is expected to tell the most."""
         information = _entropy(self._expected @ self._chances) - self._unsure @ self._chances
         return int(self._levels[int(np.argmax(information))])
 
     @property
     def beyond(self) -> float:
-        """The probability of a boundary above the most."""
+        """The probability that the boundary lies above the highest level."""
         return float(self._chances[-1])
 
     def above(self, level: int) -> float:
-        """The probability of a boundary above a level."""
+        """Return the probability that the boundary lies above a level."""
         return float(self._chances[self._bounds > log(level)].sum())
 
     def interval(self) -> tuple[float, float]:
-        """The narrowest range that surely has the boundary, or a range without an upper end."""
+        """Return the narrowest range that has the boundary with probability SURE.
+
+        If there is none that is finite, the range has no upper end.
+        """
         edges = np.concatenate(([0.0], self._levels, [inf]))
         summed = np.concatenate(([0.0], np.cumsum(self._chances)))
         lows = np.flatnonzero(summed <= 1 - SURE)
@@ -175,13 +200,13 @@ class _Posterior:
         return float(edges[lows[place]]), float(edges[highs[place]])
 
     def _overload_chances(self, logs: Shares) -> Shares:
-        """The probability that levels are called overloaded, for each place of the boundary."""
+        """Return the probability of the verdict "overloaded" by level and place of the boundary."""
         found: Shares = 1 / (1 + np.exp(np.clip((self._bounds - logs) / SPREAD, -700, 700)))
         return LIES + (1 - 2 * LIES) * found
 
 
 def _levels(most: int, step: float) -> NDArray[np.int64]:
-    """Numbers from 1 to the most: all while they are few, then a step apart, as a share."""
+    """Return levels from 1 to ``most``: all low ones, then some a ``step`` (share) apart."""
     found = [1]
     while found[-1] < most:
         found.append(min(most, max(found[-1] + 1, round(found[-1] * exp(step)))))

@@ -1,6 +1,7 @@
-"""Traffic as a point in a space, the trial of a point, and the findings of a search.
+"""The traffic of a trial, what was measured during it, and the result of a search.
 
-The points that don't overload a cluster form a region; its boundary is what is looked for. After
+Traffic is a point in a space of message size, producers and rate. The points that do not overload a
+cluster form a region, and a search looks for the boundary of that region. The method is that of
 "Finding Kafka's throughput limit in Dropbox infrastructure" (Dropbox Jetstream, 2019).
 """
 
@@ -20,16 +21,11 @@ AboveZero = Annotated[float, Meta(gt=0)]
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Traffic that is tried.
-
-    ``pace`` is the messages/s of one producer, the same for all of them. Each of the
-    ``old_groups`` reads old messages as fast as new ones are sent, in bytes/s.
-    """
+    """Traffic to try: so many producers, each of which sends ``pace`` messages/s."""
 
     message_bytes: Positive
     producers: AtLeastZero
     pace: AboveZero
-    old_groups: AtLeastZero = 0
 
     @property
     def messages_per_s(self) -> float:
@@ -39,39 +35,44 @@ class Point:
     def bytes_per_s(self) -> float:
         return self.messages_per_s * self.message_bytes
 
-    @property
-    def old_bytes_per_s(self) -> float:
-        """Bytes/s of old messages that are to be read."""
-        return self.old_groups * self.bytes_per_s
-
 
 class Verdict(StrEnum):
-    """The result of a trial of a point."""
+    """The result of a trial."""
 
     SAFE = "safe"
     OVERLOADED = "overloaded"
-    CLIENTS = "clients"  # were the bottleneck: nothing is known of the brokers
-    UNCLEAR = "unclear"  # was disturbed, or cut short
+    CLIENTS = "clients"  # The clients were the bottleneck: it says nothing about the brokers.
+    UNCLEAR = "unclear"  # Something was not measured, or the window was too short.
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """Measurements in the steady window of a trial; None where it could not be measured."""
+    """Measurements over a stretch of time, most often the steady window of a trial.
+
+    A value is None when it could not be measured.
+    """
 
     window_s: float
-    sent_per_s: float  # messages/s that the brokers acknowledged, of all producers
-    round_trip_ms: float | None  # of produce requests, the median over the window
-    throttled: float  # share of the window in which brokers throttled clients
-    # Messages/s by which the slowest consumer group falls behind, as a share of those sent.
+    # Messages/s of all producers together that the brokers acknowledged.
+    sent_per_s: float
+    # The median round trip of produce requests.
+    round_trip_ms: float | None
+    # The share of samples in which brokers throttled a client.
+    throttled: float
+    # How fast the slowest consumer group falls behind, as a share of the messages that are sent.
     falling_behind: float | None
-    # Share of their time that request handler threads are idle, of the busiest broker (JMX).
+    # The share of their time that the request handler threads of the busiest broker are idle (JMX).
     handlers_idle: float | None
-    isr_changing: float | None  # share of the window in which the in-sync replicas changed
-    clients_busy: float  # processor time of the busiest process of clients, as a share of one core
-    queue_ms: float  # how long messages waited in producers before they were sent, median
+    # The share of the window in which the set of in-sync replicas changed or was not complete.
+    isr_changing: float | None
+    # Processor time of the busiest client process, as a share of one core.
+    clients_busy: float
+    # The median time that a message waits in its producer before it is sent.
+    queue_ms: float
+    # Messages that were refused or timed out.
     errors: int = 0
-    old_bytes_per_s: float | None = None
-    read_per_s: float = 0.0  # messages/s that all consumer groups together read of the new ones
+    # Messages/s that all consumer groups together read.
+    read_per_s: float = 0.0
 
     def __post_init__(self) -> None:
         if any(value is not None and value < 0 for value in astuple(self)):
@@ -80,9 +81,9 @@ class Signals:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A point that was tried, and the verdict with the signals that decided, in words.
+    """One trial: its traffic, what was measured, the verdict, and the reasons for it in words.
 
-    ``at`` is when, in seconds since the epoch.
+    ``at`` is its beginning, in seconds since the epoch.
     """
 
     point: Point
@@ -93,24 +94,30 @@ class Trial:
 
 
 class End(StrEnum):
-    """The reason why a search ended, or that it has not."""
+    """The reason why a search has ended."""
 
-    OPEN = "open"  # it has not
-    NARROW = "narrow"  # the boundary is known as narrowly as the settings require
-    WIDE = "wide"  # wider than that: no more trials are allowed, or no traffic lies between
-    MOST = "most"  # the most is not overloaded: the boundary lies above it
-    CLIENTS = "clients"  # these clients can't do more: the boundary lies above what they could
-    NONE = "none"  # not even one producer is safe
-    UNCLEAR = "unclear"  # trial after trial gave no verdict
+    OPEN = "open"  # It has not ended.
+    NARROW = "narrow"  # The boundary is known as precisely as the settings require.
+    # The boundary is known less precisely: no more trials are allowed, or no level lies between.
+    WIDE = "wide"
+    MOST = "most"  # Even the highest level is safe, so the boundary lies above it.
+    CLIENTS = "clients"  # The clients can send no more, so the boundary lies above what they sent.
+    NONE = "none"  # Not even the lowest level is safe.
+    UNCLEAR = "unclear"  # Several trials in a row gave no verdict.
 
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Knowledge of a search, in levels of traffic."""
+    """What a search knows of the boundary, in levels of traffic."""
 
-    safe: int  # does not overload the brokers: what counts as the boundary. It was tried, or is 0.
-    overloaded: int | None  # the lowest level above it that did; None when none did
-    low: float  # the boundary lies above it with some 95% probability
-    high: float | None  # and below it with as much; None when it may lie anywhere above
-    trials: int  # that were made, those without a verdict among them
+    # The level that counts as the boundary. It was tried and is safe, or it is 0.
+    safe: int
+    # The lowest level above ``safe`` that overloaded the brokers; None when none did.
+    overloaded: int | None
+    # The boundary lies between these two with a probability of about 95%. ``high`` is None when it
+    # may lie anywhere above ``low``.
+    low: float
+    high: float | None
+    # Trials that were made, including those without a verdict.
+    trials: int
     end: End

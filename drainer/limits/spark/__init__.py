@@ -1,1 +1,1 @@
-"""Traffic from many executors."""
+"""The Spark side of ``drainer limits``: clients in tasks, and brokers' metrics by JMX."""

@@ -1,8 +1,8 @@
-"""Metrics of brokers by JMX, read through the JVM that Spark has anyway.
+"""The brokers' own metrics by JMX, read through the JVM that Spark starts anyway.
 
-Request handlers mark in a meter how many nanoseconds they had nothing to do, divided by their
-number: the growth of its count over a stretch of time is the idle share in just that stretch. The
-meter's own rates lag: the fastest is an average over minutes.
+The request handlers of a broker count the nanoseconds in which they had nothing to do, divided by
+their number. So the growth of that count over a stretch of time is their idle share in it. The
+meter also has rates, but the fastest of them is an average over minutes.
 """
 
 from __future__ import annotations
@@ -23,73 +23,65 @@ REACH_S = 5.0
 CALIBRATE_S = 1.0
 
 _POOL = "kafka.server:type=KafkaRequestHandlerPool,name="
-# A node that is a broker and a controller has two pools. Since Kafka 4.2 (KIP-1207) each has a
-# meter of its own; before, both marked the same one, which read 2 when all was idle.
+# A node that is both a broker and a controller has two pools. Since Kafka 4.2 (KIP-1207) each has a
+# meter of its own. Before, both counted in the same one, which grew by 2 when all was idle.
 _OF_BROKER = f"{_POOL}BrokerRequestHandlerAvgIdlePercent"
 _OF_ALL = f"{_POOL}RequestHandlerAvgIdlePercent"
 
-Login = tuple[str, str]  # user and password
-Reading = tuple[float, int]  # seconds of the monotonic clock, and the nanoseconds idle until then
+# A time in seconds by the monotonic clock, and the nanoseconds idle until then.
+Reading = tuple[float, int]
 
 
 class BrokerMetrics:
-    """Idle share of the request handlers of one broker, by its metrics at ``host:port``.
-
-    ``login`` is for metrics that are not open to all.
+    """The metrics of one broker, at ``host:port``: how idle its request handlers are.
 
     Raises:
         UsageError: when that is not an address.
-        BrokerUnreachable: when nothing there speaks JMX, or it is not a broker.
+        BrokerUnreachable: when nothing there speaks JMX without a login, or it is not a broker.
     """
 
-    def __init__(self, context: SparkContext, address: str, login: Login | None = None) -> None:
+    def __init__(self, context: SparkContext, address: str) -> None:
         self.address = address
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
             raise UsageError(
                 f"--jmx {address} is not HOST:PORT", hint="Give one, such as broker-1:9999."
             )
-        # Java would wait for minutes.
+        # Java would wait for minutes if nothing answers.
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except OSError as error:
             raise self._refused(error.strerror or str(error)) from None
         java: Any = context._jvm  # noqa: SLF001 - no public way leads there
-        gateway: Any = context._gateway  # noqa: SLF001 - no public way leads there
         self._management = java.javax.management
         with self._failing():
             remote = self._management.remote
             url = remote.JMXServiceURL(f"service:jmx:rmi:///jndi/rmi://{address}/jmxrmi")
-            known_as = java.java.util.HashMap()
-            if login is not None:
-                words = gateway.new_array(java.java.lang.String, len(login))
-                words[0], words[1] = login
-                known_as.put("jmx.remote.credentials", words)
-            self._connector = remote.JMXConnectorFactory.connect(url, known_as)
+            self._connector = remote.JMXConnectorFactory.connect(url)
             self._beans = self._connector.getMBeanServerConnection()
             names = map(self._management.ObjectName, (_OF_BROKER, _OF_ALL))
             known = [name for name in names if self._beans.isRegistered(name)]
             if not known:
                 raise self._refused("it has no request handlers, so it is not a Kafka broker")
             self._idle = known[0]
-        self.pools = 1  # that mark the meter
+        self.pools = 1  # The number of pools that count in the meter.
 
     def calibrate(self) -> None:
-        """Finds out how many pools mark the meter, while there is no traffic; takes a second."""
+        """Find out how many pools count in the meter. It takes a second without any traffic."""
         first = self.read()
         time.sleep(CALIBRATE_S)
         self.pools = max(1, round(_share(first, self.read())))
 
     def read(self) -> Reading:
-        """Raises BrokerUnreachable when the broker doesn't answer any more."""
+        """Read the meter. Raises BrokerUnreachable when the broker no longer answers."""
         with self._failing():
             begun_s = time.monotonic()
             idle_ns = int(self._beans.getAttribute(self._idle, "Count"))
             return (begun_s + time.monotonic()) / 2, idle_ns
 
     def idle_share(self, first: Reading, last: Reading) -> float:
-        """The share of the time in between that the broker's request handlers were idle."""
-        # Those of the controller have nothing to do with the traffic, and stay idle.
+        """Return the share of the time in between that the broker's request handlers were idle."""
+        # The handlers of a controller have nothing to do with the traffic, so they stay idle.
         return min(1.0, max(0.0, _share(first, last) - (self.pools - 1)))
 
     def close(self) -> None:
@@ -108,19 +100,18 @@ class BrokerMetrics:
     def _refused(self, why: str) -> BrokerUnreachable:
         return BrokerUnreachable(
             f"no broker metrics at {self.address}: {why}",
-            hint="Start the broker with JMX_PORT=9999, and name its login file with --jmx-login. Or"
-            " remove --jmx.",
+            hint="Start the broker with JMX_PORT=9999 and no password. Or remove --jmx.",
         )
 
 
 class Jmx:
-    """Metrics of all brokers. A broker that doesn't answer for a while is left out."""
+    """The metrics of all brokers. A broker that does not answer for a while is left out.
 
-    def __init__(
-        self, context: SparkContext, addresses: Sequence[str], login: Login | None = None
-    ) -> None:
-        """Raises UsageError and Refused as ``BrokerMetrics``."""
-        brokers = [BrokerMetrics(context, address, login) for address in addresses]
+    Raises UsageError and Refused as ``BrokerMetrics`` does.
+    """
+
+    def __init__(self, context: SparkContext, addresses: Sequence[str]) -> None:
+        brokers = [BrokerMetrics(context, address) for address in addresses]
         for broker in brokers:
             broker.calibrate()
         self._watches = [(broker, Watch("jmx", broker.read)) for broker in brokers]
@@ -130,7 +121,7 @@ class Jmx:
             watch.start()
 
     def handlers_idle(self, begin_s: float, end_s: float) -> float | None:
-        """Idle share of the busiest broker; None when none was read twice in that time."""
+        """Return the idle share of the busiest broker; None if none was read twice in that time."""
         shares = [
             broker.idle_share(samples[0][1], samples[-1][1])
             for broker, watch in self._watches
@@ -141,7 +132,7 @@ class Jmx:
     def close(self) -> None:
         for broker, watch in self._watches:
             watch.halt()
-            with suppress(Refused):  # it is gone
+            with suppress(Refused):  # The broker is gone.
                 broker.close()
 
 

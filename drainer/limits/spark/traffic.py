@@ -1,4 +1,4 @@
-"""The traffic of ``drainer limits`` on Spark: a session, and one job of tasks that host clients."""
+"""The traffic of ``drainer limits`` on Spark: one job, whose tasks host the clients."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from drainer.limits.search.reading import (
 )
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark.hosting import Hosting
-from drainer.limits.spark.jmx import Jmx, Login
+from drainer.limits.spark.jmx import Jmx
 from drainer.limits.spark.traffic_coordinator import REPORT_S, TrafficCoordinator, TrafficOrder
 from drainer.limits.trials import Observe
 from drainer.mask import describe
@@ -33,60 +33,61 @@ from drainer.spark.session.settings import SparkLook
 from drainer.spark.session.start import session_on
 
 NAME = "drainer limits"
-# Tasks begin all at once or not at all (barrier mode), which Spark does only on a set of executors
-# that stays; and it looks for them as long as drainer waits.
+# All tasks begin at once or not at all (barrier mode). Spark does that only on a fixed set of
+# executors, and it has to look for them for as long as drainer waits.
 _GANG = {
     "spark.dynamicAllocation.enabled": "false",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "120",
 }
-Reports = deque[tuple[float, int, TrafficReport]]  # when, of which task
+# Reports with the time of their arrival and the number of the task.
+Reports = deque[tuple[float, int, TrafficReport]]
 LOCALHOST = "127.0.0.1"
-TASKS_S = 60.0  # for all tasks to begin
-READY_S = 60.0  # for the clients of an order to connect
+TASKS_S = 60.0  # All tasks have to begin within this time.
+READY_S = 60.0  # All clients of an order have to be connected within this time.
 STOP_S = 5.0
 POLL_S = 0.1
-BROKERS_S = 1.5  # of broker metrics in running signals: several samples lie in it
-PROBE_PACE = 20.0  # messages/s, to measure whether the brokers are at rest
+# The live view shows broker metrics of the last BROKERS_S, in which there are several samples.
+BROKERS_S = 1.5
+# A little traffic that shows whether the brokers are at rest, in messages/s, bytes and seconds.
+PROBE_PACE = 20.0
 PROBE_BYTES = 100
 PROBE_S = 1.0
-LAG_AT_REST = 2 * PROBE_PACE
-ATTEMPTS = 3  # of a window that was disturbed
-EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2  # for executors to come; no more come, it seems
+LAG_AT_REST = 2 * PROBE_PACE  # A lag of so few messages is no lag.
+ATTEMPTS = 3  # A window that was disturbed is repeated.
+# On a cluster, executors come one after the other. If none came for QUIET_S, no more are expected.
+EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2
 
 
 @contextmanager
 def traffic_host(
-    place: SparkLook,
-    client: ClientSettings,
-    jmx: tuple[str, ...] = (),
-    jmx_login: Login | None = None,
+    place: SparkLook, client: ClientSettings, jmx: tuple[str, ...] = ()
 ) -> Iterator[Callable[[TrafficTargets], AbstractContextManager[SparkTraffic]]]:
-    """A session for traffic: gives a function that begins it, of as many tasks as run at once.
+    """Start a Spark session, and give a function that begins traffic in as many tasks as it runs.
 
-    A session that runs already in this process is used, and left running.
+    A session that already runs in this process is used, and left running.
 
     Raises UsageError and Refused as ``session_on`` does.
     """
     with session_on(place, NAME, _GANG) as session:
         context = session.spark.sparkContext
 
-        def traffic(places: TrafficTargets) -> AbstractContextManager[SparkTraffic]:
+        def traffic(targets: TrafficTargets) -> AbstractContextManager[SparkTraffic]:
             slots = session.slots() if place.is_local else 0
             tasks = place.tasks or slots or _slots_at_rest(session)
-            if 0 < slots < tasks:  # elsewhere executors may come yet
+            if 0 < slots < tasks:  # On a cluster, more executors may come.
                 raise Refused(
                     f"{place.master} runs {slots} tasks at once, but --tasks is {tasks}",
                     hint="Lower --tasks, or remove it: all tasks must run at once.",
                 )
-            return spark_traffic(context, client, places, tasks, jmx, jmx_login)
+            return spark_traffic(context, client, targets, tasks, jmx)
 
         yield traffic
 
 
 def _slots_at_rest(session: Session) -> int:
-    """Number of slots when no more executors come, it seems: they do one after the other."""
-    session.spark.range(1).count()  # the first has come
+    """Wait until no more executors seem to come, and return the number of slots."""
+    session.spark.range(1).count()  # It returns when the first executor has come.
     known, changed_s = session.slots(), time.monotonic()
     until_s = changed_s + EXECUTORS_S
     while changed_s + QUIET_S > time.monotonic() < until_s:
@@ -100,34 +101,33 @@ def _slots_at_rest(session: Session) -> int:
 def spark_traffic(
     context: SparkContext,
     client: ClientSettings,
-    places: TrafficTargets,
+    targets: TrafficTargets,
     tasks: int,
     jmx: tuple[str, ...] = (),
-    jmx_login: Login | None = None,
 ) -> Iterator[SparkTraffic]:
-    """Connects to the brokers and begins the tasks, all of which have to run at once.
+    """Connect to the brokers, and start the tasks, all of which have to run at once.
 
-    At the end traffic, tasks and connections are gone. ``jmx`` has ``host:port`` of brokers'
-    metrics, which ``jmx_login`` opens.
+    When the block ends, traffic, tasks and connections are gone. ``jmx`` has the addresses
+    ``host:port`` of the brokers' metrics.
 
-    Raises Refused when a broker's metrics can't be read, or the topic can't be reached, or Spark
-    has no room for so many tasks.
+    Raises Refused when a broker's metrics can't be read, when the topics can't be reached, or when
+    Spark has no room for so many tasks.
     """
     with ExitStack() as opened:
-        in_sync = InSyncWatch(client, places.topics)
+        in_sync = InSyncWatch(client, targets.topics)
         opened.callback(in_sync.halt)
-        metrics = Jmx(context, jmx, jmx_login)
+        metrics = Jmx(context, jmx)
         opened.callback(metrics.close)
         bind, host = _addresses(context)
         reports: Reports = deque()
         coordinator = TrafficCoordinator(
             bind, tasks, lambda task, report: reports.append((time.monotonic(), task, report))
         )
-        hosting = Hosting(client, places, tasks, (host, coordinator.port), coordinator.token)
+        hosting = Hosting(client, targets, tasks, (host, coordinator.port), coordinator.token)
         job = HostingJob(context, hosting)
         opened.callback(job.halt)
-        opened.callback(coordinator.close)  # which ends the job
-        traffic = SparkTraffic(places, tasks, job, coordinator, reports, in_sync, metrics)
+        opened.callback(coordinator.close)  # This ends the job.
+        traffic = SparkTraffic(targets, tasks, job, coordinator, reports, in_sync, metrics)
         job.start()
         traffic.wait_for_tasks()
         in_sync.start()
@@ -136,13 +136,13 @@ def spark_traffic(
 
 
 class HostingJob(Loop):
-    """The Spark job of the tasks, in a thread of its own."""
+    """A thread that runs the Spark job of the tasks."""
 
     def __init__(self, context: SparkContext, hosting: Hosting) -> None:
         super().__init__("traffic-job", STOP_S, [self._cancel])
         self._context = context
         self._hosting = hosting
-        self._group = f"drainer limits: {hosting.places.topics[0]}"
+        self._group = f"drainer limits: {hosting.targets.topics[0]}"
 
     def _go_on(self) -> None:
         context, tasks = self._context, self._hosting.tasks
@@ -153,11 +153,11 @@ class HostingJob(Loop):
                 hosts.barrier().mapPartitions(self._hosting).collect()
         except DrainerError:
             raise
-        except Exception as error:  # the session was stopped meanwhile, and has nothing left
+        except Exception as error:  # A session that was stopped meanwhile raises anything.
             raise Interrupted(f"the Spark job failed: {describe(error)}", cause=error) from error
 
     def runs(self, wait_s: float) -> bool:
-        """Whether it still runs after that time."""
+        """Wait for so long, and return whether the job still runs."""
         self._thread.join(wait_s)
         return self._thread.is_alive()
 
@@ -169,16 +169,16 @@ class HostingJob(Loop):
 
 
 class SparkTraffic:
-    """Traffic on test topics, and its signals; ``spark_traffic`` makes it.
+    """Traffic on test topics, and its signals. ``spark_traffic`` makes it.
 
-    Nothing of it goes on without this process. All methods are for one thread, and raise
-    Interrupted (or what a task raised) when it can't go on: a task is gone, Spark broke, or the
-    clients lost the topic or the right to use it.
+    All traffic ends with this process. The methods are for one thread. They raise Interrupted, or
+    what a task raised, when the traffic can't go on: a task is gone, Spark failed, or the clients
+    lost a topic or the right to use it.
     """
 
     def __init__(
         self,
-        places: TrafficTargets,
+        targets: TrafficTargets,
         tasks: int,
         job: HostingJob,
         coordinator: TrafficCoordinator,
@@ -186,17 +186,17 @@ class SparkTraffic:
         in_sync: InSyncWatch,
         metrics: Jmx,
     ) -> None:
-        self._places = places
+        self._targets = targets
         self._job = job
         self._coordinator = coordinator
         self._reports = reports
         self._in_sync = in_sync
         self._metrics = metrics
-        self._reading = TrafficReading(tasks, places.groups)
+        self._reading = TrafficReading(tasks, targets.groups)
         self._idle = IdleDetector(PROBE_PACE)
 
     def wait_for_tasks(self) -> None:
-        """Raises Refused when not all are connected in time."""
+        """Wait until all tasks are connected. Raises Refused when one is not in time."""
         tasks, until_s = self._reading.tasks, time.monotonic() + TASKS_S
         while (connected := len(self._coordinator.connected)) < tasks:
             if time.monotonic() > until_s:
@@ -213,15 +213,12 @@ class SparkTraffic:
         warm_up_s: float,
         window_s: float,
         observe: Observe = lambda *_: None,
-        stop_when: Callable[[Signals], bool] = lambda _: False,
     ) -> Signals:
-        """Make this traffic for a while; return the signals of the window after the warm-up.
+        """Make this traffic, and return the signals of the window after the warm-up.
 
         ``observe`` gets the phase and the signals of the last moments, ten times a second.
-        When ``stop_when`` is true of these, in the warm-up too, the traffic stops at once and they
-        are the result: its ``window_s`` is short.
 
-        Raises Interrupted when it was disturbed again and again: the driver was kept from running.
+        Raises Interrupted when every window was disturbed, because this process could not run.
         """
         try:
             observe("connecting", None)
@@ -230,14 +227,13 @@ class SparkTraffic:
                 begun_s, silences = time.monotonic(), self._reading.silences
                 self._reading.forget_before(begun_s)
                 steady_s = begun_s + warm_up_s
-                end_s = steady_s + window_s + 2 * REPORT_S  # reports begin and end a little inside
+                # The first and the last report lie a little inside the window.
+                end_s = steady_s + window_s + 2 * REPORT_S
                 while (now_s := time.monotonic()) < end_s:
                     self._poll()
                     latest = self._reading.running(point, begun_s, now_s)
                     running = self._with_broker_signals(latest, now_s - BROKERS_S, now_s)
                     observe("warming up" if now_s < steady_s else "steady", running)
-                    if running is not None and stop_when(running):
-                        return running
                 window = self._reading.signals(steady_s, end_s)
                 whole = self._with_broker_signals(window, steady_s, end_s)
                 if whole is not None and self._reading.silences == silences:
@@ -250,10 +246,10 @@ class SparkTraffic:
         )
 
     def rest(self, cool_down_s_most: float, observe: Observe = lambda *_: None) -> bool:
-        """Waits until the groups have caught up and the brokers answer as when they are idle.
+        """Wait until the groups have caught up and the brokers answer as they do when idle.
 
-        A little traffic shows it. Gives False when that takes longer; the groups have skipped then
-        what they had not read.
+        A little traffic shows how they answer. If it takes too long, the groups skip what they have
+        not read, and the result is False.
         """
         probe = Point(PROBE_BYTES, 1, PROBE_PACE)
         until_s = time.monotonic() + cool_down_s_most
@@ -280,7 +276,7 @@ class SparkTraffic:
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
         lag = self._reading.lag_between(begin_s, end_s)
         if lag is None:
-            return not self._places.groups
+            return not self._targets.groups
         least, most = lag
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
@@ -304,7 +300,7 @@ class SparkTraffic:
     def _with_broker_signals(
         self, seen: Signals | None, begin_s: float, end_s: float
     ) -> Signals | None:
-        """Adds how idle request handlers were, and how long in-sync replicas changed."""
+        """Add the idle share of the request handlers, and how long in-sync replicas changed."""
         if seen is None:
             return None
         return replace(
@@ -314,7 +310,7 @@ class SparkTraffic:
         )
 
     def _poll(self) -> None:
-        """Waits for a moment and reads what was reported; raises what ended the traffic."""
+        """Wait for a moment, and take the new reports in. Raises what has ended the traffic."""
         runs = self._job.runs(POLL_S)
         while self._reports:
             self._reading.take(*self._reports.popleft())
@@ -328,7 +324,7 @@ class SparkTraffic:
 
 
 def _addresses(context: SparkContext) -> tuple[str, str]:
-    """The address to listen on, and the one by which tasks reach it."""
+    """Return the address to listen on, and the one by which tasks reach it."""
     if str(context.master).startswith("local"):
         return LOCALHOST, LOCALHOST
     conf = context.getConf()

@@ -1,11 +1,11 @@
-"""The line between the driver and the tasks that host traffic: reports one way, orders the other.
+"""The connection between the driver and the tasks that host traffic.
 
-A task sends a report, and the driver answers with its order: at once when that is new to the task,
-else after a moment. A task without an answer for a second stops its traffic, so the traffic ends
-with the driver, however that ends.
+A task sends a report, and the driver answers with its order: at once if the order is new to the
+task, and otherwise after a moment. A task that gets no answer for a second stops its traffic. So
+all traffic ends with the driver, whatever ends that.
 
-Both ends prove that they know the token before anything else (``multiprocessing.connection``).
-What follows is JSON: nothing that comes over the line is ever unpickled.
+First of all, both ends prove that they know the same token (``multiprocessing.connection``). After
+that they exchange JSON. Nothing that comes over the connection is ever unpickled.
 """
 
 from __future__ import annotations
@@ -31,25 +31,25 @@ from drainer.model.codec import convert
 from drainer.serving import QuietServer
 from drainer.spark.session.failure import error_of
 
-REPORT_S = 0.25  # between two reports of a task while the order stays the same
-SILENCE_S = 1.0  # without an answer a task stops its traffic
+REPORT_S = 0.25  # The time between two reports of a task while the order stays the same.
+SILENCE_S = 1.0  # A task without an answer for so long stops its traffic.
 CONNECT_S = 10.0
-GREETING_S = 5.0
+GREETING_S = 5.0  # A peer has so long to prove that it knows the token.
 MESSAGE_BYTES_MOST = 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class TrafficOrder:
-    """The traffic that tasks make until the next order."""
+    """What the tasks have to do until the next order."""
 
     number: int
-    point: Point | None = None  # the traffic of all tasks; None for none
-    skips: int = 0  # how often the groups had to skip what they had not read yet
-    over: bool = False
+    point: Point | None = None  # The traffic of all tasks together; None for no traffic.
+    skips: int = 0  # How often the groups had to skip what they had not read yet.
+    over: bool = False  # Whether the tasks end.
 
 
 def connect(address: tuple[str, int], token: str) -> Connection:
-    """A task's end of the line. Raises Interrupted when the driver is not there."""
+    """Connect a task to the driver. Raises Interrupted when the driver can't be reached."""
     host, port = address
     try:
         peer = socket.create_connection(address, timeout=CONNECT_S)
@@ -71,22 +71,25 @@ def connect(address: tuple[str, int], token: str) -> Connection:
 
 
 def driver_gone() -> Interrupted:
+    """Return the error of a task whose driver is gone."""
     return Interrupted("the driver is gone: the traffic has stopped")
 
 
 class TrafficCoordinator(QuietServer, TCPServer):
-    """The driver's end: listens on ``bind`` for so many tasks, with a thread for each.
+    """The driver's end of the connections: it listens on ``bind``, with a thread for each task.
 
-    It hangs up on a peer that doesn't know ``token``. ``take`` is called in one of the threads with
-    the number of a task and its report. ``lost`` is why the traffic can't go on: a failure that a
-    task reported, or that it is gone. Raises Interrupted when it can't listen.
+    It hangs up on a peer that does not know ``token``. ``take`` is called with the number of a task
+    and its report, in the thread of that task. ``lost`` is the reason why the traffic can't go on:
+    a task reported a failure, or is gone.
+
+    Raises Interrupted when it can't listen.
     """
 
     def __init__(self, bind: str, tasks: int, take: Callable[[int, TrafficReport], None]) -> None:
         self.token = secrets.token_urlsafe(24)
         self.lost: DrainerError | None = None
         self.order = TrafficOrder(1)
-        self.connected = set[int]()  # numbers of tasks
+        self.connected = set[int]()  # The numbers of the tasks that are connected.
         self._take = take
         self._ordered = threading.Condition()
         self.address_family = socket.AF_INET6 if ":" in bind else socket.AF_INET
@@ -103,19 +106,19 @@ class TrafficCoordinator(QuietServer, TCPServer):
         threading.Thread(target=self.serve_forever, args=(0.1,), name=name, daemon=True).start()
 
     def give(self, order: TrafficOrder) -> None:
-        """Orders something else, at once."""
+        """Give all tasks another order, at once."""
         with self._ordered:
             self.order = order
             self._ordered.notify_all()
 
     def close(self) -> None:
-        """Orders the end, and takes no more connections; a busy task gets that order later."""
+        """Order the end, and accept no more connections. A busy task gets the order later."""
         self.give(TrafficOrder(self.order.number + 1, over=True))
         self.shutdown()
         self.server_close()
 
     def finish_request(self, request: Any, client_address: Any) -> None:
-        """Serves one connection, in a thread of its own, until the peer is gone or it is over."""
+        """Serve one task, in a thread of its own, until it is gone or the traffic is over."""
         task: int | None = None
         late = threading.Timer(GREETING_S, _hang_up, [request])
         late.daemon = True
@@ -126,7 +129,7 @@ class TrafficCoordinator(QuietServer, TCPServer):
                 deliver_challenge(line, self.token.encode())
                 answer_challenge(line, self.token.encode())
                 if self.lost is not None:
-                    return  # Spark tries again what has failed
+                    return  # Spark has started a task again that failed.
                 task = int(line.recv_bytes(MESSAGE_BYTES_MOST))
                 late.cancel()
                 self.connected.add(task)
@@ -158,5 +161,5 @@ class TrafficCoordinator(QuietServer, TCPServer):
 
 
 def _hang_up(peer: socket.socket) -> None:
-    with suppress(OSError):  # which has left already
+    with suppress(OSError):  # The peer may have left already.
         peer.shutdown(socket.SHUT_RDWR)

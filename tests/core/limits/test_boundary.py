@@ -38,7 +38,7 @@ MEASURED = replace(
     baseline={100: 2.0, 1_000: 2.5},
     trials=(trial(10, Verdict.SAFE), trial(12, Verdict.OVERLOADED)),
 )
-CURVE = cap_curve([MEASURED])
+CURVE = cap_curve(MEASURED)
 
 
 def tried(level: int, verdict: Verdict, sent_share: float = 1.0, **seen: Any) -> Trial:
@@ -77,21 +77,14 @@ def test_a_boundary_is_what_was_acknowledged_at_the_safe_end_and_lies_in_its_int
     assert (made.is_open, clients.is_open) == (False, True)
 
 
-@pytest.mark.parametrize(
-    ("signals", "settings", "read_per_s"),
-    [({"old_bytes_per_s": 3e6}, {"old_topic": "orders"}, 3_000.0), ({"read_per_s": 0.0}, {}, None)],
-    ids=["readers of old messages count as a drain does", "without readers as what was sent"],
-)
-def test_what_may_be_read_is_what_was_read_at_the_safe_end(
-    signals: dict[str, Any], settings: dict[str, Any], read_per_s: float | None
-) -> None:
+def test_without_groups_a_drain_may_read_what_was_sent() -> None:
     safe = tried(1000, Verdict.SAFE)
-    safe = replace(safe, signals=replace(safe.signals, **signals))
+    safe = replace(safe, signals=replace(safe.signals, read_per_s=0.0))
 
-    limits = replace(EMPTY, settings=replace(EMPTY.settings, **settings), trials=(safe,))
+    limits = replace(EMPTY, trials=(safe,))
     (made,) = limits.with_boundary(1000, Found(1000, None, 900, None, 1, End.MOST)).boundaries
 
-    assert made.read_per_s == (read_per_s or safe.signals.sent_per_s)
+    assert made.read_per_s == safe.signals.sent_per_s
 
 
 @given(st.integers(1, 64 * LEVELS), st.integers(1, 1_000), st.floats(0.01, 1e6))
@@ -112,21 +105,14 @@ def test_a_level_is_the_same_share_of_the_rate_however_many_producers_make_it(
 
 
 def test_a_drain_is_capped_by_what_groups_read_and_its_writing_by_what_was_sent() -> None:
-    curve = cap_curve([measured({1_000: 10_000.0}, groups=5)])
+    curve = cap_curve(measured({1_000: 10_000.0}, groups=5))
 
     assert curve.reading.cap(1_000).messages_per_s == pytest.approx(0.8 * 50_000)
     assert curve.cap(1_000).messages_per_s == pytest.approx(0.8 * 10_000)
 
 
-def test_of_several_measurements_the_least_caps_a_drain() -> None:
-    few = measured({100: 40_000.0, 1_000: 9_000.0}, groups=1)
-    many = measured({100: 30_000.0, 1_000: 10_000.0}, groups=5)
-
-    assert cap_curve([replace(MEASURED, boundaries=MEASURED.boundaries[::-1])]) == CURVE
-    assert cap_curve([few, many]).points == (
-        CapPoint(100, 30_000.0, 40_000.0),
-        CapPoint(1_000, 9_000.0, 9_000.0),
-    )
+def test_the_order_of_the_boundaries_does_not_matter() -> None:
+    assert cap_curve(replace(MEASURED, boundaries=MEASURED.boundaries[::-1])) == CURVE
 
 
 @pytest.mark.parametrize(
@@ -165,7 +151,7 @@ def test_a_cap_that_does_not_follow_is_refused_with_a_way_out(
     limits: MeasuredLimits, reason: str
 ) -> None:
     with pytest.raises(LimitsRefused, match=reason) as error:
-        cap_curve([limits]).cap(500)
+        cap_curve(limits).cap(500)
 
     assert error.value.hint
 
@@ -186,7 +172,7 @@ def test_a_curve_has_rising_sizes_and_a_share_of_what_was_borne(changes: dict[st
 
 
 def body_of(limits: MeasuredLimits) -> Any:
-    return orjson.loads(orjson.dumps(as_json([limits])))
+    return orjson.loads(orjson.dumps(as_json(limits)))
 
 
 def test_what_was_written_is_read_again() -> None:
@@ -195,7 +181,7 @@ def test_what_was_written_is_read_again() -> None:
     bound = replace(MEASURED.boundaries[0], high=None, end=End.MOST)
 
     for found in (MEASURED, replace(MEASURED, boundaries=(bound,), trials=(silent,), baseline={})):
-        assert from_json(body_of(found)) == (found,)
+        assert from_json(body_of(found)) == found
 
 
 @pytest.mark.parametrize(
@@ -203,7 +189,7 @@ def test_what_was_written_is_read_again() -> None:
     [
         (None, "not a limits file"),
         ({"format": "drainer-plan/1"}, "not a limits file"),
-        *(({"drainer_limits": version}, "version") for version in (1, 3.0, True)),
+        *(({"drainer_limits": version}, "version") for version in (1, 5.0, True)),
     ],
 )
 def test_something_else_or_another_version_is_refused(body: object, reason: str) -> None:
@@ -228,7 +214,7 @@ def test_something_else_or_another_version_is_refused(body: object, reason: str)
 )
 def test_a_law_that_is_broken_is_refused(path: tuple[str | int, ...], value: object) -> None:
     holder = body = body_of(MEASURED)
-    for step in ("measured", 0, *path[:-1]):
+    for step in path[:-1]:
         holder = holder[step]
     holder[path[-1]] = value
 
@@ -252,9 +238,7 @@ def test_a_field_that_is_missing_unknown_or_of_another_type_is_refused(data: st.
     found = [place for place in places(body) if place[1] != "drainer_limits"]  # another message
     holder, step = data.draw(st.sampled_from(found))
     match data.draw(st.sampled_from(["missing", "unknown", "type"])):
-        case "missing" if (
-            isinstance(holder, dict) and holder is not body["measured"][0]["baseline"]
-        ):
+        case "missing" if isinstance(holder, dict) and holder is not body["baseline"]:
             del holder[step]
         case "unknown" if isinstance(holder, dict):
             holder[f"{step}x"] = holder[step]

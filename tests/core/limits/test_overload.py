@@ -110,20 +110,6 @@ def test_a_round_trip_is_late_by_the_factor_when_it_is_long_without_load() -> No
     assert (at(240.0), at(260.0)) == (SAFE, OVERLOADED)
 
 
-def test_old_messages_that_come_late_are_overload_however_idle_handlers_are() -> None:
-    point = replace(POINT, old_groups=2)
-
-    def judged_of(**signals: Any) -> tuple[Verdict, tuple[str, ...]]:
-        return judge(point, replace(CALM, handlers_idle=0.9, **signals), BASELINE_MS)
-
-    assert judged_of(old_bytes_per_s=20.4e6)[0] is SAFE
-    found, (why,) = judged_of(old_bytes_per_s=15e6)
-    assert found is OVERLOADED
-    assert why == "15.00 of 20.48 MB/s of old messages were read"
-    assert judged_of(old_bytes_per_s=15e6, clients_busy=0.97)[0] is CLIENTS
-    assert judged_of(old_bytes_per_s=None) == (UNCLEAR, ("old messages: not measured",))
-
-
 shares = st.floats(0, 1)
 
 
