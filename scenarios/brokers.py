@@ -31,7 +31,6 @@ _REPLICATION = (
 class ProcessOptions(TypedDict, total=False):
     """Options of a broker's process, as the sandbox takes them."""
 
-    jmx_login: Path | None
     die_with_parent: bool
     print_line: Callable[[str], None]
 
@@ -48,7 +47,7 @@ class Broker(broker.Broker):
             port of its own. The first listener still takes anyone.
         sasl_port: where that listens; a free one unless given.
         properties: further server properties; they have the last word.
-        jmx: open its metrics (JMX), on a port of their own.
+        jmx_port: where anyone on this machine reads its metrics (JMX); nowhere unless given.
         classes: a folder of further Java classes.
         cluster_id: of a new cluster; made up unless given.
     """
@@ -61,15 +60,15 @@ class Broker(broker.Broker):
         sasl_users: Mapping[str, str] | None = None,
         sasl_port: int | None = None,
         properties: Mapping[str, str] | None = None,
-        jmx: bool = False,
+        jmx_port: int | None = None,
         classes: Path | None = None,
         cluster_id: str = "",
         **options: Unpack[ProcessOptions],
     ) -> None:
-        ports = ports or BrokerPorts.free(jmx=jmx)
-        while sasl_users and sasl_port in (None, ports.client, ports.controller, ports.jmx):
+        ports = ports or BrokerPorts.free()
+        while sasl_users and sasl_port in (None, ports.client, ports.controller, jmx_port):
             sasl_port = BrokerPorts.free().client
-        self.sasl_port = sasl_port
+        self.sasl_port, self.jmx_port = sasl_port, jmx_port
         self.classes = classes
         logins = _with_logins(ports, sasl_port, sasl_users) if sasl_users and sasl_port else {}
         super().__init__(folder, ports, properties=logins | dict(properties or {}), **options)
@@ -82,8 +81,23 @@ class Broker(broker.Broker):
 
     @property
     def jmx_address(self) -> str:
-        """Address where its metrics are read: ``host:port``. Raises ValueError without ``jmx``."""
-        return _address(self.ports.jmx, "jmx")
+        """Address of its metrics: ``host:port``. Raises ValueError without ``jmx_port``."""
+        return _address(self.jmx_port, "jmx_port")
+
+    def java_command(self, java: Path, path: str, *arguments: str) -> list[str]:
+        """Add the options that open the broker's metrics, if they have a port."""
+        opened: dict[str, object] = {}
+        if self.jmx_port is not None and broker.MAIN_CLASS in arguments:
+            opened = {
+                "com.sun.management.jmxremote.host": HOST,
+                "com.sun.management.jmxremote.port": self.jmx_port,
+                "com.sun.management.jmxremote.rmi.port": self.jmx_port,
+                "com.sun.management.jmxremote.authenticate": "false",
+                "com.sun.management.jmxremote.ssl": "false",
+                "java.rmi.server.hostname": HOST,
+            }
+        options = [f"-D{name}={value}" for name, value in opened.items()]
+        return super().java_command(java, path, *options, *arguments)
 
     def classpath(self) -> str:
         """The sandbox's own, and the further classes."""
@@ -143,7 +157,8 @@ class Brokers:
     Args:
         folder: of all of them; each has one of its own in it.
         count: how many there are.
-        properties, jmx, classes, options: as of each ``Broker``.
+        jmx: open the metrics of each, on a port of its own.
+        properties, classes, options: as of each ``Broker``.
     """
 
     def __init__(
@@ -156,17 +171,18 @@ class Brokers:
         classes: Path | None = None,
         **options: Unpack[ProcessOptions],
     ) -> None:
-        ports: list[BrokerPorts] = []
-        while len(ports) < count:
-            free = BrokerPorts.free(jmx=jmx)
-            if not _numbers(free) & set().union(*map(_numbers, ports)):
-                ports.append(free)
+        numbers: set[int] = set()
+        while len(numbers) < 3 * count:
+            numbers.add(BrokerPorts.free().client)
+        clients, controllers, metrics = (sorted(numbers)[n::3] for n in range(3))
+        ports = [BrokerPorts(*each) for each in zip(clients, controllers, strict=True)]
         cluster_id = broker.new_cluster_id()
         self.each = tuple(
             Broker(
                 folder / f"broker-{number}",
                 ports=own,
                 properties=_of_cluster(ports, number) | dict(properties or {}),
+                jmx_port=metrics[number - 1] if jmx else None,
                 classes=classes,
                 cluster_id=cluster_id,
                 **options,
@@ -237,10 +253,6 @@ def _frozen(pid: int) -> bool:
     except OSError:
         return False  # a thread ended while they were read
     return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
-
-
-def _numbers(ports: BrokerPorts) -> set[int]:
-    return {ports.client, ports.controller} | ({ports.jmx} if ports.jmx else set())
 
 
 def _of_cluster(ports: Sequence[BrokerPorts], number: int) -> dict[str, str]:

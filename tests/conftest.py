@@ -23,7 +23,7 @@ from drainer.java import find_java
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.jars import kafka_jars
-from drainer.sandbox.ports import BrokerPorts
+from drainer.sandbox.ports import BrokerPorts, free_port
 from drainer.secret import remembered
 from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
@@ -140,7 +140,10 @@ def broker(
             if ports.exists():
                 listens = json.loads(ports.read_text())
                 running = Broker(
-                    folder, ports=BrokerPorts(**listens["ports"]), sasl_port=listens["sasl"]
+                    folder,
+                    ports=BrokerPorts(**listens["ports"]),
+                    sasl_port=listens["sasl"],
+                    jmx_port=listens["jmx"],
                 )
             else:
                 # It is never restarted; to be late on a busy machine must not shut it out.
@@ -148,6 +151,7 @@ def broker(
                 running.start()
                 _await_coordinators(running)
                 listens = {"ports": asdict(running.ports), "sasl": running.sasl_port}
+                listens["jmx"] = running.jmx_port
                 ports.write_text(json.dumps(listens))
         yield running
         if running.running:
@@ -213,7 +217,7 @@ def _broker(folder: Path, session_ms: int) -> Broker:
         folder,
         sasl_users={USER: PASSWORD},
         properties=properties,
-        jmx=True,
+        jmx_port=free_port(),
         die_with_parent=True,
     )
 

@@ -44,8 +44,6 @@ class Broker:
     Args:
         folder: where everything of it is; made when missing.
         properties: further server properties; they have the last word.
-        jmx_login: a file with one line, ``user password``, which only its owner may read: then the
-            metrics are for whoever knows that, otherwise for anyone on this machine.
     """
 
     def __init__(
@@ -54,7 +52,6 @@ class Broker:
         ports: BrokerPorts,
         *,
         properties: Mapping[str, str] | None = None,
-        jmx_login: Path | None = None,
         die_with_parent: bool = False,
         print_line: Callable[[str], None] = quiet,
     ) -> None:
@@ -66,7 +63,6 @@ class Broker:
         self._scratch = self.folder / "tmp"
         self.ports = ports
         self.properties = dict(properties or {})
-        self.jmx_login = jmx_login
         self.die_with_parent = die_with_parent
         self.cluster_id = new_cluster_id()  # of its data, unless there are some
         self.mark: ProcessMark | None = None
@@ -141,7 +137,8 @@ class Broker:
         with os.fdopen(settings, "w", encoding="ascii") as file:
             file.write(text)
 
-    def _java(self, java: Path, path: str, *arguments: str) -> list[str]:
+    def java_command(self, java: Path, path: str, *arguments: str) -> list[str]:
+        """Return the command that runs a class of Kafka with the class path ``path``."""
         return [
             str(java),
             f"-Xmx{HEAP_MIB}m",
@@ -155,36 +152,12 @@ class Broker:
             *arguments,
         ]
 
-    def _metrics(self) -> list[str]:
-        if self.ports.jmx is None:
-            return []
-        opened = {
-            "com.sun.management.jmxremote.host": HOST,
-            "com.sun.management.jmxremote.port": self.ports.jmx,
-            "com.sun.management.jmxremote.rmi.port": self.ports.jmx,
-            "com.sun.management.jmxremote.authenticate": "false",
-            "com.sun.management.jmxremote.ssl": "false",
-            "java.rmi.server.hostname": HOST,
-        }
-        if self.jmx_login is not None:
-            user = self.jmx_login.read_text(encoding="utf-8").split()[0]
-            access = self.folder / "jmx.access"
-            access.write_text(f"{user} readonly\n", encoding="utf-8")
-            opened |= {
-                "com.sun.management.jmxremote.authenticate": "true",
-                "com.sun.management.jmxremote.password.file": str(self.jmx_login),
-                # Java would write hashes in place of the passwords, which can't be read then.
-                "com.sun.management.jmxremote.password.toHashes": "false",
-                "com.sun.management.jmxremote.access.file": str(access),
-            }
-        return [f"-D{name}={value}" for name, value in opened.items()]
-
     def _format(self, java: Path, path: str) -> None:
         # The tool writes meta.properties last, and takes a folder without it for a new one: a
         # format that was cut short is simply done again.
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}"]
         formatted = subprocess.run(
-            self._java(java, path, *tool, "--config", str(self._settings)),
+            self.java_command(java, path, *tool, "--config", str(self._settings)),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -197,7 +170,7 @@ class Broker:
             raise self._refused("the broker's storage could not be formatted")
 
     def _spawn(self, java: Path, path: str) -> None:
-        command = self._java(java, path, *self._metrics(), MAIN_CLASS, str(self._settings))
+        command = self.java_command(java, path, MAIN_CLASS, str(self._settings))
         self._print_line(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
         with self._output.open("wb") as output:
             self._process = subprocess.Popen(

@@ -31,11 +31,6 @@ SandboxFolder: TypeAlias = Annotated[
     ),
 ]
 
-Metrics: TypeAlias = Annotated[
-    bool,
-    Option("Expose the broker's JMX metrics, behind a login.", False, envvar="DRAINER_SANDBOX_JMX"),
-]
-
 WithRegistry: TypeAlias = Annotated[
     bool, Option("Start a schema registry beside it (Apicurio's, in memory).", False)
 ]
@@ -43,7 +38,7 @@ WithRegistry: TypeAlias = Annotated[
 
 @app.command()
 @command
-def up(folder: SandboxFolder, jmx: Metrics, registry: WithRegistry, terminal: Terminal) -> None:
+def up(folder: SandboxFolder, registry: WithRegistry, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
     The first start downloads Kafka (43 MB), or the registry (109 MB), into your cache folder.
@@ -51,23 +46,18 @@ def up(folder: SandboxFolder, jmx: Metrics, registry: WithRegistry, terminal: Te
     Examples:
 
     - `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
-    - `drainer sandbox up --jmx`
     - `drainer sandbox up --registry`
     """
-    state = sandbox.up(folder, jmx=jmx, registry=registry, print_line=terminal.print_line)
+    state = sandbox.up(folder, registry=registry, print_line=terminal.print_line)
     terminal.data(
         {
             "bootstrap_servers": state.bootstrap_servers,
             "folder": str(state.folder),
-            "jmx": state.jmx_address,
-            "jmx_login": None if state.jmx_login is None else str(state.jmx_login),
             "registry": None if state.registry is None else state.registry.url,
         }
     )
     if state.registry is not None:
         terminal.print_line(f"schema registry: --registry {state.registry.url}")
-    if state.jmx_login is not None:
-        terminal.print_line(f"metrics: --jmx {state.jmx_address} --jmx-login {state.jmx_login}")
     terminal.print_line(
         f"the sandbox runs in {state.folder}; `{down_command(state.folder)}` removes it"
     )

@@ -23,20 +23,18 @@ class BrokerPorts:
 
     client: int  # PLAINTEXT
     controller: int  # the broker's own
-    jmx: int | None = None  # for those who read its metrics; None when none can
 
     @classmethod
-    def free(cls, *, jmx: bool = False) -> BrokerPorts:
+    def free(cls) -> BrokerPorts:
         """Pick ports that are free now."""
         picked: set[int] = set()
-        while len(picked) < 2 + jmx:
+        while len(picked) < 2:
             picked.add(free_port())
         return cls(*picked)
 
     def taken(self) -> tuple[int, ...]:
-        """Ports of these that another process uses."""
-        wanted = (self.client, self.controller, self.jmx)
-        return tuple(port for port in wanted if port is not None and not _is_free(port))
+        """Return those of the ports that another process uses."""
+        return tuple(port for port in (self.client, self.controller) if not _is_free(port))
 
 
 def free_port() -> int:

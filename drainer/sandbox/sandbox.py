@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 import shutil
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,11 +27,10 @@ from drainer.store.atomic_file import write_whole
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
-JMX_LOGIN = "jmx.login"
-FORMAT = "drainer-sandbox/4"
+FORMAT = "drainer-sandbox/5"
 STOP_TIMEOUT_S = 10.0
 OURS = re.compile(  # what drainer, Kafka and a Java that crashed leave in the folder
-    r"sandbox\.json|jmx\.(login|access)|server\.properties|data|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
+    r"sandbox\.json|server\.properties|data|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
     r"|(hs_err|replay)_pid\d+\.log|\.drainer-.*\.new"
 )
 
@@ -51,16 +48,6 @@ class SandboxState:
     def bootstrap_servers(self) -> str:
         """Address where clients connect: ``host:port``."""
         return f"{HOST}:{self.ports.client}"
-
-    @property
-    def jmx_address(self) -> str | None:
-        """Address where metrics are read: ``host:port``; None where they are not open."""
-        return None if self.ports.jmx is None else f"{HOST}:{self.ports.jmx}"
-
-    @property
-    def jmx_login(self) -> Path | None:
-        """The file with the user and password for metrics."""
-        return None if self.ports.jmx is None else self.folder / JMX_LOGIN
 
     @property
     def running(self) -> bool:
@@ -96,36 +83,28 @@ def _users_folder() -> Path:
 def up(
     folder: Path | None = None,
     *,
-    jmx: bool = False,
     registry: bool = False,
     print_line: Callable[[str], None] = quiet,
     die_with_parent: bool = False,
 ) -> SandboxState:
     """Start the sandbox, and return once it answers; a running one is left as it is.
 
-    The leftovers of a dead broker are started again, with its data and on its ports. A new one has
-    with ``jmx`` metrics behind a login. ``registry`` starts a schema registry beside any.
+    The leftovers of a dead broker are started again, with its data and on its ports. ``registry``
+    starts a schema registry beside it.
 
-    Raises SandboxRefused when the folder holds something else, or a sandbox without the metrics
-    that were requested, or when the broker does not start; its log is left then, for ``down``.
+    Raises SandboxRefused when the folder holds something else, or when the broker does not start;
+    its log is left then, for ``down``.
     """
     folder = _resolved(folder)
     with _locked():
         found = find(folder)
         if found is None:
             _require_unused(folder)
-            found = SandboxState(folder, BrokerPorts.free(jmx=jmx))
+            found = SandboxState(folder, BrokerPorts.free())
+        elif found.running:
+            print_line(f"the sandbox is already up on {found.bootstrap_servers}")
         else:
-            if jmx and found.jmx_address is None:
-                raise SandboxRefused(
-                    f"the sandbox in {folder} has no metrics (JMX)",
-                    hint=f"Remove it with `{down_command(folder)}`, or name another folder with"
-                    " --folder.",
-                )
-            if found.running:
-                print_line(f"the sandbox is already up on {found.bootstrap_servers}")
-            else:
-                print_line(f"starting the sandbox in {folder} again, with its data")
+            print_line(f"starting the sandbox in {folder} again, with its data")
         if not found.running:
             found = _start(found, print_line, die_with_parent)
         if found.registry is not None and not found.registry.process.alive():
@@ -184,10 +163,9 @@ def _start(
     kafka_jars(print_line=print_line)
     # Written before there is anything to lose: whatever happens now, `down` knows the folder.
     _write(state)
-    if state.jmx_login is not None:
-        _write_login(state.jmx_login)
-    place, login = (state.folder, state.ports), state.jmx_login
-    broker = Broker(*place, jmx_login=login, die_with_parent=die_with_parent, print_line=print_line)
+    broker = Broker(
+        state.folder, state.ports, die_with_parent=die_with_parent, print_line=print_line
+    )
     try:
         broker.launch()
         # Before it answers: if this process is killed meanwhile, `down` must know the broker.
@@ -198,13 +176,6 @@ def _start(
         broker.kill()
         raise
     return state
-
-
-def _write_login(path: Path) -> None:
-    with suppress(FileExistsError):
-        file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        with os.fdopen(file, "w", encoding="ascii") as login:
-            login.write(f"drainer {secrets.token_urlsafe(16)}\n")
 
 
 def _resolved(folder: Path | None) -> Path:

@@ -58,16 +58,6 @@ def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -
     assert mark.wait(TIMEOUT_S)
 
 
-def test_metrics_have_a_port_of_their_own_only_on_request(tmp_path: Path) -> None:
-    ports = BrokerPorts.free(jmx=True)
-    assert len({ports.client, ports.controller, ports.jmx}) == 3
-    assert Broker(tmp_path, ports=ports).jmx_address == f"{HOST}:{ports.jmx}"
-    with socket.create_server((HOST, ports.jmx or 0)):
-        assert ports.taken() == (ports.jmx,)
-    with pytest.raises(ValueError, match="without jmx"):
-        assert Broker(tmp_path).jmx_address
-
-
 def test_a_mark_distinguishes_a_process_from_a_later_one_with_its_pid() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
         mark = ProcessMark.of(process.pid)

@@ -41,7 +41,7 @@ def _up(folder: Path, print_line: Callable[[str], None] = lambda _: None) -> san
 def _leave(folder: Path, *, process: dict[str, object] | None) -> None:
     folder.mkdir()
     state = {
-        "format": "drainer-sandbox/4",
+        "format": "drainer-sandbox/5",
         "ports": {"client": 20001, "controller": 20002},
         "process": process,
     }
@@ -104,23 +104,6 @@ def test_a_killed_sandbox_comes_up_again_with_its_data(folder: Path) -> None:
     assert revived.running
     assert revived.ports == started.ports
     assert _end(revived.bootstrap_servers, "kept") == 100
-
-
-@pytest.mark.long
-@pytest.mark.usefixtures("kafka_installed")
-def test_metrics_of_a_sandbox_are_behind_a_login_of_its_owner(folder: Path) -> None:
-    started = sandbox.up(folder, jmx=True, die_with_parent=True)
-    assert started.jmx_address is not None
-    assert started.jmx_login is not None
-    assert started.jmx_login.stat().st_mode & 0o077 == 0
-    assert sandbox.up(folder, jmx=True) == started
-    assert sandbox.up(folder) == started
-
-
-def test_a_sandbox_without_metrics_is_not_given_them(folder: Path) -> None:
-    _leave(folder, process=None)
-    with pytest.raises(SandboxRefused, match="has no metrics"):
-        sandbox.up(folder, jmx=True)
 
 
 def test_up_without_java_is_refused_and_leaves_nothing(

@@ -13,6 +13,7 @@ from drainer.demo.fill import create_topic
 from drainer.errors import Refused, UsageError
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.spark.jmx import BrokerMetrics, Jmx, Reading
+from drainer.sandbox.ports import free_port
 from kafka.topic import eventually
 from scenarios.brokers import Broker
 from spark.connect import classic
@@ -25,7 +26,7 @@ def measured(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) ->
     with Broker(
         tmp_path_factory.mktemp("jmx"),
         properties=properties,
-        jmx=True,
+        jmx_port=free_port(),
         die_with_parent=True,
     ) as running:
         create_topic(ClientSettings.load(running.bootstrap_servers), "loaded", 1)
