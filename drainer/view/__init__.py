@@ -1,4 +1,4 @@
-"""Output for people: words on stderr, data on stdout. The only package that imports rich.
+"""Output for people: words go to stderr, and data to stdout. Only this package imports rich.
 
-It keeps out Kafka, asyncio and the command line: a view is given a record and shows it.
+A view gets a record and shows it. It imports neither Kafka nor asyncio nor the command line.
 """

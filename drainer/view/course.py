@@ -1,4 +1,4 @@
-"""The course of a drain as plots: one for each question of someone on call."""
+"""The course of a drain as plots, one for each question that somebody on call may have."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from drainer.model.latency import Latency
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 
-POINTS_MOST = 240  # of a line; more can't be distinguished on a page
+# A line has at most this many points. A reader could not distinguish more of them on a page.
+POINTS_MOST = 240
 
-# Name, title, what is to be seen, and the lines: a label and a field of the history's intervals.
+# The plots of counts. Each has a name, a title, a description of what it shows, and its lines: a
+# label, and the field of the history's intervals that has the values.
 _COUNTS = (
     (
         "to-go",
@@ -53,9 +55,10 @@ _COUNTS = (
 
 
 def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot]:
-    """The plots, none when it was over too soon; ``begun`` has the zone to give the time in.
+    """Make the plots of a drain. There are none if the drain was too short.
 
-    ``whole`` is how long the handler took in the whole run.
+    ``begun`` has the time zone in which times are shown. ``whole`` is the handler's latency over
+    the whole run.
     """
     found = history.evenly(POINTS_MOST)
     if len(found) < 3:
@@ -94,20 +97,26 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
 
 
 def _values(found: Sequence[HistoryPoint], name: str) -> list[float]:
-    """A field at the end of each interval; of time added up, how many there were in it."""
+    """Return a field's value at the end of each interval.
+
+    For ``running_s``, which adds up the time of all calls, it is the mean number of calls.
+    """
     if name == "running_s":
         return _rates(found, name)
     return [getattr(each, name) for each in found]
 
 
 def _rates(found: Sequence[HistoryPoint], name: str) -> list[float]:
-    """Speeds of a field in each interval; the first one is the beginning, and has no length."""
+    """Return how fast a field grew in each interval.
+
+    The first interval is the beginning of the drain and has no length, so it gets the second's.
+    """
     known = rates(found, [getattr(each, name) for each in found])
     return [known[0], *known]
 
 
 def troubles(history: History, begun: datetime) -> Table | None:
-    """Table of what the drain waited out: the shaded intervals of the plots."""
+    """Return a table of the troubles that the drain had. The plots shade their intervals."""
     if not history.troubles:
         return None
     rows = [
@@ -125,7 +134,7 @@ def troubles(history: History, begun: datetime) -> Table | None:
 
 
 def deepest_lanes(history: History) -> Table | None:
-    """The sub-keys for which the most was seen waiting at once."""
+    """Return bars of the sub-keys that had the most sub-messages waiting at once."""
     rows = [
         (figures.sub_key(key, 60), float(depth), figures.count(depth))
         for key, depth in history.hottest

@@ -1,4 +1,4 @@
-"""Findings of checks on a page: a line each, and the verdict over all of them."""
+"""A page with the findings of checks: one line for each, and the verdict on all of them."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ _MARKS = {
     Level.BAD: (BAD, Tone.BAD),
     Level.UNCHECKED: ("-", Tone.QUIET),
 }
-_LABEL = 9  # characters
+_LABEL = 9  # The width of the column with the name of the check, in characters.
 
 
 def findings_page(
     findings: Sequence[Finding], passed: str, *before: Section, labels: bool = False
 ) -> Page:
-    """A page of findings behind other sections; ``labels`` puts the name of its check before
-    each."""
+    """Make a page that shows findings after the sections ``before``.
+
+    With ``labels``, each finding begins with the name of its check. ``passed`` is the headline when
+    no check has failed.
+    """
     lines = (line for found in findings for line in _lines(found, labels))
     hints = (f"{f.check}: {f.hint}" for f in findings if f.level is Level.BAD and f.hint)
     checks = section("Checks", lines)

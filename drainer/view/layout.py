@@ -1,6 +1,7 @@
-"""The layout of a page on a terminal, as lines of toned texts, and how a line is printed.
+"""The layout of a page on a terminal: lines of text with tones, and how rich prints them.
 
-All text from elsewhere is made safe to show in one place, ``segments``.
+Text from elsewhere may contain control characters. ``segments`` and ``plain`` escape them, so every
+line that is printed has passed through one of the two.
 """
 
 from __future__ import annotations
@@ -24,13 +25,16 @@ STYLES: dict[str, Style] = {
     Tone.HINT: Style.parse("bold cyan"),
     Tone.QUIET: Style.parse("dim"),
 }
-Pieces = list[tuple[str, Tone]]  # the texts of a line, each with its tone
-_BAR = 24  # characters of one in a table
+Pieces = list[tuple[str, Tone]]  # The texts of a line, each with its tone.
+_BAR = 24  # The width of a full bar in a table, in characters.
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 
 
 def segments(line: Pieces, width: int | None = None) -> list[Segment]:
-    """A line as rich prints it, with only what can be seen, cut to a width if there is one."""
+    """Return a line as rich prints it, with control characters escaped.
+
+    If there is a ``width``, the line is cut to it.
+    """
     found = [Segment(printable(text), STYLES[tone]) for text, tone in line]
     if width is not None and Segment.get_line_length(found) > width:
         found = [*Segment.adjust_line_length(found, width - 1, pad=False), Segment("…")]
@@ -38,25 +42,26 @@ def segments(line: Pieces, width: int | None = None) -> list[Segment]:
 
 
 def plain(line: Pieces) -> str:
-    """A line without its tones."""
+    """Return the text of a line without its tones."""
     return "".join(printable(text) for text, _ in line)
 
 
 def headline(page: Page) -> Pieces:
-    """The answer, behind what it is about."""
+    """Return the first line of a page: what it is about, and the answer."""
     about = [(f"{page.subject}: ", Tone.STRONG)] if page.subject else []
     return _cut(about + sentence(page.headline))
 
 
 def sentence(line: Line) -> Pieces:
-    """A line of words behind its mark."""
+    """Return a line of words with its mark before them."""
     return [(line.marked, line.tone), (line.more, Tone.PLAIN)]
 
 
 def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
     """Yield the lines of an item as a terminal shows them. A plot has none.
 
-    A table shows its first rows, and a text a screen of it; with ``whole`` they are complete.
+    Of a long table only the first rows are shown, and of a long text about one screen. With
+    ``whole``, everything is shown.
     """
     match item:
         case Line():
@@ -70,13 +75,13 @@ def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
 
 
 def pieces(field: Field) -> Pieces:
-    """The label, the value and the note of a field."""
+    """Return the line of a field: its label, its value and its note."""
     note = f"  ({field.note})" if field.note else ""
     return [(f"  {field.label:<13} ", Tone.QUIET), (field.value, field.tone), (note, Tone.QUIET)]
 
 
 def is_urgent(item: Item) -> bool:
-    """Whether something in it is bad."""
+    """Return whether an item reports something bad, so that it is shown even with --quiet."""
     match item:
         case Line() | Field():
             return item.tone is Tone.BAD
@@ -117,7 +122,7 @@ def _cell(cell: str | Cell) -> tuple[str, Tone]:
 
 
 def _bar(share: float, room: int) -> str:
-    """A bar over this share of so many characters; anything above 0 can be seen."""
+    """Draw a bar over this share of the ``room``. A share above 0 is always visible."""
     eighths = round(share * room * 8)
     if share > 0:
         eighths = max(1, eighths)

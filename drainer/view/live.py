@@ -1,4 +1,4 @@
-"""Views of what runs: redrawn in place, or as lines elsewhere; and the keys that steer it."""
+"""Views of a running drain: redrawn in place on a screen, as lines elsewhere; and its keys."""
 
 from __future__ import annotations
 
@@ -45,23 +45,27 @@ from drainer.view.status import (
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Terminal
 
-STEP = 1.25  # of the concurrency, up or down
+STEP = 1.25  # A key multiplies or divides the concurrency by this.
 SHORT = "p pause  + - concurrency  s stop  ? help"
 LONG = "p pauses and unpauses  + - 25% more or fewer calls in flight  s stops like Ctrl-C"
 
 
 @dataclass(eq=False)
 class ControlKeys:
-    """Turns keys into requests by ``by``; with ``refused``, into that line."""
+    """Turns keys into requests to the drain.
+
+    ``by`` names the user in the history. If there is a text in ``refused``, it is shown in place of
+    any request.
+    """
 
     control: Control
     by: str
     refused: str | None = None
-    status: Status | None = None  # the latest; the caller sets it
-    line: str = SHORT  # what to show below the view
+    status: Status | None = None  # The latest status, which the caller sets.
+    line: str = SHORT  # The line to show below the view.
 
     def press(self, key: str) -> None:
-        """Request what a key stands for, from any thread; ignore other keys."""
+        """Request what a key stands for, and ignore other keys. Any thread may call this."""
         status = self.status
         requests: dict[str, Callable[[Status], ControlRequest]] = {
             "p": lambda now: Pause() if now.control.paused is None else Unpause(),
@@ -77,7 +81,7 @@ class ControlKeys:
             self.control.request(requests[key](status), self.by).add_done_callback(self._show)
 
     def _show(self, done: Future[tuple[str, ...]]) -> None:
-        error = done.exception()  # a DrainerError: a request has no other
+        error = done.exception()  # A request fails with DrainerError only.
         self.line = ", ".join(done.result()) if error is None else str(error)
 
 
@@ -85,20 +89,21 @@ def _concurrency(calls: int) -> Change:
     return Change({"concurrency": max(1, calls)})
 
 
-FRAME_S = 0.2  # between two drawings of a running line
-PRINTED_MOST = 1 << 20  # characters that handlers printed since the last frame
+FRAME_S = 0.2  # The time between two drawings of a running line.
+# What handlers print is kept until the next frame, but no more characters than these.
+PRINTED_MOST = 1 << 20
 PARTITIONS_SHOWN = 8
 CHANGES_SHOWN = 2
-_WIDEST = 110  # columns; lines longer than this tire the eye
+_WIDEST = 110  # The columns of a frame, at most, because longer lines are hard to read.
 _NOTEBOOK_LINES = 41
 
 
 class LiveView:
     """A context manager; each ``update`` redraws the frame, and the last one stays on the screen.
 
-    It is called from the thread that the drain runs on, so it starts no thread, draws only when
-    updated, and leaves out a frame rather than wait for a stopped terminal. What handlers print
-    meanwhile appears above the frame with the next update: it neither tears a frame nor costs one.
+    ``update`` is called in the thread of the drain. So the view starts no thread and draws only on
+    an update, and it leaves out a frame rather than wait for a terminal that was stopped. What
+    handlers print meanwhile appears above the frame with the next update.
     """
 
     def __init__(self, terminal: Terminal, keys: ControlKeys | None = None) -> None:
@@ -108,13 +113,13 @@ class LiveView:
         self._last: Status | None = None
         self._streams = contextlib.ExitStack()
         self._lock = threading.Lock()
-        self._printed: list[str] = []  # whole lines of handlers, from any thread
+        self._printed: list[str] = []  # Whole lines that handlers printed, in any thread.
         self._printed_chars = 0
 
     def __enter__(self) -> Self:
         stream = LineStream(sys.stderr, self._keep)
-        self._streams.callback(stream.rest)
-        # Typeshed wants a TextIO; nothing that prints needs more than what a LineStream has.
+        self._streams.callback(stream.end_line)
+        # Typeshed wants a TextIO, but nothing that prints needs more than a LineStream has.
         self._streams.enter_context(contextlib.redirect_stderr(cast(TextIO, stream)))
         if self._terminal.shares_screen:
             self._streams.enter_context(contextlib.redirect_stdout(cast(TextIO, stream)))
@@ -132,7 +137,7 @@ class LiveView:
         self._live.stop()
 
     def update(self, status: Status) -> None:
-        """Draws a frame. It doesn't wait for a terminal that is held."""
+        """Draw a frame. If the terminal was stopped, the frame is left out."""
         self._last = status
         if not self._terminal.is_ready:
             return
@@ -141,8 +146,11 @@ class LiveView:
         self._live.update(self._frame(status, below), refresh=True)
 
     def _frame(self, status: Status, below: str = "") -> Segments:
-        """The frame as rich draws it, which is fast enough for the thread that the drain runs on;
-        texts of rich's would be measured and wrapped. ``below`` is its last line."""
+        """Return the frame as segments, with ``below`` as its last line.
+
+        Rich measures and wraps its own kind of texts, which would take too long in the thread of
+        the drain. It prints segments as they are.
+        """
         width, height = self._terminal.console.size
         return drawn(frame(status, width, height, below), min(width, _WIDEST))
 
@@ -158,15 +166,16 @@ class LiveView:
         with self._lock:
             printed, self._printed, self._printed_chars = "".join(self._printed), [], 0
         if printed:
-            # As it is: the measuring and wrapping of a text is too slow for a hot handler's.
+            # Handlers may print a lot, and rich would take too long to measure and wrap a text. So
+            # it gets a segment, which it prints as it is.
             self._terminal.console.print(Segments([Segment(printed)]), crop=False, end="")
 
 
 class RunningLine:
-    """A context manager: a line, or some, redrawn in place on a screen and gone at the end.
+    """A context manager that shows one line, or a few, and removes them at the end.
 
-    Elsewhere ``draw`` prints the line each ``every_s`` seconds; with None nothing. A line is
-    left out rather than wait for a terminal that is held.
+    On a screen they are redrawn in place. Elsewhere ``draw`` prints a line every ``every_s``
+    seconds, or nothing if that is None. If the terminal was stopped, a line is left out.
     """
 
     def __init__(self, terminal: Terminal, every_s: float | None = None) -> None:
@@ -187,7 +196,7 @@ class RunningLine:
             self._live.stop()
 
     def draw(self, text: str) -> None:
-        """Shows this, if it is time."""
+        """Show a text, unless the last one was shown too short a time ago."""
         if self._every_s is None or time.monotonic() < self._due_s or not self._terminal.is_ready:
             return
         self._due_s = time.monotonic() + self._every_s
@@ -209,12 +218,12 @@ def _live(terminal: Terminal, *, transient: bool = False) -> Live:
 
 
 def drawn(lines: Iterable[Pieces], width: int) -> Segments:
-    """Lines cut to a width, as rich prints them."""
+    """Return lines as rich prints them, each cut to a width."""
     return Segments([each for line in lines for each in (*segments(line, width), Segment.line())])
 
 
 class NotebookView:
-    """A context manager: the frame as one output of a notebook, which each ``update`` redraws."""
+    """A context manager that shows the frame in a notebook, as an output that is redrawn."""
 
     def __init__(self, display: Any) -> None:
         self._display = display
@@ -224,7 +233,7 @@ class NotebookView:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """The last frame stays."""
+        """Leave the last frame in the notebook."""
 
     def update(self, status: Status) -> None:
         text = "\n".join(map(plain, frame(status, _WIDEST, _NOTEBOOK_LINES)))
@@ -235,30 +244,32 @@ class NotebookView:
 
 
 def _notebook_display() -> Any:
-    """The display of the notebook that this runs in; None elsewhere."""
+    """Return the display function of the notebook that this process runs in; None elsewhere."""
     ipython = sys.modules.get("IPython")
     shell = None if ipython is None else ipython.get_ipython()
     return ipython.display.display if ipython and getattr(shell, "kernel", None) else None
 
 
-INTERVAL_S = 5.0  # of the drain's own time; a night's log stays short enough to read
-COMMITTED_SHOWN = 8  # partitions in a line
+# The time between two lines of a log, by the drain's own clock. The log of a night stays short
+# enough to read.
+INTERVAL_S = 5.0
+COMMITTED_SHOWN = 8  # A line has the committed offsets of so many partitions.
 
 
 class LineView:
-    """A context manager; ``update`` it as often as wanted, it writes a line each few seconds.
+    """A context manager that writes a line every few seconds, however often it is updated.
 
-    Also at once when the drain is stopping or in trouble, or no longer is, and once at the end.
-    Times are the status's, so it needs no clock.
+    It also writes one at once when the drain is stopping, when it is in trouble or no longer is,
+    and one at the end. It takes the time from the status.
     """
 
     def __init__(self, terminal: Terminal) -> None:
         self._terminal = terminal
-        self._last: Status | None = None  # the latest seen, to end with
-        self._printed: Status | None = None  # the latest written
-        self._due_s: float | None = None  # None until the first line is written
-        self._warned: set[tuple[str, str]] = set()  # what is not to be printed again
-        self._changes_seen = 0  # events that were printed
+        self._last: Status | None = None  # The latest status.
+        self._printed: Status | None = None  # The status of the latest line.
+        self._due_s: float | None = None  # It is None until the first line is written.
+        self._warned: set[tuple[str, str]] = set()  # Warnings that are not printed again.
+        self._changes_seen = 0  # The number of events that were printed.
 
     def __enter__(self) -> Self:
         return self
@@ -268,7 +279,7 @@ class LineView:
             self._print(self._last)
 
     def update(self, status: Status) -> None:
-        """Writes what is due. Never waits for a reader that has stopped reading."""
+        """Write the lines that are due, unless the reader of the log has stopped reading."""
         self._last = status
         if not self._terminal.is_ready:
             return
@@ -304,7 +315,7 @@ class LineView:
 
 
 def start_line(status: Status) -> str:
-    """Name what is drained, once."""
+    """Return the first line of a log, which says what is drained."""
     total = figures.count(sum(part.end - part.start for part in status.progress.partitions))
     parts = figures.counted(len(status.progress.partitions), "partition")
     concurrency = figures.count(status.limits.concurrency)
@@ -317,7 +328,7 @@ def start_line(status: Status) -> str:
 
 
 def status_line(status: Status) -> str:
-    """``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 done  …``."""
+    """Return a line such as ``12s  41.2%  eta 3m 20s  messages 1,234,567 of ~3,000,000 done …``."""
     words = [
         figures.duration(status.timing.elapsed_s),
         figures.percent(share_finished(status.progress.partitions)),
@@ -332,7 +343,7 @@ def status_line(status: Status) -> str:
     if status.control.paused is not None:
         words.append("paused")
     if status.health.trouble is not None:
-        words.append("in trouble")  # a line of its own names it
+        words.append("in trouble")  # Another line has named the trouble.
     committed = [
         f"{part.partition}:{figures.offset(part.committed)}"
         for part in status.progress.partitions[:COMMITTED_SHOWN]
@@ -347,9 +358,9 @@ ProgressView = LineView | LiveView | NotebookView
 
 
 def progress_view(terminal: Terminal, keys: ControlKeys | None = None) -> ProgressView:
-    """The view that suits the terminal; when quiet, one that shows trouble only.
+    """Return the view that suits the terminal. With --quiet, it shows only trouble.
 
-    ``keys`` are pressed on it, where it can be redrawn.
+    ``keys`` are available in a view that is redrawn in place.
     """
     display = _notebook_display()
     if display is not None:
@@ -359,13 +370,15 @@ def progress_view(terminal: Terminal, keys: ControlKeys | None = None) -> Progre
 
 
 def frame(status: Status, width: int, height: int, below: str = "") -> list[Pieces]:
-    """The lines of a frame for a screen of this size; what matters most comes first, and ``below``
-    last."""
+    """Return the lines of a frame for a screen of this size, with ``below`` as the last one.
+
+    What matters most comes first, because lines that have no room are left out.
+    """
     width, last = min(width, _WIDEST), [[], [(below, Tone.QUIET)]] if below else []
     height -= 1 + len(last)
     verdict_line = verdict(status)
     lines = [_title(status, width), _total(status, width)]
-    if verdict_line.mark:  # else the line above has it
+    if verdict_line.mark:  # Without a mark, it says no more than the line above.
         lines.append([(verdict_line.marked, verdict_line.tone)])
     lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
     lines += [pieces(each) for each in causes(status)]
@@ -373,7 +386,7 @@ def frame(status: Status, width: int, height: int, below: str = "") -> list[Piec
     events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))
     changes = (Field("change", text) for text in events)
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]
-    room = height - len(lines) - 3  # a blank, a heading and "and N more"
+    room = height - len(lines) - 3  # Without a blank line, the heading and "and N more".
     if status.progress.partitions and room > 0:
         lines += [[], *_partitions(status.progress.partitions, width, min(room, PARTITIONS_SHOWN))]
     return [*lines[:height], *last]
@@ -401,7 +414,7 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
     shown: Sequence[PartitionStatus] = partitions
     if len(partitions) > room:
         worst = nlargest(room, partitions, key=lambda part: part.end - part.start - finished(part))
-        shown = sorted(worst, key=lambda part: part.partition)  # rows that don't change places
+        shown = sorted(worst, key=lambda part: part.partition)  # So rows don't change places.
     shares = [share_finished((part,)) for part in shown]
     rows = map(partition_cells, shown)
     heading, *lines = map("  ".join, figures.aligned([_HEADING, *rows]))
@@ -423,21 +436,23 @@ def _bar(share: float, width: int) -> Pieces:
         return []
     halves = int(share * width * 2)
     full = "━" * (halves // 2) + "╸" * (halves % 2)
-    # Light against heavy, so that it reads without colour.
+    # The two parts differ in weight as well, so that the bar can be read without colours.
     return [(full, Tone.GOOD), ("─" * (width - len(full)), Tone.QUIET)]
 
 
 LOOK_S = 0.5
-# Of a process in the background, to touch its terminal would stop it: a drain for a keyboard.
+# A process in the background gets these signals when it uses its terminal. They would stop it, and
+# with it the drain.
 _STOPPING = {signal.SIGTTIN, signal.SIGTTOU}
 
 
 @contextmanager
 def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
-    """Calls ``pressed`` with each key, in a thread of its own, while inside.
+    """Call ``pressed`` with each key, in a thread of its own, until the block ends.
 
-    Only while the process is in the terminal's foreground, and Ctrl-C stays Ctrl-C. The terminal is
-    restored at the end. If the descriptor is not a terminal, nothing is read.
+    Keys are read only while the process is in the foreground of the terminal. Ctrl-C still sends
+    its signal. At the end the terminal's settings are restored. If the descriptor is not a
+    terminal, nothing is read.
     """
     try:
         found = termios.tcgetattr(descriptor)
@@ -447,7 +462,8 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
     over, over_writer = os.pipe()
 
     def listen() -> None:
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)  # reads and writes fail instead
+        # Without the signals, reads and writes fail with an error.
+        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
         with suppress(OSError, termios.error):
             while True:
                 if _in_foreground(descriptor):
@@ -477,7 +493,7 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
 
 
 def _by_key(descriptor: int) -> None:
-    """Read by key, also after a shell had the terminal and set it for itself."""
+    """Make the terminal give single keys. A shell that had it meanwhile may have changed that."""
     if termios.tcgetattr(descriptor)[3] & (termios.ICANON | termios.ECHO):
         tty.setcbreak(descriptor, termios.TCSANOW)
 

@@ -1,7 +1,7 @@
-"""The words of a command as a log: one JSON object a line on stderr, for a collector to read.
+"""The words of a command as a log, for a collector: each line on stderr is a JSON object.
 
-Whatever else is written to stderr meanwhile becomes a line too: what a handler prints there, and
-what goes through Python's ``logging``.
+Everything else that is written to stderr meanwhile also becomes lines of the log: what a handler
+prints there, and what goes through Python's ``logging``.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from drainer.view.page import Page, Tone
 from drainer.view.streams import LineStream
 from drainer.view.terminal import Form, Terminal
 
-OURS = "drainer"  # the name of the terminal's logger, and above those of other packages
+# The name of the terminal's logger, and of the parent of the loggers that drainer's modules use.
+OURS = "drainer"
 _LEVELS = {Tone.WARN: logging.WARNING, Tone.BAD: logging.ERROR}
 _OF_LOGGING = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
 
 
 class LogTerminal(Terminal):
-    """A terminal whose words are events; made by ``logging_as_json``.
+    """A terminal that writes events to a log. ``logging_as_json`` makes it.
 
-    No question is answered, and what is laid out elsewhere is given in fields.
+    It answers no questions. Where another terminal lays facts out, it gives them as fields.
     """
 
     def __init__(self, logger: logging.Logger, form: Form | None, quiet: bool, debug: bool) -> None:
@@ -40,12 +41,12 @@ class LogTerminal(Terminal):
         return False
 
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:
-        """One line of the log. It raises nothing when its reader is gone."""
+        """Write one line of the log. It raises nothing when the reader of the log is gone."""
         if message:
             self._logger.log(level, {"event": event, "message": message, **fields})
 
     def _verdict(self, page: Page, *, result: bool) -> None:
-        """A page as one event, where it is one; else line by line."""
+        """Write a page as one event if it has a name for that, and otherwise line by line."""
         if not page.event:
             super()._verdict(page, result=result)
             return
@@ -63,7 +64,7 @@ class LogTerminal(Terminal):
             super()._facts(page, result=result)
 
     def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
-        """A line of a page as an event; facts that were requested as ever."""
+        """Write a line of a page as an event. Results for programs go to stdout as always."""
         if result and self.form is not None:
             super().show(line, urgent=urgent, result=True)
         else:
@@ -78,11 +79,12 @@ def logging_as_json(
     debug: bool = False,
     stderr: TextIO | None = None,
 ) -> Iterator[LogTerminal]:
-    """Makes stderr a log while inside; quiet leaves warnings and errors."""
+    """Make stderr a log until the block ends. With ``quiet``, it has only warnings and errors."""
     stream = stderr or sys.stderr
     handler = _Handler(stream)
     handler.setFormatter(_Formatter())
-    # Not of logging's own tree: a handler's dictConfig() switches off whatever it finds there.
+    # The logger is kept out of logging's own tree, because a user's handler may call dictConfig(),
+    # which switches off all loggers that it finds there.
     logger = logging.Logger(OURS, logging.WARNING if quiet else logging.INFO)
     logger.addHandler(handler)
     others = (logging.getLogger(), logging.getLogger(OURS))
@@ -96,22 +98,22 @@ def logging_as_json(
     for other in others:
         other.addHandler(handler)
     try:
-        # Typeshed wants a TextIO; nothing that prints needs more than what this has.
+        # Typeshed wants a TextIO, but nothing that prints needs more than a LineStream has.
         with redirect_stderr(cast(TextIO, printed)):
             yield LogTerminal(logger, form, quiet, debug)
     finally:
-        printed.rest()
+        printed.end_line()
         for other in others:
             other.removeHandler(handler)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
-        """A drain outlives the one who was reading its log."""
+        """Ignore the error: a drain goes on when the reader of its log is gone."""
 
 
 class _Formatter(logging.Formatter):
-    """``time``, ``level``, ``event`` and ``message`` first, then the fields of the event."""
+    """Writes ``time``, ``level``, ``event`` and ``message`` first, then the event's fields."""
 
     def format(self, record: logging.LogRecord) -> str:
         created = datetime.fromtimestamp(record.created, UTC)
@@ -127,6 +129,7 @@ class _Formatter(logging.Formatter):
         line["message"] = record.getMessage()
         if record.exc_info:
             line["exc_info"] = self.formatException(record.exc_info)
-        taken = _OF_LOGGING | line.keys()  # an extra of a handler's takes none of ours
+        # The extra fields of a handler's own records must not replace those of drainer.
+        taken = _OF_LOGGING | line.keys()
         extra = {name: value for name, value in vars(record).items() if name not in taken}
         return json_text(line | extra)

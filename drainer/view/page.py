@@ -1,8 +1,8 @@
-"""Pages: what a command found as facts, from which terminal, log and HTML are made.
+"""Pages: the facts that a command found, in a form from which terminal, log and HTML are made.
 
-It is pure: a producer for each command makes a page, and renderers decide what it looks like
-(``view/layout.py`` on a terminal, ``view/report/page.py`` in HTML). Texts may hold anything:
-renderers neutralise them.
+Each command makes a page of its facts. The renderers decide what the page looks like:
+``view/layout.py`` on a terminal, and ``view/report/page.py`` in HTML. Texts on a page may contain
+anything, because the renderers escape them.
 """
 
 from __future__ import annotations
@@ -15,12 +15,14 @@ from typing import ClassVar
 
 from drainer.errors import DrainerError
 
-OK, BAD, WARN, STOPPED = "✓", "✗", "!", "■"  # marks before a sentence
-SHOWN = 12  # rows of a long table; the rest is one line on a terminal, and folded away in HTML
+OK, BAD, WARN, STOPPED = "✓", "✗", "!", "■"  # Marks before a sentence.
+# Of a long table so many rows are shown. On a terminal one line counts the others; in HTML they are
+# folded away.
+SHOWN = 12
 
 
 class Tone(StrEnum):
-    """Meaning of a fact for the reader. What is BAD is shown even when quiet."""
+    """What a fact means for the reader. A fact that is BAD is shown even with --quiet."""
 
     PLAIN = ""
     STRONG = "strong"
@@ -33,7 +35,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sentence, its ``mark`` before it, and after it what it continues with in plain."""
+    """A sentence with a ``mark`` before it. ``more`` continues the sentence in a plain tone."""
 
     kind: ClassVar[str] = "line"
     text: str
@@ -48,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A label and its value; ``lines`` are what it consists of, one below the other."""
+    """A label and its value. ``lines`` have the value's parts, and are shown below it."""
 
     kind: ClassVar[str] = "field"
     label: str
@@ -60,7 +62,7 @@ class Field:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cell of a table; ``bar`` draws a share, 0 to 1, in place of the text."""
+    """A cell of a table. With ``bar``, a share from 0 to 1, a bar is drawn instead of the text."""
 
     text: str
     tone: Tone = Tone.PLAIN
@@ -69,7 +71,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column of words, aligned left; ``wide`` ones may break where lines can."""
+    """A column of words, which is aligned left. If it is ``wide``, its lines may be broken."""
 
     title: str
     wide: bool = False
@@ -77,9 +79,9 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows, those that need attention first: a terminal shows ``shown`` of them.
+    """A table. A terminal shows the first ``shown`` rows, so the most important ones come first.
 
-    A column that is named by its title alone has figures. ``total`` is the last row.
+    A column that is given as a string has figures. ``total`` is the last row.
     """
 
     kind: ClassVar[str] = "table"
@@ -91,7 +93,8 @@ class Table:
 
     @property
     def headings(self) -> list[tuple[str, str]]:
-        """Each column's title, and whether it has "text", "long" text or, with "", figures."""
+        """The title and the kind of each column: "text", "long" for text that may be broken, and
+        "" for figures."""
         return [
             (each.title, "long" if each.wide else "text")
             if isinstance(each, Column)
@@ -102,7 +105,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line: its values over the seconds of its plot."""
+    """A line of a plot. It has one value for each of the plot's ``seconds``."""
 
     label: str
     values: Sequence[float]
@@ -111,10 +114,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines over the clock; ``description`` is what is to be seen, and is read out.
+    """Lines over time.
 
-    ``name`` is the plot's own on its page. ``seconds`` are those since ``begun``, and ``troubles``
-    intervals of them that are shaded. The ``unit`` of its values is "s", or "" for counts.
+    ``name`` identifies the plot on its page. ``description`` says what the plot shows, also to
+    screen readers. ``seconds`` count from ``begun``, and ``troubles`` are intervals of them that
+    are shaded. The ``unit`` of the values is "s", or "" for counts.
     """
 
     kind: ClassVar[str] = "plot"
@@ -130,7 +134,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """Points (x, y), rising in x and all above 0."""
+    """A curve through points (x, y), which are in rising order of x. All numbers are above 0."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -139,7 +143,7 @@ class Curve:
 
 @dataclass(frozen=True, slots=True)
 class Curves:
-    """Curves over sizes in bytes; both axes are logarithmic. The rest is as in ``Plot``."""
+    """Curves over a size in bytes, with logarithmic axes. The other fields are as in ``Plot``."""
 
     kind: ClassVar[str] = "plot"
     name: str
@@ -153,7 +157,7 @@ Item = Line | Field | Table | Plot | Curves
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """Facts that belong together; a terminal leaves the title out."""
+    """Facts that belong together. A terminal does not show the title."""
 
     title: str
     items: tuple[Item, ...]
@@ -161,34 +165,35 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """All that a command found."""
+    """Everything that a command found."""
 
-    headline: Line  # the answer, in one line; its tone is the verdict
+    headline: Line  # The answer in one line. Its tone is the verdict.
     sections: tuple[Section, ...]
-    subject: str = ""  # what the headline is about
-    details: tuple[Line, ...] = ()  # what belongs right below it
+    subject: str = ""  # What the headline is about.
+    details: tuple[Line, ...] = ()  # Lines that belong right below the headline.
     warnings: tuple[str, ...] = ()
     cause: DrainerError | None = None
     hints: tuple[str, ...] = ()
-    # The commands to go on with, each with what it does and what to know of it.
+    # The commands that the user may continue with: what each does, the command, and a note.
     ways_on: tuple[Field, ...] = ()
-    # When it began and ended, or when it was looked at, in the zone to show it in.
+    # When the drain began and ended, or when the facts were found, in the time zone to show.
     times: tuple[datetime, ...] = ()
-    # The same for programs, as the command's ``-o json`` prints it.
+    # The same facts for programs, as ``-o json`` prints them.
     data: Mapping[str, object] = field(default_factory=dict)
-    # The name of this page in a log, with ``data``; without one it is printed in lines.
+    # The name of this page in a log, where it is one event with ``data``. A page without a name is
+    # logged line by line.
     event: str = ""
 
     @property
     def tables_last(self) -> list[Section]:
-        """The sections, those with a table behind all others."""
+        """The sections in the order of a terminal, where those with a table come last."""
         return sorted(
             self.sections, key=lambda each: any(isinstance(item, Table) for item in each.items)
         )
 
     @property
     def message(self) -> str:
-        """The headline and what is below it as one line, without marks."""
+        """The headline and the details as one line without marks."""
         first = self.headline.text + self.headline.more
         if self.subject:
             first = f"{self.subject}: {first}"
@@ -196,7 +201,7 @@ class Page:
 
 
 def section(title: str, *items: Item | Iterable[Item | None] | None) -> Section:
-    """A section of the items that there are: None stands for nothing."""
+    """Make a section of items and of groups of items. None among them stands for no item."""
     found: list[Item] = []
     for each in items:
         if isinstance(each, Item):
@@ -207,14 +212,20 @@ def section(title: str, *items: Item | Iterable[Item | None] | None) -> Section:
 
 
 def bars(title: str, unit: str, rows: Sequence[tuple[str, float, str]]) -> Table:
-    """A bar for each (label, value, text), all of it for the largest value; none is below 0."""
+    """Make a table with a bar for each (label, value, text).
+
+    The largest value has a full bar. No value may be below 0.
+    """
     largest = max((value for _, value, _ in rows), default=0.0) or 1.0
     drawn = tuple((label, Cell("", bar=value / largest), text) for label, value, text in rows)
     return Table((Column(title), "", Column(unit)), drawn, shown=len(rows))
 
 
 def few(texts: Sequence[str], most: int = SHOWN, total: int | None = None) -> tuple[str, ...]:
-    """The first of ``total`` texts, and how many others there are."""
+    """Return the first texts, and a line with the number of the others.
+
+    ``total`` is the number of all texts, if ``texts`` has only some of them.
+    """
     first = tuple(texts[:most])
     more = (len(texts) if total is None else total) - len(first)
     return (*first, f"and {more:,} more") if more > 0 else first

@@ -1,9 +1,9 @@
-"""Standard output and error that can't fail: a drain outlives the readers of its output.
+"""Standard output and standard error that can't fail, since a drain outlives its output's readers.
 
-A pipe whose reader is gone, a full disk, a terminal that hung up, a descriptor that was closed
-before the command began, a locale without the characters: none of it changes how a drain runs or
-its exit code. Installed once, below everything that writes: the terminal, the log, ``print`` in a
-handler, the libraries.
+The reader of a pipe may be gone, a disk full, or a terminal closed; a descriptor may have been
+closed before the command began, and a locale may lack characters. None of that changes how a drain
+runs, or its exit code. These streams are installed once, below everything that writes: the
+terminal, the log, ``print`` in a handler, and libraries.
 """
 
 from __future__ import annotations
@@ -22,13 +22,15 @@ from drainer.escape import UNENCODABLE
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-LINE_MOST = 16_384  # characters of what a handler prints without a newline
+# A handler may print so many characters without a newline before they count as a line.
+LINE_MOST = 16_384
 
 
 class SafeStream(io.FileIO):
-    """A descriptor that takes everything: what can't be written is dropped, and ``lost`` is why.
+    """A descriptor that accepts everything. If it can't be written, the data are dropped.
 
-    It waits also for a descriptor that something made non-blocking.
+    ``lost`` is the error with which the last data were dropped. If something has made the
+    descriptor non-blocking, ``write`` waits until it can be written.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -48,10 +50,10 @@ class SafeStream(io.FileIO):
 
 
 class LineStream:
-    """Takes the place of a text stream while a view runs, and gives whole lines to ``take``, on the
-    thread that wrote them. A child process gets the real stream.
+    """Takes the place of a text stream while a view runs, and passes whole lines to ``take``.
 
-    ``rest`` ends a line that was begun; one longer than ``LINE_MOST`` is ended at once.
+    ``take`` is called in the thread that wrote the line. Child processes write to the real stream.
+    A line that grows longer than LINE_MOST counts as complete.
     """
 
     def __init__(self, real: TextIO, take: Callable[[str], None]) -> None:
@@ -72,7 +74,8 @@ class LineStream:
     def writelines(self, lines: Iterable[str]) -> None:
         self.write("".join(lines))
 
-    def rest(self) -> None:
+    def end_line(self) -> None:
+        """Complete the line that was begun, if there is one."""
         if self._begun:
             self.write("\n")
 
@@ -82,18 +85,18 @@ class LineStream:
 
 class _Lasting(io.TextIOWrapper):
     def close(self) -> None:
-        """Flush and stay open: a handler may close it before the account is written."""
+        """Flush, and stay open: a handler may close the stream before the summary is printed."""
         self.flush()
 
 
 def install_streams() -> tuple[SafeStream, SafeStream]:
-    """Replace the process's own streams by safe ones; return what is under the two."""
+    """Replace the process's streams by safe ones. Returns those of stdout and stderr."""
     _fill_descriptors()
     return _install("stdout", 1), _install("stderr", 2)
 
 
 def flush_streams(out: SafeStream) -> None:
-    """Write what is still buffered, and warn when output was lost before its reader had gone."""
+    """Write what is buffered. Warn if output was lost, unless its reader had simply gone."""
     sys.stdout.flush()
     if out.lost is not None and out.lost.errno != errno.EPIPE:
         reason = out.lost.strerror or out.lost
@@ -102,19 +105,19 @@ def flush_streams(out: SafeStream) -> None:
 
 
 def _fill_descriptors() -> None:
-    # Else the plan or a connection gets the number of a closed one, and librdkafka or a child
-    # process writes its words into it.
+    # If one of the three descriptors is closed, the next file or connection gets its number, such
+    # as the plan. Then librdkafka or a child process would write its messages into that.
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # gets the lowest number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # It gets the lowest free number, which is this one.
             os.set_inheritable(descriptor, True)
 
 
 def _install(name: str, descriptor: int) -> SafeStream:
     raw = SafeStream(descriptor)
-    before = getattr(sys, name)  # None when it was closed
+    before = getattr(sys, name)  # It is None if the descriptor was closed.
     stream = _Lasting(
         io.BufferedWriter(raw),
         encoding="utf-8" if before is None else before.encoding,

@@ -1,4 +1,4 @@
-"""Reports: what a command found, as one HTML page that needs nothing but itself.
+"""Reports: what a command found, as a single HTML file.
 
-Charts are SVG in the page. There is no script in it, and nothing is loaded from anywhere.
+Charts are SVG within the page. It has no script, and loads nothing from anywhere.
 """

@@ -1,7 +1,8 @@
-"""Charts as SVG, in the page's colours: where everything of one lies in its picture.
+"""The layout of charts in SVG: where lines, dots, axes and labels lie in the picture.
 
-Axes have round labels. One of values goes up in steps of 1, 2 or 5 times a power of ten. One of
-time has elapsed time for a short run (0, 30s, 1m), and the clock at round minutes for a longer one.
+Axes have round labels. An axis of values goes up in steps of 1, 2 or 5 times a power of ten. An
+axis of time shows the elapsed time of a short run (0, 30s, 1m), and for a longer one the time of
+day at round minutes.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from datetime import datetime, timedelta
 from drainer.view import figures
 from drainer.view.page import Curves, Plot
 
-SIZES_MOST = 5  # that have room below a picture
+SIZES_MOST = 5  # So many sizes have room as labels below a picture.
 VALUE_STEPS_MOST = 4
 TIME_STEPS_MOST = 6
 DATE_STEPS_MOST = 4
-ELAPSED_BELOW_S = 600  # a run that is longer has the clock below its charts
-# Of a picture of 400 by 215 units, of which text has 10.5: the area that lines are drawn in.
+ELAPSED_BELOW_S = 600  # The charts of a run that took longer show the time of day.
+# The area in which lines are drawn. The picture has 400 by 215 units, and text is 10.5 units high.
 _LEFT, _RIGHT, _TOP, _BOTTOM, _WIDTH = 52, 390, 10, 192, 400
-_CHARACTER = 5.8  # how wide one is, about
+_CHARACTER = 5.8  # The approximate width of a character.
 
 _MINUTE, _HOUR, _DAY = 60, 3_600, 86_400
 _TIME_STEPS_S = (
@@ -29,11 +30,11 @@ _TIME_STEPS_S = (
     *(n * _HOUR for n in (1, 2, 3, 6, 12)),
     *(n * _DAY for n in (1, 2, 4, 7, 14, 28, 56)),
 )
-Tick = tuple[float, str]  # a value on an axis, and its label
+Tick = tuple[float, str]  # A value on an axis, and its label.
 
 
 def draw(plot: Plot | Curves) -> dict[str, object]:
-    """Place everything of a plot in its picture."""
+    """Return the places of everything that a plot's picture shows, for the template."""
     frame = {"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
     drawn = _draw_curves(plot) if isinstance(plot, Curves) else _draw_plot(plot)
     return frame | {"troubles": [], "dots": []} | drawn
@@ -69,7 +70,7 @@ def _draw_curves(plot: Curves) -> dict[str, object]:
     points = [point for each in plot.series for point in each.points]
     sizes = sorted({x for x, _ in points})
     values = [y for _, y in points]
-    # Powers of ten that hold all values, and where one decade is enough, steps within it.
+    # The axis goes from one power of ten to another, and has steps within a single decade.
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     steps = (1, 2, 5) if high - low < 2 else (1,)
     ticks = [step * 10.0**power for power in range(low, max(high, low + 1)) for step in steps]
@@ -97,7 +98,7 @@ def _draw_curves(plot: Curves) -> dict[str, object]:
 
 
 def value_ticks(most: float, unit: str) -> list[Tick]:
-    """Ticks from 0 to at or above ``most``; the ``unit`` is "s", or "" for counts."""
+    """Return ticks from 0 to ``most`` or just above. The ``unit`` is "s", or "" for counts."""
     step = _value_step(most, unit)
     return [
         (number * step, _label(number * step, unit))
@@ -122,7 +123,10 @@ def _label(value: float, unit: str) -> str:
 
 
 def time_ticks(begun: datetime, begin_s: float, end_s: float) -> list[Tick]:
-    """Ticks between two times, in seconds since ``begun``, which has the zone of the labels."""
+    """Return ticks between two times, in seconds since ``begun``.
+
+    ``begun`` has the time zone of the labels.
+    """
     length_s = end_s - begin_s
     if length_s < ELAPSED_BELOW_S:
         step = _time_step(length_s, TIME_STEPS_MOST)
@@ -138,7 +142,7 @@ def time_ticks(begun: datetime, begin_s: float, end_s: float) -> list[Tick]:
 
 
 def _time_step(length_s: float, most: int) -> float:
-    """The least that needs no more than ``most`` of them."""
+    """Return the smallest round step that divides a length into at most ``most`` steps."""
     return next((step for step in _TIME_STEPS_S if step * most >= length_s), length_s / most)
 
 
@@ -147,12 +151,12 @@ def _multiples(step: float, low: float, high: float) -> list[float]:
 
 
 def _anchor(x: float, text: str) -> str:
-    """Anchor of a label, so that it stays in the picture."""
+    """Return the anchor of a label with which it stays inside the picture."""
     return "end" if x + len(text) * _CHARACTER / 2 > _WIDTH else "middle"
 
 
 def _path(points: Iterable[tuple[float, float]]) -> str:
-    """SVG's words for a line, with gaps where a value is not a number."""
+    """Return the SVG path of a line. It has a gap wherever a value is NaN."""
     words, pen = [], "M"
     for x, y in points:
         if math.isnan(y):

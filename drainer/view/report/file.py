@@ -1,4 +1,4 @@
-"""The file of a report: checked before anything begins, written whole when all is over."""
+"""The file of a report: it is checked before the drain begins, and written when it has ended."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _MARK_WITHIN_BYTES = 1024
 
 
 class ReportRefused(Refused):
-    """Raised when the report can't be written where it is wanted."""
+    """Raised when the report can't be written to its file."""
 
 
 class ReportFile:
-    """The file that a report goes to.
+    """The file that a report is written to. An earlier report is replaced, but no other file is.
 
-    Raises ReportRefused at once when that can't be: so a drain of a night does not end without its
-    report for a typing error. An earlier report is written over; any other file is not.
+    Raises ReportRefused at once if the file can't be written, so that nobody learns of a typing
+    error only at the end of a long drain.
     """
 
     def __init__(self, path: Path) -> None:
@@ -57,14 +57,16 @@ class ReportFile:
         with self.path.open("rb") as stream:
             beginning = stream.read(_MARK_WITHIN_BYTES)
         if beginning and MARK not in beginning:
-            return f"{self.path} exists, and is not a report of drainer's"
+            return f"{self.path} exists, and is not a report of drainer"
         return None
 
     def write(self, page: str) -> None:
-        """Writes the page whole, or leaves what was there. For its owner only, as a plan is: keys
-        and errors may hold what isn't everybody's.
+        """Write the page as a whole, or leave the file as it was.
 
-        Raises ReportRefused (it may be another file by now, such as the plan) and OSError.
+        Only its owner can read the file, as with a plan, because keys and errors may have
+        confidential data.
+
+        Raises ReportRefused when there is another file by now, such as a plan; and OSError.
         """
         self._ensure_place()
         write_whole(self.path, page.encode("utf-8", "backslashreplace"))
@@ -73,9 +75,9 @@ class ReportFile:
 def write_page(
     terminal: Terminal, file: ReportFile | None, page: Callable[[datetime], Page]
 ) -> None:
-    """Writes a page as a report, if one is wanted; it is made for the time that it is given.
+    """Write a page as a report, if the user wants one. ``page`` makes it for the present time.
 
-    What goes wrong with it is reported, and changes nothing: the command ended as it did.
+    An error is only reported, since the command itself has ended already.
     """
     if file is None:
         return

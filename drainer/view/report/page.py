@@ -1,4 +1,4 @@
-"""A page of facts as HTML: a template filled in, with everything from outside escaped."""
+"""A page of facts as HTML. It is made from a template, which escapes all texts."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from drainer.view.report.chart import draw
 
 
 def html(page: Page, now: datetime, nonce: str | None = None) -> str:
-    """A page of facts as HTML; ``now`` has the zone of its times.
+    """Return a page of facts as HTML.
 
-    All text is escaped, but for the charts. With a ``nonce``, that of the script which its server
-    lets run, it is a page that updates by itself.
+    ``now`` has the time zone in which times are shown. With a ``nonce``, the page has a script with
+    that nonce, which updates it; the server's headers allow that script alone.
     """
     return (
         _templates()
@@ -33,14 +33,14 @@ def html(page: Page, now: datetime, nonce: str | None = None) -> str:
             written=_moment(now),
             times=[_moment(time.astimezone(now.tzinfo)) for time in page.times],
             host=platform.node() or "unknown",
-            # In such an element nothing is markup but its own end, and a comment.
+            # In a script element only its end tag and comments are markup, and both begin with "<".
             data=Markup(json_text(page.data).replace("<", "\\u003c")),
         )
     )
 
 
 def _moment(time: datetime) -> dict[str, str]:
-    """A time as it is shown: where the command ran, and in UTC."""
+    """Return a time as text, in its own zone and in UTC."""
     utc = time.astimezone(UTC)
     return {
         "local": f"{time:%Y-%m-%d %H:%M:%S} {time.tzname() or ''}".rstrip(),
@@ -50,12 +50,12 @@ def _moment(time: datetime) -> dict[str, str]:
 
 
 def _runs(section: Section) -> list[tuple[str, list[Item]]]:
-    """The items, those of one kind that follow each other together."""
+    """Group the items of a section: items of one kind that follow each other form a group."""
     return [(kind, list(items)) for kind, items in groupby(section.items, lambda item: item.kind)]
 
 
 def _visible(value: object) -> object:
-    """Output of a template: all but the charts as one line of what can be seen."""
+    """Escape control characters in everything that the template prints, except in markup."""
     return printable(value) if isinstance(value, str) and not isinstance(value, Markup) else value
 
 
