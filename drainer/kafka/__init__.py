@@ -1,5 +1,5 @@
-"""Access to Kafka: the only package that imports confluent_kafka.
+"""Access to Kafka. In the core, no other package imports confluent_kafka.
 
-Its calls block, and are safe from any thread. Kafka's own errors are raised as drainer's, with a
+Its calls block, and may be made from any thread. Kafka's errors are raised as drainer's own, with a
 hint and without secrets.
 """

@@ -1,4 +1,4 @@
-"""Kafka's answers: those that pass by themselves, and the errors that others are for a person."""
+"""Kafka's answers: which ones pass by themselves, and the errors that the others become."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ PASSING = _codes("""
     THROTTLING_QUOTA_EXCEEDED
 """)
 
-# A client that only reads gets these besides: it looks for the coordinator of whatever group it is
-# named, and needs nothing of it.
+# A client that only reads also looks for the coordinator of the group that it names, but needs
+# nothing from it. So it may ignore that the coordinator is forbidden.
 PASSING_TO_READERS = PASSING | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 FORBIDDEN = _codes("""
@@ -45,21 +45,22 @@ NO_TOPIC = _codes("""
     _UNKNOWN_PARTITION
 """)
 
-# Answers to a commit after which it has not happened for sure.
+# Answers to a commit which mean that it has certainly not happened.
 NOT_WRITTEN = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
 
-# What a commit without membership gets while the group has members.
+# Answers to a commit without membership while the group has members.
 HAS_MEMBERS = _codes("""
     UNKNOWN_MEMBER_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS FENCED_INSTANCE_ID
     STALE_MEMBER_EPOCH NON_EMPTY_GROUP
 """)
 
-# Waiting won't fix it; the same credentials go to every broker.
+# Waiting does not help against these, since every broker gets the same credentials.
 REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 
-# Of these, what the next connection or request for a token may pass. A broker takes no second login
-# within a second of the first, as on a connection that began when its token was nearly over.
+# Complaints of this kind that the next connection, or the next request for a token, may not have. A
+# broker refuses a second login within a second of the first. That happens on a connection that
+# began when its token had nearly expired.
 _PASSING_LOGINS = (
     "not valid in current SASL state",
     "mechanism handshake failed: Local:",
@@ -68,12 +69,12 @@ _PASSING_LOGINS = (
 
 
 def granting(right: str, resource: str) -> str:
-    """The way out when a right is missing: ``READ``, ``topic orders``."""
+    """Return the way out when a right such as ``READ`` on ``topic orders`` is missing."""
     return f"Grant {right} on {resource} to this user"
 
 
 def may_not(what: str, right: str, resource: str) -> RightMissing:
-    """The error for a missing right; ``what`` is what the user may not do without it."""
+    """Return the error for a missing right. ``what`` is what the user may not do without it."""
     return RightMissing(
         f"this user may not {what}: {right} on {resource} is missing",
         hint=f"{granting(right, resource)}, if the name is right.",
@@ -81,12 +82,12 @@ def may_not(what: str, right: str, resource: str) -> RightMissing:
 
 
 def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
-    """The latest complaint that the credentials were not accepted."""
+    """Return the latest complaint that the credentials were rejected; None if there is none."""
     found = (c for c in reversed(complaints) if c.code in REJECTED)
     return next((c for c in found if not any(map(c.text.__contains__, _PASSING_LOGINS))), None)
 
 
-# The first that matches a complaint wins; {servers} are the bootstrap servers.
+# The first cause that matches any complaint is reported. {servers} are the bootstrap servers.
 _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
     (
         lambda c: _NO_TOKEN in c.text,
@@ -130,9 +131,9 @@ _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
 def unreachable(
     servers: str, waited_s: float, complaints: Sequence[Complaint], request: str = ""
 ) -> BrokerUnreachable:
-    """The error for a broker that does not answer: why, by what the client complained about.
+    """Return the error for brokers that don't answer, with the cause by the client's complaints.
 
-    ``request`` is what a cluster did not do that was there before.
+    ``request`` is the request that failed, if the cluster was reached before.
     """
     for matches, what, hint in _CAUSES:
         for complaint in filter(matches, reversed(complaints)):
@@ -150,7 +151,7 @@ def unreachable(
 
 
 def ensure_right(operations: Sequence[str], what: str, right: Right, resource: str) -> None:
-    """Raises RightMissing when a description of the resource has other operations only."""
-    # A broker without an authorizer names all of them, an old one none.
+    """Raise RightMissing when the allowed operations of a resource don't include this right."""
+    # A broker without an authorizer lists all operations, and an old broker lists none.
     if operations and not {right, "ALL"} & set(operations):
         raise may_not(what, right, resource)

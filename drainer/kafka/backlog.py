@@ -1,4 +1,4 @@
-"""The backlog: the frozen range of offsets per partition that a drain is about."""
+"""The backlog of a drain: the range of offsets per partition, frozen when it is planned."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transa
 from drainer.model.terms import LAST_MS, TimeRange, time_text
 
 READER = "drainer-times"
-# By how much the clocks of brokers may differ. When another broker becomes the leader of a
+# The clocks of brokers may differ by so much. So when another broker becomes the leader of a
 # partition, new records may have earlier times than those before them.
 CLOCK_SKEW_MS = 3_600_000
 _UNTIL_HINT = (
@@ -29,15 +29,16 @@ _TIME_HINT = "Write a time as @2026-11-20T18:00 (local) or @2026-11-20T18:00Z (U
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """A beginning or end of a backlog: a word, an offset (itself not part of what ends there), or
-    the first record, by offset, with a timestamp or a later one.
+    """The beginning or the end of a backlog: a word, an offset or a time.
 
-    Timestamps are the producers' own or the broker's, as the topic's message.timestamp.type has it.
+    An end is the first offset that is not part of the backlog. A time stands for the record with
+    the lowest offset that has this timestamp or a later one. Producers or brokers set the
+    timestamps, as the topic's message.timestamp.type says.
     """
 
-    word: str = ""  # one of the constants below
-    offset: int | None = None  # None unless it is one
-    time_ms: int | None = None  # milliseconds since 1970; None unless it is one
+    word: str = ""  # The word of one of the constants below.
+    offset: int | None = None
+    time_ms: int | None = None  # In milliseconds since 1970.
 
     def __str__(self) -> str:
         if self.time_ms is not None:
@@ -45,47 +46,48 @@ class Bound:
         return self.word or str(self.offset)
 
 
-# The group's committed offset; a partition without one is refused, begins at the first record (as
-# one does whose records at that offset are gone), or at the end.
+# The group's committed offset. A partition that has none is refused, begins at the first record, or
+# begins at the end. With COMMITTED_OR_EARLIEST, a partition whose record at that offset is gone
+# begins at the first record, too.
 COMMITTED = Bound("committed")
 COMMITTED_OR_EARLIEST = Bound("committed-or-earliest")
 COMMITTED_OR_END = Bound("committed-or-end")
-EARLIEST = Bound("earliest")  # the first record that retention left
-END = Bound("end")  # the end of the log as it is when the drain is planned
+EARLIEST = Bound("earliest")  # The first record that retention left.
+END = Bound("end")  # The end of the log when the drain is planned.
 
 OF_GROUPS = (COMMITTED, COMMITTED_OR_EARLIEST, COMMITTED_OR_END)
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionBacklog:
-    """One partition's share of the backlog: offsets ``[start, end)``, with holes or not."""
+    """The backlog of one partition: the offsets ``[start, end)``, some of which may be holes."""
 
     partition: int
     start: int
-    end: int  # the first offset that is not part of it
-    committed: int | None  # the group's committed offset when this was taken; None when it had none
+    end: int  # The first offset that is not part of it.
+    committed: int | None  # The group's committed offset at that moment; None when it had none.
     log_start: int
-    log_end: int  # the offset behind the last record that the isolation level showed
-    # The epoch of the record before ``log_end``; None when the broker does not know it.
+    log_end: int  # The offset behind the last record that the isolation level showed.
+    # The leader epoch of the record before ``log_end``; None when the broker does not know it.
     leader_epoch: int | None
 
     @property
     def offsets(self) -> int:
-        """Offsets that it spans: an upper bound for its messages."""
+        """The number of offsets, which is an upper bound for the number of messages."""
         return self.end - self.start
 
     @property
     def skipped_before(self) -> int:
-        """Offsets before the start that the group has not handled, and this drain won't."""
+        """The number of offsets before the start that neither the group nor this drain handles."""
         return max(0, self.start - max(self.log_start, self.committed or 0))
 
 
 @dataclass(frozen=True, slots=True)
 class Backlog:
-    """The offsets that a drain is about, as they were when it was planned.
+    """The offsets of a drain, as they were when it was planned.
 
-    ``remarks`` are what a person should know of its bounds, a sentence each: what is lost, where it
-    begins without a committed offset, and what open transactions keep behind its end.
+    ``remarks`` are sentences on its bounds for a person: which records are lost, where it begins
+    without a committed offset, and what open transactions keep behind its end.
     """
 
     cluster_id: str
@@ -94,33 +96,35 @@ class Backlog:
     isolation: Isolation
     partitions: Mapping[int, PartitionBacklog]
     remarks: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()  # sentences on how times became offsets
+    checks: tuple[str, ...] = ()  # Sentences on how times became offsets.
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
     def offsets(self) -> int:
-        """Offsets that it spans: an upper bound for its messages."""
+        """The number of offsets, which is an upper bound for the number of messages."""
         return sum(part.offsets for part in self.partitions.values())
 
 
 def parse_from(text: str) -> Bound:
-    """``committed``, with ``-or-earliest`` or ``-or-end``, ``earliest``, an offset, or ``@`` and a
-    time. Raises UsageError when it is none of them."""
+    """Parse --from: a word such as ``committed-or-earliest``, an offset, or ``@`` and a time.
+
+    Raises UsageError for anything else.
+    """
     return _parse("--from", text, (*OF_GROUPS, EARLIEST))
 
 
 def parse_until(text: str) -> Bound:
-    """``end``, an offset, or ``@`` and a time. Raises UsageError when it is none of them."""
+    """Parse --until: ``end``, an offset, or ``@`` and a time. Raises UsageError."""
     return _parse("--until", text, (END,))
 
 
 @dataclass(frozen=True, slots=True)
 class DrainRange:
-    """Range that a drain is to handle: offsets or, if it commits nothing, also times.
+    """The range that a drain handles: offsets, or times if it commits nothing.
 
     Timestamps need not rise with offsets, so records of other times may lie between those of a
-    range of times. A committed offset covers all records before it, and can't leave those out.
-    That is why only a drain without commits selects records by their times, and skips the others.
+    range of times. A committed offset covers all records before it, and can't leave those out. That
+    is why only a drain without commits selects records by their times, and skips the others.
 
     Raises UsageError when a drain without commits would begin where the group stands, or when
     ``from_`` is a time that is not before ``until``.
@@ -146,7 +150,7 @@ class DrainRange:
 
     @property
     def times(self) -> TimeRange | None:
-        """Times of the records to select; None if all records in the range are selected."""
+        """The times of the records to select; None if all records in the range are selected."""
         begin_ms, end_ms = self.from_.time_ms, self.until.time_ms
         if self.commits or (begin_ms is None and end_ms is None):
             return None
@@ -162,11 +166,11 @@ class DrainRange:
         to_look: bool = False,
         new_group: bool = False,
     ) -> Backlog:
-        """Take the backlog of this range, as ``freeze`` does.
+        """Look up the backlog of this range, as the function ``freeze`` does.
 
         A range of times spans all offsets that may have records of these times. Refused is also
-        raised when a drain that commits is to end at a time, but producers set the timestamps:
-        earlier records may then lie behind any offset.
+        raised when a drain that commits would end at a time, and producers set the timestamps. Then
+        records of earlier times may lie behind any offset.
         """
         take = partial(
             freeze,
@@ -220,18 +224,23 @@ def freeze(
     to_look: bool = False,
     new_group: bool = False,
 ) -> Backlog:
-    """Take the backlog of a group on a topic, or on some partitions of it.
+    """Look up the backlog of a group on a topic, or on some partitions of it.
 
-    Without a group it is a range of the log, that may start anywhere. Who only wants ``to_look`` is
-    not refused for want of a committed offset, nor for a start below it. A ``new_group`` can have
-    none.
+    Args:
+        group: without a group, the backlog is a range of the log that may start anywhere.
+        partitions: all partitions unless given.
+        to_look: the caller won't drain it. Then a missing committed offset, or a start below it, is
+            a remark instead of an error.
+        new_group: a new group has no committed offset, which is no remark.
 
-    Raises TopicMissing when the topic or a partition does not exist; OffsetMissing when it shall
-    start at a committed offset that there is not; Refused when records before the start are gone,
-    the topic is not the one that the group read, the range lies outside of the log, the group would
-    move backwards, a partition has no leader now, or brokers may be wrong about a time; UsageError
-    when one offset shall be that of several partitions, or it shall start at the committed offset
-    of no group.
+    Raises:
+        TopicMissing: when the topic or a partition does not exist.
+        OffsetMissing: when it should start at a committed offset, and there is none.
+        Refused: when records before the start are gone, the topic is not the one that the group
+            read, the range lies outside of the log, the group would move backwards, a partition has
+            no leader, or brokers may be wrong about a time.
+        UsageError: when one offset is given for several partitions, or the start is a committed
+            offset and there is no group.
     """
     isolation = cluster.settings.isolation
     if to_look and from_ == COMMITTED:
@@ -294,7 +303,7 @@ def _committed(
 
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
-    """The rest of a plan's backlog, with what finished past a watermark."""
+    """Return the backlog of a plan from its watermarks on, including what finished above them."""
     isolation = cluster.settings.isolation
     logs = cluster.log_bounds(plan.terms.topic, tuple(plan.account.partitions), isolation)
     left = {
@@ -315,9 +324,9 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
 def open_transactions(
     topic: str, logs: Mapping[int, LogBounds], ends: Mapping[int, int]
 ) -> tuple[OpenTransaction, ...]:
-    """Find open transactions that ``ends``, by partition, are at.
+    """Return the open transactions at which the backlog's ``ends`` stand, by partition.
 
-    ``logs`` are the bounds as the isolation level shows them.
+    ``logs`` are the bounds of the logs as the isolation level shows them.
     """
     return tuple(
         OpenTransaction(topic, number, log.end, log.high_watermark - log.end)
@@ -327,15 +336,15 @@ def open_transactions(
 
 
 def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
-    """Whether brokers set the times of new records, and find the first record of a time."""
+    """Return whether brokers set the times of new records, and find the first one of a time."""
     timestamps = cluster.topic_config(topic).get("message.timestamp.type")
     return timestamps == "LogAppendTime" and not may_misplace_times(cluster, topic)
 
 
 def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
-    """Whether brokers set the times of all records from the end of a backlog on.
+    """Return whether brokers set the times of all records from the end of a backlog on.
 
-    The topic may have been changed: earlier records may have times that producers set.
+    The topic's setting may have been changed. Then the times of earlier records are the producers'.
     """
     ends = {n: (part.end, part.log_end) for n, part in found.partitions.items()}
     heads = first_messages(cluster.settings, found.topic, found.topic_id, READER, ends)
@@ -344,10 +353,10 @@ def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
 
 
 def may_misplace_times(cluster: Cluster, topic: str) -> bool:
-    """Whether brokers may name no record of a time or later, though there is one.
+    """Return whether brokers may report no record of a time or later although there is one.
 
-    Compaction leaves the time of a record that it removed in the index. The broker looks only into
-    the first segment whose index reaches a time, and finds none there.
+    Compaction leaves the time of a removed record in the index. To find a time, the broker looks
+    only into the first segment whose index reaches it, and may find no record there.
     """
     return "compact" in cluster.topic_config(topic).get("cleanup.policy", "compact")
 
@@ -411,7 +420,7 @@ class _Bounds:
                     " this user may not see that",
                     hint="Give an offset instead of a time, or --until end.",
                 )
-            # What lies at a time behind an open transaction is not shown yet.
+            # The record of that time may lie behind an open transaction, and is not shown yet.
             return {
                 n: log.end if (at := found[n]) is None else min(at, log.end)
                 for n, log in logs.items()
@@ -436,7 +445,7 @@ class _Bounds:
             )
 
     def backwards(self, starts: Mapping[int, int]) -> str | None:
-        # Where the range would begin below the group's offset; the first partition stands for all.
+        # Describe a partition in which the range would begin below the group's offset.
         for number, offset in self.committed.items():
             if offset is not None and starts[number] < offset:
                 return (
@@ -446,7 +455,7 @@ class _Bounds:
         return None
 
     def uncommitted(self) -> list[str]:
-        # A remark on where partitions begin that have no committed offset to begin at.
+        # Return a remark on partitions that have no committed offset, and where they begin.
         logs, topic, group = self.logs, self.topic, self.group
         missing = [
             n for n, log in logs.items() if self.committed[n] is None and log.start < log.end
@@ -470,7 +479,7 @@ class _Bounds:
         return [f"{remark}: there the backlog starts at {begins}"]
 
     def lost(self) -> list[str]:
-        # A remark on records that retention took before the group handled them.
+        # Return a remark on records that retention deleted before the group handled them.
         lost = {
             n: (offset, self.logs[n].start)
             for n, offset in self.committed.items()

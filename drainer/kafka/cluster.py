@@ -1,4 +1,4 @@
-"""The cluster as a drain sees it: topics and the bounds of their logs, beside its groups."""
+"""The cluster as a drain sees it: its groups, its topics, and the bounds of their logs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from drainer.model.listed import listed
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING_CONFIRM_S = 0.3
-NO_RECORD = -1  # as the offset of a time that no record has
+NO_RECORD = -1  # The offset that brokers give for a time that no record has.
 
 _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
@@ -41,24 +41,25 @@ _ISOLATION = {
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """Ids of the brokers that have a partition."""
+    """The ids of the brokers that have a partition."""
 
     all: tuple[int, ...]
-    in_sync: tuple[int, ...]  # those that keep up with the leader
+    in_sync: tuple[int, ...]  # The brokers that keep up with the leader.
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """A topic as it is now."""
+    """The description of a topic at some moment."""
 
     name: str
-    topic_id: str  # its id, as Kafka's own tools print it; another one after delete and create
+    # The id as Kafka's own tools print it. A topic that was deleted and created again has another.
+    topic_id: str
     partitions: tuple[int, ...]
-    leaders: Mapping[int, str]  # ``host:port`` by partition, empty without a leader
+    leaders: Mapping[int, str]  # ``host:port`` by partition; empty without a leader.
     replicas: Mapping[int, Replicas] = field(default_factory=dict)
 
     def chosen(self, wanted: Iterable[int] | None) -> tuple[int, ...]:
-        """Partitions in their order: the wanted ones, or all. Raises TopicMissing."""
+        """Return the wanted partitions, or all of them, in their order. Raises TopicMissing."""
         numbers = self.partitions if wanted is None else tuple(sorted(set(wanted)))
         if missing := [number for number in numbers if number not in self.partitions]:
             raise TopicMissing(
@@ -70,30 +71,29 @@ class TopicInfo:
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """Bounds of a partition's log now."""
+    """The bounds of a partition's log at some moment."""
 
-    start: int  # the first offset that retention left
-    end: int  # the offset behind the last record that this isolation level shows
-    high_watermark: int  # the offset behind the last record of all
-    # The epoch of the record before the end, if the broker knows it.
-    leader_epoch: int | None
+    start: int  # The first offset that retention left.
+    end: int  # The offset behind the last record that the isolation level shows.
+    high_watermark: int  # The offset behind the last record of all.
+    leader_epoch: int | None  # That of the record before the end; None if it is not known.
 
 
 class Cluster(Groups):
-    """One connection to the cluster for topics and groups, offsets and commits.
+    """One connection to the cluster, for topics, groups, offsets and commits.
 
-    Every method waits up to ``timeout_s`` for an answer, and repeats its request while a
-    coordinator loads or a connection breaks. All of them raise BrokerUnreachable when no answer
-    came, and Refused when the user has not the right, or Kafka gives an unexpected answer.
+    Every method waits up to ``timeout_s`` for an answer. It repeats its request while a coordinator
+    loads or a connection breaks. All of them raise BrokerUnreachable when no answer came, and
+    Refused when this user does not have the right or Kafka gives an unexpected answer.
     """
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
-        """Describe a topic, for which the user has a right.
+        """Describe a topic, and ensure that this user has a right on it.
 
         Raises:
-            RightMissing: when this user has not that right. Without the right to see a topic, a
-                user does not learn whether there is one.
-            TopicMissing: when there is none of this name; the hint has names that are near.
+            RightMissing: when this user does not have the right. A user who may not see a topic
+                does not learn whether it exists.
+            TopicMissing: when there is no topic of this name. The hint has similar names.
         """
         found = self.topics([name], right)[name]
         if isinstance(found, RightMissing):
@@ -143,14 +143,16 @@ class Cluster(Groups):
         names = tuple(names)
         what = f"{verb} topic {listed(names)}"
         self.request(what, attempt)
-        if None in found.values():  # a broker that has just started may not know it yet
+        if None in found.values():  # A broker that has just started may not know the topic yet.
             time.sleep(MISSING_CONFIRM_S)
             self.request(what, attempt)
         return found
 
     def topic_config(self, name: str) -> dict[str, str]:
-        """The topic's configuration with the brokers' defaults; empty when this user may not see
-        it."""
+        """Return the topic's configuration, with the brokers' defaults.
+
+        It is empty when this user may not see it.
+        """
         resource = ConfigResource(ResourceType.TOPIC, name)
 
         def attempt(left: float) -> dict[str, str]:
@@ -164,7 +166,7 @@ class Cluster(Groups):
             return {}
 
     def topic_names(self) -> list[str]:
-        """List the topics that this user sees: for a hint, none when no answer comes soon."""
+        """List the topics that this user sees, for a hint. It is empty if no answer comes soon."""
         try:
             return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
@@ -176,7 +178,8 @@ class Cluster(Groups):
         """Look up the bounds of the partitions' logs, as this isolation level shows them."""
         numbers = tuple(partitions)
         starts = self.log_starts(topic, numbers)
-        # The ends last: what they then lack of the marks is in open transactions, and not new.
+        # The ends are read last. If one is below its mark then, open transactions are the reason,
+        # and not new records.
         marks = self.log_ends(topic, numbers)
         ends = self._offsets(topic, dict.fromkeys(numbers, LATEST), isolation)
         return {
@@ -202,11 +205,10 @@ class Cluster(Groups):
     def offset_at(
         self, topic: str, partitions: Iterable[int], time_ms: int
     ) -> dict[int, int | None]:
-        """Look up what the broker takes for the first record of a time or later, by partition;
-        None for none.
+        """Look up the first record of a time or later, by partition; None if there is none.
 
-        On a compacted topic that may be wrong: the time of a record that compaction removed stays
-        in the index, and the broker looks only into the first segment whose index reaches it.
+        On a compacted topic, brokers may wrongly report that there is none
+        (``may_misplace_times``).
         """
         specs = dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms))
         found = self._offsets(topic, specs, "read_uncommitted", least=NO_RECORD)
@@ -222,9 +224,9 @@ class Cluster(Groups):
         kind: str = "",
         only_check: bool = False,
     ) -> None:
-        """Make a topic, or ``only_check`` that it could be made; one that is there is left alone.
+        """Make a topic, or only check that it could be made. An existing one is left as it is.
 
-        There are as many ``replicas`` as the broker makes by default; ``kind`` is for errors.
+        By default, there are as many ``replicas`` as the broker makes. Errors name the ``kind``.
         """
         new = NewTopic(name, partitions, replicas, config=dict(config or {}))
 
@@ -239,7 +241,7 @@ class Cluster(Groups):
         self.find(f"create the {kind}topic {name}", attempt, there, needs=needs)
 
     def delete_topic(self, name: str) -> None:
-        """Remove a topic; nothing happens when it does not exist."""
+        """Delete a topic. Nothing happens when it does not exist."""
         self.find(
             f"delete topic {name}",
             lambda left: self.wait(
@@ -257,7 +259,7 @@ class Cluster(Groups):
         timeout_s: float | None = None,
         least: int = 0,
     ) -> dict[int, tuple[int, int | None]]:
-        """Offset and leader epoch by partition; ``least`` is the lowest that is an answer."""
+        """Look up offset and leader epoch by partition. Offsets below ``least`` are no answers."""
 
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
             answers = self.admin.list_offsets(
@@ -266,7 +268,7 @@ class Cluster(Groups):
                 request_timeout=left,
             )
             found = {place.partition: self.wait(one, left) for place, one in answers.items()}
-            # Where a leader is away, librdkafka (2.16) gives -1001 now and then, and no error.
+            # If a leader is away, librdkafka (2.16) sometimes gives -1001 and no error.
             if away := [n for n in specs if n not in found or found[n].offset < least]:
                 text = f"no leader answers for {listed([f'{topic}/{n}' for n in sorted(away)])}"
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))
@@ -293,5 +295,5 @@ def _topic_info(name: str, found: Any, what: str, needs: tuple[Right, str]) -> T
 
 
 def config_limit(value: str | None) -> int | None:
-    """A limit of a configuration as a number; None without one, which Kafka writes as -1."""
+    """Return a limit in a configuration as a number; None if there is none (Kafka has -1 then)."""
     return None if value is None or int(value) < 0 else int(value)

@@ -1,4 +1,4 @@
-"""Records of one partition as columns."""
+"""The records of one partition as columns, for Arrow."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ _Column = Callable[[Origin, Sequence[_Record]], list[Any]]
 def columns(
     origin: Origin, records: Sequence[_Record], names: Iterable[str]
 ) -> dict[str, list[Any]]:
-    """Properties of records of one partition, by name; ``_COLUMNS`` has all.
+    """Return columns of records of one partition, by name. ``_COLUMNS`` has all names.
 
-    ``timestamp`` is in milliseconds since 1970 (UTC) or None, ``timestampType`` the number that
-    Kafka has for it (-1 for none, 0 for CreateTime, 1 for LogAppendTime), ``headers`` are lists of
-    (name, bytes or None) pairs, or None. Raises HeadersUnreadable when a name is not UTF-8.
+    ``timestamp`` is in milliseconds since 1970 (UTC), or None. ``timestampType`` is Kafka's number
+    for its type: -1 for none, 0 for CreateTime, 1 for LogAppendTime. ``headers`` are lists of
+    (name, bytes or None), or None. Raises HeadersUnreadable when the name of a header is not UTF-8.
     """
     return {name: _COLUMNS[name](origin, records) for name in names}
 
 
-# What is called for each record is the client's own function where that can be: a wrapper of ours
-# would take as long again.
+# Where it can, a column calls the client's own function for each record. A wrapper would take as
+# long again.
 _COLUMNS: Mapping[str, _Column] = {
     "topic": lambda origin, records: [origin.topic] * len(records),
     "partition": lambda origin, records: [origin.partition] * len(records),

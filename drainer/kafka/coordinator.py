@@ -1,8 +1,8 @@
-"""Requests to a group's coordinator, made by a process of their own, which may die of them.
+"""Requests to a group's coordinator, made in a child process, because they may end their process.
 
-When the connection to the coordinator drops, librdkafka (2.16) frees what describes the request and
-uses it again, which ends the process (issues 3663 and 4605; pull request 5397 has the fix). Reading
-and writing offsets through a consumer is not affected.
+When the connection to the coordinator drops, librdkafka (2.16) uses the memory of the request after
+it has freed it, which ends the process (issues 3663 and 4605; pull request 5397 has the fix). To
+read and write offsets through a consumer is safe.
 """
 
 from __future__ import annotations
@@ -29,16 +29,17 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.process import python_module
 
-ANSWER_S = 2.0  # beyond the request's own timeout
-START_S = 5.0  # for Python and the client
+ANSWER_S = 2.0  # How much longer to wait than the request's own timeout.
+START_S = 5.0  # How much longer when the child has to start first.
 
 Operation = Literal["describe", "list", "standing", "delete"]
 
 
 class CoordinatorProcess:
-    """Makes requests to coordinators from a child process, which the first one starts.
+    """Makes requests to coordinators in a child process, which the first request starts.
 
-    The child ends with this process, and gets the settings through a pipe: they may hold secrets.
+    The child ends with this process. It gets the settings through a pipe, because they may hold
+    secrets.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -52,16 +53,16 @@ class CoordinatorProcess:
         return found
 
     def lists(self, group: str, timeout_s: float) -> bool:
-        """Whether brokers list a group of this name, of any kind. Raises KafkaException."""
+        """Return whether brokers list a group of this name, of any kind. Raises KafkaException."""
         return bool(self._request("list", group, timeout_s))
 
     def standing(
         self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
     ) -> tuple[dict[int, int | None], list[int]]:
-        """Read committed offsets while a transaction may have newer ones.
+        """Read committed offsets while an open transaction may have newer ones.
 
-        Returns the offsets that count until it ends, by partition, and the partitions for which an
-        open transaction has newer ones. Raises KafkaException.
+        Returns the offsets by partition that count until the transaction ends, and the partitions
+        for which it has newer ones. Raises KafkaException.
         """
         offsets, unstable = self._request("standing", group, timeout_s, topic, partitions)
         return {number: at if at >= 0 else None for number, at in offsets}, unstable
@@ -71,7 +72,7 @@ class CoordinatorProcess:
         self._request("delete", group, timeout_s)
 
     def close(self) -> None:
-        """End the child; one that waits for an answer ends with it."""
+        """End the child, unless another thread still waits for an answer of it."""
         if self._busy.acquire(blocking=False):
             try:
                 self._end()
@@ -84,17 +85,17 @@ class CoordinatorProcess:
                 child, start_s = self._started()
                 request = [what, group, timeout_s, *more]
                 answer = _exchange(child, request, timeout_s + ANSWER_S + start_s)
-            except (OSError, ValueError) as error:  # it died, or it hangs
+            except (OSError, ValueError) as error:  # The child has died, or hangs.
                 self._end()
                 text = f"the process for requests to coordinators ended ({error})"
                 raise KafkaException(KafkaError(KafkaError._TRANSPORT, text)) from error
-            except BaseException:  # its answer must not be taken for that to another question
+            except BaseException:  # A later request must not get the answer to this one.
                 self._end()
                 raise
             if "error" not in answer:
                 return answer["found"]
             refusal = KafkaError(*answer["error"])
-            if refusal.code() < 0:  # the client's own: it may wait for a broker that is no more
+            if refusal.code() < 0:  # An error of the client, which may wait for a lost broker.
                 self._end()
             raise KafkaException(refusal)
 
@@ -106,11 +107,11 @@ class CoordinatorProcess:
             python_module(__name__),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # where librdkafka reports why it aborts
-            start_new_session=True,  # the Ctrl-C of a terminal is not meant for it
+            stderr=subprocess.DEVNULL,  # librdkafka would print there why it aborts.
+            start_new_session=True,  # The Ctrl-C of a terminal must not reach it.
         )
         for pipe in filter(None, (child.stdin, child.stdout)):
-            keep_from_children(pipe)  # while a copy of the pipe is open, the process does not end
+            keep_from_children(pipe)  # The child ends when the last copy of the pipe is closed.
         kept = self._settings
         _write(child, [kept.bootstrap_servers, dict(kept.properties), dict(kept.extras)])
         return child, START_S
@@ -162,8 +163,8 @@ def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more:
         admin.delete_consumer_groups([group], request_timeout=timeout_s)[group].result()
         return {}
     if what == "list":
-        # list_consumer_groups() leaves out streams groups and share groups. This older function,
-        # which is deprecated, is the client's only one that reports groups of all kinds.
+        # list_consumer_groups() leaves out streams groups and share groups. Only this older
+        # function, which is deprecated, lists groups of all kinds.
         return [each.id for each in admin.list_groups(group, timeout_s)]
     if what == "standing":
         return _standing(admin, group, timeout_s, *more)

@@ -1,4 +1,4 @@
-"""Consumer groups: their members, their committed offsets, and commits that overwrite no other."""
+"""Consumer groups: members, committed offsets, and commits that overwrite nobody else's."""
 
 from __future__ import annotations
 
@@ -48,14 +48,16 @@ if TYPE_CHECKING:
 
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
-PROBE_METADATA = "x" * 32_000  # brokers take 4 KiB with an offset, by default
-# And a group's name: the group by which a drain keeps others away, and one that commits nothing.
+PROBE_METADATA = "x" * 32_000  # By default, brokers take 4 KiB with an offset.
+# Prefixes of lock groups. The name of the drained group follows. The second one is for drains that
+# commit nothing.
 LOCK, LOCK_OF_REPEATS = "drainer.lock.", "drainer.again."
-OFFSET_POLL_S = 0.01  # the client does not return from a poll when it has called back
+# A poll does not return when the client has called back, so it has to be short.
+OFFSET_POLL_S = 0.01
 CLOSE_S = 1.0
-COMMIT_MOST_S = 30.0  # without an answer to a commit, before another client takes over
-CALL_TIMEOUT_S = 5.0  # of each request of a committer
-STANDING_S = 1.0  # of the request that shows whether a transaction blocked a read of offsets
+COMMIT_MOST_S = 30.0  # After so long without an answer to a commit, another client takes over.
+CALL_TIMEOUT_S = 5.0  # The timeout of each request of a committer.
+STANDING_S = 1.0  # The timeout to find out whether a transaction blocked a read of offsets.
 
 # The client describes groups of consumers, of the classic protocol and of KIP-848. It can only list
 # groups of other kinds. The error with which the coordinator refuses a commit shows the kind.
@@ -69,7 +71,7 @@ class Member:
     id: str
     client_id: str
     host: str
-    instance_id: str | None = None  # only a static member has one
+    instance_id: str | None = None  # Only a static member has one.
 
     def __str__(self) -> str:
         static = f" (static member {self.instance_id})" if self.instance_id else ""
@@ -78,16 +80,16 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class GroupInfo:
-    """A group as it is now."""
+    """The description of a group at some moment."""
 
     name: str
-    state: str  # ``empty``, ``dead`` (no group of this name exists), ``stable``, ``unknown``, ...
+    state: str  # ``empty``, ``stable``, ``unknown``, ``dead`` (there is no such group), and others.
     members: tuple[Member, ...]
     kind: GroupKind = "consumer"
 
     @property
     def active(self) -> bool:
-        """Whether the group has members, or some join or leave. A drain must not commit then.
+        """Whether the group has members, or some join or leave, so that a drain must not commit.
 
         A group that drainer can't describe counts as active.
         """
@@ -95,13 +97,13 @@ class GroupInfo:
 
     @property
     def readers(self) -> str:
-        """Text with the members of an active group, or with what is known of them."""
+        """The members of an active group as a text, or what is known of them."""
         if self.kind != "consumer":
             return _OTHER_KINDS[self.kind][0]
         return listed(sorted(set(map(str, self.members)))) or "members join or leave"
 
     def in_use(self) -> GroupActive:
-        """Make the error for an active group. It names the members."""
+        """Return the error for an active group, which names the members."""
         text, hint = f"is in use: {self.readers} (state {self.state})", _STOP_FIRST
         if self.kind != "consumer":
             text, hint = _OTHER_KINDS[self.kind]
@@ -119,7 +121,7 @@ _STATIC_STAYS = (
     " that, which Kafka does not report (45 s by default): wait with --wait 30m of `drainer run` or"
     " `resume`. To shorten that, start and close it once more with session.timeout.ms=6000."
 )
-# Texts and hints on groups that the client can't describe.
+# Texts and hints for groups that the client can't describe.
 _OTHER_KINDS: dict[GroupKind, tuple[str, str]] = {
     "streams": (
         "is in use: it is a streams group, whose members drainer can't list",
@@ -139,7 +141,7 @@ _OTHER_KINDS: dict[GroupKind, tuple[str, str]] = {
 
 
 class Groups(Connection):
-    """Client for requests on consumer groups; it joins none of them."""
+    """A client for requests about consumer groups. It joins none of them."""
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         super().__init__(settings, timeout_s)
@@ -147,19 +149,17 @@ class Groups(Connection):
         self._coordinator = CoordinatorProcess(settings)
 
     def close(self) -> None:
-        """Let the connections go."""
+        """Close the connections."""
         self._offsets_of.close()
         self._coordinator.close()
         super().close()
 
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
-        """Describe a group; one that does not exist is ``dead``, and has no members.
+        """Describe a group. One that does not exist is ``dead`` and has no members.
 
         The client can't describe a streams group or a share group, so the state of one is
-        ``unknown``.
-
-        READ on a group is what it takes to commit for it or to join it. Raises RightMissing if this
-        user does not have the right.
+        ``unknown``. To commit for a group or to join it, READ on it is needed. Raises RightMissing
+        if this user does not have the right.
         """
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
         needs: tuple[Right, str] = (right, f"group {name}")
@@ -171,8 +171,8 @@ class Groups(Connection):
             needs=needs,
         ) or {"state": "DEAD", "members": (), "operations": ()}
         ensure_right(found["operations"], what, *needs)
-        # A group of another kind is also described as dead, so the list of groups is needed, too.
-        # It is not needed for a lock's group: drainer joins that, and another kind would refuse.
+        # A group of another kind is described as dead as well, so the list of groups decides. Lock
+        # groups don't need that, because drainer joins them, and another kind would refuse it.
         lists = partial(self._coordinator.lists, name)
         may_exist = found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS))
         if may_exist and self.request(what, lists, timeout_s, needs=needs):
@@ -184,7 +184,7 @@ class Groups(Connection):
         return GroupInfo(name, found["state"].lower().replace("_", " "), tuple(members))
 
     def group_active(self, name: str) -> GroupActive:
-        """Make the error for a commit that was refused because of members. It names them."""
+        """Return the error for a commit that was refused because of members, with their names."""
         try:
             found = self.group(name)
         except Refused:
@@ -194,7 +194,7 @@ class Groups(Connection):
         return replace(found, kind=kind).in_use()
 
     def group_names(self) -> list[str]:
-        """List the groups that this user sees: for a hint, none when no answer comes soon."""
+        """List the groups that this user sees, for a hint. It is empty if no answer comes soon."""
         try:
             answer = self.admin.list_consumer_groups(request_timeout=HINT_TIMEOUT_S)
             return [each.group_id for each in self.wait(answer, HINT_TIMEOUT_S).valid]
@@ -202,7 +202,7 @@ class Groups(Connection):
             return []
 
     def near_groups(self, name: str) -> list[str]:
-        """Groups with names like this one."""
+        """Return the names of groups that are similar to this one, for a hint."""
         own = (LOCK, LOCK_OF_REPEATS)
         others = [each for each in self.group_names() if each != name and not each.startswith(own)]
         return get_close_matches(name, others, n=NEAR_NAMES)
@@ -212,8 +212,8 @@ class Groups(Connection):
     ) -> dict[int, int | None]:
         """Read the group's committed offset by partition; None where it has none.
 
-        If a transaction is about to commit offsets, this waits for its end, some seconds at most.
-        Raises OffsetsPending when it has not ended by then.
+        If a transaction is about to commit offsets, this waits some seconds for its end. Raises
+        OffsetsPending when it has not ended by then.
         """
         numbers = sorted(partitions)
         if not numbers:
@@ -231,10 +231,10 @@ class Groups(Connection):
         return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
 
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        # While a transaction has newer offsets, the client repeats its read until the time is up.
-        # It does not report why.
+        # While a transaction has newer offsets, the client repeats its read until the time is up,
+        # and does not report why. So find out whether that is the reason.
         unstable: list[int] = []
-        with suppress(KafkaException):  # the cluster is slow or away
+        with suppress(KafkaException):  # The cluster is slow or away.
             offsets, unstable = self._coordinator.standing(group, topic, partitions, STANDING_S)
         if not unstable:
             return
@@ -251,7 +251,7 @@ class Groups(Connection):
 
     def _offsets_place(self, group: str) -> str:
         """Return the option for the partition of Kafka's own topic that has the group's offsets."""
-        with suppress(KafkaException, ZeroDivisionError):  # this user may not see the topic
+        with suppress(KafkaException, ZeroDivisionError):  # This user may not see the topic.
             found = self.admin.list_topics(OFFSETS_TOPIC, HINT_TIMEOUT_S).topics[OFFSETS_TOPIC]
             return f" --partition {java_hash(group) % len(found.partitions)}"
         return ""
@@ -261,11 +261,12 @@ class Groups(Connection):
     ) -> None:
         """Commit without membership, forwards or backwards.
 
-        It is not repeated once it may have happened: that might undo someone else's.
+        A commit that may have happened is not repeated, since that might undo somebody else's.
 
         Raises:
-            BrokerUnreachable: when no answer came; the commit may have happened, or may yet.
-            GroupActive: when the group has members, which the text names.
+            BrokerUnreachable: when no answer came. The commit may have happened, or may still
+                happen.
+            GroupActive: when the group has members; the text names them.
             TopicMissing: when the topic or a partition does not exist.
         """
         places = [TopicPartition(topic, number, offset) for number, offset in offsets.items()]
@@ -274,9 +275,10 @@ class Groups(Connection):
     def ensure_no_members(
         self, group: str, topic: str, committed: tuple[int, int], timeout_s: float | None = None
     ) -> None:
-        """Try a commit that is refused in any case, as its metadata is too long, or for members.
+        """Ensure that the group has no members, by a commit that brokers refuse in any case.
 
-        It names a partition and its committed offset: a broker may allow such metadata.
+        They refuse it because of members, or else because its metadata is too long. It is made with
+        a partition and its ``committed`` offset, since a broker may be configured to take it.
 
         Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
         """
@@ -304,7 +306,7 @@ class Groups(Connection):
         self.request(f"commit for group {group}", attempt, timeout_s)
 
     def delete_group(self, name: str) -> None:
-        """Remove an empty group; nothing happens when it does not exist."""
+        """Remove an empty group. Nothing happens when it does not exist."""
         self.find(
             f"remove group {name}",
             lambda left: self._coordinator.delete(name, left),
@@ -335,10 +337,10 @@ class Groups(Connection):
 
 
 class OffsetClient:
-    """Reads and writes committed offsets; keeps the client of the group that it was used for last.
+    """Reads and writes committed offsets. It keeps the client of the group that it last worked for.
 
-    The client is a consumer that joins no group: requests of an AdminClient to a coordinator may
-    end the process (coordinator.py). One commit at a time: none overtakes another.
+    The client is a consumer that joins no group, because an AdminClient's requests to a coordinator
+    may end the process (coordinator.py). There is one commit at a time, so none overtakes another.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -346,17 +348,17 @@ class OffsetClient:
         self._log = ClientLog()
         self._group = ""
         self._consumer: Consumer | None = None
-        self._client = object()  # its identity, for the answers to its commits
+        self._client = object()  # It identifies the client in the answers to its commits.
         self._unanswered_since_s: float | None = None
-        self._answer: KafkaError | None = None  # to the last commit
+        self._answer: KafkaError | None = None  # The error that answered the last commit.
         self._busy = threading.Lock()
 
     def read(
         self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
     ) -> dict[int, int | None]:
-        """Read the committed offset by partition, None where there is none.
+        """Read the committed offset by partition; None where there is none.
 
-        Offsets that a transaction is about to commit are waited for. Raises KafkaException.
+        It waits for offsets that a transaction is about to commit. Raises KafkaException.
         """
         with self._busy:
             consumer = self._of(group)
@@ -366,17 +368,19 @@ class OffsetClient:
             except KafkaException as error:
                 forbidden = self._forbidden(consumer)
                 if self._unanswered_since_s is None:
-                    self._drop()  # a new client finds a broker that came back, or moved
+                    self._drop()  # A new client finds a broker that came back or moved.
                 raise forbidden or error from None
-            consumer.poll(0)  # so that it logs
+            consumer.poll(0)  # Without a poll, the client logs nothing.
         for place in found:
             if place.error is not None:
                 raise KafkaException(place.error)
         return {place.partition: place.offset if place.offset >= 0 else None for place in found}
 
     def write(self, group: str, places: list[TopicPartition], timeout_s: float) -> None:
-        """Commit. Raises KafkaException; _TIMED_OUT when there is no answer yet, also to an earlier
-        one."""
+        """Commit offsets.
+
+        Raises KafkaException, with _TIMED_OUT while this commit, or an earlier one, has no answer.
+        """
         with self._busy:
             consumer, until_s = self._of(group), time.monotonic() + timeout_s
             self._await_answer(consumer, until_s)
@@ -387,7 +391,7 @@ class OffsetClient:
                 raise KafkaException(self._answer)
 
     def close(self) -> None:
-        """Let the connection go, unless an abandoned thread still waits for an answer."""
+        """Close the connection, unless an abandoned thread still waits for an answer."""
         if self._busy.acquire(blocking=False):
             try:
                 self._drop()
@@ -397,7 +401,7 @@ class OffsetClient:
     def _answered(
         self, client: object, error: KafkaError | None, places: Sequence[TopicPartition]
     ) -> None:
-        if client is self._client:  # and none that was given up
+        if client is self._client:  # A client that was given up may answer late.
             self._unanswered_since_s = None
             self._answer = error or next((p.error for p in places if p.error is not None), None)
 
@@ -413,8 +417,8 @@ class OffsetClient:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def _forbidden(self, consumer: Consumer, wait_s: float = 0) -> KafkaException | None:
-        # Who may not look for the coordinator is not answered: the client waits until time is up,
-        # and has the reason among its events.
+        # A user who may not look up the coordinator gets no answer: the client waits until the time
+        # is up. The reason is among its events.
         while (event := consumer.poll(wait_s)) is not None:
             answer = event.error()
             if answer is not None and answer.code() in FORBIDDEN:
@@ -442,7 +446,7 @@ class OffsetClient:
 
 
 def close_later(consumer: Consumer) -> None:
-    """Close a consumer that may wait for a broker as it does: for a commit without an answer."""
+    """Close a consumer, but wait only CLOSE_S, because it may wait for the answer to a commit."""
     closing = threading.Thread(target=consumer.close, name="drainer-close", daemon=True)
     closing.start()
     closing.join(CLOSE_S)
@@ -450,18 +454,18 @@ def close_later(consumer: Consumer) -> None:
 
 @dataclass(eq=False)
 class GroupCommitter:
-    """Moves a group's committed offsets forward, checking before and after that no one else did.
+    """Moves a group's committed offsets forward, and checks before and after that nobody else does.
 
-    Kafka takes such a commit only while the group has no members, and does not fence one committer
-    from another: so what is found must be what this drain wrote. When the answer to a write is
-    lost, it remembers that both values may be found from then on.
+    Kafka takes such a commit only while the group has no members. It does not fence one such
+    committer against another. So the offset that is found must be the one that this drain wrote. If
+    the answer to a write is lost, both the old and the new offset may be found from then on.
 
-    Brokers drop the offsets of a group that has been empty for long: these are written again.
+    Brokers drop the offsets of a group that has been empty for long. They are written again.
 
-    ``log_ends`` is what the logs must have: by partition, the end of the backlog and the leader's
-    epoch when it was planned. ``is_sure`` is whether the lock is sure: a commit takes
-    several requests, and a process may stand still between them. ``observe`` is called with the
-    topic at each check.
+    ``log_ends`` has the end of the backlog and the leader epoch at that time, by partition. The
+    logs must still have these records. ``is_sure`` returns whether the lock is sure, which is
+    checked right before the write, since the process may have stood still since the read.
+    ``observe`` is called with the topic at each check.
     """
 
     cluster: Cluster
@@ -479,21 +483,21 @@ class GroupCommitter:
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]:
-        """Commit an offset per partition, each the next one to be handled.
+        """Commit an offset per partition, which is that of the next message to handle.
 
-        ``expected`` has, by partition, what may be found committed before: what this drain wrote
-        last, or what was there when it began (None for nothing). Nothing where something was is an
-        offset that expired. Offsets that are committed already are not written again, and lower
-        ones neither.
+        ``expected`` has by partition the offsets that may be found before: the one that this drain
+        wrote last, or the one from before the drain (None for none). If an offset is missing that
+        was there, it has expired. An offset that is committed already is not written again, and
+        neither is a lower one.
 
-        Returns what is committed now, by partition.
+        Returns the committed offsets by partition.
 
         Raises:
-            OffsetMoved: when something else is found, before or after; nothing is written then,
-                or nothing more.
+            OffsetMoved: when another offset is found, before the write or after it. Nothing more is
+                written then.
             GroupJoined: when the group has members; nothing is written then.
             TopicGone: when the topic does not exist any more.
-            CommitDelayed: when no answer came in time: try again later.
+            CommitDelayed: when no answer came in time; try again later.
             Interrupted: when this user may not commit.
         """
         with self._raised_as_running():
@@ -501,7 +505,7 @@ class GroupCommitter:
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
                 if offset is None and None not in allowed:
-                    self.cluster.topic(self.topic)  # a deleted topic takes its offsets with it
+                    self.cluster.topic(self.topic)  # The offsets of a deleted topic are gone, too.
                 elif offset not in allowed:
                     raise self._moved(partition, offset, allowed, "before a commit")
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
@@ -513,13 +517,15 @@ class GroupCommitter:
                 return known
             if not self.is_sure():
                 raise CommitDelayed("the lock on the group is not confirmed any more")
-            # From here on each of them may be found, whatever the answer.
+            # From here on, each of these offsets may be found, whatever the answer is.
             for partition, wrote in moves.items():
                 self._in_doubt.setdefault(partition, set()).add(wrote)
             self.cluster.alter_committed(self.group, self.topic, moves, self.timeout_s)
             found |= (read_back := self._read(moves))
             for partition, wrote in moves.items():
-                if read_back[partition] is None:  # the broker had not yet come to drop it
+                if read_back[partition] is None:
+                    # The broker was about to drop the group's offsets, and has dropped this one,
+                    # too.
                     raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
                 if read_back[partition] != wrote:
                     moved = self._moved(partition, read_back[partition], {wrote}, "after a commit")
@@ -529,10 +535,10 @@ class GroupCommitter:
         return {p: o for p, o in found.items() if o is not None}
 
     def check(self, topic_id: str) -> None:
-        """Make sure that the topic still is what this drain was planned for.
+        """Ensure that the topic still is the one for which this drain was planned.
 
         Raises TopicGone when the topic was deleted, or deleted and recreated; LogCut when a log
-        lost records of the backlog, handled or not; CommitDelayed, Interrupted as ``commit`` does.
+        lost records of the backlog, handled or not; CommitDelayed and Interrupted as ``commit``.
         """
         with self._raised_as_running():
             found = self.cluster.topic(self.topic)
@@ -546,7 +552,7 @@ class GroupCommitter:
 
     @contextmanager
     def _raised_as_running(self) -> Iterator[None]:
-        # What refuses a drain that is about to start, interrupts or delays one that runs.
+        # An error that refuses a drain before it starts has to interrupt or delay a running one.
         try:
             yield
         except TopicMissing:
@@ -577,7 +583,7 @@ class GroupCommitter:
 
 
 class TopicWatch(GroupCommitter):
-    """Checks the topic as any drain does, and commits nothing."""
+    """Checks the topic as every drain does, but commits nothing."""
 
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]

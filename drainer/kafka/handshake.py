@@ -1,4 +1,4 @@
-"""The first words of every Kafka client: TLS, and which versions of requests a server supports."""
+"""How a Kafka client begins: with TLS, and the question which requests a broker supports."""
 
 from __future__ import annotations
 
@@ -9,14 +9,15 @@ from collections.abc import Mapping
 from pathlib import Path
 
 _NUMBER = 1729
-# Its size, the request's key and version, its number, and no client's name.
+# The size, the key and version of the request, its number, and a client name that is missing.
 _REQUEST = struct.pack(">ihhih", 10, 18, 0, _NUMBER, -1)
 
 
 def request_versions(connection: socket.socket) -> dict[int, tuple[int, int]]:
-    """The lowest and highest version by the key of each request; no login is needed for that.
+    """Return the lowest and highest supported version by the key of each request.
 
-    Raises OSError, or ValueError when it is not an answer of a broker that serves requests.
+    This needs no login. Raises OSError; ValueError when the answer is not that of a broker which
+    serves requests.
     """
     connection.sendall(_REQUEST)
     with connection.makefile("rb") as answer:
@@ -29,14 +30,17 @@ def request_versions(connection: socket.socket) -> dict[int, tuple[int, int]]:
 
 
 def tls_context(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """TLS by librdkafka's properties. Raises OSError when a file can't be used."""
+    """Return the TLS context that librdkafka's properties ask for.
+
+    Raises OSError when a file can't be used.
+    """
     place = properties.get("ssl.ca.location", "probe")
     file, folder = (None, place) if Path(place).is_dir() else (place, None)
     if place == "probe":
         file = None
     pem = properties.get("ssl.ca.pem")
     context = ssl.create_default_context(cafile=file, capath=folder, cadata=pem)
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # which librdkafka is not
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT  # librdkafka is not strict, either.
     if properties.get("ssl.endpoint.identification.algorithm") == "none":
         context.check_hostname = False
     if properties.get("enable.ssl.certificate.verification") == "false":

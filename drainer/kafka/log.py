@@ -1,4 +1,4 @@
-"""The log of one client: what librdkafka complains about, kept for messages, never printed."""
+"""The log of one client: its complaints are kept for error messages, and never printed."""
 
 from __future__ import annotations
 
@@ -14,79 +14,83 @@ from confluent_kafka import KafkaError
 from drainer.escape import foreign
 
 KEEP_COMPLAINTS = 30
-AGAIN_S = 60.0  # without the same complaint, before it is logged again
+# A complaint is logged again only when it did not come for so long.
+AGAIN_S = 60.0
 
-# For a log that is wanted (view/log.py); on a terminal, errors have what matters of them.
+# Only --log-format writes this logger (view/log.py). On a terminal, errors have what matters of it.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
-logging.getLogger("drainer").propagate = False  # to what the user's handler has set up for itself
+# It must not reach handlers that the user's own code has set up on the root logger.
+logging.getLogger("drainer").propagate = False
 
-# "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state CONNECT, 3
-# identical error(s) suppressed)": how long it took and in which state helps no reader.
+# The end of "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state
+# CONNECT, 3 identical error(s) suppressed)", which helps no reader.
 _STATE = re.compile(r"\s*\(after \d+ms in state [^)]*\)?.*$")
 _THREAD = re.compile(r"^\[thrd:[^\]]*\]+:\s*")
 
 
-# A line of debug=metadata, before anything is read from a topic under its new id.
+# A line of debug=metadata. It comes before anything is read from a topic under its new id.
 _TOPIC_ID = re.compile(r"Topic (\S+) changed id from \S+ to (\S+)$")
 _NO_ID = "A" * 22
 
 
 @dataclass(frozen=True, slots=True)
 class Complaint:
-    """A line or error of a client, on itself or a broker."""
+    """An error of a client, or a line of its log, about itself or a broker."""
 
-    code: int | None  # librdkafka's error code; None for a line of its log
-    text: str  # the reason, without secrets
-    at_s: float  # when, by the monotonic clock
+    code: int | None  # librdkafka's error code; None for a line of its log.
+    text: str  # The reason, without secrets.
+    at_s: float  # The time by the monotonic clock.
 
 
 class ClientLog(logging.Handler):
-    """Takes a client's log lines and errors, and keeps the latest that differ.
+    """Takes the log lines and errors of a client, and keeps the latest ones that differ.
 
-    librdkafka prints to stderr what no logger takes, and repeats itself at each attempt to connect.
+    librdkafka prints to stderr what no logger takes. It repeats itself at each attempt to connect.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self._complaints: deque[Complaint] = deque(maxlen=KEEP_COMPLAINTS)
-        self.topic_ids: dict[str, str] = {}  # that the client's log has, by topic
+        self.topic_ids: dict[str, str] = {}  # The new ids that the client has seen, by topic.
         self._no_token = ""
 
     @property
     def complaints(self) -> list[Complaint]:
-        """The latest last; those with a code are errors, the others lines of the log."""
+        """The complaints, the latest last. Those with a code are errors, the others log lines."""
         return list(self._complaints)
 
     def since(self, at_s: float) -> list[Complaint]:
-        """The complaints from a time of the monotonic clock on."""
+        """Return the complaints since a time by the monotonic clock."""
         return [complaint for complaint in self.complaints if complaint.at_s >= at_s]
 
     def trouble_since(self, at_s: float) -> str | None:
-        """The latest error from then on; that all brokers are down only when nothing else is
-        known."""
+        """Return the text of the latest error since then.
+
+        That all brokers are down is returned only when nothing more specific is known.
+        """
         errors = [complaint for complaint in self.since(at_s) if complaint.code is not None]
         specific = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
         return specific[-1].text if specific else None
 
     def properties(self) -> dict[str, Any]:
-        """Configure a client to complain here."""
-        logger = logging.Logger("librdkafka")  # of its own, unknown to the program's logging
+        """Return the properties that make a client complain here."""
+        logger = logging.Logger("librdkafka")  # The program's logging does not know this logger.
         logger.addHandler(self)
         return {"logger": logger, "error_cb": self.take}
 
     def take(self, error: KafkaError) -> None:
-        """Keep an error; librdkafka's ``error_cb``."""
+        """Keep an error. This is librdkafka's ``error_cb``."""
         self._keep(error.code(), error.str())
 
     def note_token(self, trouble: str) -> None:
-        """Keep why no token can be made, for errors of logins; nothing when one was made."""
+        """Keep the reason why no token can be made, for errors of logins; empty if one was made."""
         self._no_token = trouble
 
     def emit(self, record: logging.LogRecord) -> None:
         """Keep a line of the log."""
         line = record.getMessage()
-        if line.startswith("FAIL "):  # the others are on settings and states
+        if line.startswith("FAIL "):  # Other lines are about settings and states.
             self._keep(None, _THREAD.sub("", line.partition("] ")[2] or line))
         elif (found := _TOPIC_ID.search(line)) and found[2] != _NO_ID:
             self.topic_ids[found[1]] = url_safe(found[2])
@@ -106,5 +110,5 @@ class ClientLog(logging.Handler):
 
 
 def url_safe(topic_id: str) -> str:
-    """A topic's id as Kafka's own tools print it; librdkafka does so in plain base64."""
+    """Return a topic's id as Kafka's own tools print it. librdkafka gives it in plain base64."""
     return topic_id.replace("+", "-").replace("/", "_")

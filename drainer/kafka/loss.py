@@ -1,4 +1,4 @@
-"""Lost records: errors that explain what became of those that can't be read."""
+"""Lost records: finding out why records can't be read, and the errors that explain it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 CHECK_S = 1.0
 RETRY_S = 0.3
 CONSUME_S = 0.05
-PREFETCH_BYTES = 1024 * 1024  # thrown away
+PREFETCH_BYTES = 1024 * 1024  # What is read is thrown away.
 
 _CUT_HINT = (
     "Find out which records the brokers lost, and reset the group's offset into the log. Then start"
@@ -38,9 +38,10 @@ _CUT_HINT = (
 
 @dataclass(eq=False)
 class TopicCheck:
-    """Checks what became of a topic that is read, by the client that reads it.
+    """Finds out what has become of a topic, by the client that reads it.
 
-    Whether this is still the same topic, the client logs by itself, with what it reads next.
+    It does not check whether it still is the same topic, because the client logs that by itself
+    when it goes on reading.
     """
 
     consumer: Consumer
@@ -48,14 +49,15 @@ class TopicCheck:
     topic: str
 
     def check(self, ends: Mapping[int, int]) -> LogCut | None:
-        """Ensure that the topic is there, as far as the cluster answers now.
+        """Ensure that the topic exists, as far as the cluster answers.
 
-        ``ends`` are offsets by partition that its logs have to reach. Gives the error for a log
-        that does not reach its end any more, unless this is another topic.
+        ``ends`` are the offsets by partition that its logs must reach. Returns the error for a log
+        that no longer does; it does not count if this turns out to be another topic.
 
-        Raises TopicGone when it was deleted; Interrupted when this user may not read it any more.
+        Raises TopicGone when the topic was deleted; Interrupted when this user may no longer read
+        it.
         """
-        logs = self._bounds(ends, CHECK_S) or {}  # an error that comes again is looked into again
+        logs = self._bounds(ends, CHECK_S) or {}  # Without an answer, a later check tries again.
         for number, (_, end) in logs.items():
             if end < ends[number]:
                 return LogCut(
@@ -66,7 +68,7 @@ class TopicCheck:
         return None
 
     def out_of_range(self, number: int, position: int, reason: str) -> DrainerError:
-        """The error for an offset that a partition does not have any more, or never had."""
+        """Return the error for an offset that a partition no longer has, or never had."""
         place = f"{self.topic}/{number}"
         until_s = time.monotonic() + TIMEOUT_S
         try:
@@ -97,10 +99,10 @@ class TopicCheck:
     def _bounds(
         self, numbers: Iterable[int], timeout_s: float
     ) -> dict[int, tuple[int, int]] | None:
-        """Look up where logs begin and end now; None when no answer came."""
+        """Look up where logs begin and end now. Returns None when no answer came."""
         try:
             if self._is_missing(timeout_s):
-                time.sleep(RETRY_S)  # a broker that came back may not know it yet
+                time.sleep(RETRY_S)  # A broker that has just come back may not know it yet.
                 if self._is_missing(timeout_s):
                     raise TopicGone(
                         f"topic {self.topic} was deleted during the read",
@@ -125,24 +127,26 @@ class TopicCheck:
 
 @dataclass(eq=False)
 class LogCheck:
-    """Checks that logs still have the records that a drain was planned for.
+    """Checks that logs still have the records for which a drain was planned.
 
-    A leader never cuts its own log. So while a partition's epoch stays as it was, its end is all
-    there is to look at; after an election, brokers report where the records of the old epoch end.
+    A leader never cuts its own log. So while the leader epoch of a partition stays the same, only
+    the end of its log has to be checked. After an election, brokers report where the records of the
+    old epoch end.
     """
 
     cluster: Cluster
     topic: str
     reader: str
-    ends: Mapping[int, tuple[int, int | None]]  # of the backlog, with the leader's epoch then
+    # The ends of the backlog by partition, with the leader epoch when it was planned.
+    ends: Mapping[int, tuple[int, int | None]]
 
     def __post_init__(self) -> None:
         self._known = {number: epoch for number, (_, epoch) in self.ends.items()}
 
     def check(self, timeout_s: float | None = None) -> None:
-        """Raises LogCut when records below an end are lost, or others have come in their place.
+        """Raise LogCut when records below an end are lost, even if others have taken their place.
 
-        Raises BrokerUnreachable when no answer came, and Refused as the cluster does.
+        Also raises BrokerUnreachable when no answer came, and Refused as ``Cluster`` does.
         """
         found = self.cluster.log_ends(self.topic, self.ends, timeout_s)
         suspects = {
@@ -151,7 +155,7 @@ class LogCheck:
             if end < self.ends[number][0] or epoch != self._known[number]
         }
         starts = self.cluster.log_starts(self.topic, suspects, timeout_s)
-        # Where retention took all of them, nothing is left to compare.
+        # If retention has deleted all of them, nothing is left to compare.
         suspects = {n: end for n, end in suspects.items() if starts[n] <= end[0]}
         settings = self.cluster.settings
         for number, reason in cut_logs(settings, self.topic, self.reader, suspects).items():
@@ -164,7 +168,7 @@ class LogCheck:
 
 
 def recreated(topic: str) -> TopicGone:
-    """The error for a topic of the same name with another id."""
+    """Return the error for a topic that has the same name, but another id."""
     return TopicGone(
         f"topic {topic} was deleted and recreated during the read",
         hint="The new topic has other records. Start a new drain with another --plan.",
@@ -174,13 +178,13 @@ def recreated(topic: str) -> TopicGone:
 def cut_logs(
     settings: ClientSettings, topic: str, reader: str, ends: Mapping[int, tuple[int, int | None]]
 ) -> dict[int, str]:
-    """Find partitions whose records below an offset are not those of then, with the reason.
+    """Return the partitions that have lost records below an offset, each with the reason.
 
-    ``ends`` has by partition that offset, and the epoch of the leader that it was read from, if
-    known. A log that was cut below it and has grown again has the records of another leader there:
-    the broker knows where each epoch ended (KIP-320).
+    ``ends`` has that offset by partition, and the leader epoch with which it was read, if that is
+    known. A log may have been cut below the offset and have grown again. Then it has records of
+    another leader there, and brokers know where each epoch has ended (KIP-320).
 
-    Raises BrokerUnreachable when no answer came, or Interrupted when it can't be read.
+    Raises BrokerUnreachable when no answer came; Interrupted when the topic can't be read.
     """
     log, found, left = ClientLog(), dict[int, str](), set(ends)
     if not left:
@@ -209,7 +213,7 @@ def cut_logs(
 
 
 def unreadable(place: str, answer: KafkaError) -> Interrupted:
-    """The error for an answer that reading again won't change."""
+    """Return the error for an answer that won't change when it is read again."""
     hint = "Fix the cause first."
     if answer.code() in FORBIDDEN:
         hint = f"{granting('READ', 'topic ' + place.partition('/')[0])}."

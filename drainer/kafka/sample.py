@@ -1,4 +1,4 @@
-"""A sample of a backlog's messages, read evenly over it; joins no group and commits nothing."""
+"""A sample of a backlog's messages, evenly spread. Its reader joins no group."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
 from drainer.message import Message
 
-WINDOWS = 10  # a partition is looked at in so many places, evenly apart
-WINDOW_OFFSETS = 1000  # a larger sample has more windows rather than longer ones
-WINDOWS_OF_ALL = 400  # each is a fetch, most of which is thrown away
+WINDOWS = 10  # A partition is read in at least so many places, evenly spread.
+WINDOW_OFFSETS = 1000  # A larger sample has more windows instead of longer ones.
+WINDOWS_OF_ALL = 400  # Each window is a fetch, most of which is thrown away.
 READER = "drainer-sample"
-PREFETCH_BYTES = 1024 * 1024  # what is read ahead of a window is thrown away
+PREFETCH_BYTES = 1024 * 1024  # What is read ahead of a window is thrown away.
 SAMPLE_BYTES = 256 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class SampleWindow:
-    """A place that was read: all ``messages`` of offsets ``[start, end)`` of a partition."""
+    """All ``messages`` of the offsets ``[start, end)`` of a partition, which were read."""
 
     partition: int
     start: int
@@ -34,30 +34,30 @@ class SampleWindow:
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """Messages of a topic, and what they are taken from."""
+    """Messages of a topic, and the ranges that they are a sample of."""
 
     topic: str
     topic_id: str
-    # By partition, the offsets ``[start, end)`` that it is a sample of.
+    # The offsets ``[start, end)`` that it is a sample of, by partition.
     ranges: Mapping[int, tuple[int, int]]
-    windows: Sequence[SampleWindow]  # what was read, by rising partition and offset
-    # How long the reading took, with all that it takes to begin at each window: so bytes by seconds
-    # is less than a fetch gives that reads on and on.
+    windows: Sequence[SampleWindow]  # By rising partition and offset.
+    # How long the reading took. To begin at each window takes time, so the bytes per second are
+    # fewer than those of a fetch that reads on and on.
     read_s: float
-    read_bytes: int  # keys and values of the messages
+    read_bytes: int  # Of the keys and values of the messages.
 
     @property
     def messages(self) -> list[Message]:
-        """All messages of the sample, those of a partition by rising offset."""
+        """All messages of the sample, by partition and rising offset."""
         return [message for window in self.windows for message in window.messages]
 
     @property
     def offsets(self) -> int:
-        """Offsets that the ranges span: an upper bound for their messages."""
+        """The number of offsets in the ranges, which is an upper bound for their messages."""
         return sum(end - start for start, end in self.ranges.values())
 
     def bytes_of_offset(self) -> dict[int, float]:
-        """By partition that was looked at, what one offset has in keys and values, on average."""
+        """Return the mean bytes of keys and values per offset, of each partition that was read."""
         offsets, sizes = Counter[int](), Counter[int]()
         for window in self.windows:
             offsets[window.partition] += window.end - window.start
@@ -66,22 +66,22 @@ class Sample:
 
     @property
     def whole(self) -> bool:
-        """Whether nothing was left out."""
+        """Whether the sample has all messages of the ranges."""
         return sum(window.end - window.start for window in self.windows) >= self.offsets
 
 
 def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
-    """Read about ``most`` messages of a backlog; every message has the same chance to be read.
+    """Read about ``most`` messages of a backlog. Every message has the same chance to be read.
 
-    For that a window is a number of offsets and not of messages: where a log has holes, it gives
-    fewer. Fewer come, too, when there are not as many, or they are huge.
+    That is why a window is a number of offsets, and has fewer messages if the log has holes there.
+    There are also fewer messages if the backlog is smaller, or if they are huge.
 
     Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic may not be
-    read, or its log changes while it is.
+    read, or changes meanwhile.
     """
     ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
     windows = windows_over(ranges, most, seed)
-    # Of huge messages each window has fewer.
+    # If messages are huge, each window has fewer of them.
     most_bytes = SAMPLE_BYTES // max(1, len(windows))
     spans = [Span(*window, most_bytes=most_bytes) for window in windows]
     found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
@@ -100,18 +100,18 @@ def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0)
 def windows_over(
     ranges: Mapping[int, tuple[int, int]], most: int, seed: int
 ) -> list[tuple[int, int, int]]:
-    """Windows ``(partition, start, end)`` over all ranges, of ``most`` offsets in all; each range
-    has a share by its length.
+    """Return windows ``(partition, start, end)`` over all ranges, of ``most`` offsets together.
 
-    A range that is no longer than its share is one window. The seed moves windows within their
-    part.
+    Each range has a share of them by its length. A range that is not longer than its share is one
+    window. The seed decides where in its part of the range a window lies.
     """
     lengths = {number: end - start for number, (start, end) in ranges.items() if end > start}
     chance = random.Random(seed)
     windows: list[tuple[int, int, int]] = []
     left, offsets_left = most, sum(lengths.values())
     for number, length in sorted(lengths.items(), key=lambda item: item[1]):
-        # The short ones first: of what they don't need the long ones have more. At least one each.
+        # Short ranges come first, because long ones get what they don't need. Each range gets at
+        # least one offset.
         share = min(length, max(1, round(left * length / offsets_left)), max(1, left))
         left, offsets_left = left - share, offsets_left - length
         start, end = ranges[number]

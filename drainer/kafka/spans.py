@@ -1,4 +1,4 @@
-"""Streams of records of partitions: whole logs, a backlog, windows of it, or one range exactly."""
+"""Reading several ranges of a topic, or a single one, to their ends."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drainer.message import Origin
 from drainer.policy.rate_cap import RateLimiter
 
 PREFETCH_BYTES = 16 * 1024 * 1024
-HEADS_BYTES = 128 * 1024  # read ahead of the first records, and thrown away
+HEADS_BYTES = 128 * 1024  # For first records only, little is read ahead and thrown away.
 BATCH_BYTES = 4 * 1024 * 1024
 SPAN_SILENCE_S = 10.0
 SILENCE_S = 30.0
@@ -22,9 +22,9 @@ SILENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Offsets to read of a partition: ``[start, end)``, with holes or not.
+    """The offsets ``[start, end)`` to read of a partition, some of which may be holes.
 
-    Where ``most_bytes`` is given, it is read until it has that many, and one message in any case.
+    If ``most_bytes`` is given, it is read until it has so many bytes, but at least one message.
     """
 
     partition: int
@@ -35,11 +35,12 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class SpanBatch:
-    """The next messages of a span, and how far that brought it."""
+    """The next messages of a span, and how far it has come."""
 
     span: Span
-    messages: Sequence[KafkaMessage]  # by rising offset; may be none, when only ``reached`` is news
-    reached: int  # nothing of the span is left to read below this offset
+    # By rising offset. There may be none, when the batch only reports ``reached``.
+    messages: Sequence[KafkaMessage]
+    reached: int  # Nothing of the span is left to read below this offset.
 
 
 def read_spans(
@@ -50,14 +51,15 @@ def read_spans(
     spans: Sequence[Span],
     prefetch_bytes: int = PREFETCH_BYTES,
 ) -> Iterator[SpanBatch]:
-    """Read everything in the spans. Those of several partitions are read at the same time, so what
-    comes of them is mixed; those of one partition one after the other, in the order given.
+    """Read everything in the spans.
 
-    ``reader`` is the name of a group that the broker sees; it has no members. Holds about
-    ``prefetch_bytes`` and a batch in memory, whatever the spans hold.
+    Spans of different partitions are read at the same time, so their batches are mixed. Spans of
+    one partition are read one after the other, in the order in which they are given. It takes about
+    ``prefetch_bytes`` and a batch of memory, whatever the spans hold. ``reader`` is the name of a
+    group without members, which the broker sees.
 
-    Raises BrokerUnreachable when nothing arrives for a while; Refused when it can't be read, or its
-    log or the topic changes while it is; UsageError when librdkafka rejects the settings.
+    Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic can't be read,
+    or changes meanwhile; UsageError when librdkafka rejects the settings.
     """
     waiting = [span for span in spans if span.start < span.end]
     if not waiting:
@@ -83,7 +85,7 @@ def first_messages(
     reader: str,
     ranges: Mapping[int, tuple[int, int]],
 ) -> dict[int, KafkaMessage]:
-    """Read the first message of offsets ``[start, end)`` by partition, where there is one.
+    """Read the first message of the offsets ``[start, end)`` of each partition that has one there.
 
     Raises as ``read_spans``.
     """
@@ -103,15 +105,17 @@ def read_range(
     silence_s: float = SILENCE_S,
     pace: RateLimiter | None = None,
 ) -> Iterator[FetchedBatch]:
-    """Read all that the isolation level shows of offsets ``[start, end)``, with holes or not.
+    """Read all records of the offsets ``[start, end)`` that the isolation level shows.
 
-    It is over when it is known that nothing of the range is left to read; a log that ends before
-    ``end`` is an error, not an end. Holds about ``prefetch_bytes`` and a batch. ``reader`` is the
-    name of a group that the broker sees; it has no members. ``pace`` caps it.
+    It ends when nothing of the range is left to read. A log that ends before ``end`` is an error.
+    It takes about ``prefetch_bytes`` and a batch of memory. ``reader`` is the name of a group
+    without members, which the broker sees. ``pace`` is a cap on reading.
 
-    Raises BrokerUnreachable when no broker answers, or nothing arrives for ``silence_s``;
-    TopicMissing when there is no topic of this name; UsageError when librdkafka rejects the
-    settings; RecordsDeleted, LogCut, TopicGone, Interrupted as ``RangeReader.poll``.
+    Raises:
+        BrokerUnreachable: when no broker answers, or nothing arrives for ``silence_s``.
+        TopicMissing: when there is no topic of this name.
+        UsageError: when librdkafka rejects the settings.
+        RecordsDeleted, LogCut, TopicGone, Interrupted: as ``RangeReader.poll``.
     """
     if start >= end:
         return
