@@ -1,8 +1,9 @@
-"""Lanes: one queue per sub-key, one sub-message of it at a time, the hottest lane first.
+"""Lanes: one queue per sub-key, of which one sub-message runs at a time, the hottest lane first.
 
 With C workers, total work W and the longest lane L, nothing beats max(W/C, L), and taking the
-longest lane first comes close to it (list scheduling, Graham 1969). Ready lanes stand in buckets by
-the power of two of what waits in them, so that finding one is O(1) amortised.
+longest lane first comes close to it (list scheduling, Graham 1969). Ready lanes are kept in buckets
+by the number of sub-messages that wait in them, to a power of two. So the next lane is found in
+O(1), amortised.
 """
 
 from __future__ import annotations
@@ -15,19 +16,22 @@ from typing import Any, cast
 
 from drainer.message import SubMessage
 
-HOT_WAITING = 64  # lanes with at least this many waiting are listed by name in the live view
-# How far to look ahead for parallel work, in ready lanes. More finds no better schedule (with one
-# lane a worker it is 1.004 times max(W/C, L) at worst), and outgrows the processor's caches.
+# The live view lists lanes by name in which at least this many sub-messages wait.
+HOT_WAITING = 64
+# How many ready lanes to have before reading on is not worth it. More give no better schedule (with
+# one lane per worker it takes 1.004 times max(W/C, L) at worst), and outgrow the processor's
+# caches.
 LOOK_AHEAD_PER_WORKER = 2
 LOOK_AHEAD_MIN = 1_000
-STALE_MIN = 64  # stale bucket entries that are not worth clearing yet
+# Stale entries in the buckets are cleared together, once there are more than this many.
+STALE_MIN = 64
 
-# Most lanes only ever have one sub-message. It stands for its lane by itself, with one of these as
-# its ``lane``, until a second one comes.
+# Most lanes only ever have one sub-message. It stands for its lane by itself until a second one
+# comes. Until then, its ``lane`` is one of these.
 ALONE_READY = "alone, ready"
 ALONE_RUNNING = "alone, running"
 
-NOT_READY = -1  # of a lane
+NOT_READY = -1  # The rank of a lane that is not ready.
 
 
 def look_ahead(concurrency: int) -> int:
@@ -36,7 +40,7 @@ def look_ahead(concurrency: int) -> int:
 
 
 class Lane:
-    """The queue of one sub-key. ``waiting`` counts what has not been started."""
+    """The queue of one sub-key. ``waiting`` counts the sub-messages that were not started."""
 
     __slots__ = ("head", "hot", "key", "parked", "rank", "tail", "waiting")
 
@@ -45,13 +49,14 @@ class Lane:
         self.head: SubMessage | Slot | None = first
         self.tail: SubMessage | Slot | None = first
         self.waiting = 1
-        self.rank = 0  # the bucket it is ready in, or NOT_READY while something runs or is delayed
+        # The bucket in which it is ready, or NOT_READY while something runs or is delayed.
+        self.rank = 0
         self.hot = False
-        self.parked = False  # then nothing of it is kept: it has no head, and never gets one
+        self.parked = False  # A parked lane keeps nothing: it never gets a head.
 
 
 class Slot:
-    """Slot of a sub-message with several sub-keys in one of its lanes."""
+    """The place that a sub-message with several sub-keys has in one of its lanes."""
 
     __slots__ = ("entry", "next")
 
@@ -61,21 +66,21 @@ class Slot:
 
 
 class MultiKeyEntry:
-    """The lanes of a sub-message with several sub-keys; its entry comes when it heads them all."""
+    """A sub-message with several sub-keys, and its lanes. It is ready when it heads all of them."""
 
     __slots__ = ("lanes", "lanes_ahead", "sub")
 
     def __init__(self, sub: SubMessage, lanes_ahead: int) -> None:
         self.sub = sub
-        self.lanes_ahead = lanes_ahead  # lanes in which it is not first yet
+        self.lanes_ahead = lanes_ahead  # The number of lanes that it does not head yet.
         self.lanes: list[Lane] = []
 
 
 class Lanes:
-    """All lanes that have work, and which of them a free worker should take.
+    """All lanes that have work, and the choice of the one that a free worker should take.
 
-    ``left`` gets each sub-message that a parked lane lets go of; it stays pending. Lanes
-    whose key has one of these texts (``repr``) are parked from the start.
+    ``left`` is called with each sub-message that a parked lane lets go of, which stays pending.
+    Lanes are parked from the start if the ``repr`` of their key is in ``parked``.
     """
 
     def __init__(
@@ -87,29 +92,31 @@ class Lanes:
         self._parked_before = parked
         self._lanes: dict[Hashable, Lane | SubMessage] = {}
         self._buckets: list[deque[Lane | SubMessage]] = [deque()]
-        self._filled = 0  # bit r is set when bucket r may hold a lane
-        self._promotions = 0  # each leaves a stale entry behind in a lower bucket
-        self._urgent: deque[SubMessage] = deque()  # their entry has come in several lanes at once
+        self._filled = 0  # Bit r is set when bucket r may hold a lane.
+        self._promotions = 0  # Each of them leaves a stale entry behind in a lower bucket.
+        # Sub-messages that are ready and go before all lanes: barriers, those with several
+        # sub-keys, and those that are tried again.
+        self._urgent: deque[SubMessage] = deque()
         self._hot: dict[Lane, None] = {}
         self.ready = 0
-        self.running = 0  # in the handler
-        self.delayed = 0  # started, not finished, and in no worker's hands
-        self.parked = 0  # lanes, and partitions behind a barrier
-        self._empty = 0  # lanes that are kept only because they are parked
+        self.running = 0  # Sub-messages in the handler.
+        self.delayed = 0  # Sub-messages that were started, are not finished, and no worker has.
+        self.parked = 0  # Lanes, and partitions behind a barrier.
+        self._empty = 0  # Lanes that are kept only because they are parked.
 
     def __len__(self) -> int:
-        """Lanes that have something waiting or running."""
+        """Return the number of lanes that have something waiting or running."""
         return len(self._lanes) - self._empty
 
     @property
     def keys(self) -> Iterable[Hashable]:
-        """Keys of the lanes that have something waiting or running, or are parked."""
+        """The keys of the lanes that have something waiting or running, or are parked."""
         return self._lanes.keys()
 
     def push(self, sub: SubMessage, key: Hashable) -> None:
-        """Puts a sub-message at the end of the lane of ``key``.
+        """Put a sub-message at the end of the lane of ``key``.
 
-        Raises TypeError when the key isn't hashable; nothing has changed then.
+        Raises TypeError when the key is not hashable; nothing has changed then.
         """
         sub.next = None
         lane = self._lanes.get(key)
@@ -131,14 +138,14 @@ class Lanes:
         self._append(lane, sub)
 
     def push_each(self, subs: Sequence[SubMessage]) -> None:
-        """``push`` for many, each by its own key: one call for all that begin a lane."""
+        """Push many sub-messages, each into the lane of its own sub-key."""
         lanes, ready = self._lanes, self._buckets[0]
         started = 0
         for sub in subs:
             key = sub.key
             if key in lanes or self._parked_before:
                 self.push(sub, key)
-                ready = self._buckets[0]  # it may have been cleared
+                ready = self._buckets[0]  # The call may have cleared the bucket.
                 continue
             started += 1
             lanes[key] = sub
@@ -150,7 +157,7 @@ class Lanes:
         self._filled |= 1
 
     def push_to_all(self, sub: SubMessage, keys: Iterable[Hashable]) -> None:
-        """Gives a sub-message its slot in several lanes; it runs when it is first in all."""
+        """Give a sub-message a place in several lanes. It runs when it heads all of them."""
         distinct = list(dict.fromkeys(keys))
         sub.lane = entry = MultiKeyEntry(sub, len(distinct))
         for key in distinct:
@@ -169,20 +176,21 @@ class Lanes:
             self._append(lane, slot)
 
     def push_alone(self, sub: SubMessage) -> None:
-        """Makes a sub-message ready that stands in no lane (a barrier whose moment has come)."""
+        """Make a sub-message ready that stands in no lane: a barrier whose turn has come."""
         sub.lane = None
         self._urgent.append(sub)
         self.ready += 1
 
     def start_alone(self, sub: SubMessage) -> None:
-        """Starts a sub-message that stands in no lane and goes to no worker."""
+        """Start a sub-message that stands in no lane and goes to no worker."""
         sub.lane = None
         self.running += 1
 
     def take(self) -> SubMessage | None:
-        """Starts the next sub-message: of the ready lane with (nearly) the most waiting.
+        """Start the next sub-message of the hottest ready lane, and return it.
 
-        None when nothing is ready.
+        The hottest lane is one in which nearly the most sub-messages wait. Returns None when
+        nothing is ready.
         """
         if self._urgent:
             self.ready -= 1
@@ -208,7 +216,7 @@ class Lanes:
         return None
 
     def finish(self, sub: SubMessage) -> None:
-        """Ends a started sub-message; what stands behind it in its lanes may become ready."""
+        """Finish a started sub-message, so that what is behind it in its lanes may become ready."""
         self.running -= 1
         lane = sub.lane
         if lane is ALONE_RUNNING:
@@ -216,12 +224,12 @@ class Lanes:
         elif type(lane) is Lane:
             self._advance(lane)
         elif lane is not None:
-            sub.lane = None  # they refer to each other
+            sub.lane = None  # References in both directions would keep both in memory.
             for each in lane.lanes:
                 self._advance(each)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-        """``finish`` then ``take``, and stays on the lane while that is the best choice."""
+        """Finish a sub-message and take the next one, of the same lane while that is the best."""
         lane = sub.lane
         if lane is ALONE_RUNNING:
             del self._lanes[sub.lane_key]
@@ -245,24 +253,27 @@ class Lanes:
 
     @property
     def urgent(self) -> SubMessage | None:
-        """The next sub-message that goes before all lanes, as one that was tried before does."""
+        """The next sub-message that goes before all lanes, such as one that is tried again."""
         return self._urgent[0] if self._urgent else None
 
     @property
     def urgent_ones(self) -> int:
-        """Number of ready sub-messages that had their entry before."""
+        """The number of ready sub-messages that go before all lanes."""
         return len(self._urgent)
 
     def next_in_lane(self, sub: SubMessage) -> SubMessage | None:
-        """Return what is next in the lane of a started sub-message; None if it must wait."""
+        """Return what is next in the lane of a started sub-message.
+
+        Returns None if nothing is, or if that stands in other lanes as well.
+        """
         lane = sub.lane
         head = lane.head if type(lane) is Lane else None
         return None if type(head) is Slot else cast("SubMessage | None", head)
 
     def take_next_in_lane(self, sub: SubMessage) -> SubMessage:
-        """Start the ``next_in_lane`` of a started sub-message, to be given to the handler with it.
+        """Start the ``next_in_lane`` of a started sub-message, which goes to the handler with it.
 
-        Their lane goes on when the first of them finishes: finish that one last.
+        Their lane goes on when ``sub`` finishes, so it must be finished last.
         """
         follower = self._start(sub.lane)
         follower.lane = None
@@ -270,11 +281,11 @@ class Lanes:
         return follower
 
     def hand_over(self, sub: SubMessage, follower: SubMessage) -> None:
-        """Makes a lane wait for one that was taken from behind, and no more for ``sub``."""
+        """Make a lane wait for a follower that was taken from it, and no longer for ``sub``."""
         follower.lane, sub.lane = sub.lane, None
 
     def put_behind(self, sub: SubMessage, followers: Sequence[SubMessage]) -> None:
-        """Gives back, in their order, what was taken from behind a sub-message."""
+        """Give back, in their order, the followers that were taken from behind a sub-message."""
         lane = sub.lane
         for follower in reversed(followers):
             follower.lane = lane
@@ -286,12 +297,12 @@ class Lanes:
         self.running -= len(followers)
 
     def delay(self, sub: SubMessage) -> None:
-        """Takes a started sub-message out of its worker's hands; its lanes wait for it."""
+        """Note that no worker has a started sub-message any more. Its lanes wait for it."""
         self.running -= 1
         self.delayed += 1
 
     def resume(self, sub: SubMessage) -> None:
-        """Note that a delayed sub-message is in the handler, or finishes."""
+        """Note that a delayed sub-message is in the handler again, or is about to finish."""
         self.delayed -= 1
         self.running += 1
 
@@ -302,10 +313,11 @@ class Lanes:
         self.ready += 1
 
     def park(self, sub: SubMessage) -> tuple[Hashable, ...]:
-        """Ends a started sub-message's lanes, finished or not; gives their keys.
+        """Park the lanes of a started sub-message, finished or not, and return their keys.
 
-        What waits there, and what comes later, is let go of and stays pending. A sub-message with
-        several sub-keys that stands in one of them never has its entry, nor has what is behind it.
+        What waits in these lanes, and what comes later, is let go of and stays pending. A
+        sub-message with several sub-keys that stands in one of them never becomes ready, nor does
+        anything behind it.
         """
         self.running -= 1
         lane = sub.lane
@@ -313,14 +325,14 @@ class Lanes:
             return (self._park(sub.lane_key).key,)
         if type(lane) is Lane:
             return (self._park(lane.key).key,)
-        if lane is None:  # a barrier: all of its partition is behind it
+        if lane is None:  # It is a barrier, and its whole partition is behind it.
             self.parked += 1
             return ()
         sub.lane = None
         return tuple(self._park(each.key).key for each in lane.lanes)
 
     def hottest(self, most: int) -> list[tuple[Hashable, int]]:
-        """The lanes with the most waiting, as (sub-key, waiting); only those past HOT_WAITING."""
+        """Return the hottest lanes as (sub-key, number waiting), of those past HOT_WAITING."""
         lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
         return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
 
@@ -344,7 +356,7 @@ class Lanes:
         return lane
 
     def _widen(self, sub: SubMessage) -> Lane:
-        # Makes room behind a sub-message that stood for its lane by itself.
+        # Make a queue for a sub-message that stood for its lane by itself.
         lane = self._lanes[sub.lane_key] = Lane(sub.lane_key, sub)
         if sub.lane is ALONE_RUNNING:
             lane.head = lane.tail = None
@@ -387,7 +399,7 @@ class Lanes:
         self._filled |= 1 << rank
 
     def _clear_stale(self) -> None:
-        # Without this, lower buckets that are never reached would grow with the backlog.
+        # Lower buckets may never be reached. Without this, they would grow with the backlog.
         self._promotions = 0
         for rank, bucket in enumerate(self._buckets):
             live = (
@@ -401,7 +413,7 @@ class Lanes:
         sub: Any = lane.head
         behind = lane.head = sub.next
         if behind is None:
-            lane.tail = None  # or only the garbage collector could free both
+            lane.tail = None  # Otherwise only the garbage collector could free both.
         else:
             sub.next = None
         lane.waiting -= 1

@@ -1,4 +1,4 @@
-"""Remainder of a backlog: exact where it was read, estimated from that elsewhere."""
+"""How much of a backlog is left: counted where it was read, and estimated from that elsewhere."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ from drainer.model.ranges import Range, count_offsets, subtract
 
 
 class ReadSample(NamedTuple):
-    """Offsets of one partition that a run has read, without those finished before the run."""
+    """What a run has read of one partition, without what was finished before the run."""
 
-    read: int  # offsets, holes among them
-    unread: int
-    subs: int  # sub-messages of the messages that were read
-    finished: int = 0  # of these, those that earlier runs or other claims have finished
-    known_read: int = 0  # of ``read``, offsets of which those may have finished something
-    known_unread: int = 0  # of ``unread``, the same
+    read: int  # Offsets that were read, including holes.
+    unread: int  # Offsets that were not.
+    subs: int  # Sub-messages of the messages that were read.
+    finished: int = 0  # Those of them that earlier runs or other claims have finished.
+    # The offsets, of ``read`` and of ``unread``, where earlier runs or other claims may have
+    # finished some sub-messages.
+    known_read: int = 0
+    known_unread: int = 0
 
     @classmethod
     def of(
@@ -27,8 +29,14 @@ class ReadSample(NamedTuple):
         finished: int = 0,
         known_below: int = 0,
     ) -> ReadSample:
-        """Make a sample: ``bounds`` are start, position and end; ``before`` is what was finished
-        before the run. Of messages at or above ``known_below`` nothing was."""
+        """Make a sample of a partition.
+
+        Args:
+            bounds: the start, the position and the end of the run in it.
+            before: the ranges that were finished before the run.
+            subs, finished: see the fields.
+            known_below: from this offset on, nothing was finished in part before the run.
+        """
         start, position, end = bounds
         known = min(max(start, known_below), end)
         parts = (start, position), (position, end), (start, min(position, known)), (position, known)
@@ -37,16 +45,16 @@ class ReadSample(NamedTuple):
 
 
 class Remainder(NamedTuple):
-    """Progress of a run."""
+    """How far a run has come."""
 
-    handled: int  # sub-messages that have been through the handler
-    waiting: int  # sub-messages that were read, and are for the handler in this run
-    # Of the sub-messages that were read, how many are for the handler, 0 to 1: rules take some out,
-    # parked lanes keep some.
+    handled: int  # Sub-messages that the handler has finished.
+    waiting: int  # Sub-messages that were read, and that the handler will get in this run.
+    # The share of the sub-messages that were read which the handler gets, from 0 to 1. It does not
+    # get those that rules take out, and those in parked lanes.
     share: float
-    offsets_read: int  # of all partitions
+    offsets_read: int  # Over all partitions.
     offsets_unread: int
-    # Sub-messages that are yet to be read, by partition; None while nothing was read.
+    # The estimated sub-messages that were not read yet, by partition; None while nothing was read.
     unread: Mapping[int, float] | None
 
     @classmethod
@@ -58,16 +66,16 @@ class Remainder(NamedTuple):
         return cls(handled, waiting, share, read, unread, unread_subs(samples))
 
     def of_partition(self, number: int, pending: int) -> int | None:
-        """Sub-messages that are left of one of which so many were read and have not finished."""
+        """Estimate how many sub-messages of a partition are left; ``pending`` of them were read."""
         return None if self.unread is None else round(pending + self.unread[number])
 
 
 def unread_subs(samples: Mapping[int, ReadSample]) -> dict[int, float] | None:
-    """Estimate by partition how many sub-messages are yet to be read and not finished.
+    """Estimate by partition how many unfinished sub-messages were not read yet.
 
-    Messages to come split into as many as those that were read, counting the finished ones; of
-    these, others finished as large a part. A partition of which nothing was read is like the rest.
-    None when nothing was read at all, and something is to be.
+    It assumes that messages to come split into as many sub-messages as those that were read, and
+    that as large a share of them is finished already. A partition of which nothing was read is
+    taken to be like the others. The result is None while nothing was read at all.
     """
     read = sum(each.read for each in samples.values())
     if not read and any(each.unread for each in samples.values()):
