@@ -1,4 +1,4 @@
-"""The built-in split ``--split`` and ``--split-key``: elements of a list, under a key of each."""
+"""The built-in split (``--split`` and ``--split-key``): each element of a list, with its key."""
 
 from __future__ import annotations
 
@@ -20,8 +20,9 @@ from drainer.plain_json import plain_json
 from drainer.raw_json import decode_json, meaning, raw_json
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
-_EXACT = {float: 2**53, Decimal: 10**28}  # below these, no digit of a whole number is lost
-_Find = Callable[[Message, Any], Any]  # of a message and what a path begins in
+_EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.
+# A function that finds something in a message: its second argument is where a path begins.
+_Find = Callable[[Message, Any], Any]
 
 
 class Documents:
@@ -44,17 +45,17 @@ class Documents:
             )
         self._list = None if split is None else _finder(split, list[Raw])
         self._key, self._list_name, self._key_name = _finder(key, str | int), split, key
-        self._together: _Path | None = None  # finds the keys of all elements at once
+        self._together: _Path | None = None  # It finds the keys of all elements at once.
         if split is not None and isinstance(self._list, _Path) and isinstance(self._key, _Path):
             self._together = _Path(split, list[self._key.around])  # type: ignore[name-defined]
 
     def __call__(self, message: Message) -> Iterator[SubMessage]:
         if message.value is None:
-            yield SubMessage(_text_of(message.key), None)  # the lane of what it deletes
+            yield SubMessage(_text_of(message.key), None)  # The lane of what the tombstone deletes.
             return
         body = message.meaning
         if isinstance(body, bytes):
-            body = Raw(body)  # the finders check that it is JSON
+            body = Raw(body)  # The finders check that it is JSON.
         if self._list is None:
             yield SubMessage(self._key_of(message, body), message.meaning)
             return
@@ -67,7 +68,8 @@ class Documents:
 
     def _keys_of(self, message: Message, body: Any, elements: Sequence[Any]) -> Iterable[str]:
         if self._together is not None and type(body) is Raw:
-            with suppress(ValidationError):  # an element has its key elsewhere, or of another type
+            # An element may have its key elsewhere, or of another type.
+            with suppress(ValidationError):
                 return map(str, map(self._key.get, self._together.decode(body)))  # type: ignore
         return [self._key_of(message, each) for each in elements]
 
@@ -125,7 +127,7 @@ class _Path:
 def _finder(text: str, of: Any) -> _Find:
     if _PATH.fullmatch(text):
         return _Path(text, of)
-    from drainer.model.expression import Expression  # noqa: PLC0415 - it takes its time to load
+    from drainer.model.expression import Expression  # noqa: PLC0415 - it is slow to import
 
     return partial(_computed, Expression(text, gives_truth=False))
 

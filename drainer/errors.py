@@ -11,36 +11,37 @@ from typing import Any
 
 from drainer.escape import foreign, printable
 
-EXIT_DONE = 0  # everything in the backlog is finished
-EXIT_UNEXPECTED = 1  # a bug, or something unforeseen
-EXIT_USAGE = 2  # the command line or the handler reference is wrong
-EXIT_REFUSED = 3  # not safe to start; nothing was touched
-EXIT_INTERRUPTED = 4  # stopped part-way; resume with the plan
-EXIT_HALTED = 5  # the handler failed; resume with the plan once it is fixed
-EXIT_DEAD_LETTERS = 6  # finished, but some sub-messages are dead letters
-EXIT_FOUND = 7  # a check found something that is wrong
-EXIT_UNRESUMABLE = 8  # ended part-way, and can't be resumed as things are
-EXIT_CLASS_WAITS = 9  # --only is done but for what waits for the rest, which a resume drains
+EXIT_DONE = 0  # Everything in the backlog is finished.
+EXIT_UNEXPECTED = 1  # There was a bug, or something unforeseen.
+EXIT_USAGE = 2  # The command line or the handler reference is wrong.
+EXIT_REFUSED = 3  # It is not safe to start, and nothing was touched.
+EXIT_INTERRUPTED = 4  # The drain was stopped part-way. Resume with the plan.
+EXIT_HALTED = 5  # The handler failed. Resume with the plan once it is fixed.
+EXIT_DEAD_LETTERS = 6  # The drain is finished, but some sub-messages are dead letters.
+EXIT_FOUND = 7  # A check found something that is wrong.
+EXIT_UNRESUMABLE = 8  # The drain ended part-way, and can't be resumed as things are.
+EXIT_CLASS_WAITS = 9  # --only is done, except for what waits for the rest. A resume drains both.
 
 
 class DrainerError(Exception):
     """Base of all errors meant for a person.
 
-    The text is what happened and where (topic/partition/offset); ``hint`` is the way out. Both may
-    quote foreign text. So secrets in the text are replaced, it is cut to a screen, and both are
+    The text says what happened, and where (topic/partition/offset). ``hint`` is the way out. Both
+    may quote foreign text. So secrets in the text are replaced, it is cut to a screen, and both are
     made printable.
     """
 
     exit_code = EXIT_UNEXPECTED
-    resume_with: tuple[str, ...] = ()  # options that a resume needs after it
-    summary: Any = None  # the ``Summary`` of the drain that it ended, where a function raises it
+    resume_with: tuple[str, ...] = ()  # The options that a resume needs after this error.
+    # The ``Summary`` of the drain that ended with this error. Functions of the API set it.
+    summary: Any = None
 
     def __init__(
         self, message: str, *, hint: str | None = None, cause: BaseException | None = None
     ) -> None:
         super().__init__(foreign(message))
         self.hint = None if hint is None else printable(hint)
-        if cause is not None:  # of one that is reported, and not raised ... from
+        if cause is not None:  # The error may be reported without being raised from its cause.
             self.__cause__ = cause
 
 
@@ -55,7 +56,7 @@ class BadExpression(UsageError):
 
 
 class Refused(DrainerError):
-    """Raised before anything was touched, when draining would not be safe or not be possible."""
+    """Raised before anything was touched, when to drain would not be safe or not be possible."""
 
     exit_code = EXIT_REFUSED
 
@@ -99,11 +100,11 @@ class PlanRefused(Refused):
 
 
 class StateRefused(Refused):
-    """Raised when the place where tasks are to write can't be used, or is not the named one."""
+    """Raised when the place for the records of tasks can't be used, or is not the named one."""
 
 
 class NotADeadLetter(Refused):
-    """Raised when a record is no dead letter of drainer's, or a damaged one."""
+    """Raised when a record is not a dead letter of drainer, or a damaged one."""
 
 
 class TopicNotNamed(NotADeadLetter):
@@ -115,7 +116,7 @@ class OtherFormat(NotADeadLetter):
 
 
 class LimitsRefused(Refused):
-    """Raised when a file of limits is damaged or something else, or lacks what is needed."""
+    """Raised when a limits file is damaged or something else, or lacks what is needed."""
 
 
 class SandboxRefused(Refused):
@@ -123,7 +124,7 @@ class SandboxRefused(Refused):
 
 
 class Interrupted(DrainerError):
-    """Raised when something outside stopped a running drain; the plan is true."""
+    """Raised when something outside stopped a running drain. The plan is up to date."""
 
     exit_code = EXIT_INTERRUPTED
 
@@ -134,7 +135,10 @@ class Signalled(Interrupted):
 
 @contextmanager
 def handling_nothing(meanwhile: str) -> Iterator[None]:
-    """Raise Signalled for Ctrl-C while no call can begin: ``meanwhile`` is what was going on."""
+    """Raise Signalled for Ctrl-C in a block that handles nothing.
+
+    ``meanwhile`` says what was going on.
+    """
     try:
         yield
     except KeyboardInterrupt:
@@ -180,15 +184,15 @@ class PlanNotWritten(Interrupted):
 
 
 class LimitsNotWritten(Interrupted):
-    """Raised when the file of limits can't be written (disk full, folder gone)."""
+    """Raised when the limits file can't be written (disk full, folder gone)."""
 
 
 class StateLost(Interrupted):
-    """Raised when the state, where tasks write what they finish, can't be reached or was spoilt."""
+    """Raised when the records of tasks can't be reached, or are damaged."""
 
 
 class DeadLetterNotWritten(Interrupted):
-    """Reported of a dead letter that its topic did not surely take; it stays pending."""
+    """Reported when a dead letter may not be in its topic. Its sub-message stays pending."""
 
 
 class DeadLetterFlawed(DrainerError):
@@ -204,11 +208,11 @@ class DeadLetterFlawed(DrainerError):
 
 
 class RecordUnsure(Interrupted):
-    """Raised in a handler when a topic may have its record or not, and this user may not look."""
+    """Raised in a handler when its record may be in the topic or not, and nobody may look."""
 
 
 class ClassWaits(DrainerError):
-    """Raised when a drain of classes alone ends, and some of them waits for what it leaves out."""
+    """Raised when a drain with --only ends, and something of it waits for what it leaves out."""
 
     exit_code = EXIT_CLASS_WAITS
 
@@ -216,7 +220,7 @@ class ClassWaits(DrainerError):
 class Unresumable(DrainerError):
     """Raised when a running drain ended, and its plan can't be resumed as things are.
 
-    ``undo``: resetting the group is the way out, by ``drainer plan undo``.
+    If ``undo`` is set, the way out is to reset the group with ``drainer plan undo``.
     """
 
     exit_code = EXIT_UNRESUMABLE
@@ -224,9 +228,9 @@ class Unresumable(DrainerError):
 
 
 class OffsetMoved(Unresumable):
-    """Raised when the group's committed offset is not what this drain wrote.
+    """Raised when the group's committed offset is not the one that this drain wrote.
 
-    ``left`` has, by partition, what it did write just before.
+    ``left`` has the offsets that it wrote just before, by partition.
     """
 
     left: Mapping[int, int] = {}
@@ -235,33 +239,33 @@ class OffsetMoved(Unresumable):
 class TopicGone(Unresumable):
     """Raised when the topic was deleted, or recreated, while draining."""
 
-    undo = False  # its offsets went with it
+    undo = False  # The group's offsets were deleted with the topic.
 
 
 class PlanGone(Unresumable):
     """Raised when the plan's folder was removed or moved while draining."""
 
-    undo = False  # that takes a plan
+    undo = False  # Without a plan, there is nothing to undo by.
 
 
 class LogCut(Unresumable):
     """Raised when a log lost records that the drain was planned for, as in an unclean election."""
 
-    undo = False  # its offsets may mean other records now
+    undo = False  # The old offsets may stand for other records now.
 
 
 class AccountWrong(Unresumable):
-    """Raised when read is not done + dead + skipped + pending: a bug of drainer's."""
+    """Raised when read is not done + dead + skipped + pending, which is a bug of drainer."""
 
 
 class Halted(DrainerError):
-    """Raised when the failure policy stopped the drain; the plan is true."""
+    """Raised when the failure policy stopped the drain. The plan is up to date."""
 
     exit_code = EXIT_HALTED
 
 
 class LanesParked(Halted):
-    """Raised when nothing is left to do but what waits in lanes behind something that failed."""
+    """Raised when all that is left waits in parked lanes, behind something that failed."""
 
 
 class SplitFailed(Halted):
@@ -285,11 +289,11 @@ class RecordTooLarge(RecordNotWritten):
 
 
 class ThreadsOverdue(Halted):
-    """Raised when nothing is left to do but what threads do after their time."""
+    """Raised when all that is left are calls whose threads exceed --timeout."""
 
 
 def account_wrong(account: str) -> AccountWrong:
-    """The error for an account that does not add up."""
+    """Return the error for an account that does not add up."""
     return AccountWrong(
         f"the account does not add up: {account}",
         hint="This is a bug in drainer: report it, and keep the plan. To let the group's consumers"
@@ -298,12 +302,12 @@ def account_wrong(account: str) -> AccountWrong:
 
 
 def chain_errors(cause: BaseException | None, later: DrainerError) -> BaseException:
-    """Join the reason why a drain stopped with what went wrong after that."""
+    """Join the reason why a drain stopped with an error that happened later."""
     if not isinstance(cause, DrainerError):
         return cause or later
     if isinstance(later, Unresumable) and not isinstance(cause, Unresumable):
         made: type[DrainerError] = type(later)
-    else:  # a requested stop, or lanes that wait, are no longer all that happened
+    else:  # The drain no longer ended for a requested stop, or for parked lanes, alone.
         instead = {Signalled: Interrupted, LanesParked: Halted}
         made = instead.get(type(cause), type(cause))
     return made(

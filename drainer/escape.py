@@ -1,8 +1,8 @@
-"""Text from elsewhere, made safe to keep and to show: one line for a person, JSON for a program.
+"""Makes text from elsewhere safe to keep and to show: as a line for people, as JSON for programs.
 
 Sub-keys, payloads, headers, errors and names come from whoever writes to the topic, answers a
-request or sends a plan. Unescaped they forge lines, hide text, turn it round or steer the terminal;
-half of a surrogate pair can't be written at all.
+request or sends a plan. Unescaped, such a text could forge lines, hide other text, reverse it or
+send commands to the terminal. And half of a surrogate pair can't be written at all.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pathlib import Path
 
 from drainer.secret import redact
 
-SCREEN = 2_000  # characters that are kept of a text from elsewhere: 25 lines of 80
+SCREEN = 2_000  # So many characters of a foreign text are kept. That is 25 lines of 80 characters.
 
-# What Python calls printable, and no eye can see: fillers, joiners, variation selectors.
+# Characters that Python calls printable although nobody sees them: fillers, joiners and variation
+# selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
 )
@@ -37,8 +38,10 @@ def foreign(text: str, most: int = SCREEN) -> str:
 
 
 def printable(text: str) -> str:
-    """The text as one line of characters that can be seen; all others are spelled out, as in
-    ``\\n``, ``\\x1b`` or ``\\u202e``."""
+    """Return the text as one line of visible characters.
+
+    All other characters are spelled out, as in ``\\n``, ``\\x1b`` or ``\\u202e``.
+    """
     if is_printable(text):
         return text
     return "".join(
@@ -47,18 +50,23 @@ def printable(text: str) -> str:
 
 
 def is_printable(text: str) -> bool:
-    """Whether it has neither a line break nor control, bidi, invisible or half characters."""
+    """Return whether all characters of a text are visible.
+
+    Line breaks, control characters, marks of direction and halves of surrogate pairs are not.
+    """
     return text.isprintable() and not _UNSEEN.search(text)
 
 
 def encodable(text: str) -> str:
-    """The text with its half surrogate pairs spelled out, which neither UTF-8 nor JSON has."""
+    """Return the text with halves of surrogate pairs spelled out, which UTF-8 does not have."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
-    """``drainer resume 'my plan.json'``, ready to be copied into a shell; a path that begins with a
-    dash stays a path."""
+    """Return a command that can be copied into a shell, such as ``drainer resume 'my plan.json'``.
+
+    A word that begins with a dash is written so that it remains a path.
+    """
     paths = [f"./{word}" if str(word).startswith("-") else str(word) for word in words]
     return shlex.join(["drainer", *verb.split(), *paths, *options])
 
@@ -95,7 +103,7 @@ def json_text(obj: object, *, indent: bool = False) -> str:
 
 
 def _finite(obj: object) -> object:
-    """Replace numbers that JSON has no word for, as orjson does."""
+    """Replace infinity and NaN by None, as orjson does, because JSON does not have them."""
     match obj:
         case float() if not math.isfinite(obj):
             return None
@@ -112,6 +120,7 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
-# The name of how a stream encodes what its encoding lacks: so that JSON stays JSON.
+# The name of the error handler with which streams encode characters that their encoding lacks. It
+# writes them as JSON does, so that JSON remains JSON.
 UNENCODABLE = "drainer.escape"
 codecs.register_error(UNENCODABLE, _escape_unencodable)

@@ -1,7 +1,7 @@
-"""Children that the handler forks.
+"""What happens when a handler forks.
 
-A child that returned from the handler's call would go on as a second drain, with the work of the
-first one. So it ends when that call returns, and it gets neither the drain's sockets nor its pipes.
+If the child returned from the handler's call, it would continue as a second drain with the work of
+the first one. So it ends when that call returns. It can't use the drain's sockets and pipes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from drainer.mask import describe
 
 T = TypeVar("T")
 
-EVENT_LOOPS = "drainer.engine.local"  # the module that runs the event loops of drains
-FORKS: list[None] = []  # has one element for each fork between the first process and this one
+EVENT_LOOPS = "drainer.engine.local"  # The module that runs the event loops of drains.
+FORKS: list[None] = []  # It has one element for each fork between the first process and this one.
 
 
 class _Open(Protocol):
@@ -71,7 +71,8 @@ def _task_of_a_drain() -> FrameType | None:
         if name == EVENT_LOOPS:
             return task
         if name.startswith("multiprocessing."):
-            return None  # its children never return, and a profiling function would slow them down
+            # Children of multiprocessing never return, and a profiling function would slow them.
+            return None
         if frame.f_code.co_flags & inspect.CO_COROUTINE:
             task = frame
         frame = frame.f_back
@@ -88,7 +89,7 @@ def _in_child() -> None:
         )
     with suppress(OSError), Path(os.devnull).open("r+b") as nothing:
         for each in _KEPT:
-            with suppress(OSError, ValueError):  # the parent has closed it
+            with suppress(OSError, ValueError):  # The parent has closed the stream.
                 # The descriptor is redirected, not closed: its number could be given to another
                 # file, which the stream's own ``close`` would close later.
                 os.dup2(nothing.fileno(), each.fileno(), inheritable=False)

@@ -1,4 +1,4 @@
-"""The Java that runs Kafka and its fetch: the one PySpark would use too."""
+"""Finds the Java that runs Kafka. It is the one that PySpark would use, too."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from pathlib import Path
 
 from drainer.errors import SandboxRefused
 
-OLDEST_RELEASE = 17  # Kafka 4's brokers are compiled for it
+OLDEST_RELEASE = 17  # The brokers of Kafka 4 are compiled for it.
 TIMEOUT_S = 30
 
-_VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # 1.8 was release 8
+_VERSION = re.compile(r'version "(?:1\.)?(\d+)')  # Release 8 called itself 1.8.
 _HINT = f"Install a JDK of release {OLDEST_RELEASE} or later, and put it on PATH or in JAVA_HOME."
 
 
 def find_java() -> Path:
-    """Find Java in ``JAVA_HOME``, else on ``PATH``.
+    """Find Java in ``JAVA_HOME``, or else on ``PATH``.
 
     Raises SandboxRefused when there is none, when it doesn't run, or when it is older than 17.
     """
@@ -31,7 +31,7 @@ def find_java() -> Path:
     return Path(found)
 
 
-@cache  # a command looks more than once, and each time starts a JVM
+@cache  # A command looks more than once, and each look starts a JVM.
 def _ensure_works(found: str) -> None:
     try:
         answer = subprocess.run(

@@ -1,4 +1,4 @@
-"""The login of AWS MSK IAM: tokens by the signer of AWS, renewed before they expire."""
+"""The login of AWS MSK IAM. Its tokens come from AWS's signer, and are renewed in time."""
 
 from __future__ import annotations
 
@@ -12,25 +12,27 @@ from drainer.extensions import ensure_installed
 from drainer.mask import describe
 from drainer.secret import remember
 
-# A token is of no use once its credentials have expired. The signer looks them up for each token,
-# and AWS's SDK renews those of a role 10 min before they expire. The token itself has 15 min.
+# A token is useless once its credentials have expired. The signer looks them up for each token, and
+# AWS's SDK renews those of a role 10 minutes before they expire. A token itself lives for 15
+# minutes. So no token is used for longer than this.
 LIFE_MOST_S = 300.0
 
-Signer = Callable[[], tuple[str, float]]  # makes a token; and when it expires, in ms since 1970
+# A function that makes a token, and says when it expires, in milliseconds since 1970.
+Signer = Callable[[], tuple[str, float]]
 
 
 class TokenSource:
-    """Tokens for one client, of which the first is made at once.
+    """Makes the tokens of one client. The first token is made at once.
 
-    librdkafka calls it from a thread of its own when four fifths of a token's life are over, and
-    10 s after it raised; until then the last token may still be good.
+    librdkafka calls it from a thread of its own when four fifths of a token's life are over. If
+    that raises, it calls again after 10 s. Until then the last token may still be valid.
 
     Args:
         sign: makes a token.
-        report: called with why a token could not be made, and with nothing once one was.
-        clock: the time in seconds since 1970.
+        report: gets the reason why a token could not be made, and "" once one was.
+        clock: returns the time in seconds since 1970.
 
-    Raises BrokerUnreachable, in the signer's words, without a first token.
+    Raises BrokerUnreachable with the signer's words when the first token can't be made.
     """
 
     def __init__(
@@ -38,13 +40,13 @@ class TokenSource:
     ) -> None:
         self._sign, self._report, self._clock = sign, report, clock
         remember({name: value for name, value in os.environ.items() if name.startswith("AWS_")})
-        # A client that gets none is 10 s in the making.
+        # The first token is made now, because a client whose callback fails takes 10 s to make.
         self._first: tuple[str, float] | None = self._made()
 
     def __call__(self, config: str) -> tuple[str, float]:
-        """Return a token, and when to have replaced it, in seconds since 1970.
+        """Return a token, and until when it may be used, in seconds since 1970.
 
-        Raises BrokerUnreachable, of which librdkafka keeps nothing.
+        Raises BrokerUnreachable, which librdkafka takes for a failure without a reason.
         """
         first, self._first = self._first, None
         return first or self._made()
@@ -52,7 +54,7 @@ class TokenSource:
     def _made(self) -> tuple[str, float]:
         try:
             text, expires_ms = self._sign()
-        except Exception as error:  # of botocore, which has many
+        except Exception as error:  # botocore has many kinds of errors.
             trouble = f"no token for AWS_MSK_IAM: {describe(error)}"
             self._report(trouble)
             hint = "Set AWS_PROFILE, or give the machine a role."
@@ -62,9 +64,10 @@ class TokenSource:
 
 
 def signer(aws: Mapping[str, str]) -> Signer:
-    """The signer for a region, by a ``role.arn``, a ``profile`` or what the machine has.
+    """Return the signer for a region.
 
-    Raises ExtraMissing without it.
+    It uses a ``role.arn``, a ``profile``, or the credentials that the machine has. Raises
+    ExtraMissing when the signer is not installed.
     """
     ensure_installed("msk", "sasl.mechanism=AWS_MSK_IAM")
     from aws_msk_iam_sasl_signer import MSKAuthTokenProvider as Tokens  # noqa: PLC0415 - botocore

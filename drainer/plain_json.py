@@ -20,8 +20,10 @@ def plain_json(value: Any) -> bytes:
     """
     try:
         return orjson.dumps(value, default=_in_json)
-    except TypeError:  # to allow keys that are no text takes twice the time
-        with suppress(RecursionError):  # if the value is nested too deeply, orjson raises TypeError
+    except (
+        TypeError
+    ):  # Keys that are not text may be the reason. To allow them takes twice as long.
+        with suppress(RecursionError):  # If it is nested too deeply, orjson raises TypeError below.
             value = _with_large(value)
         return orjson.dumps(value, default=_in_json, option=orjson.OPT_NON_STR_KEYS)
 

@@ -1,6 +1,6 @@
-"""JSON that drainer writes as it was read.
+"""JSON that drainer writes just as it was read.
 
-It stays ``msgspec.Raw`` until its value is needed. So numbers, escapes, white space and repeated
+It remains ``msgspec.Raw`` until its value is needed. So numbers, escapes, white space and repeated
 fields don't change on the way.
 """
 
@@ -13,8 +13,10 @@ from typing import Any
 from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 
-MOST_NESTED = 250  # lists and objects in one another; other code recurses into what is read
-MOST_EXPONENT = 5  # characters of an exponent: Python may write out all digits of such a number
+# Lists and objects may be nested so deeply, because other code recurses into what was read.
+MOST_NESTED = 250
+# An exponent has at most so many characters, because Python may write out all digits of a number.
+MOST_EXPONENT = 5
 
 
 def decode_json(data: bytes, decode: Callable[[bytes], Any]) -> Any:
@@ -41,7 +43,7 @@ def read_json(text: Raw) -> Any:
     """
     try:
         found = _READ(text)
-    except ValidationError:  # a number is out of range
+    except ValidationError:  # A number is out of range.
         found = _READ_EXACT(text)
     if type(found) in (dict, list) and memoryview(text).nbytes > MOST_NESTED:
         level = [found]

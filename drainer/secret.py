@@ -14,15 +14,17 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, unquote
 
-LOGIN_PAIR = "user.info"  # ends the name of a ``user:password``
-SHORT = 8  # characters; a shorter secret may be part of a word, so only whole words are replaced
+# The name of a property whose value is ``user:password`` ends with this.
+LOGIN_PAIR = "user.info"
+# A secret with fewer characters may be a part of a word, so it is replaced as a whole word only.
+SHORT = 8
 
 _SECRET = re.compile(
     r"secret|user\.info|passw(or)?d|passphrase|token|credential|jaas|(access|account|api|private|encryption)"
     r"[._-]?key",
     re.IGNORECASE,
 )
-# Names of properties that are secret, beside those that _SECRET finds.
+# The names of secret properties that _SECRET does not find.
 _SECRET_PROPERTY = re.compile(r"\.pem$|oauthbearer\.config$", re.I)
 _NO_SECRET = re.compile(r"\.url$|\.location$|\.file$", re.I)
 IN_A_URL = re.compile(
@@ -36,23 +38,26 @@ _IN_A_QUERY = re.compile(
 )
 _QUERY_OF_A_URL = re.compile(r"://[^\s?#]*(\?[^\s#]+)")
 REDACTED = "***"
-# Names that handlers' authors choose; too many are named without their value rather than too few.
+# Secret names among those that the authors of handlers choose. It is better to hide too many values
+# than too few.
 _CHOSEN = re.compile(
     r".key$|auth|bearer|cookie|cred|dsn|jwt|pass|private|pwd|^pw$|signature|token", re.IGNORECASE
 )
-# No word that a person reads: long, with digits among letters.
+# A value that looks random: it is long, and has letters and digits.
 _RANDOM = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+=_~-]{20,}")
 
 
 def is_secret(name: str) -> bool:
-    """Whether a property's value must never be shown."""
+    """Return whether the value of a property of this name must never be shown."""
     found = _SECRET.search(name) or _SECRET_PROPERTY.search(name)
     return found is not None and not _NO_SECRET.search(name)
 
 
 def hides(name: str, value: str) -> bool:
-    """Whether a setting of anything else must not be shown: Java options, URLs and the like carry
-    secrets in their values, too."""
+    """Return whether a setting of any program must not be shown.
+
+    The values of Java options, URLs and the like may contain secrets, too.
+    """
     texts = _SECRET.search(name), _SECRET.search(value), IN_A_URL.search(value)
     return is_secret(name) or any(texts)
 
@@ -77,7 +82,7 @@ def redact(text: str) -> str:
     return re.sub("|".join(patterns), REDACTED, text) if patterns else text
 
 
-remembered: dict[str, str] = {}  # regular expressions by the text of the secret that they find
+remembered: dict[str, str] = {}  # Regular expressions by the text of the secret that they find.
 
 
 def _secrets_in(properties: Mapping[str, str], chosen: bool) -> Iterator[str]:
@@ -111,7 +116,7 @@ def _pattern_of(secret: str) -> str:
 def _pattern_of_character(char: str) -> str:
     if char.isascii() and char.isalnum():
         return char
-    if char == "\\":  # their number depends on how often the secret was escaped
+    if char == "\\":  # The number of backslashes depends on how often the secret was escaped.
         return r"(?i:\\|%(?:25)*+5C)++"
     data = char.encode(errors="replace")
     forms = {char, json.dumps(char)[1:-1], repr(char)[1:-1], repr(data)[2:-1], html.escape(char)}
@@ -122,7 +127,10 @@ def _pattern_of_character(char: str) -> str:
 
 
 def may_hide(name: str, value: str, chosen: bool) -> bool:
-    """Whether a ``name=value`` is better not shown; of names that were ``chosen`` freely, more."""
+    """Return whether it is better not to show a ``name=value``.
+
+    If a handler's author has ``chosen`` the name, more names and values count as secret.
+    """
     if hides(name, value) or _LOGIN.search(value):
         return True
     return chosen and bool(_CHOSEN.search(name) or _RANDOM.fullmatch(value))

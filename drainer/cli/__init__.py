@@ -1,4 +1,4 @@
-"""The command line: one file a command, and no logic."""
+"""The command line: one file for each command, without logic."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainer.errors import EXIT_INTERRUPTED
 def main() -> None:
     """The entry point of the console script."""
     try:
-        from drainer.cli import app  # noqa: PLC0415 - Ctrl-C may come while it loads
+        from drainer.cli import app  # noqa: PLC0415 - Ctrl-C may come while this is imported
 
         app.main()
     except KeyboardInterrupt:
@@ -19,6 +19,6 @@ def main() -> None:
 
 
 def end_interrupted() -> NoReturn:
-    """Ends the process for a Ctrl-C that came before a command began."""
+    """End the process for a Ctrl-C that came before a command began."""
     sys.stderr.write("interrupted before the command began: nothing was touched\n")
     sys.exit(EXIT_INTERRUPTED)

@@ -1,1 +1,1 @@
-"""The emergency that drainer is for, acted out on a real broker."""
+"""A demo: the emergency for which drainer exists, acted out on a real broker."""

@@ -1,4 +1,4 @@
-"""The emergency: one partition, one message key, two weeks of work at the serial rate."""
+"""The emergency of the demo: one partition, one message key, and two weeks of serial work."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import orjson
 from drainer.handler import Handler
 from drainer.message import Message, SubMessage
 
-CUSTOMER = b"customer-4711"  # the message key that everything was given, months ago
-UPDATE_S = 2.0  # what the downstream takes for one update: an embedding and a write
+CUSTOMER = b"customer-4711"  # The message key that all messages were given, months ago.
+UPDATE_S = 2.0  # The time that the downstream takes for one update: an embedding and a write.
 UPDATES_PER_MESSAGE = 50
 TWO_WEEKS_S = 14 * 24 * 3600
 MESSAGES = int(TWO_WEEKS_S / UPDATE_S) // UPDATES_PER_MESSAGE
@@ -23,7 +23,7 @@ SEED = 20251121
 
 
 def values(messages: int, seed: int = SEED) -> Iterator[bytes]:
-    """The values of the backlog: each names the documents that it updates, and how."""
+    """Yield the values of the messages. Each names the documents that it updates."""
     chance = random.Random(seed)
     for number in range(messages):
         documents = chance.sample(range(DOCUMENTS), UPDATES_PER_MESSAGE)
@@ -37,7 +37,7 @@ def values(messages: int, seed: int = SEED) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Index:
-    """The downstream: keeps each document's latest version and counts what must not happen."""
+    """The downstream. It keeps each document's version, and counts what must not happen."""
 
     versions: dict[str, int] = field(default_factory=dict)
     updates: int = 0
@@ -58,9 +58,12 @@ class Index:
 
 
 class Reindex(Handler):
-    """One message updates fifty documents; updates of different documents commute."""
+    """A handler whose messages update fifty documents each.
 
-    index = Index()  # the downstream outlives each drain
+    Updates of different documents commute.
+    """
+
+    index = Index()  # The downstream outlives each drain.
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for update in orjson.loads(message.value or b"{}")["updates"]:

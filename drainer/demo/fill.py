@@ -1,4 +1,4 @@
-"""Making and filling topics, for the demo and the scenarios; a drain itself never does."""
+"""Creates and fills topics, for the demo and the scenarios."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ QUEUE_MESSAGES = 100_000
 
 
 def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> None:
-    """Raises as ``Cluster.create_topic``."""
+    """Create a topic. Raises as ``Cluster.create_topic``."""
     with Cluster.connect(settings) as cluster:
         cluster.create_topic(topic, partitions)
 
@@ -22,9 +22,9 @@ def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> N
 def fill(
     settings: ClientSettings, topic: str, records: Iterable[tuple[bytes | None, bytes, int]]
 ) -> int:
-    """Produces (key, value, partition) records and waits for the broker to have them all.
+    """Produce records (key, value, partition), wait until the broker has them, and count them.
 
-    Returns how many; raises DrainerError when one of them was not taken.
+    Raises DrainerError when one of them was not written.
     """
     conf = settings.produce_conf(
         ClientLog(), linger_ms=20, queue_buffering_max_messages=QUEUE_MESSAGES

@@ -29,7 +29,7 @@ from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
-INTERRUPT_AT = 0.4  # of the backlog
+INTERRUPT_AT = 0.4  # The demo interrupts itself at this share of the backlog.
 GROUP = "drainer-demo"
 USUAL_CONCURRENCY = 1000
 
@@ -137,13 +137,14 @@ class Demo:
         return summary
 
     def _verify(self, first: Summary, last: Summary) -> list[str]:
-        """Ensure that nothing was lost. Returns the checks, a sentence each; raises DrainerError
-        when one fails."""
+        """Ensure that nothing was lost, and return the checks, a sentence for each.
+
+        Raises DrainerError when one of them failed.
+        """
         ensure_all(examine(self._cluster, self._file.load()))
         index = Reindex.index
-        newest = {
-            sub.key: sub.payload for _, subs in self._split() for sub in subs
-        }  # of each document, in the backlog's order
+        # The backlog's order decides which version of a document is the newest.
+        newest = {sub.key: sub.payload for _, subs in self._split() for sub in subs}
         checks = [
             ("the first run reported its interruption", first.exit_code == EXIT_INTERRUPTED),
             ("the account adds up", first.conserved and last.conserved),

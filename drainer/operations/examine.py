@@ -1,4 +1,4 @@
-"""Examining a plan against the cluster, for a resume and ``plan verify``."""
+"""Checks of a plan against the cluster, for a resume and for ``plan verify``."""
 
 from __future__ import annotations
 
@@ -14,14 +14,15 @@ from drainer.model.plan import OffsetPlan
 from drainer.operations.group import check_inactive, committed_offsets
 from drainer.store.plan_file import LoadedPlan
 
-# One thing that was looked at: what it is, and why it does not hold; None where it does.
+# A sentence that must be true, and the error if it is not.
 Check = tuple[str, DrainerError | None]
 
 
 def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False) -> list[Check]:
-    """Checks all that must be true for the plan to be resumed, up to what is not; touches nothing.
+    """Check everything that must be true before the plan is resumed. Nothing is touched.
 
-    ``gap_accepted`` lets pending records be gone.
+    The last check is the first one that failed, if any did. With ``gap_accepted``, pending records
+    may be gone.
     """
     plan = loaded.plan
     pending = f"{'other' if gap_accepted else 'all'} pending messages are still in the log"
@@ -56,14 +57,16 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
 
 
 def ensure_same_place(cluster: Cluster, loaded: LoadedPlan) -> None:
-    """Raises PlanRefused or GroupActive when the group is not to be moved by this plan, wherever
-    it stands: another cluster or topic, or members in the group."""
+    """Ensure that this plan may move its group at all, wherever its offsets are.
+
+    Raises PlanRefused when it is another cluster or topic; GroupActive when the group has members.
+    """
     for look in (_cluster, _topic, _group):
         look(cluster, loaded)
 
 
 def ensure_all(checks: list[Check]) -> None:
-    """Raises the error of the first check that does not hold."""
+    """Raise the error of the first check that failed, if one did."""
     for _, error in checks:
         if error is not None:
             raise error
@@ -125,7 +128,7 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
 
 
 def ensure_same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
-    """Raises LogCut when the log lost records of the backlog, whether they are finished or not."""
+    """Raise LogCut when the log has lost records of the backlog, finished or not."""
     plan = loaded.plan
     LogCheck(cluster, plan.terms.topic, plan.terms.group, loaded.written.account.log_ends).check()
 
@@ -135,14 +138,16 @@ def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
 
 
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
-    """Committed offsets of the group, by partition; None where there is none, or it has expired.
+    """Return the committed offsets of the group, by partition.
 
-    Raises PlanRefused when something else put it there.
+    An offset is None when there is none, or when it has expired. Raises PlanRefused when something
+    else than this drain has moved one.
     """
     plan = loaded.plan
     found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
-        # A commit whose answer was lost may have arrived: any that the plan had written before.
+        # A commit whose answer was lost may have arrived. So any offset is possible from the last
+        # known commit up to the watermark that was written to the plan.
         lowest = part.start if part.committed is None else part.committed
         offset, highest = found[number], loaded.written.account.watermark(number)
         if offset is None or lowest <= offset <= highest:
@@ -158,7 +163,7 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
 
 
 def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | None]) -> list[str]:
-    """Changes since the plan was made that keep no drain from continuing."""
+    """Describe what has changed since the plan was made, and does not prevent a resume."""
     gone = [n for n, part in plan.account.partitions.items() if part.committed is not None]
     gone = [n for n in gone if committed.get(n) is None]
     found = added_partitions(cluster.topic(plan.terms.topic), plan)
@@ -173,7 +178,7 @@ def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | No
 
 
 def added_partitions(topic: TopicInfo, plan: OffsetPlan) -> list[str]:
-    """Warnings of partitions that the topic has got since the plan was made."""
+    """Return a warning if the topic has got more partitions since the plan was made."""
     added = [
         n
         for n in topic.partitions

@@ -1,4 +1,4 @@
-"""The group of a drain: checks before anything is done for it, and its lock."""
+"""The group of a drain: it is checked before anything is done, and locked."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ WAIT_EVERY_S = 0.5
 
 
 def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
-    """The group's state, if it has no members. Raises GroupActive, which names the members."""
+    """Return the state of a group without members. Raises GroupActive, which names the members."""
     found = cluster.group(group)
     if found.kind != "consumer":
         # This commits an offset that is committed already. The error with which the coordinator
@@ -36,9 +36,9 @@ def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
 def await_inactive(
     cluster: Cluster, group: str, topic: str, most_s: float, print_line: Callable[[str], None]
 ) -> None:
-    """Wait until the group has no members and no open transaction has offsets of it.
+    """Wait until the group has no members, and no open transaction has offsets of it.
 
-    Gives up after ``most_s`` seconds: the caller checks the group again.
+    It waits ``most_s`` seconds at most. So the caller has to check the group again.
     """
     until_s, shown = boottime_s() + most_s, ""
     while boottime_s() < until_s:
@@ -66,8 +66,10 @@ def live_readers(cluster: Cluster, group: str) -> str | None:
 
 
 def committed_offsets(cluster: Cluster, plan: OffsetPlan) -> dict[int, int | None]:
-    """Offsets that the plan's group has committed, by partition; None where there is none, and for
-    a drain that leaves them as they are."""
+    """Return the committed offsets of the plan's group, by partition; None where there is none.
+
+    For a drain that commits nothing, all are None.
+    """
     if not plan.terms.commits:
         return dict.fromkeys(plan.account.partitions)
     return cluster.committed(plan.terms.group, plan.terms.topic, tuple(plan.account.partitions))
@@ -83,14 +85,14 @@ def locked(
     make_lock: Callable[..., GroupLock] = GroupLock,
     server: AbstractContextManager[object] | None = None,
 ) -> Iterator[GroupLock]:
-    """Lock the file and then the plan's group, while the block lasts.
+    """Lock the file, and then the plan's group, until the block ends.
 
-    ``server`` serves as soon as the file is locked: the group's lock may take seconds.
+    Args:
+        seen: the content of the file when the preview was made; None if there was no file.
+        server: it serves as soon as the file is locked, because the group's lock may take seconds.
 
-    ``seen`` is what the file had when the preview was made; None for no file.
-
-    Raises PlanRefused when the file is locked, or has changed since; LockHeld when another drain
-    works for the group.
+    Raises PlanRefused when the file is locked, or has changed since the preview; LockHeld when
+    another drain works for the group.
     """
     file.acquire()
     try:
@@ -99,7 +101,8 @@ def locked(
             cluster,
             plan.terms.group,
             plan.terms.topic,
-            # A process that had this name had locked the file that is locked now.
+            # The name of the lock's member. If another process has it, that is an earlier owner of
+            # this file, which has ended, since the file is locked now.
             f"{plan.terms.drain_id}.{file.owner}",
             report=print_line,
             commits=plan.terms.commits,

@@ -1,4 +1,4 @@
-"""A drain of messages at hand, without Kafka: to measure the engine, or to test a handler."""
+"""A drain of messages in memory, without Kafka: to measure the engine, or to test a handler."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drain_of(
     open_letters: Callable[[str], DeadLetters] | None = None,
     runtime: Runtime = THIS_PROCESS,
 ) -> Iterator[LocalDrain]:
-    """A drain to run within the block; its plan lies in a temporary folder.
+    """Make a drain that can be run within the block. Its plan lies in a temporary folder.
 
     Raises ValueError when the offsets of a partition don't rise.
     """
@@ -59,7 +59,10 @@ def drain_of(
 
 
 def ends_of(messages: Sequence[Message]) -> Mapping[int, int]:
-    """The offset behind the last message, by partition. Raises ValueError when they don't rise."""
+    """Return the offset behind the last message, by partition.
+
+    Raises ValueError when the offsets of a partition don't rise.
+    """
     ends: dict[int, int] = {}
     for each in messages:
         if each.offset < ends.get(each.partition, 0):
@@ -78,7 +81,7 @@ class _Batch:
 
 
 class _Source:
-    """Gives all messages in their order."""
+    """The source of the messages, in their order."""
 
     trouble: str | None = None
     failure: DrainerError | None = None
