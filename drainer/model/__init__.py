@@ -1,1 +1,1 @@
-"""Records that the rest is about: settings, and how records are written as JSON."""
+"""Records that all folders use: settings, plans, statuses, and how they are written as JSON."""

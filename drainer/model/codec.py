@@ -1,6 +1,6 @@
-"""Records as JSON: declared once, as frozen dataclasses, and checked by msgspec as they are read.
+"""Records as JSON. They are frozen dataclasses, and msgspec checks them when they are read.
 
-A type that reads better as text has ``written``, the type that JSON has of it, and ``parse``.
+A type that is better written as text has ``written``, its type in JSON, and ``parse``.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
-# Two threads that are the first to read a record, at once, end the process (msgspec 0.22).
+# If two threads at once are the first to read a kind of record, the process ends (msgspec 0.22).
 _LEARNING = RLock()
 
 Kind = TypeVar("Kind")
 
 WHOLE_MOST = 2**63 - 1
-Whole = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_MOST)]  # an offset or a count
-Milliseconds = Annotated[int, msgspec.Meta(ge=-WHOLE_MOST, le=WHOLE_MOST)]  # since 1970, or before
+Whole = Annotated[int, msgspec.Meta(ge=0, le=WHOLE_MOST)]  # An offset or a count.
+Milliseconds = Annotated[int, msgspec.Meta(ge=-WHOLE_MOST, le=WHOLE_MOST)]  # A time since 1970.
 
 
 class JsonRecord:
@@ -31,9 +31,10 @@ class JsonRecord:
 
     @classmethod
     def from_json(cls, body: object) -> Self:
-        """Raises ValueError, with the path, when a field is missing or makes no sense.
+        """Make a record from an object in JSON.
 
-        A field with a default may be missing; one that is unknown is left out.
+        A field with a default may be missing, and an unknown field is ignored. Raises ValueError,
+        with the path of the field, when another field is missing or makes no sense.
         """
         return convert(body, cls)
 
@@ -45,7 +46,7 @@ def _written(value: object) -> str:
 
 
 def builtins(body: object) -> dict[str, Any]:
-    """An object in JSON, of what JSON has, with text for keys."""
+    """Return a record as a dictionary that has only types of JSON."""
     found: dict[str, Any] = msgspec.to_builtins(body, str_keys=True, enc_hook=_written)
     return found
 
@@ -64,12 +65,12 @@ def decode(data: bytes, kind: type[Kind]) -> Kind:
     try:
         with _LEARNING:
             return msgspec.json.decode(data, type=kind, dec_hook=_parse)
-    except (msgspec.DecodeError, RecursionError) as error:  # a ValidationError among them
+    except (msgspec.DecodeError, RecursionError) as error:  # ValidationError is a DecodeError.
         raise ValueError(str(error)) from None
 
 
 def encode(body: object) -> bytes:
-    """Compact JSON. Raises ValueError when a text in it is not UTF-8."""
+    """Write compact JSON. Raises ValueError when a text in it is not UTF-8."""
     return _ENCODER.encode(body)
 
 

@@ -1,8 +1,9 @@
-"""Expressions: rule-engine's language (https://zerosteiner.github.io/rule-engine/), kept to data.
+"""Expressions in the language of rule-engine (https://zerosteiner.github.io/rule-engine/).
 
-rule-engine parses an expression into a tree and never calls Python's ``eval``. It finds names in
-``Facts`` and fields in a ``View``, and nowhere else; RE2 does its regular expressions. To import it
-takes a third of a second, so only a drain with expressions imports this module.
+rule-engine parses an expression into a tree, and never calls Python's ``eval``. An expression finds
+its names in ``Facts`` and fields in a ``View``, and nothing else. RE2 evaluates its regular
+expressions. To import rule-engine takes a third of a second, so only a drain with expressions
+imports this module.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from drainer.errors import BadExpression
 from drainer.mask import masking
 from drainer.model.facts import NAMES, Facts, View
 
-# Of rule-engine's; its $now and $random give another answer at each run, $range takes any memory.
+# The functions of rule-engine that expressions may use. Its $now and $random would give another
+# answer at each run, and $range may take any amount of memory.
 FUNCTIONS = (
     *("abs", "all", "any", "filter", "map", "max", "min", "split", "sum"),
     *("parse_datetime", "parse_float", "parse_timedelta"),
@@ -41,13 +43,14 @@ _MATCHES = {
 }
 _KINDS = {"index": DataType.FLOAT, "barrier": DataType.BOOLEAN}
 
-_Node = Any  # of rule-engine's tree
+_Node = Any  # A node of rule-engine's tree.
 
 
 class Expression:
-    """A parsed expression: ``names`` are those it uses, of functions and variables too.
+    """A parsed expression.
 
-    It is one that is true or false, with ``gives_truth``. Raises BadExpression.
+    ``names`` are the names that it uses, including functions and variables. With ``gives_truth``,
+    its value must be true or false. Raises BadExpression.
     """
 
     def __init__(self, text: str, *, gives_truth: bool = True) -> None:
@@ -72,16 +75,16 @@ class Expression:
         self._evaluate = _sub_key_test(tree) or rule.evaluate
 
     def evaluate(self, facts: Facts) -> Any:
-        """Compute its value; raises whatever goes wrong."""
+        """Compute the value of the expression. This may raise any exception."""
         return self._evaluate(facts)
 
 
 def why_undecided(error: BaseException) -> str:
-    """Return what went wrong in an evaluation; with masking, without what comes of payloads."""
+    """Return what went wrong in an evaluation. With masking, the text quotes no payload."""
     name = getattr(error, "attribute_name", None)
     if name is not None:
         return f"there is no field {name!r}"
-    if masking():  # a pattern of the payload's, for one, comes with what is wrong with it
+    if masking():  # The text may quote the payload, such as a pattern in it that is wrong.
         return type(error).__name__
     inner = getattr(error, "error", None)
     text = str(getattr(error, "message", "") or error)
@@ -112,7 +115,8 @@ class _DataContext(Context):  # type: ignore[misc, unused-ignore]
 
     def resolve_attribute(self, thing: Any, object_: Any, name: str) -> Any:
         if isinstance(object_, View):
-            # A field may have any name, `length` too: it comes before what the language has.
+            # A field may have any name, such as `length`. It takes precedence over the attributes
+            # that the language has.
             try:
                 return object_[name]
             except KeyError:
@@ -141,7 +145,7 @@ def _parse(text: str, context: Context) -> Any:
             hint=f"Use {', '.join(sign + name for name in known)}, a field of the payload as"
             f" payload.{error.symbol_name}, or text in quotes.",
         ) from None
-    except Exception as error:  # a constant that can't be computed, types that don't fit, …
+    except Exception as error:  # A constant can't be computed, or types don't fit, for example.
         raise BadExpression(
             f"{why_undecided(error)}, in: {text}",
             hint="Compare text with text, numbers with numbers, and times with times.",
@@ -162,7 +166,7 @@ def _nodes(node: _Node) -> Iterator[_Node]:
 
 
 def _check(text: str, node: _Node) -> None:
-    """Refuses what rules do not have, and gives patterns to RE2."""
+    """Refuse what expressions must not use, and have RE2 compare patterns."""
     if type(node) in _REFUSED:
         raise BadExpression(f"{_REFUSED[type(node)]}: {text}", hint=EXAMPLE)
     if isinstance(node, ast.FuzzyComparisonExpression):
@@ -193,10 +197,10 @@ def _sub_key_test(tree: _Node) -> Callable[[Facts], bool] | None:
 
 
 def _linear_match(node: _Node) -> Callable[[Facts], bool]:
-    """The comparison with a pattern, in time that grows with the text and no faster.
+    """Return the comparison with a pattern, which takes time that is linear in the text.
 
-    Python's own regular expressions may take for ever, on ``(a+)+b`` and a text of thirty letters,
-    and nothing can interrupt them.
+    Python's own regular expressions may take forever, for example ``(a+)+b`` on a text of thirty
+    letters, and nothing can interrupt them.
     """
     method, negated = _MATCHES[node.type]
     constant = None
@@ -226,7 +230,7 @@ def _linear_match(node: _Node) -> Callable[[Facts], bool]:
 
 def _compiled(pattern: str) -> Any:
     options = re2.Options()
-    options.log_errors = False  # they are raised
+    options.log_errors = False  # Errors are raised.
     try:
         return re2.compile(pattern, options)
     except re2.error as error:

@@ -1,7 +1,7 @@
-"""Facts: what an expression may see of a sub-message, and whether it is true of it.
+"""Facts: what an expression can see of a sub-message, and whether it is true for that.
 
-Payloads appear as views: fields of mappings and of objects; no method, no property, nothing that
-begins with an underscore.
+Payloads appear as views. A view has the fields of a mapping or an object, but no methods and
+properties, and nothing whose name begins with an underscore.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Undecided(Exception):
 
 
 class Facts:
-    """Names of an expression, with what they are for one sub-message, made when it is used."""
+    """The values that an expression's names have for one sub-message. Each is made when used."""
 
     __slots__ = ("_known", "_sub")
 
@@ -46,7 +46,7 @@ class Facts:
 
 
 class View(Mapping[Any, Any]):
-    """Mapping of the fields of a mapping or an object, whose values are views, too.
+    """The fields of a mapping or an object. Their values are views, too.
 
     ``keys`` and ``values`` are empty: rule-engine would otherwise read a whole payload to find out
     its types. ``text`` is the JSON that the fields were read from, if there is any.
@@ -87,7 +87,7 @@ def _shown_fields(view: View) -> dict[Any, Any]:
 
 
 def shown(value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a table of types
-    """A value as expressions see it. Raises Undecided when they don't."""
+    """Return a value as expressions see it. Raises Undecided for one that they can't read."""
     if type(value) in _AS_THEY_ARE:
         return value
     if isinstance(value, Raw):
@@ -104,7 +104,8 @@ def shown(value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a table of types
         return str(value)
     if type(value) is date:
         return datetime(value.year, value.month, value.day)
-    # Two types compare as unequal in this language, so those derived from others become these.
+    # In this language, values of different types are never equal. So a value of a derived type
+    # becomes one of the type itself.
     for kind in (int, float):
         if isinstance(value, kind):
             return kind(value)
@@ -120,7 +121,7 @@ def shown(value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a table of types
 
 
 def _content(data: bytes) -> Any:
-    """Bytes that hold a JSON object or array are that, others text; what is neither stays."""
+    """Return bytes as a JSON object or array, or else as text, if they are one of these."""
     if data.lstrip()[:1] in (b"{", b"["):
         with suppress(ValueError, RecursionError):
             return shown(raw_json(data))
@@ -153,7 +154,7 @@ def _sub_keys(sub: SubMessage) -> tuple[str, ...]:
 
 
 def _message(message: Message) -> View:
-    # A view shows a field when it is read: the value is parsed then.
+    # The view parses the value only when an expression reads it.
     ms = message.timestamp
     time = None if ms is None else datetime.fromtimestamp(0, UTC) + timedelta(milliseconds=ms)
     fields = {name: getattr(message, name) for name in ("topic", "partition", "offset")}
@@ -179,14 +180,14 @@ NAMES = tuple(_FACTS)
 
 
 def _fields(value: Any) -> dict[str, Any]:
-    """Return what an object holds itself, by public name; none of its code runs."""
+    """Return the public attributes that an object holds itself. None of its code runs."""
     fields: dict[str, Any] = {}
     if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
         for kind in type(value).__mro__:
             # To get the fields from the object would call __getattr__ and properties.
             for name, member in vars(kind).items() if "__slots__" in vars(kind) else ():
                 if isinstance(member, MemberDescriptorType):
-                    with suppress(AttributeError):  # nothing was put there
+                    with suppress(AttributeError):  # The slot is empty.
                         fields[name] = member.__get__(value)
         with suppress(AttributeError, TypeError):
             fields |= object.__getattribute__(value, "__dict__")
@@ -205,26 +206,27 @@ def named(value: Any) -> str:
 
 
 class Predicate:
-    """One expression, ready to be evaluated. Raises BadExpression when it can't be understood."""
+    """An expression that is true or false. Raises BadExpression when it can't be understood."""
 
     def __init__(self, text: str) -> None:
-        from drainer.model import expression  # noqa: PLC0415 - it takes its time to load
+        from drainer.model import expression  # noqa: PLC0415 - it is slow to import
 
         self._expression = expression.Expression(text)
         self._reason_of = expression.why_undecided
         self._names_barriers = "barrier" in self._expression.names
-        # Whether it gives the same for all sub-messages of a message, but barriers.
+        # Whether it has the same value for all sub-messages of a message, except for barriers.
         self.of_message = self._expression.names == {"message"}
 
     def matches(self, sub: SubMessage, facts: Facts | None = None) -> bool:
-        """Whether it is true of a sub-message; ``facts`` are those of the same one.
+        """Return whether the expression is true for a sub-message.
 
-        A barrier is only matched by an expression that names ``barrier``: it is part of no lane,
-        and an expression that was written with documents in mind should not drop it. A message that
-        ``split`` rejected is matched by one that names nothing but ``message``.
+        ``facts`` are those of the same sub-message. Only an expression that names ``barrier``
+        matches a barrier, because one that was written with documents in mind should not drop it.
+        Only an expression that names nothing but ``message`` matches a message that ``split``
+        rejected.
 
-        Raises Undecided when a field is missing, types don't fit, or the answer is neither true
-        nor false.
+        Raises Undecided when a field is missing, types don't fit, or the value is neither true nor
+        false.
         """
         if isinstance(sub, Barrier):
             unsplit = isinstance(sub, Unsplit)
@@ -234,7 +236,7 @@ class Predicate:
             found = self._expression.evaluate(facts or Facts(sub))
         except Undecided:
             raise
-        except Exception as error:  # whatever it is, nothing may be lost for it
+        except Exception as error:  # Whatever the error is, no sub-message may be lost for it.
             raise Undecided(self._reason_of(error)) from None
         if found is not True and found is not False:
             raise Undecided(f"it gave {named(found)}, and neither true nor false")

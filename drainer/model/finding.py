@@ -1,4 +1,4 @@
-"""Findings of checks: one shape for the commands that list them and the test that fails by one."""
+"""Findings of checks: the commands that list them and the tests that fail by them use the same."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from enum import Enum
 
 
 class Level(Enum):
-    """Results of a check. ``UNCHECKED`` is one that could not be made."""
+    """The result of a check. ``UNCHECKED`` means that the check could not be made."""
 
     OK = "ok"
     WARN = "warn"
@@ -17,11 +17,11 @@ class Level(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Result of one check, with the reason for it.
+    """The finding of one check.
 
     Attributes:
-        check: its name, which stays the same (``deterministic``, ``commutes``, ``tls``, ...).
-        text: what was found, in words; where it is bad, the counter-example.
+        check: the name of the check, which never changes (``deterministic``, ``tls``, ...).
+        text: what was found, in words. If it is bad, the text has the counter-example.
     """
 
     check: str

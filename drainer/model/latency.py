@@ -1,4 +1,4 @@
-"""Latencies of the handler, as the plan keeps them, and merged."""
+"""The latencies of a handler: the record that the plan keeps, and how several are merged."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass, replace
 
 from drainer.model.codec import JsonRecord
 
-PERCENTILES = 101  # p0, p1, … p100
-DIGITS = 6  # microseconds
+PERCENTILES = 101  # They are p0, p1, … p100.
+DIGITS = 6  # Seconds are rounded to microseconds.
 
 
 @dataclass(frozen=True, slots=True)
 class Latency(JsonRecord):
-    """Latencies of attempts that returned: how many there were, their mean, and p0, p1, … p100.
+    """The latencies of attempts that returned: their number, their mean, and p0, p1, … p100.
 
-    ``count`` is how many it stands for; when there are many, a part of them was measured.
-    ``processor_s`` is how much processor time of the handler's thread is in one, on average.
+    If there were many attempts, only a part of them was measured, but ``count`` is the number of
+    all. ``processor_s`` is the mean processor time that an attempt took of the handler's thread.
     """
 
     count: int
@@ -47,22 +47,24 @@ class Latency(JsonRecord):
 
     @classmethod
     def of(cls, count: int, mean_s: float, percentiles_s: Sequence[float]) -> Latency:
-        """Round to what is worth reporting, and so that it is sound after that."""
+        """Make a record with rounded values. The mean remains within the percentiles."""
         rounded = tuple(round(each, DIGITS) for each in percentiles_s)
         return cls(count, min(max(round(mean_s, DIGITS), rounded[0]), rounded[-1]), rounded)
 
 
 def merge_latencies(records: Iterable[Latency | None]) -> Latency | None:
-    """Several records as one, each with the weight of its count; None when there are none.
+    """Merge several records, each with the weight of its count. Returns None if there are none.
 
-    Exact in count, mean, least and longest; a percentile between is one of those that are known.
+    Count, mean, p0 and p100 of the result are exact. Each other percentile is one of the known
+    ones.
     """
     known = [record for record in records if record is not None]
     if len(known) < 2:
         return known[0] if known else None
     count = sum(each.count for each in known)
     mean_s = sum(each.mean_s * each.count for each in known) / count
-    # Each percentile stands for the latencies around it; there are none beyond the first and last.
+    # Each percentile stands for the latencies on both sides of it. The first and the last have
+    # latencies on one side only, so they have half the weight.
     points = sorted(
         (value, each.count * (1 if n in (0, PERCENTILES - 1) else 2))
         for each in known

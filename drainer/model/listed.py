@@ -1,4 +1,4 @@
-"""Lists and counts in a sentence."""
+"""Words for lists, counts and durations in a sentence."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 
 
 def counted(number: int, noun: str) -> str:
-    """``1 message``, ``2 messages``."""
+    """Return ``1 message`` or ``2 messages``."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
 def round_duration(seconds: float) -> str:
-    """A round one, as short as it can be: ``0``, ``20ms``, ``1.5s``, ``1m``, ``1m 30s``, ``2h``."""
+    """Return a round duration in few characters: ``0``, ``20ms``, ``1.5s``, ``1m 30s``, ``2h``."""
     if seconds < _MINUTE:
         if seconds <= 0:
             return "0"
@@ -32,14 +32,14 @@ def round_duration(seconds: float) -> str:
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:
-    """``0, 1, 2, 3, 4 and 95 more``; a list that is one longer is whole."""
+    """Return ``0, 1, 2, 3, 4 and 95 more``. A list with just one more name is written out."""
     if len(names) <= most + 1:
         return ", ".join(map(str, names))
     return f"{', '.join(map(str, names[:most]))} and {len(names) - most:,} more"
 
 
 def name_lost(lost: Mapping[int, Sequence[Range]]) -> str:
-    """``offsets 100-199 of partition 0, at most 100 records``."""
+    """Return ``offsets 100-199 of partition 0, at most 100 records``."""
     places = listed([f"{encode_ranges(lost[n])} of partition {n}" for n in sorted(lost)])
     records = sum(map(count_offsets, lost.values()))
     return f"offsets {places}, at most {counted(records, 'record')}"

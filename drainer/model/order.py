@@ -1,4 +1,4 @@
-"""The four orders of a drain: which lanes a sub-message stands in."""
+"""The four orders of a drain. The order decides in which lanes a sub-message stands."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from drainer.message import SubMessage
 
 
 class Order(Enum):
-    """Scope in which order is kept. ``SUB_KEY`` is the point of the tool."""
+    """The scope in which order is kept. ``SUB_KEY`` is the point of drainer."""
 
     SUB_KEY = "sub-key"
-    KEY = "key"  # one message key at a time, as key-level consumers do
-    PARTITION = "partition"  # one at a time, as a plain consumer does
-    NONE = "none"  # no order at all
+    KEY = "key"  # One sub-message per message key at a time, as key-level consumers do.
+    PARTITION = "partition"  # One sub-message per partition at a time, as a plain consumer does.
+    NONE = "none"  # There is no order at all.
 
 
-# When it isn't that of its sub-keys.
+# The lane of a sub-message in the orders in which that is not the lane of its sub-key.
 LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
     Order.KEY: lambda sub: sub.message.key,
     Order.PARTITION: lambda sub: sub.message.partition,
-    # Not id(): a parked lane outlives its sub-message, and another one would get its number.
+    # It can't be id(): a parked lane outlives its sub-message, whose id another one may get.
     Order.NONE: lambda sub: (sub.message.partition, sub.message.offset, sub.index),
 }
 
 
 def keys_of(sub: SubMessage) -> Sequence[Hashable]:
-    """Sub-keys of a sub-message; most have one."""
+    """Return the sub-keys of a sub-message. Most have one."""
     return (sub.key,) if sub.keys is None else sub.keys
 
 
@@ -49,7 +49,10 @@ def key_text(key: Hashable) -> str:
 
 
 def lanes_of(order: Order) -> Callable[[SubMessage], Sequence[Hashable]]:
-    """Gives the lanes in which others may stand behind a sub-message: none without an order."""
+    """Return a function that gives the lanes in which others may stand behind a sub-message.
+
+    Without an order there are none.
+    """
     if order is Order.SUB_KEY:
         return keys_of
     if order is Order.NONE:

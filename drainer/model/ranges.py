@@ -1,4 +1,4 @@
-"""Ranges of offsets: joined, cut, subtracted, and as text."""
+"""Ranges of offsets: how they are joined, cut, subtracted, and written as text."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterable, Sequence
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
-Range = tuple[int, int]  # offsets [first, last + 1)
+Range = tuple[int, int]  # The offsets [first, last + 1).
 
 if TYPE_CHECKING:
     Ranges = tuple[Range, ...]
-else:  # which JSON has as text
+else:
 
-    class Ranges(tuple):
+    class Ranges(tuple):  # JSON has ranges as text.
         __slots__ = ()
         written = str
 
@@ -26,7 +26,7 @@ _RANGES = re.compile("[0-9 -]*")
 
 
 class RangeSet:
-    """Answers whether an offset lies in one of some sorted, disjoint ranges."""
+    """Sorted, disjoint ranges that can be asked whether an offset lies in one of them."""
 
     __slots__ = ("_at", "_ranges")
 
@@ -35,7 +35,8 @@ class RangeSet:
         self._at = 0
 
     def __contains__(self, offset: int) -> bool:
-        # Offsets nearly always rise, so it walks; a fall starts again from the front.
+        # The offsets in question nearly always rise, so the search goes on from the last one. For a
+        # lower offset it starts again from the front.
         ranges = self._ranges
         if self._at and ranges[self._at - 1][1] > offset:
             self._at = 0
@@ -44,12 +45,12 @@ class RangeSet:
         return self._at < len(ranges) and ranges[self._at][0] <= offset
 
     def from_offset(self, offset: int) -> list[Range]:
-        """The ranges at or above an offset, the one that spans it cut there."""
+        """Return the ranges from an offset on. A range that spans the offset is cut there."""
         return [(max(first, offset), end) for first, end in self._ranges if end > offset]
 
 
 def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
-    """Sorted ranges with the touching and overlapping ones made one."""
+    """Sort ranges, and join those that touch or overlap."""
     joined: list[Range] = []
     for first, end in sorted(ranges):
         if joined and first <= joined[-1][1]:
@@ -61,7 +62,7 @@ def join_ranges(ranges: Iterable[Range]) -> tuple[Range, ...]:
 
 
 def ranges_of(offsets: Iterable[int]) -> tuple[Range, ...]:
-    """Offsets as ranges."""
+    """Return the ranges that have exactly these offsets."""
     return join_ranges((offset, offset + 1) for offset in offsets)
 
 
@@ -71,7 +72,7 @@ def count_offsets(ranges: Iterable[Range]) -> int:
 
 
 def cut(whole: Range, parts: int) -> tuple[Range, ...]:
-    """A range in ``parts`` that follow each other, as even as can be, none of them empty."""
+    """Cut a range into ``parts`` of nearly equal size. There are fewer if some would be empty."""
     start, end = whole
     size = end - start
     parts = min(parts, size)
@@ -80,7 +81,7 @@ def cut(whole: Range, parts: int) -> tuple[Range, ...]:
 
 
 def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, ...]:
-    """Ranges that lie in both."""
+    """Return the ranges of the offsets that both have."""
     found: list[Range] = []
     at = behind = 0
     while at < len(ranges) and behind < len(others):
@@ -96,7 +97,7 @@ def intersect(ranges: Sequence[Range], others: Sequence[Range]) -> tuple[Range, 
 
 
 def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, ...]:
-    """Ranges that lie in the first and not in the others."""
+    """Return the ranges of the offsets that the first has and the others don't have."""
     left: list[Range] = []
     at = 0
     for whole_first, end in ranges:
@@ -115,14 +116,14 @@ def subtract(ranges: Iterable[Range], others: Sequence[Range]) -> tuple[Range, .
 
 
 def encode_ranges(ranges: Iterable[Range]) -> str:
-    """``105-119 125``: ranges with their last offset included, as a person reads them."""
+    """Return ranges as text such as ``105-119 125``, where the last offsets are included."""
     return " ".join(
         [f"{first}" if end == first + 1 else f"{first}-{end - 1}" for first, end in ranges]
     )
 
 
 def decode_ranges(text: str) -> tuple[Range, ...]:
-    """Raises ValueError when the text isn't sorted, disjoint ranges."""
+    """Read ranges from text. Raises ValueError unless they are sorted and disjoint."""
     if not _RANGES.fullmatch(text):
         raise ValueError(f"{text!r} is not made of offsets and ranges")
     ranges: list[Range] = []

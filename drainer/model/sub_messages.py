@@ -1,4 +1,4 @@
-"""Sub-messages as ``split`` gives them: identity, sub-keys, and what they take in memory."""
+"""What ``split`` gives: it is checked, gets its identity, and its memory is estimated."""
 
 from __future__ import annotations
 
@@ -15,19 +15,23 @@ from drainer.mask import key_repr
 from drainer.message import Barrier, KeySums, Message, SubMessage, Unsplit
 from drainer.raw_json import meaning
 
-SHOWN = 80  # characters of a key in an error
-INT_BITS_MOST = 2_000  # Python refuses to print much longer ones, and a plan has keys as text
+SHOWN = 80  # An error quotes so many characters of a key.
+# Python refuses to print ints that are much longer than this, and a plan has keys as text.
+INT_BITS_MOST = 2_000
 
-# Of the estimate of memory.
-LOOK_EVERY = 512  # sub-messages between two messages that are measured, a message counting for 8
+# These numbers are about the estimate of memory.
+#
+# A message is measured after so many sub-messages, where each message counts for MESSAGE_WEIGHT of
+# them.
+LOOK_EVERY = 512
 MESSAGE_WEIGHT = 8
-LARGE_BYTES = 16 * 1024  # a message of that size is always measured: to parse it took longer
-LOOKED_AT = 4  # payloads of a message
-WIDE, DEEP = 8, 8  # entries of a container that are measured, and levels of them
-LANE_BYTES = 250  # of each further sub-key that a sub-message has
-ROUND = 4  # messages over which what is typical changes
-SURPRISE = 2  # times what is typical: then the next message is measured, too
-SMALL_BYTES = 256  # whether such a thing is shared is not worth a look
+LARGE_BYTES = 16 * 1024  # A message of this size is always measured. To parse it took longer.
+LOOKED_AT = 4  # Of each message so many payloads are measured, beside the first.
+WIDE, DEEP = 8, 8  # So many entries of a container are measured, and so many levels of containers.
+LANE_BYTES = 250  # The memory of each further sub-key that a sub-message has.
+ROUND = 4  # The typical size is a moving average over about so many messages.
+SURPRISE = 2  # If a size is so many times the typical one, the next message is measured, too.
+SMALL_BYTES = 256  # It is not worth finding out whether a smaller object is shared.
 
 _FLAT = frozenset({str, bytes, int, float, bool, type(None), bytearray, Raw})
 _CONTAINERS = (dict, list, tuple, set, frozenset, deque)
@@ -36,16 +40,18 @@ _ATOMS = {str, bytes, type(None)}
 
 
 class SubKeys(tuple[Hashable, ...]):
-    """The sub-keys of one sub-message that has several; a sub-key may be a tuple itself."""
+    """The sub-keys of a sub-message that has several. A sub-key may be a tuple itself."""
 
     __slots__ = ()
 
 
 def is_sub_key(key: object) -> bool:
-    """Whether equal keys have one text, other keys another, and both the same in every process.
+    """Return whether a key can be a sub-key.
 
-    That is so for exactly these types: str, bytes, int, None, and tuples of them. A bool or a float
-    equals an int that reads otherwise; a subclass may equal or print what it likes.
+    Equal sub-keys must have the same text, different ones must have different texts, and that in
+    every process. This holds for str, bytes, int, None, and tuples of them. It does not hold for
+    bool and float, which may equal an int with another text, nor for subclasses, which may equal or
+    print anything.
     """
     kind = type(key)
     if kind is tuple or kind is SubKeys:
@@ -56,9 +62,9 @@ def is_sub_key(key: object) -> bool:
 def identify_or_reject(
     message: Message, subs: Iterable[SubMessage]
 ) -> tuple[Sequence[SubMessage], Sequence[Hashable] | KeySums]:
-    """Sub-messages with their identity, and their sub-keys.
+    """Give each sub-message its identity, and return the sub-messages and their sub-keys.
 
-    Where they would break the account, one unit stands for the whole message.
+    If they would break the account, the whole message becomes one unit, as if ``split`` had raised.
     """
     sequence = subs if type(subs) is list else list(subs)
     try:
@@ -69,12 +75,13 @@ def identify_or_reject(
 
 
 def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ...] | KeySums:
-    """Gives each sub-message its identity; their sub-keys.
+    """Give each sub-message its identity, and return their sub-keys.
 
-    Raises SplitFailed for what would break the account later on.
+    Raises SplitFailed if they would break the account later.
     """
     if not _KINDS.issuperset(map(type, subs)):
-        take_place = getattr(subs[0], "take_place", None)  # of one that stands for all of it
+        # A unit that stands for the whole message takes its place.
+        take_place = getattr(subs[0], "take_place", None)
         if take_place is not None:
             unit: KeySums = take_place(message)
             return unit
@@ -118,7 +125,7 @@ def _odd_type(key: object) -> str:
 
 
 class Payloads:
-    """Estimate of what sub-messages take in memory beside their message, in bytes.
+    """Estimates how many bytes sub-messages take in memory beside their message.
 
     ``split`` may decompress or parse, so that payloads take far more memory than the message's
     bytes. To measure every payload would take longer than to handle it, so only some payloads of
@@ -133,10 +140,10 @@ class Payloads:
     def __init__(self, *, decoded: bool = True) -> None:
         self._decoded = decoded
         self._due = 0
-        self._typical: int | None = None  # of one sub-message
+        self._typical: int | None = None  # The typical size of a sub-message.
 
     def bytes_of(self, message: Message, subs: Sequence[SubMessage]) -> int:
-        """Estimate payloads and sub-keys of a message, without what the message has itself."""
+        """Estimate the memory of a message's payloads and sub-keys, without the message itself."""
         count = len(subs)
         known = getattr(message, "decoded_bytes", 0) if self._decoded else 0
         self._due -= MESSAGE_WEIGHT + count
@@ -149,7 +156,7 @@ class Payloads:
         if self._decoded:
             found = max(found, _size_of_decoded(message))
         found = max(found - known, 0)
-        if message.size < LARGE_BYTES:  # a large one is no sample of others
+        if message.size < LARGE_BYTES:  # A large message says nothing about the others.
             each = found // count
             before = each if self._typical is None else self._typical
             self._typical = before + (each - before) // ROUND
@@ -162,7 +169,7 @@ def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
     # The objects are kept, so that no other object gets their ids. A message that was shipped to a
     # Spark task may have no value.
     seen = {id(each): each for each in (getattr(message, "value", None), message.key)}
-    # Other ones in each message, so that no rhythm within messages hides the large ones.
+    # Other sub-messages are measured in each message, so that no pattern hides the large ones.
     step = -(-len(subs) // LOOKED_AT)
     some = (subs[0], *subs[1 + message.offset % step :: step])
     return _spread([_size_of(sub, seen) for sub in some], len(subs))
@@ -175,7 +182,7 @@ def _size_of_decoded(message: Message) -> int:
         return 0
     try:
         return _size(decoded, {}, DEEP)
-    except Exception:  # of a decoder's own code
+    except Exception:  # The code of a decoder may raise anything.
         return 0
 
 
@@ -186,12 +193,15 @@ def _size_of(sub: SubMessage, seen: dict[int, Any]) -> int:
         if sub.keys is None:
             return size + _size(sub.key, seen, DEEP)
         return size + _size(sub.keys, seen, DEEP) + LANE_BYTES * (len(sub.keys) - 1)
-    except Exception:  # of the payload's own code
+    except Exception:  # The payload's own code may raise anything.
         return 0
 
 
 def _spread(sizes: Sequence[int], count: int) -> int:
-    """The size of all of ``count`` by that of some: what they share is in the first."""
+    """Estimate the size of ``count`` things by the sizes of some.
+
+    The first size has what they share, so it counts once.
+    """
     first, *others = sizes
     return first + sum(others) * (count - 1) // (len(others) or 1)
 

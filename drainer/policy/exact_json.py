@@ -1,4 +1,4 @@
-"""Python values as bytes, and back exactly: same value, same types. Never by pickle."""
+"""Python values as bytes, and back with the same values and types. Nothing is pickled."""
 
 from __future__ import annotations
 
@@ -15,8 +15,9 @@ from msgspec import Raw, json
 
 from drainer.raw_json import raw_json
 
-LITERAL_CHARACTERS_MOST = 256 * 1024  # Python takes 500 times as many bytes to read one
-# Of a tag: the type, its text, and back. Avro's logical types are among these.
+LITERAL_CHARACTERS_MOST = 256 * 1024  # To read a literal, Python takes 500 times as many bytes.
+# The type of each tag, how it is written as text, and how it is read. Avro's logical types are
+# among these.
 _TAGS: dict[str, tuple[type, Callable[[Any], str], Callable[[str], Any]]] = {
     "$datetime": (datetime, datetime.isoformat, datetime.fromisoformat),
     "$date": (date, date.isoformat, date.fromisoformat),
@@ -41,12 +42,12 @@ class Encoding(StrEnum):
     BYTES = "bytes"
     TEXT = "text"
     JSON = "json"
-    TYPED = "typed"  # JSON, in which an object such as {"$date": "2026-11-27"} is another value
-    LITERAL = "literal"  # as Python's source has it, which ast.literal_eval reads
+    TYPED = "typed"  # JSON in which an object such as {"$date": "2026-11-27"} stands for a value.
+    LITERAL = "literal"  # Python source, which ast.literal_eval reads.
     RAW = "raw"
     REPR = "repr"
     LEFT_OUT = "left-out"
-    ORIGINAL = "original"  # the message's value, of which split makes the sub-message again
+    ORIGINAL = "original"  # The message's value, from which split makes the sub-message again.
     GONE = "gone"
     ELSEWHERE = "elsewhere"
     FORBIDDEN = "forbidden"
@@ -56,7 +57,7 @@ FOUND = frozenset({Encoding.ORIGINAL, Encoding.GONE, Encoding.ELSEWHERE, Encodin
 
 
 def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
-    """The payload in the first encoding that gives it back exactly; else its repr."""
+    """Encode a payload in the first encoding that gives it back exactly, or else as its repr."""
     if payload is None:
         return None, Encoding.NULL
     if type(payload) is bytes:
@@ -66,7 +67,7 @@ def encode_payload(payload: Any) -> tuple[bytes | None, Encoding]:
     if type(payload) is str:
         try:
             return payload.encode(), Encoding.TEXT
-        except UnicodeEncodeError:  # half of a surrogate pair; a literal can have it
+        except UnicodeEncodeError:  # It has half of a surrogate pair, which a literal can express.
             pass
     else:
         for tagged, encoding in ((_as_is, Encoding.JSON), (_tagged, Encoding.TYPED)):
@@ -112,7 +113,10 @@ def _as_is(value: Any) -> Any:
 
 
 def _tagged(value: Any) -> Any:
-    """The value with objects for what JSON has no word for. Raises ValueError when it can't be."""
+    """Return the value with objects in place of what JSON can't express.
+
+    Raises ValueError when that is not possible.
+    """
     kind = type(value)
     if kind is dict:
         if any(type(name) is str and name.startswith("$") for name in value):
@@ -123,7 +127,7 @@ def _tagged(value: Any) -> Any:
     for tag, (of, write, read) in _TAGS.items():
         if kind is of:
             text = write(value)
-            if repr(read(text)) != repr(value):  # a time zone by its name, for one
+            if repr(read(text)) != repr(value):  # The text of a time has no name of its zone.
                 raise ValueError(f"{text} is not all of it")
             return {tag: text}
     return value
@@ -138,16 +142,19 @@ def _untagged(value: Any) -> Any:
         if name in _TAGS and len(value) == 1 and type(text) is str:
             try:
                 return _TAGS[name][2](text)
-            except ArithmeticError as error:  # of a decimal
+            except ArithmeticError as error:  # Decimal raises it.
                 raise ValueError(f"{text!r} is no {name}") from error
     return {name: _untagged(each) for name, each in value.items()}
 
 
 def as_literal(value: Any) -> tuple[str, bool]:
-    """The value's repr, and whether ``from_literal`` gives the same value back. Never raises."""
+    """Return the value's repr, and whether ``from_literal`` gives the same value back.
+
+    It never raises.
+    """
     try:
         text = repr(value)
-    except Exception:  # it may be the user's own code
+    except Exception:  # The user's own code may raise anything.
         return f"<{type(value).__name__}>", False
     try:
         return text, _is_same(value, from_literal(text))
@@ -156,7 +163,10 @@ def as_literal(value: Any) -> tuple[str, bool]:
 
 
 def from_literal(text: str) -> Any:
-    """The value of a Python literal; runs no code. Raises ValueError when it is none, or long."""
+    """Return the value of a Python literal, without running code.
+
+    Raises ValueError when the text is not a literal, or too long.
+    """
     if len(text) > LITERAL_CHARACTERS_MOST:
         raise ValueError(f"this is a literal of over {LITERAL_CHARACTERS_MOST:,} characters")
     try:
@@ -166,11 +176,11 @@ def from_literal(text: str) -> Any:
 
 
 def _is_same(one: Any, other: Any) -> bool:
-    """Whether two values are equal, and of the same built-in types all the way down.
+    """Return whether two values are equal and have the same built-in types, at every depth.
 
-    ``==`` takes 1 for True and for 1.0. marshal writes those types alone, and each in its own way,
-    but for a class derived from bytes, which it writes as bytes. Its format 2 writes equal values
-    as equal bytes. Raises RecursionError when they are nested too deeply.
+    ``==`` does not tell 1 from True and 1.0. marshal does: it writes only built-in types, each in
+    its own way. The exception are classes derived from bytes, which it writes as bytes. Its format
+    2 writes equal values as equal bytes. Raises RecursionError when they are nested too deeply.
     """
     try:
         return marshal.dumps(one, 2) == marshal.dumps(other, 2) and _has_plain_bytes(one)

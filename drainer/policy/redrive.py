@@ -1,4 +1,4 @@
-"""Redriving: dead letters as the sub-messages that they were, and which of them are meant."""
+"""Redriving: which dead letters are taken, and the sub-messages that they become again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ from drainer.model.terms import RedriveSettings, TimeRange
 from drainer.policy.dead_letter import OWN_HEADERS, Letter, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding
 
-SOURCE = "source"  # as the topic that gets letters: the one that each comes from
-NOT_MATCHED = "not asked for"  # by the filters of this redrive
+SOURCE = "source"  # With --to source, a letter goes to the topic that it comes from.
+NOT_MATCHED = "not asked for"  # The filters of this redrive don't match it.
 NO_LETTER = "no dead letter that drainer recognises, or a damaged one"
 NOT_MADE_AGAIN = "split makes other sub-messages of its original now"
-Split = Callable[[Message], Iterable[SubMessage]]  # gives a message that it rejects as Unsplit
+# A function that splits a message. If it rejects the message, it gives an Unsplit.
+Split = Callable[[Message], Iterable[SubMessage]]
 
 
 def split_letter(
@@ -88,7 +89,7 @@ def not_redriven(ignored: Mapping[str, int] | None) -> int:
 
 
 def _may_be_anothers(message: Message) -> bool:
-    # A run with other names for --letter-header may recognise it.
+    # A redrive with other names for --letter-header may recognise the record as a letter.
     try:
         names = [name for name, _ in message.headers]
     except HeadersUnreadable:
@@ -136,18 +137,18 @@ class Unread(LeftAlone):
 
 
 def only_in(times: TimeRange, split: Split | None, message: Message) -> Iterable[SubMessage]:
-    """Split a message if its time is in the range; else return a sub-message to leave alone."""
+    """Split a message if its time is in the range, or else return a unit that is left alone."""
     if (why := times.why_outside(message.timestamp)) is not None:
         return [LeftAlone(message.offset, why, for_good=True)]
     return [SubMessage(message.key, message.value)] if split is None else split(message)
 
 
 class Redriven(SubMessage):
-    """A dead letter on its way through a drain; ``original`` is what the handler is given.
+    """A dead letter on its way through a drain. ``original`` is what the handler gets.
 
-    It has the identity that it had when it died, so that a handler's effect stays exactly once. A
-    barrier has no sub-key, and what it stood between is gone: it has a lane of its own, and the
-    ``lanes`` of what was in a message with it.
+    It has the identity that it had when it died, so that a handler's effects are still exactly
+    once. A barrier has no sub-key, and what it separated is gone. So it gets a lane of its own, and
+    the ``lanes`` of everything that was in the same message.
     """
 
     __slots__ = ("letter", "original")
@@ -164,7 +165,7 @@ class Redriven(SubMessage):
         self.original = original
 
     def begin(self) -> SubMessage:
-        """Return what the handler is given for the next attempt."""
+        """Return what the handler gets at the next attempt."""
         self.original.attempt = self.letter.attempts + self.attempt
         return self.original
 
@@ -172,7 +173,7 @@ class Redriven(SubMessage):
 def _parts_of(
     settings: RedriveSettings, letter: Letter, split: Split | None, decode: Split | None
 ) -> list[SubMessage]:
-    """Make the sub-messages of a letter; none if ``split`` now makes others of its original."""
+    """Make the sub-messages of a letter. There are none if ``split`` now makes other ones."""
     message, subs = letter.message(), list[SubMessage]()
     raw = letter.payload_encoding is Encoding.RAW
     made = letter.payload_encoding is Encoding.ORIGINAL
@@ -184,7 +185,7 @@ def _parts_of(
     if parts and isinstance(unit := parts[0], Unsplit):
         unit.letter = letter
         return [unit]
-    if settings.to is not None and parts:  # it is written as it is
+    if settings.to is not None and parts:  # It is written to a topic as it is.
         return [Redriven(letter, parts[0])]
     if made:
         same = (sub for sub in parts[letter.index :][:1] if letter.is_of(sub, message))
@@ -202,5 +203,5 @@ def _parts_of(
 
 
 def selects(sub: SubMessage) -> bool:
-    """Whether a sub-message of a redrive is finished in this run: handled, or skipped for good."""
+    """Return whether a redrive finishes a sub-message in this run, handled or skipped for good."""
     return not isinstance(sub, LeftAlone) or sub.for_good
