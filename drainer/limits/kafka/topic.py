@@ -9,7 +9,7 @@ import re
 import secrets
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
@@ -21,7 +21,7 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from drainer.errors import RightMissing
+from drainer.errors import RightMissing, TopicMissing
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, Right, may_not
 from drainer.kafka.cluster import LATEST, Cluster, Replicas
 from drainer.model.listed import listed
@@ -83,9 +83,10 @@ def create_test_topic(
     with _needing("CREATE"):
         cluster.create_topic(name, partitions, config, replicas=replicas, kind="test ")
     until_s = time.monotonic() + cluster.timeout_s
-    while (
-        len(cluster.topic(name, "DESCRIBE").partitions) < partitions and time.monotonic() < until_s
-    ):
+    while time.monotonic() < until_s:
+        with suppress(TopicMissing):  # A broker may not know the new topic yet.
+            if len(cluster.topic(name, "DESCRIBE").partitions) >= partitions:
+                return
         time.sleep(0.05)
 
 
