@@ -24,7 +24,7 @@ Acknowledge = Callable[[DrainerError | None], None]
 
 
 class DeadLetters(Protocol):
-    """Writer of dead letters (operations/policy.py)."""
+    """Writer of dead letters (operations/letters.py)."""
 
     @property
     def trouble(self) -> str | None:

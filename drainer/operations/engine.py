@@ -15,7 +15,7 @@ from drainer.kafka.fetch import FetchThread
 from drainer.kafka.lock import GroupLock
 from drainer.kafka.writer import TopicWriter
 from drainer.model.status import Summary
-from drainer.operations.policy import letter_writers
+from drainer.operations.letters import letter_writers
 from drainer.policy.rate_cap import BrokerCaps
 from drainer.store.plan_file import SavedPlan
 

@@ -40,8 +40,9 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         # To be opened and closed by itself.
         handler = context.handler.fresh().configured(context.options)
         if now.plan.terms.redrive is not None:
-            redriving = Extension.REDRIVING.load().redriving
-            handler = redriving(handler, now.plan.terms.redrive, now.cluster.settings)
+            handler = Extension.REDRIVING.load().redriving(
+                handler, now.plan.terms.redrive, now.cluster.settings
+            )
         begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
         summary = in_process(begun)
         passes.append(summary)

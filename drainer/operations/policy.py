@@ -1,20 +1,15 @@
-"""The failure policy and the rules of a drain: what they need, checked first and made later."""
+"""The failure policy of a drain: what it needs, checked first and made later."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from drainer.engine.ports import Acknowledge
-from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import BadExpression, Refused, raised_as
 from drainer.kafka.answers import granting
 from drainer.kafka.cluster import Cluster, config_limit
 from drainer.kafka.dead_letters import (
     LIMIT,
-    DeadLetterTopic,
     DeadLetterTopicInfo,
     check_dead_letter_topic,
     days,
@@ -22,14 +17,10 @@ from drainer.kafka.dead_letters import (
     originals_kept,
     with_headroom,
 )
-from drainer.kafka.settings import ClientSettings
-from drainer.message import SubMessage, Unsplit
 from drainer.model.facts import Predicate
-from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.model.terms import Terms
-from drainer.policy.dead_letter import dead_letter, default_dead_letter_topic
-from drainer.policy.redrive import Redriven
+from drainer.policy.dead_letter import default_dead_letter_topic
 
 if TYPE_CHECKING:
     from drainer.operations.start import Request
@@ -37,7 +28,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """The settings with all that was left open settled; ``topic`` is where dead letters go."""
+    """Failure settings in which nothing is left open; ``topic`` is where dead letters go."""
 
     failures: FailureSettings
     topic: DeadLetterTopicInfo | None
@@ -46,7 +37,7 @@ class Policy:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings of what a resume can't undo."""
+        """Return warnings of what a resume can't undo."""
         found = self._of_topic()
         if self.failures.skip:
             found.append(
@@ -71,21 +62,21 @@ class Policy:
 
     @property
     def makes(self) -> str | None:
-        """The topic that will be made."""
+        """Return the name of the topic that will be made; None if there is none to be made."""
         return self.topic.name if self.topic is not None and not self.topic.exists else None
 
     def make(self, cluster: Cluster) -> None:
-        """Makes the topic if it is missing. Raises Refused."""
+        """Make the topic if it is missing. Raises Refused."""
         if self.topic is not None and not self.topic.exists:
             make_dead_letter_topic(cluster, self.topic)
 
 
 def resolve_policy(cluster: Cluster, terms: Terms | Request) -> Policy:
-    """Checks the expressions, and whether dead letters can be written if there may be any.
+    """Check the expressions, and whether dead letters can be written if there may be any.
 
-    It makes nothing. The dead letters of a redrive go where they came from.
+    Nothing is made yet. The dead letters of a redrive go where they came from.
 
-    Raises Refused when they can't be written; UsageError when an expression can't be understood.
+    Raises Refused when letters can't be written; UsageError when an expression can't be understood.
     """
     failures, topic = terms.failures, terms.topic
     redrives = terms.redrive is not None
@@ -120,49 +111,3 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request) -> Policy:
         if not redrives:
             too_small += f"; {originals_kept(topic, config, None)}"
     return Policy(replace(failures, dead_letter_topic=name), info, too_small)
-
-
-@contextmanager
-def letter_writers(
-    client: ClientSettings, plan: OffsetPlan, runtime: Runtime = THIS_PROCESS
-) -> Iterator[Callable[[str], LetterWriter]]:
-    """Gives the writers of one run's dead letters by topic, and closes them at the end."""
-    with ExitStack() as opened:
-
-        def writer_to(topic: str) -> LetterWriter:
-            writer = LetterWriter(client, plan, topic, runtime)
-            opened.callback(writer.close, 0)
-            return writer
-
-        yield writer_to
-
-
-class LetterWriter:
-    """Writes sub-messages that were given up as dead letters; the engine's ``DeadLetters``."""
-
-    def __init__(
-        self, client: ClientSettings, plan: OffsetPlan, topic: str, runtime: Runtime
-    ) -> None:
-        self._plan = plan
-        self._now = runtime.now
-        self._topic = DeadLetterTopic(client, topic, runtime)
-
-    @property
-    def trouble(self) -> str | None:
-        return self._topic.trouble
-
-    def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
-        former = sub.letter if isinstance(sub, Redriven | Unsplit) else None
-        letter = dead_letter(
-            sub.original if isinstance(sub, Redriven) else sub,
-            reason=getattr(error, "letter_reason", "failed"),
-            error=error,
-            attempts=sub.attempt + (0 if former is None else former.attempts),
-            terms=self._plan.terms,
-            time=self._now(),
-            former=former,
-        )
-        self._topic.send(letter, acknowledge)
-
-    def close(self, timeout_s: float) -> None:
-        self._topic.close(timeout_s)

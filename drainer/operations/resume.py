@@ -93,8 +93,7 @@ def prepare_resume(
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:
-        redriving = Extension.REDRIVING.load().redriving
-        handler = redriving(handler, terms.redrive, cluster.settings)
+        handler = Extension.REDRIVING.load().redriving(handler, terms.redrive, cluster.settings)
         topic = terms.failures.dead_letter_topic or terms.topic
         terms = replace(terms, failures=replace(terms.failures, dead_letter_topic=topic))
     policy = resolve_policy(cluster, terms)

@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from drainer.model.account import clock
 from drainer.model.plan import OffsetPlan
-from drainer.model.priority import PriorityClasses
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.terms import PayloadSettings, RedriveSettings
 from drainer.model.unhandled import RuleStatus, Unhandled
-from drainer.view import figures
+from drainer.view import figures, priority
 from drainer.view.page import Field, Tone, few
 
 WIDTH = 60  # characters of a name or an expression
@@ -36,7 +34,7 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
     yield Field("isolation", found.terms.isolation)
     if found.terms.redrive:
         yield redrive_field(found.terms.redrive)
-    yield from class_fields(found.account.classes)
+    yield from priority.fields_before(found.account.classes)
     yield from policy_fields(found.terms.failures)
     yield from skip_fields(found.terms.failures.skip)
 
@@ -53,17 +51,6 @@ def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
     if payloads.split_key is not None:
         parts = "messages" if payloads.split is None else payloads.split
         yield Field("split", figures.shorten(parts, WIDTH), f"key {payloads.split_key}")
-
-
-def class_fields(classes: PriorityClasses) -> Iterator[Field]:
-    """Fields of what is drained before the rest."""
-    for number, each in enumerate(classes.each):
-        drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
-        if drained and each.held:
-            drained += f", but for {figures.count(each.held)} queued behind the rest"
-        yield Field("then" if number else "first", figures.shorten(each.where, WIDTH), drained)
-    if classes.each:
-        yield Field("then", "nothing: a resume drains the rest" if classes.only else "the rest")
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:

@@ -11,7 +11,6 @@ from threading import Lock
 from drainer.engine.history import History
 from drainer.model.account import Event, clock
 from drainer.model.codec import builtins
-from drainer.model.priority import ClassStatus
 from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     FailureStatus,
@@ -22,7 +21,7 @@ from drainer.model.status import (
     Status,
     fields_of,
 )
-from drainer.view import deadline, figures
+from drainer.view import deadline, figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.limit import advice, limit, limit_of
 from drainer.view.page import (
@@ -42,7 +41,6 @@ from drainer.view.page import (
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN = 3
 _MOST_LEFT, _ERRORS_LOGGED = 8, 5  # in the log
-LANE_SHOWN = 40
 
 
 class LivePage:
@@ -201,10 +199,8 @@ def verdict(status: Status) -> Line:
         return Line(f"P{str(control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
     if (judged := deadline.verdict(progress.deadline)) is not None:
         return judged
-    words, turn = f"{left} left" if known else "No estimate yet", progress.turn
-    if turn is not None and turn.eta_s is not None:
-        words = f"{figures.duration(turn.eta_s)} left for the class, {left} for all"
-    return Line(words, Tone.STRONG)
+    words = f"{left} left" if known else "No estimate yet"
+    return Line(priority.time_left(progress, left) or words, Tone.STRONG)
 
 
 def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
@@ -248,16 +244,10 @@ def facts(status: Status) -> Iterator[Field]:
 
 def _done(progress: ProgressStatus) -> Iterator[Field]:
     """Fields of what is done, of what is drained first, of messages and of sub-messages."""
-    for number, each in enumerate(progress.classes):
-        where = figures.shorten(each.where, LANE_SHOWN)
-        yield Field("then" if number else "first", where, _class_words(each))
-    if progress.classes and progress.eta_s is not None:
-        yield Field("all", f"by {_time_in(progress.eta_s)}")
+    yield from priority.fields_now(progress)
     messages = figures.count(sum(part.messages_finished for part in progress.partitions))
     total = figures.count(sum(part.end - part.start for part in progress.partitions))
-    passed = f"{messages} of ~{total}"
-    searched = f"searched {passed} for messages to drain first"
-    yield Field("messages", f"{passed} done" if progress.turn is None else searched)
+    yield Field("messages", priority.messages_words(progress, f"{messages} of ~{total}"))
     subs = progress.sub_messages
     others = figures.tally(
         *((getattr(subs, each.value), each.value) for each in OTHERWISE),
@@ -287,24 +277,6 @@ def _memory(limits: LimitStatus) -> Iterator[Field]:
         yield Field("hottest lanes", hottest)
     sizes = map(figures.size, (limits.buffered_bytes, limits.buffer_bytes))
     yield Field("buffer", " of ".join(sizes))
-
-
-def _class_words(each: ClassStatus) -> str:
-    """Progress of a class, and when it was or will be done."""
-    done = figures.count(each.sub_messages.finished)
-    if each.left is not None:
-        done += f" of ~{figures.count(each.sub_messages.finished + each.left)}"
-    done += " done"
-    if each.ended is not None:
-        done += f" by {clock(each.ended)}"
-    elif each.eta_s is not None:
-        done = f"by {_time_in(each.eta_s)}, {done}"
-    return done + (f"; {figures.count(each.held)} wait for the rest" if each.held else "")
-
-
-def _time_in(seconds: float) -> str:
-    at = datetime.now().astimezone() + timedelta(seconds=seconds)
-    return f"{at:%H:%M:%S}" if seconds < 3600 else f"{at:%d %b %H:%M}"
 
 
 def failure_words(failures: FailureStatus) -> str:

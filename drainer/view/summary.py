@@ -10,14 +10,14 @@ from datetime import datetime, timedelta
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled
-from drainer.model.account import Event, ParkedLanes, clock
+from drainer.model.account import Event, ParkedLanes
 from drainer.model.listed import name_lost
 from drainer.model.progress import DONE, OTHERWISE, Counts
 from drainer.model.ranges import count_offsets
 from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
-from drainer.view import caps, deadline, figures
+from drainer.view import caps, deadline, figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (
     BAD,
@@ -111,7 +111,7 @@ def summary_page(summary: Summary) -> Page:
     stands = section("Committed offsets", _partitions(summary))
     happened = section(
         "Details",
-        _classes(summary),
+        priority.fields_after(last.progress, whole=summary.status == "done"),
         _engine(summary),
         rule_lines(last.rules),
         undecided_lines(last.rules),
@@ -174,19 +174,6 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
         what = "split failed; each counts as one sub-message, dead or failed"
         unsplit = Field("not split", figures.counted(number, "message"), what)
     return section("Account", Table(("", *_ACCOUNT, ""), tuple(rows)), unsplit, wrong)
-
-
-def _classes(summary: Summary) -> Iterator[Field]:
-    """Fields of what was drained before the rest, and when."""
-    for number, each in enumerate(summary.last.progress.classes):
-        done = f"{figures.count(each.sub_messages.finished)} done"
-        done += "" if each.ended is None else f" by {clock(each.ended)}"
-        if each.held:
-            came = "came with" if summary.status == "done" else "wait for"
-            done += f"; {figures.count(each.held)} {came} the rest, queued behind it"
-        if each.cut:
-            done += "; stopped before all of it was searched"
-        yield Field("then" if number else "first", figures.shorten(each.where, PARKED_WIDTH), done)
 
 
 def _engine(summary: Summary) -> Iterator[Field]:
@@ -288,7 +275,7 @@ def _headline(summary: Summary) -> Line:
                 return Line(f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN, done)
             return Line(verb, Tone.GOOD, OK, done)
         case "class-done" | "class-waits":
-            finished = sum(each.sub_messages.finished for each in summary.last.progress.classes)
+            finished = priority.finished(summary.last.progress)
             done = f": {figures.counted(finished, 'sub-message')}{_to_go(summary)} for a resume"
             part, tone, mark = ("", Tone.GOOD, OK)
             if summary.cause is not None:

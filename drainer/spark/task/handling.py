@@ -30,7 +30,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status, Summary
-from drainer.operations.policy import letter_writers
+from drainer.operations.letters import letter_writers
 from drainer.spark.session.failure import carrying, error_as_json
 from drainer.spark.state.records import Borrowed, TaskRecords, TaskStatus
 from drainer.spark.state.sharding import Sharding

@@ -75,8 +75,9 @@ class OpenHandler:
             self._pace = None if limits is None else RateLimiter(limits, spec.share)
             self.handler = spec.shipped.load().configured(spec.options)
             if terms.redrive is not None:
-                redriving = Extension.REDRIVING.load().redriving
-                self.handler = redriving(self.handler, terms.redrive, spec.client)
+                self.handler = Extension.REDRIVING.load().redriving(
+                    self.handler, terms.redrive, spec.client
+                )
             context = Context(
                 topic=terms.topic,
                 group=terms.group,

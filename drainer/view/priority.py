@@ -1,0 +1,87 @@
+"""Priority classes in words: what is drained before the rest, how far it is, and how it ended."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+
+from drainer.model.account import clock
+from drainer.model.priority import ClassStatus, PriorityClasses
+from drainer.model.status import ProgressStatus
+from drainer.view import figures
+from drainer.view.page import Field
+
+WHERE_SHOWN, WHERE_SHOWN_LIVE = 60, 40  # characters of an expression
+
+
+def fields_before(classes: PriorityClasses) -> Iterator[Field]:
+    """Yield the fields of what will be drained before the rest, for the preview and the plan."""
+    for number, each in enumerate(classes.each):
+        drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
+        if drained and each.held:
+            drained += f", but for {figures.count(each.held)} queued behind the rest"
+        yield _field(number, each.where, drained)
+    if classes.each:
+        yield Field("then", "nothing: a resume drains the rest" if classes.only else "the rest")
+
+
+def fields_now(progress: ProgressStatus) -> Iterator[Field]:
+    """Yield the fields of how far the classes are, and of when all will be drained."""
+    for number, each in enumerate(progress.classes):
+        yield _field(number, each.where, _words(each), WHERE_SHOWN_LIVE)
+    if progress.classes and progress.eta_s is not None:
+        yield Field("all", f"by {_time_in(progress.eta_s)}")
+
+
+def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
+    """Yield the fields of what was drained before the rest; ``whole`` if the rest was, too."""
+    for number, each in enumerate(progress.classes):
+        done = f"{figures.count(each.sub_messages.finished)} done"
+        done += "" if each.ended is None else f" by {clock(each.ended)}"
+        if each.held:
+            came = "came with" if whole else "wait for"
+            done += f"; {figures.count(each.held)} {came} the rest, queued behind it"
+        if each.cut:
+            done += "; stopped before all of it was searched"
+        yield _field(number, each.where, done)
+
+
+def time_left(progress: ProgressStatus, left: str) -> str | None:
+    """Return how long the class of this pass takes, and all; None if there is no class now."""
+    turn = progress.turn
+    if turn is None or turn.eta_s is None:
+        return None
+    return f"{figures.duration(turn.eta_s)} left for the class, {left} for all"
+
+
+def messages_words(progress: ProgressStatus, passed: str) -> str:
+    """Return what was done with so many messages: a pass for a class only searches them."""
+    searched = f"searched {passed} for messages to drain first"
+    return f"{passed} done" if progress.turn is None else searched
+
+
+def finished(progress: ProgressStatus) -> int:
+    """Return how many sub-messages of all classes are finished."""
+    return sum(each.sub_messages.finished for each in progress.classes)
+
+
+def _field(number: int, where: str, words: str, most: int = WHERE_SHOWN) -> Field:
+    return Field("then" if number else "first", figures.shorten(where, most), words)
+
+
+def _words(each: ClassStatus) -> str:
+    """Return the progress of a class, and when it was or will be done."""
+    done = figures.count(each.sub_messages.finished)
+    if each.left is not None:
+        done += f" of ~{figures.count(each.sub_messages.finished + each.left)}"
+    done += " done"
+    if each.ended is not None:
+        done += f" by {clock(each.ended)}"
+    elif each.eta_s is not None:
+        done = f"by {_time_in(each.eta_s)}, {done}"
+    return done + (f"; {figures.count(each.held)} wait for the rest" if each.held else "")
+
+
+def _time_in(seconds: float) -> str:
+    at = datetime.now().astimezone() + timedelta(seconds=seconds)
+    return f"{at:%H:%M:%S}" if seconds < 3600 else f"{at:%d %b %H:%M}"
