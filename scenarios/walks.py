@@ -58,7 +58,7 @@ FEATURES = {
         "",
     ),
     "`--deadline`": (r"\w*[Dd]eadline\w*", ""),
-    "`--rate`": (r"rate|Rate", ""),
+    "`--rate`": (r"rate|Rate", "limits"),
     "`--broker-limits`": (
         r"Cap|Cap(Curve|Point|Status)|BrokerCaps|(read|write)_cap|\w+_limits",
         "limits",
@@ -91,6 +91,8 @@ def files_of(pattern: str, extension: str) -> list[str]:
 def _names(tree: ast.AST) -> Iterator[str]:
     for node in ast.walk(tree):
         match node:
+            case ast.Attribute(value=ast.Name(id="figures")):
+                pass  # A figure is printed, whatever it is of.
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
                 yield name
             case ast.keyword(arg=str() as name) | ast.Constant(value=str() as name):

@@ -15,41 +15,44 @@ class PriorityClass(JsonRecord):
     """Sub-messages that an expression selects, counted over all passes that ended."""
 
     where: str
-    # When nothing was left of it but what waits for the rest (ISO 8601); None before.
+    # The time (ISO 8601) when nothing was left of the class but what waits for the rest; None
+    # before that.
     ended: str | None = None
-    held: Whole = 0  # how many wait for the rest, for they stand behind some of it
-    # Whether some of it was not read, for nothing more could be first: behind a barrier, or
-    # since too many wait.
+    # Count of sub-messages that wait for the rest, because they stand behind some of it in a lane.
+    held: Whole = 0
+    # Whether some of the class was not read, because it could not come before the rest any more: a
+    # barrier stands before it, or too many sub-messages wait already.
     cut: bool = False
     sub_messages: Counts = field(default_factory=Counts)
 
 
 @dataclass(frozen=True, slots=True)
 class PriorityClasses(JsonRecord):
-    """Priority classes of a drain, in order; with ``only`` the rest is for a later run."""
+    """The priority classes of a drain, in order. With ``only``, a later run drains the rest."""
 
     each: tuple[PriorityClass, ...] = ()
     only: bool = False
 
     @property
     def next(self) -> str | None:
-        """The expression of the one to be drained now; None when the rest is."""
+        """Return the expression of the class to be drained now; None when it is the rest's turn."""
         return next((each.where for each in self.each if each.ended is None), None)
 
     @property
     def stops(self) -> bool:
-        """Whether the drain ends here, and leaves the rest."""
+        """Return whether the drain ends here, and leaves the rest."""
         return self.only and self.next is None
 
     @property
     def left_over(self) -> tuple[str, ...]:
-        """Classes that ended with some of them left."""
+        """Return the expressions of classes of which something was left when they ended."""
         return tuple(each.where for each in self.each if each.ended and (each.held or each.cut))
 
     def requested(self, wheres: Sequence[str], *, only: bool) -> PriorityClasses:
-        """Make these the next ones, whatever was to come; drained ones stay known.
+        """Return the classes with these as the next ones, in place of those that were to come.
 
-        Raises BadExpression when one can't be understood.
+        Classes that are drained already stay known. Raises BadExpression when an expression can't
+        be understood.
         """
         for where in wheres:
             Predicate(where)
@@ -59,10 +62,11 @@ class PriorityClasses(JsonRecord):
         return PriorityClasses((*ended, *next_), only)
 
     def resumed(self) -> PriorityClasses:
-        """Continue in another run: what ``only`` left out is drained, too."""
+        """Return the classes for another run, which drains what ``only`` left out, too."""
         return replace(self, only=False) if self.stops else self
 
     def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> PriorityClasses:
+        """Return the classes after this one ended; see ``PriorityClass`` for what is passed."""
         return replace(
             self,
             each=tuple(
@@ -76,10 +80,10 @@ class PriorityClasses(JsonRecord):
 class ClassStatus:
     """Progress of a class that is drained before the rest.
 
-    ``where`` is its expression. ``sub_messages`` are those of all runs, ``held`` of these wait for
-    the rest, for they stand behind some of it; ``cut`` is set when some was not looked at. ``left``
-    is about how many are yet to be drained before the rest, and ``eta_s`` until they are; both are
-    None when that is unknown or not its turn. ``ended`` is when it was drained (ISO 8601).
+    ``where`` is its expression. ``sub_messages`` counts those of all runs; ``held``, ``cut`` and
+    ``ended`` are as in ``PriorityClass``. ``left`` estimates how many are still to be drained
+    before the rest, and ``eta_s`` how long that takes. Both are None when that is unknown, or when
+    it is not the turn of this class.
     """
 
     where: str
