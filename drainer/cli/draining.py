@@ -93,8 +93,8 @@ def report_dry_run(
 ) -> None:
     """Report the end of a dry run."""
     terminal.print_line("dry run: nothing was touched")
-    if report is not None and (estimated or {}).get("estimate") is None:
-        terminal.warn("no report was written: a dry run without an estimate has none")
+    if report is not None:
+        terminal.warn("no report was written: a dry run has none")
     terminal.data({"status": "dry-run", "exit_code": 0, **action.as_json(), **(estimated or {})})
 
 

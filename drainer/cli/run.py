@@ -20,7 +20,6 @@ from drainer.cli.options import (
     PriorityOptions,
     WaitForGroup,
 )
-from drainer.engine.preview import EngineName
 from drainer.errors import EXIT_DONE, UsageError
 from drainer.extensions import Extension
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
@@ -71,15 +70,13 @@ def run(
 
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(plan)
-        chooses = spark is not None and engines.engine is EngineName.AUTO and latency.is_given
-        if latency.is_given and not (dry_run or chooses):
+        if latency.is_given and not dry_run:
             raise UsageError(
-                "--latency and --latency-from only apply to an estimate",
-                hint="Add --dry-run, or --master to let --engine auto choose.",
+                "--latency and --latency-from only apply to an estimate", hint="Add --dry-run."
             )
         question = None
-        if dry_run or chooses:
-            question = Extension.ESTIMATE.load().question_of(latency, running, engines)
+        if dry_run:
+            question = Extension.ESTIMATE.load().question_of(latency, running)
         settings = kafka.settings()
         handler = payload.load(backlog.handler, settings.extras)
         request = request_of(backlog, handler, priority, kafka, failures, limits, plan)
@@ -90,14 +87,9 @@ def run(
             prepared = engines.resolve(prepared, spark)
             if dry_run:
                 estimate = Extension.ESTIMATE.load().estimate_dry_run
-                action, found = estimate(
-                    terminal, cluster, prepared, request, question, oversight.report
-                )
+                action, found = estimate(terminal, cluster, prepared, request, question)
                 report_dry_run(terminal, action, found, report=oversight.report)
                 return EXIT_DONE
-            if chooses:
-                choose = Extension.ESTIMATE.load().choose_engine
-                prepared = choose(terminal, cluster, prepared, request, question)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight), dry_run=False
             )

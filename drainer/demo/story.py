@@ -12,9 +12,8 @@ from pathlib import Path
 import drainer
 from drainer.demo.emergency import CUSTOMER, UPDATE_S, UPDATES_PER_MESSAGE, Reindex, values
 from drainer.demo.fill import fill
-from drainer.engine.loop import hurried_interpreter
 from drainer.errors import EXIT_INTERRUPTED, DrainerError
-from drainer.insight.forecast.simulate import Simulation
+from drainer.insight.bounds import forecast
 from drainer.kafka.cluster import Cluster
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.order import Order
@@ -86,6 +85,16 @@ class Demo:
             cluster.delete_group(self._group)
 
     def _estimate(self) -> list[tuple[str, float, str]]:
+        estimate = drainer.estimate(
+            topic=self._topic,
+            group=self._group,
+            from_="earliest",
+            handler=Reindex,
+            client={"bootstrap.servers": self._cluster.settings.bootstrap_servers},
+            latency=f"{UPDATE_S:g}s",
+            settings=self._running,
+            on_message=self._terminal.print_line,
+        )
         rows = []
         for order, concurrency in (
             (Order.PARTITION, 1),
@@ -93,17 +102,10 @@ class Demo:
             (Order.SUB_KEY, min(USUAL_CONCURRENCY, self._concurrency)),
             (Order.SUB_KEY, self._concurrency),
         ):
-            with hurried_interpreter():
-                simulation = Simulation(
-                    self._split(),
-                    order=order,
-                    concurrency=concurrency,
-                    latency_s=lambda _: UPDATE_S,
-                )
-                seconds = simulation.run().seconds
+            seconds = forecast(estimate.workload, estimate.setting, order, concurrency).seconds
             label = f"{order.value} order, {count(concurrency)} at once"
             rows.append((label, seconds, duration(seconds)))
-        self._terminal.items(bars("estimated by simulating the drain from a sample", "", rows))
+        self._terminal.items(bars("estimated from a sample", "", rows))
         return rows
 
     def _drain(

@@ -14,13 +14,12 @@ from drainer.api import (
     handler_of,
     noting_hints,
 )
+from drainer.insight.distribution import Distribution
 from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
-from drainer.insight.forecast.distribution import Distribution
 from drainer.insight.inspection import (
     SAMPLE_MESSAGES,
     Inspection,
     InspectRequest,
-    SurveyAll,
     inspect_backlog,
 )
 from drainer.insight.measurement import backlog_of, measure_backlog
@@ -43,7 +42,6 @@ def inspect(
     messages: int | None = SAMPLE_MESSAGES,
     skip: Sequence[str] = (),
     payloads: PayloadSettings = BY_HANDLER,
-    survey_all: SurveyAll | None = None,
 ) -> Inspection:
     """Read a sample of a backlog, and report how large it is, why, and when records expire.
 
@@ -54,7 +52,6 @@ def inspect(
         client, partitions, from_, until, payloads: as for ``drainer.drain``.
         messages: how many to read, spread evenly over the backlog; None for all.
         skip: expressions of what would be skipped; they need a handler.
-        survey_all: what reads the whole backlog elsewhere, such as on Spark.
 
     Raises:
         UsageError: a value makes no sense.
@@ -66,7 +63,7 @@ def inspect(
         topic, group, loaded, tuple(partitions), from_, until, messages, skip=tuple(skip)
     )
     with Cluster.connect(connection) as cluster:
-        return inspect_backlog(cluster, request, survey_all=survey_all)
+        return inspect_backlog(cluster, request)
 
 
 @noting_hints()
@@ -76,7 +73,7 @@ def estimate(
     group: str,
     handler: AnyHandler,
     client: Client,
-    latency: str | Question,
+    latency: str,
     partitions: Sequence[int] = (),
     from_: str = "committed",
     until: str = "end",
@@ -85,7 +82,7 @@ def estimate(
     payloads: PayloadSettings = BY_HANDLER,
     on_message: OnMessage = lambda text: None,
 ) -> Estimate:
-    """Estimate how long a drain takes: the real lanes handle a sample on a virtual clock.
+    """Estimate how long a drain takes, by a sample of the backlog and what it costs here.
 
     Handles and commits nothing. Takes a few seconds.
 
@@ -109,13 +106,9 @@ def estimate(
         client_config=config_file(client),
         failures=failures,
     ).configured(settings.options)
-    question = latency
-    if isinstance(question, str):
-        source = f"latency={question!r}"
-        question = Question(
-            Distribution.parse(question), source, False, settings, settings.deadline
-        )
+    source = f"latency={latency!r}"
+    question = Question(Distribution.parse(latency), source, False, settings, settings.deadline)
     with Cluster.connect(connection) as cluster:
         backlog, most = backlog_of(cluster, request), most_at_once(request, question.running)
         measured = measure_backlog(cluster, backlog, request, most, on_message)
-    return make_estimate(backlog, measured, request, question, on_message)
+    return make_estimate(backlog, measured, request, question)

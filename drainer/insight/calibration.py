@@ -1,4 +1,4 @@
-"""The engine's own cost on this machine: it drains made-up messages with an idle handler."""
+"""Measuring the engine's own cost on this machine: it drains made-up messages."""
 
 from __future__ import annotations
 
@@ -18,10 +18,13 @@ SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
 THREADS_MOST = 64
 TOGETHER = 50  # sub-messages in a call of a handler that folds
-IN_CALLS_MOST = 20_000  # sub-messages at once: what lies deeper has left the processor's caches
-ROUNDS = 4  # of as many as are in calls at once
-LATENCY_PER_WORKER_S = 10e-6  # so short that the process is what binds, and timers are still used
-WARM_UP = 0.2  # of the sub-messages, which are not looked at
+# With more sub-messages in calls at once, those that return have left the processor's caches, and
+# the measured cost would be higher than a drain's.
+IN_CALLS_MOST = 20_000
+ROUNDS = 4  # Each worker makes about so many calls.
+# The calls are so short that the process is the limit, and long enough for the loop's timers.
+LATENCY_PER_WORKER_S = 10e-6
+WARM_UP = 0.2  # The first fifth of the sub-messages does not count.
 MESSAGE_BYTES = 100
 
 
@@ -30,7 +33,7 @@ class Calibration:
     """A drain of made-up messages that measures the engine's cost per sub-message.
 
     Attributes:
-        fan_out: about how many sub-messages a message has; None where each is one, unsplit.
+        fan_out: mean sub-messages per message; None if the handler does not split messages.
     """
 
     fan_out: float | None
@@ -38,11 +41,10 @@ class Calibration:
     is_async: bool
 
     def sub_message_s(self) -> float:
-        """Seconds of this process that a sub-message takes from the fetch to its end, without
-        the fetch itself and the handler's ``split``.
+        """Measure the processor time of a sub-message, in seconds, without fetch and ``split``.
 
-        Drains made-up messages with a handler that only sleeps, so shortly that nothing but this
-        process binds, and with each sub-message on a lane of its own. Takes half a second.
+        The handler only sleeps, and so briefly that this process is the limit. Each sub-message
+        has a lane of its own. The measurement takes half a second.
         """
         workers = min(CONCURRENCY_MOST, max(CONCURRENCY_LEAST, self.concurrency))
         if not self.is_async:
@@ -50,7 +52,7 @@ class Calibration:
         return self._drain(SUB_MESSAGES, workers, workers * LATENCY_PER_WORKER_S)
 
     def together_s(self, batching: Batching) -> float:
-        """Seconds of a sub-message that shares its call with as many others as a call takes."""
+        """Measure the processor time of a sub-message in a full call of many, in seconds."""
         together = batching.most if batching.most > 1 else TOGETHER
         most = CONCURRENCY_MOST if self.is_async else THREADS_MOST
         calls = max(1, min(most, self.concurrency, IN_CALLS_MOST // together))
@@ -84,18 +86,21 @@ class Calibration:
 
 
 class _Sleeper:
-    """Notes when it has warmed up, and the last start: it is a handler of single ones, and of
-    batches."""
+    """Base of the handlers that sleep, for single sub-messages and for batches.
+
+    It notes the time at the end of the warm-up and at the last sub-message's start.
+    """
 
     def __init__(self, latency_s: float, subs: int) -> None:
         self._latency_s = latency_s
         self._warm = WARM_UP * subs
         self._begun = 0
-        self._first = self._last = (0, 0.0)  # how many had begun, and when
+        # How many sub-messages had begun, and the time: at the end of the warm-up and at the last.
+        self._first = self._last = (0, 0.0)
 
     @property
     def each_s(self) -> float:
-        """Seconds of one sub-message."""
+        """Seconds from one sub-message's start to the next one's."""
         (before, begun_s), (after, ended_s) = self._first, self._last
         return (ended_s - begun_s) / max(1, after - before)
 

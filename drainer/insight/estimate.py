@@ -1,20 +1,16 @@
-"""The estimate of a drain: the real lanes handle a sample of its backlog on a virtual clock."""
+"""The estimate of a drain: its bounds, by a sample of the backlog and what it costs here."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 
-from drainer.engine.loop import hurried_interpreter
-from drainer.engine.preview import PROCESS, SPARK, EngineName
-from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import SIMULATED_MOST, Forecast, Setting, bounds_of, forecast
-from drainer.insight.forecast.on_spark import Cores, forecast_on_spark
-from drainer.insight.forecast.workload import Workload
-from drainer.insight.measurement import Measured, StepReporter
+from drainer.insight.bounds import BARRIERS, CPU, Forecast, Setting, forecast
+from drainer.insight.distribution import Distribution
+from drainer.insight.measurement import Measured
 from drainer.insight.sample_split import ClassWorkload
+from drainer.insight.workload import Workload
 from drainer.kafka.backlog import Backlog
 from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
@@ -23,20 +19,27 @@ from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
 
-TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # times the concurrency of the request
-TABLE_MOST = 30_000  # sub-messages that are simulated for each of these, and for other orders
+TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # The table has these multiples of the concurrency.
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
-UNKNOWN = (
-    "how long `handle` computes is unknown and left out: add --canary N or --latency-from PLAN"
-)
-LATE_S = 0.0004  # how late a sleep of 10 ms ends on an idle event loop, on average: 0.3 to 0.45 ms
+UNKNOWN = "how long `handle` computes is unknown and left out: --latency-from PLAN knows it"
+SEVERAL = "sub-messages with several sub-keys wait for each other: allow a tenth more"
+# How late a sleep of 10 ms ends on an idle event loop, on average: 0.3 to 0.45 ms were measured.
+LATE_S = 0.0004
+
+# Drains divided by their estimates, as `python -m scenarios.estimate` measured them, by what takes
+# most of the time: waiting for the handler, barriers, a handler that folds, the process itself.
+WAITING, WITH_BARRIERS, FOLDING, PROCESSING = (0.97, 1.05), (0.85, 1.2), (0.95, 1.2), (1.0, 1.25)
+PROCESSES = 0.5  # From this share of the time on, the process itself delays the drain.
 
 
 @dataclass(frozen=True, slots=True)
 class ClassForecast:
-    """When a class is drained, in seconds from the beginning, and how many sub-messages it has.
+    """When a priority class is drained, and how many sub-messages it has.
 
-    ``held`` more of them wait for the rest: others are ahead of them in their lanes.
+    Attributes:
+        seconds: seconds from the beginning of the drain.
+        sub_messages: those that are drained in the pass of the class.
+        held: those that wait for the rest, since others are ahead of them in their lanes.
     """
 
     where: str
@@ -47,8 +50,12 @@ class ClassForecast:
 
 @dataclass(frozen=True, slots=True)
 class FirstForecast:
-    """A drain with classes: when each is drained, and when all is. ``later_s`` is how much sooner
-    all would be without them."""
+    """A drain with priority classes: when each of them is drained, and when all is.
+
+    Attributes:
+        seconds: seconds until all is drained.
+        later_s: by how much this is later than without priority classes.
+    """
 
     classes: tuple[ClassForecast, ...]
     seconds: float
@@ -57,23 +64,28 @@ class FirstForecast:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a drain, beside the request for it."""
+    """A question about a drain, beside the request for it.
+
+    Attributes:
+        source: where the latency comes from, in words.
+        measured: whether a drain measured the latency, which then includes the event loop's delay.
+    """
 
     latency: Distribution
-    source: str  # of the latency, in words
-    # Whether it was measured in a drain, so that what the event loop adds is in it.
+    source: str
     measured: bool = False
     running: LocalSettings = field(default_factory=LocalSettings)
     deadline: datetime | None = None
-    engine: EngineName = EngineName.PROCESS  # where it would run; by AUTO where it is quicker
-    cores: Cores | None = None  # of Spark; None where Spark is out of the question
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineVerdict:
-    """Whether a deadline is met: by ``margin_s``, or missed by as much below zero.
+    """Whether a deadline is met.
 
-    ``least_concurrency`` is the least in the table that would do; None when none of them does.
+    Attributes:
+        left_s: seconds until the deadline.
+        margin_s: seconds between the end of the drain and the deadline; below zero if it is missed.
+        least_concurrency: the least in the table that meets the deadline; None if none does.
     """
 
     deadline: datetime
@@ -83,29 +95,49 @@ class DeadlineVerdict:
 
     @property
     def met(self) -> bool:
+        """Whether the drain ends before the deadline."""
         return self.margin_s >= 0
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """The estimate of how long a drain will take."""
+    """The estimate of how long a drain will take.
+
+    Attributes:
+        orders: the forecast for each order, at the concurrency of the request.
+        table: the forecasts for rising concurrencies, in the order of the request.
+        verdict: whether the deadline is met; None without a deadline.
+        notes: what the estimate leaves out, one sentence each.
+        first: the passes of a drain with priority classes; None without priority classes.
+    """
 
     request: Request
     question: Question
     measured: Measured
-    setting: Setting  # of the simulation
-    orders: dict[Order, Forecast]  # by order, at the concurrency of the request
-    table: tuple[Forecast, ...]  # other concurrencies, rising, at the order of the request
-    verdict: DeadlineVerdict | None  # on the deadline; None when there is none
-    notes: tuple[str, ...] = ()  # limits of the estimate, a sentence each
-    engine: str = PROCESS
-    by_engine: Mapping[str, float] = field(default_factory=dict)  # seconds
-    first: FirstForecast | None = None  # with classes
+    setting: Setting
+    orders: dict[Order, Forecast]
+    table: tuple[Forecast, ...]
+    verdict: DeadlineVerdict | None
+    notes: tuple[str, ...] = ()
+    first: FirstForecast | None = None
 
     @property
     def seconds(self) -> float:
-        """Seconds until all is drained, as requested."""
+        """Seconds until all is drained, by the request."""
         return self.requested.seconds if self.first is None else self.first.seconds
+
+    @property
+    def range_s(self) -> tuple[float, float]:
+        """The least and the most seconds of drains that had such an estimate."""
+        bounds, batching = self.requested.bounds, self.setting.batching
+        found = WAITING
+        if bounds.get(CPU, 0.0) > PROCESSES * self.requested.seconds:
+            found = PROCESSING
+        elif self.requested.bound == BARRIERS:
+            found = WITH_BARRIERS
+        elif batching is not None and batching.folds:
+            found = FOLDING
+        return self.seconds * found[0], self.seconds * found[1]
 
     @property
     def workload(self) -> Workload:
@@ -122,8 +154,7 @@ class Estimate:
         skipped = self.measured.skipped
         return {
             **{order.value: forecast_json(each) for order, each in self.orders.items()},
-            "engine": self.engine,
-            "by_engine": dict(self.by_engine),
+            "range_s": list(self.range_s),
             "order": self.request.order.value,
             "concurrency": self.requested.concurrency,
             "messages": workload.messages,
@@ -154,76 +185,46 @@ class Estimate:
 
 
 def make_estimate(
-    backlog: Backlog,
-    measured: Measured,
-    request: Request,
-    question: Question,
-    print_line: Callable[[str], None] = lambda text: None,
+    backlog: Backlog, measured: Measured, request: Request, question: Question
 ) -> Estimate:
-    """Simulates the drain, and others to compare it with; takes a few seconds."""
-    report = StepReporter(print_line)
-    workload = measured.workload
-    setting = _setting(measured, request, question)
+    """Estimate the drain, and drains in other orders and concurrencies to compare it with."""
+    workload, setting = measured.workload, _setting(measured, request, question)
     concurrency, order = most_at_once(request, question.running), request.order
-    ways: dict[str, Callable[..., Forecast]] = {PROCESS: forecast}
-    if question.cores is not None:
-        ways[SPARK] = partial(
-            forecast_on_spark, cores=question.cores, message_bytes=measured.message_bytes
-        )
-
-    def simulate(way: Callable[..., Forecast], order: Order, calls: int, most: int) -> Forecast:
-        report(f"simulating {order.value} order with {calls:,} at once")
-        return way(workload, setting, order, calls, most)
-
-    with hurried_interpreter():
-        by_engine = {
-            name: simulate(way, order, concurrency, SIMULATED_MOST) for name, way in ways.items()
-        }
-        engine = question.engine.value
-        if question.engine is EngineName.AUTO:
-            engine = min(by_engine, key=lambda name: by_engine[name].seconds)
-        way, orders = ways[engine], {order: by_engine[engine]}
-        for each in set(ORDERS) - {order}:
-            orders[each] = simulate(way, each, concurrency, TABLE_MOST)
-        others = {max(1, round(concurrency * times)) for times in TABLE} - {concurrency}
-        rows = [orders[order], *(simulate(way, order, calls, TABLE_MOST) for calls in others)]
-    rows.sort(key=lambda each: each.concurrency)
+    orders = {
+        each: forecast(workload, setting, each, concurrency)
+        for each in dict.fromkeys((*ORDERS, order))
+    }
+    rows = tuple(
+        orders[order] if calls == concurrency else forecast(workload, setting, order, calls)
+        for calls in sorted({max(1, round(concurrency * times)) for times in TABLE})
+    )
     verdict, first, later_s = None, None, 0.0
     if measured.rest is not None:
-        rest_s = way(measured.rest, setting, order, concurrency, SIMULATED_MOST).seconds
-        first = forecast_first(measured.classes, setting, orders[order], rest_s)
+        rest = forecast(measured.rest, setting, order, concurrency)
+        first = forecast_first(measured.classes, setting, orders[order], rest.seconds)
         later_s = first.later_s
     if question.deadline is not None:
         left_s = (question.deadline - datetime.now(UTC)).total_seconds()
         enough = (each.concurrency for each in rows if each.seconds + later_s <= left_s)
         margin_s = left_s - orders[order].seconds - later_s
         verdict = DeadlineVerdict(question.deadline, left_s, margin_s, next(enough, None))
-    return Estimate(
-        request,
-        question,
-        measured,
-        setting,
-        {each: orders[each] for each in dict.fromkeys((*ORDERS, order))},
-        tuple(rows),
-        verdict,
-        (*backlog.remarks, *backlog.checks, *_notes(workload, request, question)),
-        engine,
-        {name: found.seconds for name, found in by_engine.items()},
-        first,
-    )
+    notes = (*backlog.remarks, *backlog.checks, *_notes(workload, request, question))
+    return Estimate(request, question, measured, setting, orders, rows, verdict, notes, first)
 
 
 def forecast_first(
     found: Sequence[ClassWorkload], setting: Setting, without: Forecast, rest_s: float
 ) -> FirstForecast:
-    """A pass takes what binds it most, for it reads all and handles little; ``rest_s`` is what the
-    rest takes."""
+    """Forecast the passes of a drain with priority classes; the last one takes ``rest_s``.
+
+    A pass reads the whole backlog and handles little of it, so its costs include the search.
+    """
     seconds, classes = 0.0, []
     for each in found:
         costs = replace(setting.costs, message_s=setting.costs.message_s + each.search_s)
         of_pass = replace(setting, costs=costs)
-        bounds = bounds_of(each.workload, of_pass, without.order, without.concurrency)
-        seconds += costs.begin_s + max(bounds.values()) + setting.latency.mean_s
+        pass_s = forecast(each.workload, of_pass, without.order, without.concurrency).seconds
+        seconds += pass_s + setting.latency.mean_s
         count = each.workload.sub_messages
         classes.append(ClassForecast(each.where, seconds, count, each.deferred))
     all_s = seconds + rest_s
@@ -231,19 +232,19 @@ def forecast_first(
 
 
 def most_at_once(request: Request, running: LocalSettings) -> int:
-    """The concurrency; of a drain that finds its own, the most."""
+    """Return the concurrency, or the highest one that ``--concurrency auto`` may reach."""
     return Concurrency.of(running.concurrency).most_for(threads=not request.handler.is_async)
 
 
 def _setting(measured: Measured, request: Request, question: Question) -> Setting:
-    # A latency that was measured has in it how late the event loop is.
+    # A measured latency includes the event loop's delay.
     late_s = LATE_S if request.handler.is_async and not question.measured else 0.0
     read_cap = write_cap = None
     if request.limits is not None and measured.workload.messages:
         message_bytes = max(1.0, measured.message_bytes)
         read_cap = request.limits.reading.cap(message_bytes).messages_per_s
         if request.handler.writes_records:
-            # About as large as its share of the message.
+            # A record that the handler writes is taken to be as large as a sub-message.
             part_bytes = max(1.0, message_bytes / max(1.0, measured.workload.fan_out))
             write_cap = request.limits.cap(part_bytes).messages_per_s
     handle_s = question.latency.processor_s or 0.0
@@ -253,7 +254,6 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
         split_s=measured.split_s,
         handle_s=handle_s,
         rate=request.failures.rate,
-        buffer_bytes=question.running.buffer_bytes,
         batching=request.handler.batching,
         read_cap=read_cap,
         write_cap=write_cap,
@@ -266,6 +266,8 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
     ]
     if question.latency.processor_s is None:
         notes.append(UNKNOWN)
+    if workload.several:
+        notes.append(SEVERAL)
     if not workload.whole:
         notes.append(
             f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
@@ -274,7 +276,7 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
 
 
 def forecast_json(found: Forecast) -> dict[str, object]:
-    """A forecast in an answer of ``-o json``."""
+    """Return a forecast for ``-o json``."""
     hottest, key = found.hottest, None
     if hottest is not None:
         plain = isinstance(hottest.key, str) and not masking()

@@ -1,6 +1,6 @@
 """The inspection of a backlog before it is drained: how large it is, and why.
 
-It is read, and neither handled nor committed.
+An inspection reads; it handles and commits nothing.
 """
 
 from __future__ import annotations
@@ -20,8 +20,7 @@ from drainer.insight.retention import (
     earliest_expiry,
     outlook,
 )
-from drainer.insight.sketch import ItemShare
-from drainer.insight.survey import Contents, Skew, SplitFailures, Survey
+from drainer.insight.survey import Contents, ItemShare, Skew, SplitFailures, Survey
 from drainer.kafka.backlog import (
     Backlog,
     DrainRange,
@@ -36,17 +35,18 @@ from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.plan import OpenTransaction
-from drainer.model.terms import BY_HANDLER, PayloadSettings
-from drainer.model.unhandled import RuleStatus
+from drainer.model.status import RuleStatus
 
-SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000  # a sample lies in memory, half a KiB a message
+# A sample lies in memory, with half a KiB for each message.
+SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000
 AGE_BINS = 10
-HOT_SHARE = 0.01  # of a sub-key: with a concurrency of 100, from there on its lane is what binds
-HOT_MESSAGES = 20  # read of it, or it may be chance
+# From this share of the work on, the lane of a sub-key limits a drain with a concurrency of 100.
+HOT_SHARE = 0.01
+HOT_MESSAGES = 20  # With fewer sub-messages in the sample, a large share may be chance.
 
-OnProgress = Callable[[int, int], None]  # (offsets that are behind it, offsets in all)
+OnProgress = Callable[[int, int], None]  # (offsets that were read, offsets in all)
 
-# Properties that -o json has beside the fields.
+# Beside the fields of an inspection, -o json has these properties.
 _FIGURES = (
     *("offsets", "messages", "bytes", "sub_messages", "lost", "hot", "age_s", "arrivals_per_s"),
     *("expiry", "retention_s", "offline", "under_replicated"),
@@ -64,16 +64,23 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInspection(PartitionBacklog):
-    """One partition's share of the backlog; empty without a leader."""
+    """One partition's share of the backlog; empty without a leader.
 
-    leader: str  # ``host:port``; empty when it has none
+    Attributes:
+        leader: its ``host:port``; empty if the partition has none.
+        messages: how many of the offsets are messages.
+        bytes: bytes of their keys and values.
+        age_s: the age of the oldest unprocessed message; None if it has no timestamp.
+        arrivals_per_s: offsets that were added each second, over the last ``ARRIVALS_S`` seconds.
+        expiry: the earliest deletion of the head by retention; None if none is foreseen.
+    """
+
+    leader: str
     replicas: Replicas
-    messages: int = 0  # how many of the offsets are messages
-    bytes: int = 0  # keys and values of those
-    # How old the oldest unprocessed message is; None when it has no timestamp.
+    messages: int = 0
+    bytes: int = 0
     age_s: float | None = None
-    arrivals_per_s: float = 0.0  # offsets added a second, over the last ``ARRIVALS_S`` seconds
-    # When retention may delete the head at the earliest; None when it won't, or that is not known.
+    arrivals_per_s: float = 0.0
     expiry: Expiry | None = None
 
     @property
@@ -92,38 +99,45 @@ class PartitionInspection(PartitionBacklog):
 
 @dataclass(frozen=True, slots=True)
 class ReadExtent:
-    """The part of the backlog that was read."""
+    """The part of the backlog that was read; ``full`` if that is all of it."""
 
-    full: bool  # whether that is all of it
+    full: bool
     offsets: int
     read_s: float
-    tasks: int | None = None  # how many read it on Spark; None for this process
 
 
 @dataclass(frozen=True, slots=True)
 class Inspection:
-    """A backlog as it was found; nothing was handled or committed."""
+    """A backlog as it was found; nothing was handled or committed.
+
+    Attributes:
+        handler: the reference of the handler; None without one.
+        taken_ms: the time of the inspection, in milliseconds since 1970.
+        ages: the share of the backlog's offsets by age in seconds, the youngest first; empty if no
+            head has a timestamp.
+        skew: how the work is spread; None without a handler.
+        failures: the messages that ``split`` rejected; None if there are none.
+        remarks: warnings on the bounds of the backlog: what is lost, assumed, or in transactions.
+        held: the open transactions that keep records out of the backlog.
+    """
 
     topic: str
     topic_id: str
     cluster_id: str
     group: GroupInfo
     isolation: str
-    handler: str | None  # its reference; None when none was given
-    taken_ms: int  # when, milliseconds since 1970
+    handler: str | None
+    taken_ms: int
     partitions: Sequence[PartitionInspection]
-    # The share of the backlog's offsets by age in seconds, the youngest first; none when no head
-    # has a timestamp.
     ages: Sequence[Bin]
     retention: Retention
     reading: ReadExtent
     contents: Contents
-    skew: Skew | None  # with a handler, how the work is spread
-    failures: SplitFailures | None  # of ``split``; None when there were none
+    skew: Skew | None
+    failures: SplitFailures | None
     rule_status: RuleStatus = field(default_factory=RuleStatus)
-    remarks: tuple[str, ...] = ()  # on its bounds: lost, assumed, behind open transactions
-    payloads: PayloadSettings = BY_HANDLER
-    held: tuple[OpenTransaction, ...] = ()  # what open transactions keep behind its end
+    remarks: tuple[str, ...] = ()
+    held: tuple[OpenTransaction, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -142,7 +156,7 @@ class Inspection:
 
     @property
     def sub_messages(self) -> int | None:
-        """Number of sub-messages, likewise; None without skew."""
+        """Number of sub-messages, estimated unless everything was read; None without a handler."""
         return None if self.skew is None else round(self.skew.fan_out.mean * self.messages)
 
     @property
@@ -157,11 +171,12 @@ class Inspection:
 
     @property
     def arrivals_per_s(self) -> float:
+        """Offsets that were added each second, over the last ``ARRIVALS_S`` seconds."""
         return sum(part.arrivals_per_s for part in self.partitions)
 
     @property
     def expiry(self) -> Expiry | None:
-        """The head that retention may delete first; None when that is not known."""
+        """The earliest deletion of a head by retention; None if none is foreseen."""
         return earliest_expiry(part.expiry for part in self.partitions)
 
     @property
@@ -181,7 +196,7 @@ class Inspection:
 
     @property
     def hot(self) -> ItemShare | None:
-        """The hottest sub-key, when it has so much of the work that it binds a drain."""
+        """The hottest sub-key if it has so much of the work that it limits a drain, else None."""
         hottest = self.skew.hottest[0] if self.skew and self.skew.hottest else None
         if hottest is None or hottest.share < HOT_SHARE or hottest.count < HOT_MESSAGES:
             return None
@@ -207,8 +222,10 @@ class Inspection:
 class InspectRequest:
     """A request to inspect a backlog. No partitions means all of them.
 
-    ``messages`` is how many to read, None for all. ``skip`` has expressions of what would be
-    skipped.
+    Attributes:
+        messages: how many to read; None for all.
+        skip: expressions of what would be skipped.
+        commits: whether the drain to come would move the group.
     """
 
     topic: str
@@ -220,7 +237,7 @@ class InspectRequest:
     messages: int | None = SAMPLE_MESSAGES
     seed: int = 0
     skip: tuple[str, ...] = ()
-    commits: bool = True  # whether the drain that is thought of moves the group
+    commits: bool = True
 
     @property
     def range(self) -> DrainRange:
@@ -228,18 +245,10 @@ class InspectRequest:
         return DrainRange(parse_from(self.from_), parse_until(self.until), self.commits)
 
 
-SurveyAll = Callable[[Backlog, InspectRequest], Survey]
-
-
 def inspect_backlog(
-    cluster: Cluster,
-    request: InspectRequest,
-    progress: OnProgress = lambda *_: None,
-    survey_all: SurveyAll | None = None,
+    cluster: Cluster, request: InspectRequest, progress: OnProgress = lambda *_: None
 ) -> Inspection:
-    """Inspects a backlog; the group may be active meanwhile.
-
-    ``survey_all`` reads all of it elsewhere.
+    """Inspect a backlog; the group may be active meanwhile.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
@@ -259,8 +268,7 @@ def inspect_backlog(
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
     oldest_ms = min(dated, default=None)
-    survey, reading = _read(cluster, backlog, request, progress, survey_all)
-    fraction = survey.offsets / backlog.offsets if backlog.offsets else 1.0
+    survey, reading = _read(cluster, backlog, request, progress)
 
     def of(number: int) -> PartitionInspection:
         nothing = PartitionBacklog(number, 0, 0, None, 0, 0, None)
@@ -281,12 +289,11 @@ def inspect_backlog(
         ages=() if oldest_ms is None else _ages(cluster, backlog, oldest_ms, taken_ms),
         retention=ahead.retention,
         reading=reading,
-        contents=survey.contents(fraction),
-        skew=survey.skew(fraction),
+        contents=survey.contents,
+        skew=survey.skew,
         failures=survey.failures,
         rule_status=survey.rule_status,
         remarks=(*backlog.remarks, *backlog.checks),
-        payloads=request.handler.payloads if request.handler else BY_HANDLER,
         held=backlog.open_transactions,
     )
 
@@ -296,25 +303,21 @@ def _read(
     backlog: Backlog,
     request: InspectRequest,
     progress: OnProgress,
-    survey_all: SurveyAll | None,
 ) -> tuple[Survey, ReadExtent]:
-    full, begun_s = request.messages is None, time.monotonic()
+    begun_s = time.monotonic()
     survey = Survey(request.handler, request.skip, request.range.times)
-    if survey_all is not None:
-        survey = survey_all(backlog, request)
-    elif request.messages is None:
+    full = True
+    if request.messages is None:
         _read_all(cluster, backlog, survey, progress)
     else:
         sample = sample_backlog(cluster, backlog, request.messages, request.seed)
         for window in sample.windows:
             survey.take(window.partition, window.messages, window.end - window.start)
-            survey.end_window()
-        survey.read_s, full = time.monotonic() - begun_s, sample.whole
-    return survey, ReadExtent(full, survey.offsets, survey.read_s, survey.tasks)
+        full = sample.whole
+    return survey, ReadExtent(full, survey.offsets, time.monotonic() - begun_s)
 
 
 def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: OnProgress) -> None:
-    begun_s = time.monotonic()
     reached = {number: part.start for number, part in backlog.partitions.items()}
     spans = [Span(n, part.start, part.end) for n, part in backlog.partitions.items()]
     for batch in read_spans(cluster.settings, backlog.topic, backlog.topic_id, READER, spans):
@@ -322,8 +325,6 @@ def _read_all(cluster: Cluster, backlog: Backlog, survey: Survey, progress: OnPr
         survey.take(number, batch.messages, batch.reached - reached[number])
         reached[number] = batch.reached
         progress(survey.offsets, backlog.offsets)
-    survey.end_window()
-    survey.read_s = time.monotonic() - begun_s
 
 
 def _inspected(
@@ -346,8 +347,8 @@ def _inspected(
 def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tuple[Bin, ...]:
     """The share of the backlog's offsets by age in seconds, the youngest first.
 
-    Kafka reports the first offset that is no older than a time. It is exact where timestamps rise
-    with the offsets; where they don't, an offset counts as old as what stands before it.
+    Kafka reports the first offset that is no older than a time. That is exact if timestamps rise
+    with the offsets; if they don't, an offset counts as old as those before it.
     """
     step_s = (now_ms - oldest_ms) / 1000 / AGE_BINS
     if not backlog.offsets or step_s <= 0:

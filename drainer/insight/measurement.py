@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from drainer.engine.loop import hurried_interpreter
 from drainer.errors import HandleFailed, Refused, SplitFailed
+from drainer.insight.bounds import Costs
 from drainer.insight.calibration import Calibration
-from drainer.insight.forecast.simulate import Costs
-from drainer.insight.forecast.workload import Keys, Workload
 from drainer.insight.retention import Expiry, first_expiry
 from drainer.insight.sample_split import ClassWorkload, PassDivider, SampleSplit, Skipped
+from drainer.insight.workload import Keys, Workload
 from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
@@ -21,29 +21,39 @@ from drainer.operations.start import Request
 
 SAMPLED_MOST = 50_000  # messages
 WHOLE_MOST = 200_000  # messages of a backlog that is read as a whole
-PACE_S, PACE_MESSAGES = 0.3, 100_000  # how long to read on and on, to measure that pace
+PACE_S, PACE_MESSAGES = 0.3, 100_000  # The pace of reading is measured for so long.
 FIRST_WAIT_S = 10.0
-FETCH_BYTES = 64 * 1024 * 1024  # a default drain's
-QUIET_S = 1.5  # how long nothing needs to be reported
+FETCH_BYTES = 64 * 1024 * 1024  # as a drain with default settings
+QUIET_S = 1.5  # No step is reported before this time.
 
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A backlog that was measured: its workload, and what it costs to read and split."""
+    """A backlog that was measured: its workload, and what it costs to read and split.
+
+    Attributes:
+        split_s: seconds of the handler's ``split`` for one message.
+        skipped: what rules leave out of the workload; None without rules.
+        expiry: the earliest deletion of its head by retention.
+        message_bytes: mean bytes of a message: key, value and headers.
+        classes: the passes of its priority classes.
+        rest: the workload after these; None without priority classes.
+        rejected: how many messages ``split`` rejects, and its first error.
+    """
 
     workload: Workload
     costs: Costs
     split_s: float
-    skipped: Skipped | None = None  # by rules, when there are any; not in the workload
-    expiry: Expiry | None = None  # the head that retention deletes first
-    message_bytes: float = 0.0  # of one message, on average: key, value and headers
-    classes: tuple[ClassWorkload, ...] = ()  # what is drained first
-    rest: Workload | None = None  # and after it
-    rejected: tuple[int, str] = 0, ""  # messages, by ``split``, and the first error
+    skipped: Skipped | None = None
+    expiry: Expiry | None = None
+    message_bytes: float = 0.0
+    classes: tuple[ClassWorkload, ...] = ()
+    rest: Workload | None = None
+    rejected: tuple[int, str] = 0, ""
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
-    """The backlog that a drain would freeze now, for reading only."""
+    """Return the backlog that a drain would freeze now, for reading only."""
     what = request.topic, request.group, request.partitions or None
     return request.range.freeze(cluster, *what, to_look=True)
 
@@ -55,11 +65,11 @@ def measure_backlog(
     concurrency: int,
     print_line: Callable[[str], None] = lambda text: None,
 ) -> Measured:
-    """Samples and splits a backlog, and measures what fetch, split and engine cost here.
+    """Sample and split a backlog, and measure what fetch, split and engine cost here.
 
-    Nothing of it is handled, and no group is touched. What rules leave out is not part of the
-    workload, nor what ``split`` rejects. Raises Refused when the topic can't be read, or ``split``
-    rejects all of the sample, or ``coalesce`` fails.
+    drainer handles nothing and touches no group. The workload has neither what rules leave out nor
+    what ``split`` rejects. Raises Refused if the topic can't be read, if ``split`` rejects the
+    whole sample, or if ``coalesce`` fails.
     """
     report = StepReporter(print_line)
     handler = request.handler
@@ -106,7 +116,7 @@ def measure_backlog(
 
 
 def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
-    """Seconds until the first message, from one to the next, and to make one of a record."""
+    """Measure seconds until the first message, between two, and to make one of a record."""
     thread = FetchThread(
         cluster.settings,
         group=group,
@@ -150,7 +160,7 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
 
 
 class StepReporter:
-    """Prints the step that begins, once the steps before it took so long that it is worth it."""
+    """Prints the step that begins if the user has seen nothing for a while."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print_line = print_line

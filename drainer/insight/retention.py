@@ -1,6 +1,7 @@
 """The earliest time at which retention may delete the head of a backlog.
 
-It follows from the topic's configuration and arrivals: no client can see where segments end.
+The time follows from the topic's configuration and its arrivals, because no client can see where
+segments end.
 """
 
 from __future__ import annotations
@@ -20,16 +21,21 @@ READER = "drainer-inspect"
 
 @dataclass(frozen=True, slots=True)
 class Retention:
-    """Retention settings of a topic."""
+    """Retention settings of a topic.
 
-    # ``delete``, ``compact`` or both; empty when the user may not see the configuration.
+    Attributes:
+        policy: ``delete``, ``compact`` or both; empty if the user may not see the configuration.
+        ms: Kafka deletes older records; None if it keeps them for any time.
+        bytes: Kafka keeps this much of a partition; None if it keeps all.
+    """
+
     policy: str
-    ms: int | None  # records older than this are deleted; None for never
-    bytes: int | None  # a partition keeps this much; None for all
+    ms: int | None
+    bytes: int | None
 
     @property
     def deletes(self) -> bool:
-        """Whether records go by age or size."""
+        """Whether Kafka deletes records by their age or by the size of the log."""
         limited = self.ms is not None or self.bytes is not None
         return "delete" in self.policy and limited
 
@@ -38,15 +44,15 @@ class Retention:
     ) -> tuple[float, str] | None:
         """Seconds until a record may be deleted, and the setting that does it; None for never.
 
-        It is a lower bound. Kafka deletes whole segments: by age once the newest record of the
-        segment is too old, by size once what follows the segment is enough. Both come later than
-        what is assumed here, that the record is the last one of its segment. And it looks every
-        log.retention.check.interval.ms only.
+        The result is a lower bound. Kafka deletes whole segments: by age once the newest record of
+        a segment is too old, and by size once the segments after it are large enough. This
+        function assumes that the record is the last one of its segment, so Kafka deletes it no
+        sooner. Kafka also checks only every log.retention.check.interval.ms.
 
         Args:
-            age_s: of the record; None when it has no timestamp.
-            bytes_behind: what the log holds from the record on.
-            bytes_per_s: what is added to the log.
+            age_s: age of the record; None if it has no timestamp.
+            bytes_behind: bytes of the log from this record to its end.
+            bytes_per_s: bytes that are added to the log each second.
         """
         if not self.deletes:
             return None
@@ -64,39 +70,49 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """When retention may delete the head of a partition's backlog: which message, and why."""
+    """The earliest deletion of the head of a partition's backlog.
+
+    Attributes:
+        in_s: seconds from now; 0 if Kafka may delete the head at any moment.
+        by: the setting that does it.
+    """
 
     partition: int
     offset: int
-    in_s: float  # seconds from now, 0 when it may happen at any moment
+    in_s: float
     by: str
 
 
 @dataclass(frozen=True, slots=True)
 class Outlook:
-    """Facts that decide how long records stay: configuration, heads, and recent arrivals."""
+    """Facts that decide how long records stay: configuration, heads, and recent arrivals.
+
+    Attributes:
+        heads: the oldest unprocessed message of each partition.
+        before: by partition, the end of the log ``ARRIVALS_S`` ago; None if no record has come
+            since then.
+        taken_ms: the time at which these facts were read, in milliseconds since 1970.
+    """
 
     retention: Retention
-    heads: Mapping[int, Message]  # by partition, the oldest unprocessed message
-    # By partition, the offset that was the next one ``ARRIVALS_S`` ago; None when no record is that
-    # young.
+    heads: Mapping[int, Message]
     before: Mapping[int, int | None]
-    taken_ms: int  # when, milliseconds since 1970
+    taken_ms: int
 
     def arrivals_per_s(self, part: PartitionBacklog) -> float:
-        """Offsets added a second, lately."""
+        """Offsets that were added each second, over the last ``ARRIVALS_S``."""
         before = self.before.get(part.partition)
         return 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
 
     def age_s(self, partition: int) -> float | None:
-        """Age of the head of a partition's backlog; None without a head, or a timestamp."""
+        """Age of the head of a partition's backlog; None without a head or its timestamp."""
         head = self.heads.get(partition)
         if head is None or head.timestamp is None:
             return None
         return max(0.0, (self.taken_ms - head.timestamp) / 1000)
 
     def expiry(self, part: PartitionBacklog, bytes_of_offset: float) -> Expiry | None:
-        """When the head of a partition's backlog may go at the earliest."""
+        """The earliest deletion of the head of a partition's backlog; None if none is foreseen."""
         head = self.heads.get(part.partition)
         if head is None:
             return None
@@ -109,7 +125,7 @@ class Outlook:
 
 
 def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Outlook:
-    """Reads the heads, and where the log was some minutes ago."""
+    """Read the heads of a backlog, and the ends of its partitions ``ARRIVALS_S`` ago."""
     taken_ms = round(time.time() * 1000)
     ranges = {n: (part.start, part.end) for n, part in backlog.partitions.items()}
     return Outlook(
@@ -127,7 +143,7 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
 def first_expiry(
     cluster: Cluster, backlog: Backlog, bytes_of_offset: Mapping[int, float]
 ) -> Expiry | None:
-    """The partition's head that retention may delete first; None when that is not known."""
+    """The earliest deletion of a backlog's head by retention; None if none is foreseen."""
     if not backlog.offsets:
         return None
     found = outlook(cluster, backlog, cluster.topic_config(backlog.topic))
@@ -138,5 +154,5 @@ def first_expiry(
 
 
 def earliest_expiry(expiries: Iterable[Expiry | None]) -> Expiry | None:
-    """The expiry that comes first; None without any."""
+    """Return the expiry that comes first; None if there is none."""
     return min(filter(None, expiries), key=lambda each: each.in_s, default=None)

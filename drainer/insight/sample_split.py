@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from drainer.core.batches import FOLD_MOST, Coalesce, coalesced
 from drainer.core.first import KeyBloom
 from drainer.errors import SplitFailed
-from drainer.insight.forecast.workload import Keys, Neighbours, Shape, Workload
+from drainer.insight.workload import Keys, Neighbours, Shape, Workload
 from drainer.kafka.sample import Sample, SampleWindow
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
@@ -20,12 +20,12 @@ from drainer.policy.rules import RuleFilter, Selection
 from drainer.splitting import split_up
 
 SPLIT_MOST = 1_000_000  # sub-messages
-FOLDED_MOST = 200_000  # where ``coalesce`` is called, which keeps the last of each sub-key
+FOLDED_MOST = 200_000  # sub-messages, if ``coalesce`` is called for each
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """Sub-messages that rules leave out, of so many: their number by the rule's name."""
+    """The number of sub-messages that each rule leaves out of ``sub_messages``."""
 
     sub_messages: int
     by_rule: Mapping[str, int] = field(default_factory=dict)
@@ -37,7 +37,12 @@ class Skipped:
 
 @dataclass(frozen=True, slots=True)
 class ClassWorkload:
-    """The pass of a class: its work, seconds to search a message for it, sub-messages that wait."""
+    """The pass of a priority class.
+
+    Attributes:
+        search_s: seconds to search one message for its sub-messages.
+        deferred: sub-messages of the class that wait for the rest, since others are ahead of them.
+    """
 
     where: str
     workload: Workload
@@ -48,8 +53,10 @@ class ClassWorkload:
 class PassDivider:
     """Divides the sub-messages of a sample into the passes of a drain, in the order of the log.
 
-    By class, ``search_s`` is how long the search for it took, and ``deferred`` how many
-    sub-messages of it wait for the rest.
+    Attributes:
+        passes: how many there are, the one for the rest included.
+        search_s: by class, the seconds that the search for its sub-messages took.
+        deferred: by class, how many of its sub-messages wait for the rest.
     """
 
     def __init__(self, wheres: Sequence[str], order: Order) -> None:
@@ -62,7 +69,7 @@ class PassDivider:
     def divide(
         self, partition: int, subs: Sequence[SubMessage], stands_for: float = 1.0
     ) -> list[list[SubMessage]]:
-        """Sub-messages of each pass, of one message, which stands for so many."""
+        """Divide the sub-messages of a message, which stands for so many, into the passes."""
         parts = []
         for number, (selection, waits, cut) in enumerate(self._classes):
             begun_s = time.perf_counter()
@@ -87,10 +94,11 @@ class PassDivider:
 
 
 class SampleSplit:
-    """A sample whose messages are split, and what rules and ``coalesce`` make of that.
+    """A sample whose messages are split, and the effect of rules and ``coalesce`` on it.
 
-    A message that ``split`` rejects splits into nothing, and is counted. ``open`` is not called.
-    Raises SplitFailed when all are rejected, and HandleFailed when ``coalesce`` fails.
+    A message that ``split`` rejects is counted, and splits into nothing. The handler's ``open`` is
+    not called.
+    Raises SplitFailed if all are rejected, and HandleFailed if ``coalesce`` fails.
     """
 
     def __init__(
@@ -112,11 +120,12 @@ class SampleSplit:
         self._skipped = dict.fromkeys(skip, 0.0)
         self._divider = divider
         self._keys = Keys()
-        # All that is left of each window, and its part for each pass of a drain with classes.
+        # The first list has all that rules leave of each window. With priority classes, a further
+        # list has the part of each pass.
         self._parts: list[list[Neighbours]] = [[]]
         if divider is not None:
             self._parts += [[] for _ in range(divider.passes)]
-        # Where a log has holes, its windows have them too.
+        # Offsets are compared with offsets: a window has as many holes as the log around it.
         read = Counter[int]()
         for window in sample.windows:
             read[window.partition] += window.end - window.start
@@ -134,7 +143,7 @@ class SampleSplit:
 
     @property
     def passes(self) -> tuple[Workload, ...]:
-        """The workload of each pass, the rest last; none without classes."""
+        """The workload of each pass, the rest last; empty without priority classes."""
         return tuple(Workload(part, self._keys) for part in self._parts[1:])
 
     @property
@@ -144,17 +153,17 @@ class SampleSplit:
 
     @property
     def split_s(self) -> float:
-        """Seconds that the handler's own ``split`` takes for one message."""
+        """Mean seconds of the handler's own ``split`` for one message."""
         return self._split_s / max(1, self._messages)
 
     @property
     def rest_s(self) -> float:
-        """Seconds that rules and ``coalesce`` take for the sub-messages of one message."""
+        """Mean seconds of rules and ``coalesce`` for the sub-messages of one message."""
         return self._rest_s / max(1, self._messages)
 
     @property
     def fan_out(self) -> float:
-        """Sub-messages of a message, with those that are left out."""
+        """Mean sub-messages of a message, with those that rules leave out."""
         return self._subs / max(1, self._messages)
 
     @property
@@ -194,7 +203,7 @@ class SampleSplit:
         begun_s = time.perf_counter()
         subs = self._split_up(message, stands_for)
         split_at_s = time.perf_counter()
-        if self._split is not None:  # the default one is the engine's
+        if self._split is not None:  # else it is the engine's, whose cost calibration measures
             self._split_s += split_at_s - begun_s
         self._messages += 1
         self._subs += len(subs)
@@ -227,18 +236,18 @@ class SampleSplit:
 
 
 class _Folding:
-    """Calls ``coalesce`` with each sub-message and what is before it in the lane of its sub-key.
+    """Calls ``coalesce`` with each sub-message and the operation before it on its sub-key.
 
-    As in a drain whose lanes are so long that a call is offered as much as it may take.
+    A drain does the same if its lanes are so long that each call gets as much as it may take.
     """
 
     def __init__(self, coalesce: Coalesce) -> None:
         self._coalesce = coalesce
-        # By sub-key: the operation so far, the first sub-message in it, and how many they are.
+        # By sub-key: the operation so far, its first sub-message, and how many are in it.
         self._ends: dict[Hashable, tuple[SubMessage, SubMessage, int]] = {}
 
     def folded(self, subs: Sequence[SubMessage]) -> frozenset[int]:
-        """Indexes of sub-messages that are folded. Raises HandleFailed when ``coalesce`` fails."""
+        """Return the indexes of what folds. Raises HandleFailed if ``coalesce`` fails."""
         folds = []
         for index, sub in enumerate(subs):
             if isinstance(sub, Barrier) or sub.keys is not None:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 
 import orjson
 
-from drainer import Context, Handler, Message, SubMessage
+from drainer import Barrier, Context, Handler, Message, SubMessage
 
 
 class Whole(Handler):
@@ -46,3 +46,10 @@ class Together(Whole):
 
     async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
         await self.handle(subs[0])
+
+
+class Barriers(Whole):
+    """A message without a value is a barrier."""
+
+    def split(self, message: Message) -> Iterable[SubMessage]:
+        yield SubMessage(message.key) if message.value else Barrier()

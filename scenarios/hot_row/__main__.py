@@ -14,8 +14,7 @@ from collections.abc import Iterator
 from heapq import heappop, heappush
 
 from drainer import Message, Origin, SubMessage
-from drainer.insight.forecast.simulate import Simulation
-from drainer.model.order import Order
+from scenarios.hot_row.clock import play
 
 HOT = "hot"
 ORIGIN = Origin("hot-row", "", 0)
@@ -62,12 +61,7 @@ def main() -> None:
     for share in SHARES:
         subs = list(backlog(given.sub_messages, given.sub_keys, share, given.seed))
         messages = ((Message(ORIGIN, n, None, None), [sub]) for n, sub in enumerate(subs))
-        found = Simulation(
-            messages,
-            order=Order.SUB_KEY,
-            concurrency=given.concurrency,
-            latency_s=lambda _: LATENCY_S,
-        ).run()
+        found = play(messages, given.concurrency, lambda: LATENCY_S)
         fifo = first_in_first_out(subs, given.concurrency, LATENCY_S)
         longest = max(Counter(sub.key for sub in subs).values())
         bound_s = max(len(subs) / given.concurrency, longest) * LATENCY_S

@@ -1,5 +1,5 @@
 """Processor time of one sub-message by the steps that Spark adds: ``python -m
-scenarios.spark_scale.steps``. No Spark and no broker; the estimate for Spark is made of it.
+scenarios.spark_scale.steps``. It needs no Spark and no broker.
 """
 
 from __future__ import annotations

@@ -133,7 +133,6 @@ _SMALL = (
 ATTEMPTS = (
     Attempt("inspect", f"inspect {_WHAT}"),
     Attempt("estimate", f"estimate {_WHAT} --handler count --latency 1ms"),
-    Attempt("estimate --canary", f"estimate {_WHAT} --handler h.py:Fine --canary 10 --yes"),
     Attempt("run", f"{_RUN}:Fine --yes"),
     Attempt("run --no-commit", f"{_RUN}:Fine --from earliest --no-commit --yes"),
     Attempt("run --engine spark", f"{_HALTS[0]} --engine spark {_ON_SPARK}", 5),

@@ -22,11 +22,10 @@ WIDE, NARROW = 1280, 360
 SCRIPTS = "document.querySelectorAll('script:not([type=\"application/json\"])').length"
 
 
-@pytest.mark.parametrize("name", ["drain", "inspection", "estimate"])
 def test_a_report_opens_anywhere_runs_nothing_and_can_be_read(
-    browser: Browser, tmp_path: Path, name: str
+    browser: Browser, tmp_path: Path
 ) -> None:
-    made = PAGES[name]()
+    made = PAGES["drain"]()
     report = tmp_path / "report.html"
     report.write_text(html(made, ENDED))
     for width in (NARROW, WIDE):

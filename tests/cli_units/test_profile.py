@@ -98,7 +98,6 @@ def test_no_variable_gives_an_expression_or_a_consent(
         ("yes = true\n", "sets yes, which must be typed each time"),
         ("[run]\norder = 'none'\n", "gives up the order of sub-keys"),
         ("skip = ['key == 1']\n", "it leaves sub-messages out"),
-        ("canary = 1\n", "calls the handler for real"),
         ("run = 5\n", "must be a table"),
         ("nonsense\n", "can't read"),
     ],

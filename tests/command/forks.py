@@ -41,7 +41,6 @@ LOADED = (
     "typer._adapters",
     "rich.markdown",
     "numpy",
-    "datasketches",
     "rule_engine.ast",
     "re2",
     "drainer.handlers",

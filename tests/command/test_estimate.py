@@ -1,24 +1,14 @@
-"""``drainer estimate``: how long it will take, and what binds; a canary that counts as drained."""
+"""``drainer estimate``: how long a drain will take, and what limits it."""
 
 from __future__ import annotations
 
-import json
 import re
 from typing import Any
 
 import pytest
 
-from command.conftest import distinct, operations, same
+from command.conftest import distinct, same
 from command.process import Command
-from command.record import every_place
-from command.test_failure_policy import accounts
-from drainer.cli.engines import EngineOptions
-from drainer.cli.options import LatencyOptions
-from drainer.engine.preview import EngineName
-from drainer.insight.cli.estimate import question_of
-from drainer.insight.forecast.on_spark import Cores
-from drainer.model.settings import LocalSettings
-from drainer.store.plan_file import PlanFile
 from kafka.topic import Topic
 
 RETENTION_IN = re.compile("warning: retention may delete the head of the backlog in (59m|1h 00m)")
@@ -46,6 +36,9 @@ def test_each_order_has_its_limit_and_its_serial_time(command: Command) -> None:
     assert 10 <= serial["seconds"] < 10 * CEILING
     assert serial["bound"] == found["key"]["bound"] == "hottest lane"
     assert serial["serial_s"] == pytest.approx(10, rel=0.2)
+    least_s, most_s = found["range_s"]
+    assert 0 < least_s <= parallel["seconds"] <= most_s
+    assert any("how long `handle` computes is unknown" in note for note in found["notes"])
     assert [row["concurrency"] for row in found["table"]] == [5, 10, 25, 50, 100, 250, 500]
     assert found["table"][0]["seconds"] > found["table"][3]["seconds"]
     assert command.left_behind == []  # no plan
@@ -62,95 +55,30 @@ def test_a_deadline_is_met_or_missed_and_the_least_concurrency_is_given(command:
         assert verdict["least_concurrency"] == least  # a hot lane bears no more than one
 
 
-def test_a_canary_is_drained_after_a_yes_and_the_rest_is_estimated(command: Command) -> None:
-    values = operations(300)
-    topic = command.topic(values)
-    what = [*command.what(topic), *command.options(pause_ms=5), "--from", "earliest"]
-    assert "confirmation" in command("estimate", *what, "--canary", "40", code=3).error
-    assert command.left_behind == []
-    answer = command("estimate", *what, "--canary", "40", "--yes", "-o", "json").answer
-    assert answer["canary"]["status"] == "canary"
-    accounts(answer["canary"]["messages"], read=40, done=40)
-    assert answer["estimate"]["messages"] == 260
-    assert 0.005 <= answer["estimate"]["latency"]["mean_s"] < 0.1
-    assert "canary" in answer["estimate"]["latency"]["source"]
-    assert 0 < answer["estimate"]["costs"]["handle_s"] < 0.005
-    assert not any("unknown" in note for note in answer["estimate"]["notes"])
-    assert command.committed(topic) == {0: 40}
-    assert PlanFile(command.plan(topic)).load().plan.account.watermark(0) == 40
-    assert set(command.record.done()) == every_place(values[:40])
-    summary = command.resume(topic, "-o", "json").answer
-    assert summary["messages"]["done"] == 300
-    command.ensure_drained(topic, once=True)
-
-
-def test_a_canary_follows_the_failure_policy_and_prints_what_it_moved(command: Command) -> None:
+def test_a_part_that_is_drained_first_measures_the_latency_of_all(command: Command) -> None:
     topic = command.topic(distinct(60))
-    what = [*command.what(topic), *command.options(fail="0/3/0"), "--from", "earliest"]
-    outcome = command(
-        *("estimate", *what, "--canary", "40", "--yes", "--retries", "0"),
-        *("--on-failure", "skip", "--no-breaker"),
-        code=6,
-    )
+    command.drain(topic, "--until", "40", pause_ms=5)
     assert command.committed(topic) == {0: 40}
-    moved = f"moved group {command.group(topic)} on {topic.name}: partition 0: none -> 40"
-    assert moved in outcome.err
-    assert f"drainer plan undo {command.plan(topic).name}" in outcome.err
-    assert outcome.way_out("resume")[:1] == ["resume"]
-    # Looking from below where the canary left the group moves nothing, so nothing forbids it.
-    look = command("estimate", *what, "--latency", "10ms", "-o", "json").answer["estimate"]
-    assert look["messages"] == 60
-    assert any("below the committed offset 40" in note for note in look["notes"])
+    # Looking from below where that part left the group moves nothing, so nothing forbids it.
+    found = estimated(command, topic, "--latency-from", str(command.plan(topic)), "-c", "10")
+    assert found["messages"] == 60
+    assert 0.005 <= found["latency"]["mean_s"] < 0.1
+    assert 0 < found["costs"]["handle_s"] < 0.005
+    assert any("below the committed offset 40" in note for note in found["notes"])
+    assert not any("unknown" in note for note in found["notes"])
 
 
-def test_the_latency_of_an_earlier_drain_is_taken(command: Command) -> None:
-    topic, file = command.topic(distinct(100)), command.home / "summary.json"
-    latency = {"count": 101, "mean_s": 0.02, "percentiles_s": [0.02] * 101}
-    file.write_text(json.dumps({"format": "x", "latency": latency}))
-    found = estimated(command, topic, "--latency-from", str(file), "-c", "10")
-    assert found["latency"]["mean_s"] == 0.02
-    assert 0.2 <= found["sub-key"]["seconds"] < 1.0
-    assert any("how long `handle` computes is unknown" in note for note in found["notes"])
-
-
-def test_a_dry_run_has_the_estimate_too_and_takes_the_quicker_engine(command: Command) -> None:
+def test_a_dry_run_has_the_estimate_too_and_no_report(command: Command) -> None:
     topic = command.topic(distinct(300))
     what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
-    more = ("--latency", "10ms", "--deadline", "1h", "--master", "local[2]", "-o", "json")
-    answer = command("run", *what, *more).answer
-    estimate, engine = answer["estimate"], answer["engine"]
+    answer = command("run", *what, "--latency", "10ms", "--deadline", "1h", "-o", "json").answer
     assert answer["status"] == "dry-run"
-    assert estimate["deadline"]["met"] is True
-    assert estimate["engine"] == engine["name"] == "process", "it has so little to do"
-    assert estimate["by_engine"]["spark"] > estimate["by_engine"]["process"] > 0
-    assert estimate["by_engine"]["process"] == estimate["sub-key"]["seconds"]
-    assert engine["why"].startswith("estimated: ")
-    printed = command("run", *what, "-o", "json")
+    assert answer["estimate"]["deadline"]["met"] is True
+    printed = command("run", *what, "--report", "x.html", "-o", "json")
     typical = printed.answer["estimate"]["latency"]
     assert "assumes 10ms per call" in printed.hint
     assert (typical["source"], typical["mean_s"]) == ("assumed", pytest.approx(0.01, rel=0.1))
-
-
-@pytest.mark.parametrize(
-    ("engines", "latency", "requested"),
-    [
-        (EngineOptions(), "10ms", (EngineName.PROCESS, None)),
-        (EngineOptions(master="local[1]"), "10ms", (EngineName.AUTO, Cores(1, 2 * 1024**3))),
-        (EngineOptions(master="local[1]"), None, (EngineName.SPARK, Cores(1, 2 * 1024**3))),
-        (
-            EngineOptions(engine=EngineName.PROCESS, master="local[1]"),
-            "10ms",
-            (EngineName.PROCESS, None),
-        ),
-        (EngineOptions(master="yarn"), "10ms", (EngineName.PROCESS, None)),
-    ],
-)
-def test_no_engine_is_chosen_by_a_latency_that_is_assumed(
-    engines: EngineOptions, latency: str | None, requested: tuple[EngineName, Cores | None]
-) -> None:
-    question = question_of(LatencyOptions(latency=latency), LocalSettings(), engines)
-
-    assert (question.engine, question.cores) == requested
+    assert "no report was written: a dry run has none" in printed.err
 
 
 def first_of(output: str) -> str:

@@ -39,7 +39,6 @@ def test_avro_is_split_inspected_and_drained_and_what_is_not_is_dead(
     what = [*command.what(topic, command.handler(HANDLER)), "--from", "earliest"]
     seen = command("inspect", *what[:-4], *what[-2:], *formats, "--full", "-o", "json").answer
     assert {each["name"] for each in seen["skew"]["hottest"]} == {"'o-0'", "'o-1'", "'o-2'"}
-    assert {e["name"]: e["count"] for e in seen["contents"]["value_schemas"]} == {"2": 3, "99": 1}
     words = ["--yes", *formats, "--skip", "message.value.to.zip == '1'", "--max-failures", "9"]
     ended = command("run", *what, *words, "--on-split-failure", "dead-letter", code=6)
     assert [line for line in ended.out.splitlines() if line.startswith("got")] == [

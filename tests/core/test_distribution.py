@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from itertools import pairwise
-from random import Random
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.errors import UsageError
-from drainer.insight.forecast.distribution import Distribution
+from drainer.insight.distribution import Distribution
 from drainer.model.latency import Latency
 
 
@@ -59,11 +58,15 @@ def test_quantiles_never_fall_and_a_mean_that_they_allow_is_kept(
     assert latency.mean_s == pytest.approx(mean_s)
 
 
-def test_what_is_drawn_has_the_mean_of_the_distribution() -> None:
-    latency = measured([0.005] * 96 + [0.1] * 5, 0.01)
-    drawn = latency.draws(10_000, Random(7))
-    assert sum(drawn) / len(drawn) == pytest.approx(latency.mean_s, rel=1e-3)
-    assert drawn != sorted(drawn)
+def test_the_longest_of_many_calls_and_of_what_is_left_of_them() -> None:
+    constant, uniform = Distribution.constant(2.0), Distribution(((0.0, 0.0), (1.0, 1.0)))
+    assert constant.longest_s(50) == pytest.approx(2.0)
+    assert uniform.longest_s(1) == pytest.approx(0.5)
+    assert uniform.longest_s(9) == pytest.approx(0.9, abs=0.01)
+    # What is left of a call of 2 s is anything from 0 to 2 s: 1 s on average, and of 9 at most 1.8.
+    assert constant.overhang_s(1) == pytest.approx(0.0, abs=1e-9)
+    assert constant.overhang_s(9) == pytest.approx(0.8, abs=0.02)
+    assert Distribution.constant(0.0).overhang_s(9) == 0.0
 
 
 def test_one_call_that_was_very_late_does_not_make_a_hundredth_of_them_late() -> None:

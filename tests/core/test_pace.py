@@ -8,11 +8,6 @@ from random import Random
 import pytest
 
 from core.limit_samples import limits
-from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import READ_CAP, WRITE_CAP, Setting, forecast
-from drainer.insight.forecast.workload import Keys, Neighbours, Workload
-from drainer.message import Message, Origin, SubMessage
-from drainer.model.order import Order
 from drainer.policy.rate_cap import RateLimiter
 
 CLOSE = 0.05
@@ -91,24 +86,3 @@ def test_nothing_is_booked_that_would_wait_too_long() -> None:
     flowed = pace.flowed
     assert pace.book(0.0, 1_000, 5.0) == pytest.approx(pace.book(0.0, 1_000, 5.0))
     assert pace.flowed == flowed
-
-
-def workload(messages: int, fan_out: int) -> Workload:
-    keys = Keys()
-    origin = Origin("t", "id", 0)
-    shapes = [
-        keys.shape(Message(origin, n, None, b""), [SubMessage(f"{n}-{i}") for i in range(fan_out)])
-        for n in range(200)
-    ]
-    return Workload([Neighbours(0, shapes, float(messages))], keys)
-
-
-def test_a_forecast_takes_as_long_as_reading_or_writing_at_the_cap() -> None:
-    latency, cap = Distribution.constant(0.001), limits().cap(1_000).messages_per_s
-    for setting, bound, messages in (
-        (Setting(latency, read_cap=cap), READ_CAP, 20_000),
-        (Setting(latency, read_cap=10 * cap, write_cap=cap), WRITE_CAP, 2 * 20_000),
-    ):
-        found = forecast(workload(20_000, 2), setting, Order.SUB_KEY, 100)
-        assert found.bound == bound
-        assert found.seconds == pytest.approx(messages / cap, rel=CLOSE)

@@ -81,8 +81,6 @@ def test_a_whole_reading_is_exact(
     assert found.skew.sub_messages == 5200
     assert found.skew.hottest[0].count == exact["'hot'"] == 1300
     assert [s.count for s in found.skew.hottest] == [n for _, n in exact.most_common(10)]
-    assert found.skew.sub_keys == pytest.approx(len(exact), rel=0.02)
-    assert [(s.name, s.count) for s in found.skew.kinds] == [("update", 5200)]
     assert [(s.name, s.count) for s in found.contents.hottest_keys] == [("customer", 1300)]
     assert seen[-1] == (1304, 1304)
     assert hot_row(found) == (
@@ -91,7 +89,7 @@ def test_a_whole_reading_is_exact(
     )
 
 
-def test_a_sample_is_reported_with_bounds_that_hold(
+def test_a_sample_stands_for_the_whole(
     cluster: Cluster, bootstrap: str, topic_name: str, documents: LoadedHandler
 ) -> None:
     topic = Topic(bootstrap, topic_name)
@@ -105,7 +103,7 @@ def test_a_sample_is_reported_with_bounds_that_hold(
     assert found.skew is not None
     assert found.hot is not None
     assert found.hot.name == "'hot'"
-    assert found.hot.low <= 0.25 <= found.hot.high
+    assert found.hot.share == 0.25
     assert found.bytes == pytest.approx(sum(map(len, values(4000))) + 4000 * 8, rel=0.05)
     assert found.sub_messages == 16_000
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import UsageError
-from drainer.insight.forecast.distribution import latency_from
+from drainer.insight.distribution import latency_from
 
 MEASURED = {"count": 500, "mean_s": 0.00502, "percentiles_s": [n / 10_000 for n in range(101)]}
 

@@ -11,17 +11,15 @@ import pytest
 from builders import changed
 from drainer.cli.engines import EngineOptions
 from drainer.engine.preview import EngineName
-from drainer.errors import Refused, UsageError
+from drainer.errors import UsageError
 from drainer.handler import Handler
-from drainer.insight.canary import send_canary
-from drainer.kafka.cluster import Cluster
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
-from drainer.model.settings import FailureSettings, LocalSettings
+from drainer.model.settings import FailureSettings
 from drainer.operations.start import Prepared
 from drainer.spark.session import settings
-from drainer.spark.session.settings import SparkEngine, SparkSettings
+from drainer.spark.session.settings import SparkEngine
 from drainer.store.plan_file import PlanFile
 from view import samples
 
@@ -137,14 +135,3 @@ def test_tasks_write_beside_the_plan_unless_a_state_is_named() -> None:
         found = resolved(replace(BY_NAME, state=typed))
         assert isinstance(found.engine, SparkEngine)
         assert found.engine.settings.state == found.action.engine.settings["state"] == state
-
-
-class _NoCluster(Cluster):
-    def __init__(self) -> None:
-        """Touches nothing."""
-
-
-def test_a_canary_is_refused_on_spark_before_anything_is_touched() -> None:
-    on_spark = prepared(engine=SparkEngine(SparkSettings("local[2]")))
-    with pytest.raises(Refused, match="a canary runs in this process"):
-        send_canary(_NoCluster(), on_spark, LocalSettings(), 10, print, print)

@@ -6,6 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from core.messages import message_at
+from drainer.insight.bounds import CONCURRENCY, CPU, LANE, Costs, Forecast, Setting
+from drainer.insight.distribution import Distribution
 from drainer.insight.estimate import (
     ClassForecast,
     DeadlineVerdict,
@@ -13,14 +15,10 @@ from drainer.insight.estimate import (
     FirstForecast,
     Question,
 )
-from drainer.insight.forecast.distribution import Distribution
-from drainer.insight.forecast.forecast import CONCURRENCY, CPU, LANE, Forecast, Setting
-from drainer.insight.forecast.on_spark import Cores
-from drainer.insight.forecast.simulate import Costs
-from drainer.insight.forecast.workload import Hottest, Keys, Neighbours, Workload
 from drainer.insight.measurement import Measured
 from drainer.insight.retention import Expiry
 from drainer.insight.sample_split import Skipped
+from drainer.insight.workload import Hottest, Keys, Neighbours, Workload
 from drainer.loader import load_handler
 from drainer.message import SubMessage
 from drainer.model.order import Order
@@ -72,16 +70,13 @@ def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:
     return DeadlineVerdict(datetime(2026, 3, 14, 8, tzinfo=UTC), left_s, margin_s, least)
 
 
-def on_spark() -> Estimate:
-    """An estimate for Spark that meets its deadline, with measured costs."""
+def measured_costs() -> Estimate:
+    """An estimate that meets its deadline, of a handler whose processor time is known."""
     return replace(
         estimate(verdict=by(3_600, 2_600, 28)),
-        question=Question(TEN_MS, "--latency 10ms", cores=Cores(4, 1)),
         setting=Setting(
             replace(TEN_MS, processor_s=0.004), Costs(message_s=0.0003), split_s=0.0002
         ),
-        engine="spark",
-        by_engine={"process": 3_000.0, "spark": 1_000.0},
     )
 
 

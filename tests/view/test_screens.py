@@ -44,9 +44,9 @@ from drainer.view.terminal import Terminal
 from letters.test_view import NONE, overview
 
 from . import samples
-from .estimates import by, estimate, of_classes, on_spark
+from .estimates import by, estimate, measured_costs, of_classes
 from .test_certify import REPORT
-from .test_inspect import empty, exact, in_trouble, inspection, partition
+from .test_inspect import empty, in_trouble, inspection, partition
 
 FOLDER = Path(__file__).parent / "screens"
 PLAN = Path("orders.plan")
@@ -153,11 +153,11 @@ SCREENS: dict[str, Callable[[], Page | Status | str]] = {
     "dead-show": lambda: letter_page(there_and_back(Sample("key", payload={"a": 1}))),
     "inspect": lambda: inspection_page(inspection(partition(0), partition(1, 5))),
     "inspect-trouble": lambda: inspection_page(in_trouble()),
-    "inspect-full": lambda: inspection_page(exact()),
+    "inspect-full": lambda: inspection_page(inspection(full=True)),
     "inspect-empty": lambda: inspection_page(empty()),
     "inspect-keys": lambda: inspection_page(replace(inspection(), skew=None, handler=None)),
     "estimate": lambda: estimate_page(estimate(verdict=by(900, -100, 300))),
-    "estimate-spark": lambda: estimate_page(on_spark()),
+    "estimate-costs": lambda: estimate_page(measured_costs()),
     "estimate-first": lambda: estimate_page(of_classes()),
     "estimate-empty": lambda: estimate_page(estimate(0)),
     "certify": lambda: report_page(REPORT),

@@ -9,20 +9,16 @@ from typing import Annotated
 
 from drainer.cli.command import command, only
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.engines import EngineOptions
 from drainer.cli.options import (
     BacklogOptions,
     Limits,
     PayloadOptions,
     RecordOptions,
-    Report,
 )
-from drainer.engine.preview import EngineName
 from drainer.insight.inspection import (
     SAMPLE_MESSAGES,
     SAMPLE_MOST,
     InspectRequest,
-    SurveyAll,
     inspect_backlog,
 )
 from drainer.insight.view.inspect import inspection_page
@@ -30,11 +26,9 @@ from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
 from drainer.model.settings import FailureSettings
-from drainer.spark.session.settings import SparkLook, java_for_spark
 from drainer.view import caps, figures
 from drainer.view.live import RunningLine
 from drainer.view.page import section
-from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # between two lines of progress, where nothing is redrawn
@@ -80,33 +74,6 @@ class ReadingOptions:
     seed: int = option("Seed that selects the places to read.", 0)
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReaderOptions(EngineOptions):
-    """The engine that reads."""
-
-    engine: EngineName = option(
-        "Where --full reads; auto uses Spark if --master or --remote is given.",
-        EngineName.AUTO,
-        panel="Spark",
-    )
-    tasks: int | None = option(
-        "Spark tasks that read.", None, unset="drainer chooses", panel="Spark"
-    )
-
-    def place(self, *, full: bool) -> SparkLook | None:
-        """The Spark that reads the whole backlog; None for this process, which reads samples.
-
-        Raises Refused when there is no Java.
-        """
-        named = self.engine is EngineName.AUTO and (self.master or self.remote) is not None
-        if not full or not (self.engine is EngineName.SPARK or named):
-            return None
-        look = SparkLook.of(self.master, self.spark_conf, self.tasks, self.remote)
-        if not look.is_remote:
-            java_for_spark()
-        return look
-
-
 @command
 def inspect(
     what: InspectedOptions,
@@ -114,9 +81,7 @@ def inspect(
     kafka: ConnectionOptions,
     reading: ReadingOptions,
     failures: Annotated[FailureSettings, only("skip")],
-    readers: Annotated[ReaderOptions, only("engine", "master", "remote", "spark_conf", "tasks")],
     limits: Limits,
-    report: Report,
     terminal: Terminal,
 ) -> None:
     """Show how large a backlog is, why, and when records expire.
@@ -129,10 +94,8 @@ def inspect(
 
     - `drainer inspect --topic orders --group indexer -b localhost:9092`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full`
-    - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --full --engine spark`
     - `drainer inspect --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --skip "payload.kind == 'set_email'"`
     """  # noqa: E501 - an example has to be on one line to be copied
-    spark = readers.place(full=reading.full)
     settings = kafka.settings()
     request = InspectRequest(
         topic=what.topic,
@@ -146,20 +109,12 @@ def inspect(
         seed=reading.seed,
         skip=failures.skip,
     )
-    survey_all: SurveyAll | None = None
-    if spark is not None:
-        # PySpark is imported only where it is wanted: that takes its time.
-        from drainer.insight.on_spark import survey_in_session  # noqa: PLC0415
-
-        survey_all = partial(
-            survey_in_session, spark, settings, terminal.print_line, terminal.debug
-        )
     with connect(settings) as cluster, RunningLine(terminal, READING_S) as line:
 
         def show(read: int, of: int) -> None:
             line.draw(f"reading: {figures.count(read)} of {figures.counted(of, 'offset')}")
 
-        found = inspect_backlog(cluster, request, show, survey_all)
+        found = inspect_backlog(cluster, request, show)
     page, capped = inspection_page(found, failures.skip), {}
     if limits is not None and found.messages and found.bytes:
         cap = limits.cap(found.bytes / found.messages)
@@ -168,7 +123,6 @@ def inspect(
         page = replace(page, sections=(*page.sections, of_limits))
     terminal.data({**found.as_json(), **capped})
     terminal.present(page)
-    write_page(terminal, report, lambda _: page)
 
 
 def _handler(

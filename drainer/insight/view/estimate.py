@@ -2,46 +2,35 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from drainer.engine.preview import PROCESS, SPARK
-from drainer.escape import command
+from drainer.insight import bounds
 from drainer.insight.estimate import DeadlineVerdict, Estimate
-from drainer.insight.forecast import forecast as f
-from drainer.insight.forecast.forecast import Forecast
 from drainer.insight.measurement import Measured
 from drainer.insight.view.inspect import expiry_warning
-from drainer.model.listed import listed
 from drainer.model.order import Order
-from drainer.model.plan import OffsetPlan
-from drainer.model.status import Summary
-from drainer.store.place import PlanPlace
 from drainer.view import figures
-from drainer.view.page import BAD, OK, WARN, Cell, Column, Field, Line, Page, Table, Tone, section
-from drainer.view.summary import account, parked_field
-from drainer.view.terminal import Terminal
+from drainer.view.page import BAD, OK, Cell, Column, Field, Line, Page, Table, Tone, section
 
 NAME_WIDTH = 60  # characters of a rule or a class
 _BINDING = {
-    f.CONCURRENCY: "concurrency: more at once is faster, as long as the downstream tolerates it",
-    f.LANE: "order: one sub-message at a time",
-    f.FETCH: "reading: messages don't come faster from the broker",
-    f.SPLIT: "split: this process spends its time there",
-    f.HANDLE: "the processor time of handle; more concurrency does not help",
-    f.CPU: "this process: its processor is full; more concurrency does not help",
-    f.ORDER: "order: barriers or sub-messages with several sub-keys delay others",
-    f.READ_CAP: "the brokers' limits on reading",
-    f.WRITE_CAP: "the brokers' limits on writing",
-    f.SPARK: "Spark's start: this process drains a small backlog before Spark has started",
-    f.NOTHING: "nothing",
+    bounds.CONCURRENCY: (
+        "concurrency: more at once is faster, as long as the downstream tolerates it"
+    ),
+    bounds.LANE: "order: one sub-message at a time",
+    bounds.FETCH: "reading: messages don't come faster from the broker",
+    bounds.SPLIT: "split: this process spends its time there",
+    bounds.HANDLE: "the processor time of handle; more concurrency does not help",
+    bounds.CPU: "this process: its processor is full; more concurrency does not help",
+    bounds.BARRIERS: "barriers: all before one has to end before it runs",
+    bounds.READ_CAP: "the brokers' limits on reading",
+    bounds.WRITE_CAP: "the brokers' limits on writing",
+    bounds.NOTHING: "nothing",
 }
 
 
-def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
+def estimate_page(found: Estimate) -> Page:
     """The page: the answer, then why, by order and by concurrency, and what it rests on.
 
-    A warning comes first where retention would be quicker than the drain. ``plan`` is the plan that
-    a drain would resume from.
+    A warning comes first if retention would be quicker than the drain.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
     warnings = [] if too_near is None else [too_near]
@@ -58,8 +47,8 @@ def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
+                Field("range", _range(found), "of drains with such an estimate"),
                 Field("limited by", binding(found, found.requested)),
-                _engine(found),
                 _skipped(found.measured),
             ),
             section("Priority classes", _first(found)),
@@ -69,9 +58,13 @@ def estimate_page(found: Estimate, plan: Path | str | None = None) -> Page:
         ),
         subject=f"Draining {found.request.topic} for group {found.request.group}",
         warnings=tuple(warnings),
-        ways_on=() if plan is None else (Field("resume", command("resume", plan)),),
         data={"estimate": found.as_json()},
     )
+
+
+def _range(found: Estimate) -> str:
+    least_s, most_s = map(figures.duration, found.range_s)
+    return f"{least_s} to {most_s}"
 
 
 def _first(estimate: Estimate) -> Table | None:
@@ -96,18 +89,6 @@ def _first(estimate: Estimate) -> Table | None:
     return Table((Column(""), "sub-messages", "drained after"), tuple(rows), shown=len(rows))
 
 
-def _engine(found: Estimate) -> Field | None:
-    """The engine, and how long the other one would take."""
-    cores = found.question.cores
-    if cores is None:
-        return None
-    on_spark = f"Spark on {figures.counted(cores.number, 'core')}"
-    names = {PROCESS: "this process", SPARK: on_spark}
-    (other,) = found.by_engine.keys() - {found.engine}
-    takes = f"{names[other]} would take {figures.duration(found.by_engine[other])}"
-    return Field("runs on", names[found.engine], takes)
-
-
 def _skipped(measured: Measured) -> Field | None:
     """Sub-messages that rules leave out, by rule when there are several."""
     skipped = measured.skipped
@@ -126,42 +107,10 @@ def _skipped(measured: Measured) -> Field | None:
     return Field("left out", text, lines=lines)
 
 
-def canary_page(summary: Summary) -> Page:
-    """The page of a canary: its counts."""
-    counted = figures.counted
-    text = (
-        f"canary done: {counted(summary.messages.done, 'message')},"
-        f" {counted(summary.sub_messages.done, 'sub-message')} in"
-        f" {figures.duration(summary.last.timing.elapsed_s)}"
-    )
-    mark = WARN if summary.parked.total else OK
-    parked = section("Parked", parked_field(summary.parked))
-    return Page(Line(text, mark=mark), (parked, account(summary.messages, summary.sub_messages)))
-
-
-def show_moves(terminal: Terminal, before: OffsetPlan, path: PlanPlace, summary: Summary) -> None:
-    """Prints what a canary changed, ended early or not: the group's offsets and the plan."""
-    known = before.account.partitions
-    moves = [
-        f"partition {number}: {figures.offset(known[number].prior)} -> {part.committed}"
-        for number, part in summary.partitions.items()
-        if part.committed != known[number].prior and summary.commits
-    ]
-    if moves:
-        text = (
-            f"the canary moved group {before.terms.group} on {before.terms.topic}: {listed(moves)}"
-        )
-        terminal.print_line(f"{text}; undo: {command('plan undo', path)}")
-    if summary.sub_messages.dead:
-        terminal.print_line(f"it wrote dead letters to {summary.last.failures.dead_letter_topic}")
-    terminal.print_line(f"its plan: {path}")
-    terminal.print_line("")
-
-
-def binding(estimate: Estimate, found: Forecast) -> str:
+def binding(estimate: Estimate, found: bounds.Forecast) -> str:
     """The limit in words, with the way out where there is one."""
     hottest = found.hottest
-    if found.bound == f.LANE and hottest is not None:
+    if found.bound == bounds.LANE and hottest is not None:
         if found.order is Order.PARTITION:
             return "order: one sub-message at a time per partition"
         what = "message key" if found.order is Order.KEY else "sub-key"
@@ -174,7 +123,7 @@ def binding(estimate: Estimate, found: Forecast) -> str:
             f" {figures.counted(round(hottest.sub_messages), 'sub-message')}"
             f" ({figures.percent(share)}){together}, one at a time"
         )
-    if found.bound == f.RATE:
+    if found.bound == bounds.RATE:
         return f"--rate: {figures.rate(estimate.setting.rate or 0)} per second"
     return _BINDING[found.bound]
 

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.retention import ARRIVALS_S, Expiry
-from drainer.insight.sketch import DISTINCT_EXACT, ItemShare
-from drainer.insight.survey import UNKNOWN
+from drainer.insight.survey import ItemShare
 from drainer.model.listed import listed
 from drainer.view import figures
 from drainer.view.page import (
@@ -29,6 +28,7 @@ from drainer.view.policy import undecided_lines
 NAME_WIDTH = 40  # characters of a sub-key
 NEAR_S = 24 * 3600  # where it is not known how long a drain takes
 LEAST_SHOWN = 0.0005  # of a share in the lists of hot ones
+CHANCE = 2  # What came no more often than this is not hot.
 
 
 def inspection_page(found: Inspection, skip: Sequence[str] = ()) -> Page:
@@ -65,7 +65,7 @@ def _skips(found: Inspection, skip: Sequence[str]) -> Iterator[Item]:
             text, note = f"nothing of {read}", ""
         else:
             text = f"{_about(found)}{figures.about(share.share * subs)} of {of}"
-            note = figures.share(share.share) + ("" if found.reading.full else f", {_off(share)}")
+            note = figures.share(share.share)
         yield Field("would skip", f"{text}, by {_short(name)}", note)
     yield from undecided_lines(found.rule_status)
 
@@ -110,17 +110,15 @@ def _verdict(found: Inspection) -> Iterator[Line]:
 
 
 def hot_row(found: Inspection) -> str | None:
-    """``one sub-key holds 38% (±2%) of the work: ~4.8M updates to 'app-admin'``, if one is hot."""
+    """The hot sub-key in a sentence, with the bound that it sets; None when none is hot."""
     hot, subs = found.hot, found.sub_messages
     if hot is None or subs is None:
         return None
-    exact = found.reading.full and hot.low == hot.high
-    share = figures.share(hot.share) + ("" if exact else f" ({_off(hot)})")
-    updates = figures.about(hot.share * subs)
+    what = "work" if found.reading.full else "sample"
     return (
-        f"one sub-key has {share} of the work: {'' if exact else '~'}{updates} updates to"
-        f" {_short(hot.name)}. No concurrency is more than {1 / hot.share:,.1f} times faster than"
-        " one worker"
+        f"one sub-key has {figures.share(hot.share)} of the {what}:"
+        f" {_about(found)}{figures.about(hot.share * subs)} updates to {_short(hot.name)}."
+        f" No concurrency is more than {1 / hot.share:,.1f} times faster than one worker"
     )
 
 
@@ -181,8 +179,6 @@ def _reading(found: Inspection) -> tuple[str, str]:
     reading, contents = found.reading, found.contents
     read = figures.counted(contents.messages, "message")
     took = f"in {figures.duration(reading.read_s)}"
-    if reading.tasks is not None:
-        took += f" by {figures.counted(reading.tasks, 'task')} on Spark"
     if reading.full:
         return f"all {read}" if found.offsets else "nothing", took if found.offsets else ""
     share = figures.share(reading.offsets / found.offsets)
@@ -223,8 +219,6 @@ def _made_of(found: Inspection) -> Iterator[Field]:
         sizes = contents.sizes
         spread = f"p50 {size(sizes.p50)}, p99 {size(sizes.p99)}, max {size(sizes.max)}"
         yield Field("message size", spread, "keys and values")
-    yield from _schemas("value", found.payloads.value_format, contents.value_schemas)
-    yield from _schemas("key", found.payloads.key_format, contents.key_schemas)
     skew, subs = found.skew, found.sub_messages
     if skew is None or subs is None or not skew.messages:
         return
@@ -236,14 +230,6 @@ def _made_of(found: Inspection) -> Iterator[Field]:
         yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into no sub-messages")
     if skew.barriers:
         yield Field("barriers", figures.count(skew.barriers), "each runs alone")
-    where = "in the backlog" if found.reading.full else "in the sample; the backlog may have more"
-    yield Field("sub-keys", f"{_estimated(skew.sub_keys)}{figures.count(skew.sub_keys)}", where)
-
-
-def _schemas(name: str, format_: str | None, found: Sequence[ItemShare]) -> Iterator[Field]:
-    if found:
-        ids = listed([f"{each.name} in {figures.count(each.count)}" for each in found])
-        yield Field(name, f"{format_}: schema {ids}", "of the messages read")
 
 
 def _days_and_hours(seconds: float) -> str:
@@ -267,39 +253,20 @@ def _ages(found: Inspection) -> Table | None:
 
 
 def _shares(found: Inspection) -> Iterator[Section]:
-    skew, contents = found.skew, found.contents
-    different = contents.message_keys
-    keys = f"{_estimated(different)}{figures.counted(different, 'key')}"
-    if skew is not None and skew.messages:
-        yield _bars("hottest sub-keys", _hot(skew.hottest), "of all sub-messages")
-        if any(kind.name != UNKNOWN for kind in skew.kinds):
-            yield _bars("kinds of sub-messages", skew.kinds, "of all sub-messages")
-    yield _bars("hottest message keys", _hot(contents.hottest_keys), f"{keys} in the messages read")
-
-
-def _hot(shares: Sequence[ItemShare]) -> list[ItemShare]:
-    # What came once or twice in a sample is not hot.
-    return [s for s in shares if s.share >= LEAST_SHOWN and s.low > 0]
+    if found.skew is not None:
+        yield _bars("hottest sub-keys", found.skew.hottest, "of the sub-messages read")
+    yield _bars("hottest message keys", found.contents.hottest_keys, "of the messages read")
 
 
 def _bars(title: str, shares: Sequence[ItemShare], note: str) -> Section:
-    if not shares:
+    shown = [each for each in shares if each.share >= LEAST_SHOWN and each.count > CHANCE]
+    if not shown:
         return section("")
-    rows = []
-    for each in shares:
-        off = figures.count(each.count) if each.low == each.high else _off(each)
-        rows.append((_short(each.name), each.share, f"{figures.share(each.share)}  {off}"))
+    rows = [
+        (_short(each.name), each.share, f"{figures.share(each.share)}  {figures.count(each.count)}")
+        for each in shown
+    ]
     return section("", bars(title, note, rows))
-
-
-def _off(share: ItemShare) -> str:
-    # The wider side of it: near nothing and near all of it the other one is cut off.
-    off = max(share.high - share.share, share.share - share.low)
-    return f"±{max(off * 100, 0.1):.1f}%"
-
-
-def _estimated(different: int) -> str:
-    return "~" if different > DISTINCT_EXACT else ""
 
 
 def _about(found: Inspection) -> str:

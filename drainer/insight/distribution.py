@@ -1,4 +1,4 @@
-"""The latency of a handler: a distribution to draw from, typed or measured."""
+"""The latency of a handler as a distribution, typed or measured."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from bisect import bisect_right
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from random import Random
 from statistics import NormalDist
 from typing import Any
 
 from drainer.errors import UsageError
 from drainer.model.latency import Latency
 
-Quantile = tuple[float, float]  # share of the calls, 0 to 1, and seconds that so many stay below
+# A share of the calls, 0 to 1, and the seconds that so many of them stay below.
+Quantile = tuple[float, float]
 
-STEPS = 20  # straight pieces between two quantiles that were named
-_EDGE = 1e-4  # what the share of a p0 or p100 is taken for
+STEPS = 20  # straight pieces between two quantiles that the user named
+SLICES = 200  # Numeric integrals divide the calls into so many equal parts.
+_EDGE = 1e-4  # A log-normal curve has no p0 and no p100, so they are taken for this share off.
 _NORMAL = NormalDist()
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", re.IGNORECASE)
@@ -37,8 +38,10 @@ _HINT = (
 class Distribution:
     """A distribution by its quantiles, straight between two of them.
 
-    ``points`` never fall, in share or in seconds; the first is at 0 and the last at 1. Two at one
-    share are a step. ``processor_s`` is the processor time in a call, None where it is unknown.
+    Attributes:
+        points: the quantiles, which never fall in share or in seconds. The first is at share 0 and
+            the last at share 1. Two at the same share are a step.
+        processor_s: the processor time of a call; None if it is unknown.
     """
 
     points: tuple[Quantile, ...]
@@ -50,10 +53,10 @@ class Distribution:
 
     @classmethod
     def parse(cls, text: str) -> Distribution:
-        """``10ms``, or ``p50=8ms,p99=120ms``: the quantiles that are known, in any order.
+        """Parse ``10ms``, or known quantiles in any order: ``p50=8ms,p99=120ms``.
 
-        Nothing is shorter than the least of them or longer than the greatest. Between two of them
-        it goes as a log-normal distribution does, as latencies mostly do. Raises UsageError.
+        No call is shorter than the least of them or longer than the greatest. Between two of them
+        the distribution is log-normal, as latencies mostly are. Raises UsageError.
         """
         if "=" not in text:
             return cls.constant(_seconds(text, text))
@@ -71,17 +74,17 @@ class Distribution:
 
     @classmethod
     def measured(cls, latency: Latency) -> Distribution:
-        """The distribution that a drain measured.
+        """Make the distribution that a drain measured.
 
-        What lies between two percentiles is not known. All the calls there took as long as the one
-        or the other, so many of each that the mean is right: a straight line would make of one very
-        late call a hundredth of them that are late, and blur two modes.
+        The latencies between two percentiles are unknown. The result assumes that all the calls
+        there took as long as one or the other, so many of each that the mean is right. A straight
+        line would blur two modes, and turn one very late call into a hundredth of all calls.
         """
         seconds = latency.percentiles_s
         last = len(seconds) - 1
         low_s, high_s = sum(seconds[:-1]) / last, sum(seconds[1:]) / last
         slow = (latency.mean_s - low_s) / (high_s - low_s) if high_s > low_s else 0.0
-        slow = min(1.0, max(0.0, slow))  # of the calls between two of them
+        slow = min(1.0, max(0.0, slow))  # the share of calls that took as long as the upper one
         points = [(0.0, seconds[0])]
         for number, (low, high) in enumerate(itertools.pairwise(seconds)):
             step = (number + 1 - slow) / last
@@ -90,6 +93,7 @@ class Distribution:
 
     @property
     def mean_s(self) -> float:
+        """Mean seconds of a call."""
         return sum(
             (share - before) * (seconds + seconds_before) / 2
             for (before, seconds_before), (share, seconds) in zip(
@@ -98,7 +102,7 @@ class Distribution:
         )
 
     def quantile(self, share: float) -> float:
-        """The seconds that this share of the calls stays below."""
+        """Return the seconds that this share of the calls stays below."""
         points = self.points
         number = bisect_right(points, (share, math.inf))
         if number >= len(points):
@@ -108,17 +112,29 @@ class Distribution:
         (before, low), (after, high) = points[number - 1], points[number]
         return low + (high - low) * (share - before) / (after - before)
 
-    def draws(self, count: int, random: Random) -> list[float]:
-        """Many calls, in no order; each part of the distribution has its due share of them.
+    def longest_s(self, calls: float) -> float:
+        """Return the mean seconds of the longest of so many calls."""
+        ranks = ((number + 0.5) / SLICES for number in range(SLICES))
+        return sum(self.quantile(rank ** (1 / calls)) for rank in ranks) / SLICES
 
-        So the mean of a few thousand is that of the distribution, with no luck in it.
+    def overhang_s(self, calls: int) -> float:
+        """Return by how many seconds the longest of so many running calls outlasts their mean.
+
+        What is left of a running call at a random moment has the distribution whose density is the
+        share of calls that last longer (the residual life of renewal theory).
         """
-        drawn = [self.quantile((number + 0.5) / count) for number in range(count)]
-        random.shuffle(drawn)
-        return drawn
+        seconds = [self.quantile((number + 0.5) / SLICES) for number in range(SLICES)]
+        step_s, whole_s = seconds[-1] / SLICES, sum(seconds)
+        found_s = 0.0
+        for number in range(SLICES if whole_s else 0):
+            at_s = (number + 0.5) * step_s
+            # This share of the running calls has less than ``at_s`` left.
+            over = sum(min(each, at_s) for each in seconds) / whole_s
+            found_s += (over - over**calls) * step_s
+        return found_s
 
     def later(self, seconds: float) -> Distribution:
-        """The same with each call so much longer."""
+        """Return the distribution with each call so many seconds longer."""
         points = tuple((share, max(0.0, each + seconds)) for share, each in self.points)
         return replace(self, points=points)
 
@@ -146,7 +162,7 @@ def _filled(points: dict[float, float], text: str) -> tuple[Quantile, ...]:
 
 
 def _between(low: Quantile, high: Quantile) -> Iterator[Quantile]:
-    # The first of these points, and more on the curve of a log-normal distribution through both.
+    """Yield the lower point, and more on the curve of a log-normal distribution through both."""
     yield low
     if not 0 < low[1] < high[1]:
         return
@@ -165,9 +181,9 @@ def _seconds(text: str, whole: str) -> float:
 
 
 def latency_from(path: Path) -> Distribution:
-    """Reads ``latency`` of a plan, of a drain's ``-o json``, or of a report, which holds that.
+    """Read the latency in a plan, in a drain's ``-o json``, or in a report, which has that JSON.
 
-    Raises UsageError when the file can't be read or has none.
+    Raises UsageError if the file can't be read or has no latency.
     """
     try:
         text = path.read_text(encoding="utf-8")

@@ -1,0 +1,209 @@
+"""The least time that a backlog takes, by each thing that can limit its drain.
+
+No schedule that keeps the order of lanes is faster than the largest of these bounds, and the
+engine's own schedule comes so close to it that the estimate is the bound itself (list scheduling,
+Graham 1969). ``docs/explanation/estimates.md`` has the formulas and how exact they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from drainer.core.batches import FOLD_MOST, Batching, BatchOf
+from drainer.core.lanes import look_ahead
+from drainer.insight.distribution import Distribution
+from drainer.insight.workload import Hottest, Workload, least_calls
+from drainer.model.order import Order
+
+CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
+READ_CAP, WRITE_CAP = "read cap", "write cap"
+SPLIT, HANDLE, CPU, BARRIERS, NOTHING = "split", "handle", "cpu", "barriers", "nothing"
+
+NOTICED = 1.25  # Barriers are named as the limit if they make a drain longer by a quarter.
+# The number of calls is computed in rounds, until two of them differ by less than this share of all
+# sub-messages.
+ROUNDS_MOST, AGREES = 100, 1e-3
+
+
+@dataclass(frozen=True, slots=True)
+class Costs:
+    """Seconds that the process itself takes, beside the waiting of the handler.
+
+    Attributes:
+        sub_message_s: the event loop's time for a sub-message, from its delivery to its end.
+        message_s: further time for each message: its split, and the interpreter's time that the
+            fetch thread takes.
+        fetch_s: time from one fetched message to the next.
+        begin_s: time until the first message is there.
+        together_s: the event loop's time for the second and each further sub-message of a call.
+    """
+
+    sub_message_s: float = 0.0
+    message_s: float = 0.0
+    fetch_s: float = 0.0
+    begin_s: float = 0.0
+    together_s: float = 0.0
+
+    def of(self, messages: float, sub_messages: float, calls: float) -> float:
+        """Return the seconds that the process takes for so much work."""
+        return (
+            messages * self.message_s
+            + calls * self.sub_message_s
+            + (sub_messages - calls) * self.together_s
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """The time that a backlog takes in one order at one concurrency.
+
+    Attributes:
+        seconds: the largest bound, and the time until the first message is there.
+        bound: the name of what limits the drain.
+        bounds: the least seconds that each bound allows for, by its name.
+        serial_s: the time of the hottest lane, one call after the other.
+        hottest: that lane; None if the backlog has none.
+        calls: calls of the handler for all sub-messages.
+        folded: sub-messages that were folded into others, whose calls do them, too.
+    """
+
+    order: Order
+    concurrency: int
+    seconds: float
+    bound: str
+    bounds: Mapping[str, float]
+    serial_s: float
+    hottest: Hottest | None
+    calls: float = 0.0
+    folded: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """The conditions of a forecast, beside order and concurrency.
+
+    Attributes:
+        split_s: the time of the handler's ``split`` for a message, which is part of
+            ``costs.message_s``.
+        handle_s: the processor time of a call, which is part of ``costs.sub_message_s`` and of the
+            latency.
+        rate: sub-messages per second that ``--rate`` allows.
+        read_cap: messages per second that the brokers' limits allow to read.
+        write_cap: sub-messages per second that they allow a handler to write.
+    """
+
+    latency: Distribution
+    costs: Costs = field(default_factory=Costs)
+    split_s: float = 0.0
+    handle_s: float = 0.0
+    rate: float | None = None
+    batching: Batching | None = None
+    read_cap: float | None = None
+    write_cap: float | None = None
+
+
+def forecast(workload: Workload, setting: Setting, order: Order, concurrency: int) -> Forecast:
+    """Forecast the drain of a backlog by the largest of its bounds."""
+    if not workload.messages:
+        return Forecast(order, concurrency, 0.0, NOTHING, {}, 0.0, None)
+    hottest = workload.hottest(order, setting.batching)
+    serial_s = 0.0 if hottest is None else hottest.calls * setting.latency.mean_s
+    calls, folded = float(workload.sub_messages), 0.0
+    if setting.batching is not None:
+        calls, folded = _calls(workload, setting.batching, order, concurrency)
+    work = _bounds_of_work(workload, setting, concurrency, calls, folded)
+    bounds = {**work, LANE: serial_s}
+    bound = max(bounds, key=lambda name: bounds[name])
+    # In partition order, sub-messages run one by one anyway.
+    if workload.barriers and order is not Order.PARTITION:
+        longest_s = bounds[bound]
+        barriers_s = _with_barriers(
+            workload, setting.latency, concurrency, max(work.values()), serial_s
+        )
+        bounds[BARRIERS] = barriers_s
+        if barriers_s > NOTICED * longest_s:
+            bound = BARRIERS
+    if bound == CPU:
+        most_of = max(SPLIT, HANDLE, key=lambda name: bounds[name])
+        bound = most_of if bounds[most_of] > bounds[CPU] / 2 else CPU
+    seconds = setting.costs.begin_s + max(bounds.values())
+    return Forecast(order, concurrency, seconds, bound, bounds, serial_s, hottest, calls, folded)
+
+
+def _bounds_of_work(
+    workload: Workload, setting: Setting, concurrency: int, calls: float, folded: float
+) -> dict[str, float]:
+    """Return the bounds that follow from the amount of work, whatever lanes it lies in."""
+    subs, messages, costs = workload.sub_messages, workload.messages, setting.costs
+    found = {
+        CONCURRENCY: calls * setting.latency.mean_s / concurrency,
+        FETCH: (messages - 1) * costs.fetch_s,
+        SPLIT: messages * setting.split_s,
+        HANDLE: calls * setting.handle_s,
+        CPU: costs.of(messages, subs, calls),
+    }
+    if setting.rate is not None:
+        found[RATE] = max(0.0, subs - folded - 1) / setting.rate
+    if setting.read_cap is not None:
+        found[READ_CAP] = (messages - 1) / setting.read_cap
+    if setting.write_cap is not None:
+        found[WRITE_CAP] = max(0.0, subs - folded - 1) / setting.write_cap
+    return found
+
+
+def _with_barriers(
+    workload: Workload, latency: Distribution, concurrency: int, work_s: float, serial_s: float
+) -> float:
+    """Return the seconds of the partition that its barriers keep longest.
+
+    Before a barrier all calls of its partition have to return. Meanwhile workers idle: until the
+    longest of what is left of their calls is over, or if there are few sub-messages between two
+    barriers, until the longest of all those is over. Then the barrier runs alone. Other partitions
+    go on meanwhile, and fill the gaps.
+    """
+    found, mean_s, overhang_s = 0.0, latency.mean_s, latency.overhang_s(concurrency)
+    for subs, barriers in workload.partitions.values():
+        if not barriers:
+            continue
+        share, between = subs / workload.sub_messages, max(1.0, subs / barriers)
+        few_s = latency.longest_s(between) - between * mean_s / concurrency
+        each_s = mean_s * (1 - 1 / concurrency) + max(overhang_s, few_s)
+        found = max(found, share * work_s + barriers * each_s, share * serial_s + barriers * mean_s)
+    return found
+
+
+def _calls(
+    workload: Workload, batching: Batching, order: Order, concurrency: int
+) -> tuple[float, float]:
+    """Return how many calls a backlog takes, and how many sub-messages are folded into others.
+
+    A call takes what waits in its lane. If more comes for a lane during each of its calls, it is
+    called without a pause, and takes what came meanwhile. For any other lane sub-messages gather
+    until its turn comes, among as many lanes as the engine reads ahead. How fast they come depends
+    on the number of calls, so this is computed in rounds until two of them agree. If the engine can
+    read ahead over all lanes, each call takes as many as it may.
+    """
+    lanes, total = workload.lanes(order), workload.sub_messages
+    workers = concurrency * batching.lanes
+    window = look_ahead(workers)
+    read_whole = sum(lanes.values()) <= window
+    run = batching.most if batching.of is BatchOf.LANE else 1
+    operations, folded = float(total), 0.0
+    for _ in range(ROUNDS_MOST):
+        before, operations, folded = operations, 0.0, 0.0
+        busy = sum(number for (subs, _), number in lanes.items() if workers * subs >= before)
+        for (subs, folds), number in lanes.items():
+            comes = subs / before  # to this lane, for each call
+            unpaused = busy <= workers and workers * comes >= 1
+            takes = workers * comes if unpaused else 1 + window * comes
+            takes = subs if read_whole else min(takes, subs)
+            # The first sub-message of a lane has none before it to be folded into.
+            folding = subs * min(1.0, folds / max(1.0, subs - 1))
+            gathers = subs if run > 1 else folding
+            calls = subs - gathers + gathers / takes
+            operations += number * max(calls, least_calls(subs, folds, run))
+            folded += number * min(folds, folding * (1 - 1 / min(takes, FOLD_MOST)))
+        if before - operations <= AGREES * total:
+            break
+    return operations / batching.lanes, folded

@@ -1,1 +1,0 @@
-"""The forecast of a drain: the real lanes on a virtual clock."""
