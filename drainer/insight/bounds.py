@@ -200,10 +200,12 @@ def _calls(
             takes = subs if read_whole else min(takes, subs)
             # The first sub-message of a lane has none before it to be folded into.
             folding = subs * min(1.0, folds / max(1.0, subs - 1))
-            gathers = subs if run > 1 else folding
-            calls = subs - gathers + gathers / takes
-            operations += number * max(calls, least_calls(subs, folds, run))
-            folded += number * min(folds, folding * (1 - 1 / min(takes, FOLD_MOST)))
+            into_others = min(folds, folding * (1 - 1 / min(takes, FOLD_MOST)))
+            calls = subs - into_others
+            if run > 1:  # A call also takes what does not fold.
+                calls = max(subs / takes, least_calls(subs, folds, run))
+            operations += number * calls
+            folded += number * into_others
         if before - operations <= AGREES * total:
             break
     return operations / batching.lanes, folded

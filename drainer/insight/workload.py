@@ -62,7 +62,7 @@ class Hottest:
 
 def least_calls(sub_messages: float, folds: float, run: int) -> float:
     """Return the fewest calls of a lane of which so many fold, with ``run`` operations a call."""
-    return (sub_messages - folds + folds / FOLD_MOST) / run
+    return max(sub_messages - folds, sub_messages / FOLD_MOST) / run
 
 
 class Workload:

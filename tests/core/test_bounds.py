@@ -183,7 +183,7 @@ def test_a_hot_row_that_is_folded_is_no_serial_bound() -> None:
     assert apart.serial_s == pytest.approx(100.0)
     assert apart.seconds >= 100
     assert apart.folded == 0
-    assert folded.serial_s == pytest.approx(0.11, rel=0.01)  # one, and 9,999 a thousand at once
+    assert folded.serial_s == pytest.approx(0.1)  # ten calls of a thousand each
     assert folded.seconds < 0.3
     assert folded.folded + folded.calls == pytest.approx(10_000, abs=2)
 
