@@ -35,7 +35,7 @@ from drainer.kafka.spans import Span, read_spans
 from drainer.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.plan import OpenTransaction
-from drainer.model.status import RuleStatus
+from drainer.model.unhandled import RuleStatus
 
 # A sample lies in memory, with half a KiB for each message.
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000

@@ -16,9 +16,9 @@ from drainer.errors import SplitFailed
 from drainer.loader import LoadedHandler
 from drainer.mask import mask_text
 from drainer.message import Barrier, Message
-from drainer.model.status import RuleStatus
 from drainer.model.sub_messages import identify
 from drainer.model.terms import TimeRange
+from drainer.model.unhandled import RuleStatus
 from drainer.policy.rules import RuleFilter
 from drainer.splitting import split_up
 

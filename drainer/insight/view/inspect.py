@@ -219,6 +219,8 @@ def _made_of(found: Inspection) -> Iterator[Field]:
         sizes = contents.sizes
         spread = f"p50 {size(sizes.p50)}, p99 {size(sizes.p99)}, max {size(sizes.max)}"
         yield Field("message size", spread, "keys and values")
+    if contents.tombstones:
+        yield Field("tombstones", figures.count(contents.tombstones), "messages without a value")
     skew, subs = found.skew, found.sub_messages
     if skew is None or subs is None or not skew.messages:
         return
