@@ -137,19 +137,12 @@ def command(
 
 
 def changing(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Make a command of a function that changes something, unless it is given ``--dry-run``."""
-    return changing_when(lambda given: not given.get("dry_run"))(function)
+    """Make a command of a function that changes something, unless it is given ``--dry-run``.
 
-
-def changing_when(
-    changes: Callable[[Values], bool],
-) -> Callable[[Callable[..., int | None]], Callable[..., None]]:
-    """Make a command of a function that changes something with these options.
-
-    ``DRAINER_READ_ONLY`` refuses that, and ``DRAINER_REQUIRE_REASON`` requires ``--reason`` where
-    the command has that option.
+    ``DRAINER_READ_ONLY`` refuses such a command. ``DRAINER_REQUIRE_REASON`` requires ``--reason``
+    if the command has that option.
     """
-    return partial(command, changes=changes)
+    return command(function, changes=lambda given: not given.get("dry_run"))
 
 
 _OUTPUT = ("output", "quiet", "debug", "log_format")
