@@ -17,9 +17,11 @@ import pytest
 from filelock import FileLock
 from hypothesis import settings
 
+from command import forks
 from drainer.demo.fill import create_topic
 from drainer.errors import SandboxRefused
 from drainer.java import find_java
+from drainer.kafka import coordinator
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.jars import kafka_jars
@@ -37,9 +39,21 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 ).strip()
 
 
-# An example's time means nothing where others share the processor.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# An example's time means nothing where others share the processor. .ci/weekly tries more examples.
+settings.register_profile("gate", deadline=None)
+settings.register_profile("thorough", deadline=None, max_examples=1_000)
+settings.load_profile("gate")
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Import no module whose tests are all long, unless long tests are wanted.
+
+    Those modules need packages of the extra ``long``.
+    """
+    if config.option.markexpr != "not long" or collection_path.suffix != ".py":
+        return None
+    return "\npytestmark = pytest.mark.long" in collection_path.read_text("utf-8") or None
+
 
 COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
 
@@ -87,6 +101,13 @@ def signals_not_ignored() -> Iterator[None]:
     yield
     for number in ignored:
         signal.signal(number, signal.SIG_IGN)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def forked_coordinators() -> Iterator[None]:
+    """Processes for requests to coordinators are forked: a fresh Python takes 0.4 s to start."""
+    with patch.object(coordinator, "subprocess", forks.FORKING):
+        yield
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -1,8 +1,11 @@
 """A server that has loaded ``drainer`` once, and forks a process for each command of the tests.
 
-A start costs a tenth of the processor time so. What was forked is a process like any other: its
-own pid, streams, folder, environment and signals. What depends on how an interpreter starts (its
-locale, ``PYTHON…`` variables, the words of its process) is started for real.
+A start so costs a tenth of the processor time. A forked process is a process like any other: it
+has its own pid, streams, folder, environment and signals. What depends on how an interpreter starts
+(its locale, ``PYTHON…`` variables, the words of its process) is started for real.
+
+The server also forks the processes that send requests to coordinators, of which each command and
+each connection of a test has one.
 """
 
 from __future__ import annotations
@@ -27,12 +30,14 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 import typer.main
 
 AT_START = ("PYTHON", "LC_", "LANG")  # what an interpreter reads when it starts
 REQUEST_BYTES = 1 << 17
+COORDINATOR = "drainer.kafka.coordinator"
 # What commands load when they need it, and what takes its time, so that no child pays for it.
 LOADED = (
     "asyncio",
@@ -57,7 +62,10 @@ CALIBRATED_WITH = {"SUB_MESSAGES": 2_000}
 
 
 class Forked:
-    """A forked ``python -m drainer WORDS``, with as much of ``subprocess.Popen`` as tests need."""
+    """A forked ``python -m MODULE WORDS``, with as much of ``subprocess.Popen`` as tests need."""
+
+    stdin: IO[bytes] | None = None
+    stdout: IO[bytes] | None = None
 
     def __init__(
         self,
@@ -67,6 +75,7 @@ class Forked:
         streams: tuple[int, int, int],
         *,
         owns_terminal: bool = False,
+        module: str = "drainer",
     ) -> None:
         self.returncode: int | None = None
         self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -76,6 +85,7 @@ class Forked:
             "folder": str(folder),
             "env": dict(env),
             "terminal": owns_terminal,
+            "module": module,
         }
         request = json.dumps(requested).encode()
         assert len(request) < REQUEST_BYTES
@@ -112,9 +122,29 @@ def can_fork(env: Mapping[str, str]) -> bool:
     return at_start(env) == at_start(os.environ)
 
 
+def fork_coordinator(*_: Any, **__: Any) -> Forked:
+    """Start the process for requests to coordinators, as ``subprocess.Popen`` would."""
+    requests, to_child = os.pipe()
+    from_child, answers = os.pipe()
+    try:
+        with Path(os.devnull).open("wb") as nothing:
+            streams = (requests, answers, nothing.fileno())
+            child = Forked((), Path("/"), os.environ, streams, module=COORDINATOR)
+    finally:
+        os.close(requests)
+        os.close(answers)
+    child.stdin, child.stdout = os.fdopen(to_child, "wb"), os.fdopen(from_child, "rb")
+    return child
+
+
+FORKING = SimpleNamespace(Popen=fork_coordinator, PIPE=subprocess.PIPE, DEVNULL=subprocess.DEVNULL)
+
+
 @cache
 def _server() -> str:
     """Address of the server, which starts when it is first needed and ends with the tests."""
+    if __name__ == "__main__":  # This is a process that the server has forked.
+        return f"\0{sys.argv[1]}"
     address = f"\0drainer-tests-{os.getpid()}-{time.monotonic_ns()}"
     process = subprocess.Popen(
         [sys.executable, "-P", __file__, address.removeprefix("\0")],
@@ -133,8 +163,8 @@ def _server() -> str:
 # --- in the server
 
 
-def serve(address: str) -> list[str]:
-    """Fork on request; it returns in the child, with the words of the command."""
+def serve(address: str) -> tuple[str, list[str]]:
+    """Fork on request; return in the child, with the module to run and the words of its command."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     listener.bind("\0" + address)
     listener.listen(64)
@@ -166,8 +196,8 @@ def serve(address: str) -> list[str]:
                     client.send(str(code).encode())
 
 
-def become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
-    """Make the child the process that was requested; the words of its command."""
+def become(request: dict[str, Any], fds: Sequence[int]) -> tuple[str, list[str]]:
+    """Make the child the process that was requested; return its module and its words."""
     for number, fd in enumerate(fds):
         os.dup2(fd, number)
         os.close(fd)
@@ -182,8 +212,7 @@ def become(request: dict[str, Any], fds: Sequence[int]) -> list[str]:
     _renew("stdin", io.TextIOWrapper(io.BufferedReader(io.FileIO(0, closefd=False))))
     _renew("stdout", _writer(1, "strict", by_line=os.isatty(1)))
     _renew("stderr", _writer(2, "backslashreplace", by_line=True))
-    words: list[str] = request["words"]
-    return words
+    return request["module"], request["words"]
 
 
 def _writer(number: int, errors: str, *, by_line: bool) -> io.TextIOWrapper:
@@ -214,13 +243,16 @@ if __name__ == "__main__":
     made: Any = typer.main.get_command(import_module("drainer.cli.app").app)
     dict(made.commands)
     vars(import_module("drainer.insight.calibration")).update(CALIBRATED_WITH)
+    vars(import_module(COORDINATOR))["subprocess"] = FORKING
     gc.collect()
     gc.freeze()
-    words = serve(sys.argv[1])
+    _server()  # It is asked for the address before the arguments are those of a command.
+    module, words = serve(sys.argv[1])
     sys.argv = ["drainer", *words]
     try:
-        runpy.run_module("drainer", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     except SystemExit as ended:
         if isinstance(ended.code, int):
             leave(ended.code)
         raise
+    leave(0)

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 import drainer
 from drainer.errors import BrokerUnreachable
+from drainer.kafka import coordinator as requests
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.group import java_hash
@@ -30,6 +31,18 @@ RISKY = (
     "delete_consumer_groups",
     "delete_consumer_group_offsets",
 )
+
+
+@pytest.fixture(autouse=True)
+def fresh_pythons(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Other tests fork these processes, which hides how they start."""
+    monkeypatch.setattr(requests, "subprocess", subprocess)
+
+
+@pytest.fixture
+def cluster(settings: ClientSettings) -> Iterator[Cluster]:
+    with Cluster.connect(settings, 60) as connected:
+        yield connected
 
 
 @pytest.fixture
