@@ -53,36 +53,30 @@ def test_beside_live_consumers_a_range_is_drained_again_killed_and_resumed(
     assert "committed nothing" in command("plan", "undo", str(plan), "--yes", code=3).error
 
 
-def test_two_such_drains_of_one_group_refuse_each_other(command: Command) -> None:
-    topic = command.topic(distinct(50))
-    what = [*command.what(topic), *command.options(), *RANGE, "--yes"]
-    running = command.start("run", *what, *command.options(gate=command.gate))
-    members = command.cluster.group
-    place = lock_group(command.group(topic), commits=False)
-    eventually(lambda: bool(members(place).members), "it has its lock", 30)
-
-    refused = command("run", *what, "--plan", "other.plan.json", code=3)
-
-    assert "holds the lock" in refused.error
-    command.gate.touch()
-    assert "unchanged" in running.ends(0).out
-    assert command.committed(topic) == {0: None}
-
-
-def test_a_drain_without_commits_names_its_range_and_a_drain_beside_it(command: Command) -> None:
+def test_two_such_drains_of_one_group_refuse_each_other_and_name_one_that_commits(
+    command: Command,
+) -> None:
     topic = command.topic(distinct(50))
     what = [*command.what(topic), "--no-commit"]
     for words in (["run", *what, *command.options(), "--yes"], ["inspect", *what]):
         assert "--from @TIME" in command(*words, code=2).hint
-    running = command.begin(topic, gate=command.gate)
-    command.wait_for(running, "begun", 5)
+    again = ["run", *command.what(topic), *command.options(gate=command.gate), *RANGE]
+    running = command.start(*again, "--yes")
+    place = lock_group(command.group(topic), commits=False)
+    eventually(lambda: bool(command.cluster.group(place).members), "it has its lock", 30)
 
-    beside = command("run", *command.what(topic), *command.options(), *RANGE, code=3)
+    refused = command(*again, "--yes", "--plan", "other.plan.json", code=3)
 
+    assert "holds the lock" in refused.error
+    commits = command.begin(topic, gate=command.gate)
+    command.wait_for(commits, "begun", 30 + 5)
+    beside = command(*again, "--plan", "other.plan.json", code=3)
     assert "drainer-" in beside.err
     assert "is in use" in beside.err
     command.gate.touch()
-    running.ends(0)
+    assert "unchanged" in running.ends(0).out
+    commits.ends(0)
+    assert command.committed(topic) == {0: 50}
 
 
 @pytest.mark.long

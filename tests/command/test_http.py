@@ -8,10 +8,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-import pytest
-
 from command.process import FAST, Command, Outcome, Running
-from command.service import Service, aiohttp_web, nothing, results, service
+from command.service import Service, nothing, results, service
 from kafka.topic import Topic, eventually
 
 SPLIT = ("--split", "documents", "--split-key", "id")
@@ -83,37 +81,6 @@ def test_a_batch_is_done_as_far_as_the_answer_lists(command: Command) -> None:
     again = {item["key"] for item in called.items if ids(called.items)[item["id"]] > 1}
     assert again == {"k1"}, "items that are retried hold only their own lanes"
     assert len(called.bodies) < 100
-
-
-@pytest.mark.parametrize("batch", [(), ("--set", "batch=10")], ids=["single", "batch"])
-def test_an_answer_that_is_unclear_finishes_nothing(
-    command: Command, batch: tuple[str, ...]
-) -> None:
-    topic = command.topic(bundles(2))
-
-    def answer(body: Any) -> Any:
-        if batch:
-            return aiohttp_web.json_response({"results": []})
-        return aiohttp_web.Response(text="<p>Sign in", content_type="text/html")
-
-    with service(answer) as called:
-        outcome = begin(command, topic, called, *batch, "-o", "json").ends(5)
-    assert outcome.answer["sub_messages"]["done"] == 0
-    assert command.committed(topic) in ({0: None}, {0: 0})
-    assert ("0 results for" if batch else "text/html") in outcome.err
-
-
-def test_a_batch_that_is_too_large_is_halved(command: Command) -> None:
-    topic = command.topic(bundles(8))
-
-    def answer(body: Any) -> Any:
-        large = len(body["batch"]) > 5
-        return aiohttp_web.Response(status=413) if large else results(body)
-
-    with service(answer) as called:
-        begin(command, topic, called, "--set", "batch=40", "-c", "1").ends(0)
-    done = [item for body in called.bodies if len(body["batch"]) <= 5 for item in body["batch"]]
-    assert len(done) == len(ids(done)) == 40
 
 
 def test_killed_it_resumes_without_its_options(command: Command) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -78,23 +77,20 @@ def test_a_drain_in_the_background_is_not_stopped_by_its_terminal(
     command.record.check_order()
 
 
-def test_what_is_to_run_at_the_end_gets_the_summary(command: Command, topic: Topic) -> None:
-    printed, status = command.home / "printed.json", command.home / "status"
+def test_commands_run_once_when_the_drain_will_be_late_and_at_its_end(
+    command: Command, topic: Topic
+) -> None:
+    late, printed, status = (command.home / name for name in ("late", "printed", "status"))
     hook = f"cat > {printed}; echo $DRAINER_STATUS > {status}; echo hook-output; exit 3"
-    outcome = command.drain(topic, "--on-end", hook, "-o", "json")
+    hooks = ("--deadline", "1s", "--on-late", f"cat >> {late}; echo >> {late}", "--on-end", hook)
+    running = command.begin(topic, *hooks, *FAST, "-o", "json", gate=command.gate)
+    eventually(lambda: late.exists() and late.read_text().endswith("\n"), "it is reported")
+    command.gate.touch()
+    outcome = running.ends(0)
+    [line] = late.read_text().strip().splitlines()
+    assert json.loads(line)["deadline"]["missed"] is True
     assert json.loads(printed.read_text())["sub_messages"]["done"] == 600
     assert "--on-end failed with exit code 3" in outcome.err
     assert "hook-output" in outcome.err
     assert outcome.answer["exit_code"] == 0
     assert status.read_text() == "done\n"
-
-
-def test_a_drain_that_will_be_late_runs_a_command_once(command: Command, topic: Topic) -> None:
-    printed = command.home / "late"
-    late = ("--deadline", "1s", "--on-late", f"cat >> {printed}; echo >> {printed}")
-    running = command.begin(topic, *late, *FAST, gate=command.gate)
-    eventually(lambda: printed.exists() and printed.read_text().endswith("\n"), "it is reported")
-    command.gate.touch()
-    running.ends(0)
-    [line] = Path(printed).read_text().strip().splitlines()
-    assert json.loads(line)["deadline"]["missed"] is True

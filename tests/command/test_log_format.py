@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from command.conftest import distinct, operations
+from command.conftest import distinct
 from command.process import Command
 
 AS_JSON = ("--log-format", "json")
@@ -19,25 +19,6 @@ def events(err: str) -> list[dict[str, Any]]:
 
 def of(err: str, event: str) -> list[dict[str, Any]]:
     return [line for line in events(err) if line["event"] == event]
-
-
-def test_a_drain_is_a_log_from_plan_of_action_to_summary(command: Command) -> None:
-    topic = command.topic(operations(100))
-    outcome = command.drain(topic, *AS_JSON, "-o", "json")
-
-    assert [line["event"] for line in events(outcome.err)] == [
-        "plan_of_action",
-        "begin",
-        "progress",
-        "summary",
-    ]
-    (reported,) = of(outcome.err, "summary")
-    (plan,) = of(outcome.err, "plan_of_action")
-    (progress,) = of(outcome.err, "progress")
-    assert reported["sub_messages"] == outcome.answer["sub_messages"]
-    assert progress["sub_messages"] == reported["sub_messages"]
-    assert plan["topic"] == topic.name
-    assert plan["offsets"] == 100
 
 
 SETS_UP_LOGGING = """
@@ -58,17 +39,21 @@ class Talks(drainer.Handler):
 """
 
 
-def test_what_a_handler_prints_and_logs_by_its_own_set_up_is_part_of_the_log(
+def test_a_drain_is_a_log_from_plan_of_action_to_summary_with_what_its_handler_prints(
     command: Command,
 ) -> None:
     topic = command.topic(distinct(3))
     file = command.home / "talks.py"
     file.write_text(SETS_UP_LOGGING)
-    what = ["--topic", topic.name, "--group", "g", "-b", command.bootstrap, "--from", "earliest"]
-    outcome = command("run", *what, "--handler", f"{file}:Talks", "--yes", "-o", "json", *AS_JSON)
+    outcome = command.drain(topic, *AS_JSON, "-o", "json", handler=f"{file}:Talks")
 
-    assert outcome.answer["status"] == "done"
-    assert of(outcome.err, "summary")
+    names = [line["event"] for line in events(outcome.err) if line["event"] != "output"]
+    assert names == ["plan_of_action", "begin", "progress", "summary"]
+    (reported,) = of(outcome.err, "summary")
+    (plan,) = of(outcome.err, "plan_of_action")
+    (progress,) = of(outcome.err, "progress")
+    assert reported["sub_messages"] == progress["sub_messages"] == outcome.answer["sub_messages"]
+    assert (plan["topic"], plan["offsets"]) == (topic.name, 3)
     printed = {line["message"] for line in of(outcome.err, "output")}
     hows = ("printed", "to stderr", "logged")
     assert {f"{how} {n}" for how in hows for n in range(3)} <= printed

@@ -67,10 +67,9 @@ def test_a_share_group_that_came_since_a_preview_refuses_the_commit(command: Com
     assert UNKNOWN in command("plan", "verify", plan, code=7).out
 
 
-@pytest.mark.parametrize("protocol", ["classic", "consumer"])
-def test_a_static_member_that_was_closed_is_named(command: Command, protocol: str) -> None:
+def test_a_static_member_that_was_closed_is_named(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
-    close_static(topic, command.group(topic), "pod-7", group_protocol=protocol)
+    close_static(topic, command.group(topic), "pod-7", group_protocol="consumer")
     refused = command.drain(topic, code=3)
     assert "checkout-7 on 127.0.0.1 (static member pod-7)" in refused.error
     assert "--wait" in refused.hint
@@ -87,22 +86,11 @@ def test_a_static_member_that_was_closed_is_waited_for(command: Command) -> None
     command.ensure_drained(topic, once=True)
 
 
-def test_a_wait_that_is_over_refuses(command: Command) -> None:
-    topic = command.topic(distinct(COUNT))
-    consumer = topic.live_member(command.group(topic), "checkout-7")
-    try:
-        outcome = command.drain(topic, "--wait", "600ms", code=3)
-    finally:
-        consumer.close()
-    assert "checkout-7" in outcome.error
-    is_refused(command, outcome)
-
-
-def test_a_consumer_of_the_newer_protocol_is_refused_and_named(command: Command) -> None:
+def test_a_consumer_of_the_newer_protocol_is_waited_for_refused_and_named(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
     consumer = topic.live_member(command.group(topic), "checkout-7", group_protocol="consumer")
     try:
-        outcome = command.drain(topic, code=3)
+        outcome = command.drain(topic, "--wait", "600ms", code=3)
     finally:
         consumer.close()
     assert "checkout-7" in outcome.error

@@ -51,7 +51,9 @@ def refuses(command: Command, plan: Path, *printed: str) -> None:
     assert plan.read_bytes() == before
 
 
-def test_a_plan_is_shown_and_verified_check_by_check(command: Command, interrupted: Topic) -> None:
+def test_a_plan_is_shown_verified_and_undone_and_a_resume_continues_from_it(
+    command: Command, interrupted: Topic
+) -> None:
     plan = str(command.plan(interrupted))
     outcome = command("plan", "show", plan)
     assert outcome.err == ""
@@ -65,35 +67,7 @@ def test_a_plan_is_shown_and_verified_check_by_check(command: Command, interrupt
     for printed in ("digest", "the journal", "cluster", "topic", "pending", "members", "left it"):
         assert printed in outcome.out
     assert "passed" in outcome.err
-    for journal in Path(plan).parent.glob(f"{Path(plan).name}.journal-*"):
-        journal.unlink()
-    (warning,) = command("plan", "verify", plan, "-o", "json").answer["warnings"]
-    assert "is damaged or missing: a resume repeats" in warning
-    command.cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
-    answer = command("plan", "verify", plan, "-o", "json", code=7).answer
-    assert (answer["status"], answer["exit_code"]) == ("refused", 7)
-    (failed,) = [check for check in answer["checks"] if not check["ok"]]
-    assert "moved it" in failed["error"]
 
-
-def test_no_command_acts_on_an_edited_plan_or_beside_a_consumer(
-    command: Command, interrupted: Topic
-) -> None:
-    consumer = interrupted.live_member(command.group(interrupted), "checkout-7")
-    try:
-        refuses(command, command.plan(interrupted), "checkout-7")
-    finally:
-        consumer.close()
-    assert command.committed(interrupted) == {0: BLOCKED_AT}
-    plan = command.plan(interrupted)
-    plan.write_text(plan.read_text().replace(f'"prior": {BEGAN}', '"prior": 3'))
-    refuses(command, plan, "edited or damaged", plan.name)
-
-
-def test_undo_resets_the_group_and_a_resume_continues_from_the_plan(
-    command: Command, interrupted: Topic
-) -> None:
-    plan = str(command.plan(interrupted))
     refused = command("plan", "undo", plan, code=3)
     assert f"partition 0: {BLOCKED_AT} -> {BEGAN}" in refused.err
     assert "--yes" in refused.hint
@@ -109,3 +83,26 @@ def test_undo_resets_the_group_and_a_resume_continues_from_the_plan(
     assert command.committed(interrupted) == {0: COUNT}
     places = every_place(distinct(COUNT - BEGAN), first=BEGAN)
     assert set(command.record.done()) == places
+
+
+def test_no_command_acts_on_an_edited_plan_or_for_a_moved_group_or_beside_a_consumer(
+    command: Command, interrupted: Topic
+) -> None:
+    consumer = interrupted.live_member(command.group(interrupted), "checkout-7")
+    try:
+        refuses(command, command.plan(interrupted), "checkout-7")
+    finally:
+        consumer.close()
+    assert command.committed(interrupted) == {0: BLOCKED_AT}
+    plan = command.plan(interrupted)
+    for journal in plan.parent.glob(f"{plan.name}.journal-*"):
+        journal.unlink()
+    (warning,) = command("plan", "verify", str(plan), "-o", "json").answer["warnings"]
+    assert "is damaged or missing: a resume repeats" in warning
+    command.cluster.alter_committed(command.group(interrupted), interrupted.name, {0: 3})
+    answer = command("plan", "verify", str(plan), "-o", "json", code=7).answer
+    assert (answer["status"], answer["exit_code"]) == ("refused", 7)
+    (failed,) = [check for check in answer["checks"] if not check["ok"]]
+    assert "moved it" in failed["error"]
+    plan.write_text(plan.read_text().replace(f'"prior": {BEGAN}', '"prior": 3'))
+    refuses(command, plan, "edited or damaged", plan.name)

@@ -127,13 +127,12 @@ def test_a_handler_that_blocks_the_loop_leaves_the_screen_as_it_was(command: Com
     assert f"drainer resume {command.plan(topic).name}" in end
 
 
-@pytest.mark.parametrize("loading", ["drainer.cli.app", "drainer.cli.run"])
-def test_ctrl_c_while_the_command_still_loads_is_answered(loading: str) -> None:
-    code = f"""
+def test_ctrl_c_while_the_command_still_loads_is_answered() -> None:
+    code = """
 import sys
 class Finder:
     def find_spec(self, name, path=None, target=None):
-        if name == {loading!r}:
+        if name == "drainer.cli.run":
             raise KeyboardInterrupt
 sys.meta_path.insert(0, Finder())
 sys.argv = ["drainer", "run"]
@@ -149,15 +148,14 @@ main()
 
 @pytest.mark.parametrize(
     ("code", "end"),
-    [(4, "drainer resume"), (5, "drainer resume"), (0, "Drained")],
-    ids=["stopped", "halted", "done"],
+    [(4, "drainer resume"), (0, "Drained")],
+    ids=["stopped", "done"],
 )
 def test_no_signal_after_the_summary_changes_how_the_command_ends(
     command: Command, code: int, end: str
 ) -> None:
     topic = command.topic(distinct(20))
-    fail = {"fail": "0/3/0"} if code == 5 else {}
-    running = command.begin(topic, *FAST, "-c", "4", "-o", "json", gate=command.gate, **fail)
+    running = command.begin(topic, *FAST, "-c", "4", "-o", "json", gate=command.gate)
     command.wait_for(running, "begun", 1)
     if code == 4:
         running.signal(signal.SIGINT)
@@ -173,10 +171,7 @@ def test_no_signal_after_the_summary_changes_how_the_command_ends(
     assert running.ends(code).answer["exit_code"] == code
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
-def test_a_signal_before_the_drain_began_ends_the_command_at_once(
-    command: Command, number: signal.Signals
-) -> None:
+def test_a_signal_before_the_drain_began_ends_the_command_at_once(command: Command) -> None:
     """The command waits for the lock of another drain."""
     topic = command.topic(distinct(20))
     first = command.begin(topic, "-X", "session.timeout.ms=30000", gate=command.gate)
@@ -186,6 +181,6 @@ def test_a_signal_before_the_drain_began_ends_the_command_at_once(
     waiting = command.start("resume", str(copy), "--yes", *command.options())
     waiting.prints("to see whether it is alive")
 
-    waiting.signal(number)
+    waiting.signal(signal.SIGINT)
 
-    assert waiting.ended(AT_ONCE_S).code in (4, -signal.SIGTERM)
+    assert waiting.ended(AT_ONCE_S).code == 4

@@ -33,6 +33,8 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (f"run {WHAT} --first 'payload.customer ='", "--first", ""),
         (f"run {WHAT} --only 'nonsense == 1'", "--only: there is no nonsense", ""),
         (f"run {WHAT} {FIRST} {ONLY}", "excludes", ""),
+        (f"run {WHAT} --from @2026-03-01T08 --until @2026-03-01T08", "is not before", ""),
+        (f"run {WHAT} --from @2026-03-02 --until @2026-03-01 --no-commit", "is not before", ""),
         (f"run {WHAT} --engine process --latency 1ms", "", "Add --dry-run"),
         (f"estimate {WHAT}", "the time that the handler takes", "--latency 10ms"),
         (f"estimate {WHAT} --latency 10ms --deadline tomorrow", "a time or a duration", "6h"),
