@@ -18,7 +18,7 @@ from drainer.spark.task.python_worker import HandlerSpec
 
 
 def test_tasks_read_at_their_share_of_what_groups_read() -> None:
-    terms = replace(a_plan(0).terms, limits=cap_curve([measured({100: 1_000.0}, groups=5)]))
+    terms = replace(a_plan(0).terms, limits=cap_curve(measured({100: 1_000.0}, groups=5)))
     spec = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), terms, 1, "/state", LOCAL, 1)
     rest = cast("Any", None)
     task = SliceTask(spec, 16, rest, (), {}, rest, share=0.5, message_bytes=100.0)
