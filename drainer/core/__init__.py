@@ -1,1 +1,1 @@
-"""The pure core: no Kafka, no asyncio, no threads, no clock of its own; one owner, no locks."""
+"""The pure core: it has no Kafka, asyncio, threads or clock. Each object has one owner."""

@@ -1,9 +1,9 @@
 """Batches: several sub-messages in one call of a handler with ``coalesce`` or ``handle_batch``.
 
-The batcher stands between workers and dispatcher, has the dispatcher's methods, and does all that
-is special about batches, so that workers, lanes and ledger know nothing of them. The laws stay
-those of single sub-messages: each keeps its lane busy until its call returned, and finishes by
-itself.
+The batcher stands between the workers and the dispatcher, and has the dispatcher's methods. It does
+everything that is special about batches, so that workers, lanes and ledger know nothing of them.
+The laws of single sub-messages hold: each one keeps its lane busy until its call has returned, and
+finishes by itself.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from drainer.handler import Results, Retry, Skip
 from drainer.mask import error_text, key_repr
 from drainer.message import Barrier, SubMessage
 
-FOLD_MOST = 1_000  # into one operation; a crash repeats as many
+# So many sub-messages are folded into one operation at most, since a crash repeats all of them.
+FOLD_MOST = 1_000
 
 Coalesce = Callable[[SubMessage, SubMessage], SubMessage | None]
 
 
 class BatchOf(Enum):
-    """Content of one call of ``handle_batch``: the heads of many lanes, or a run of one."""
+    """What one call of ``handle_batch`` has: the heads of many lanes, or a run of one lane."""
 
     LANES = "lanes"
     LANE = "lane"
@@ -33,10 +34,11 @@ class BatchOf(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Batching:
-    """Way in which a handler takes sub-messages together.
+    """How a handler takes several sub-messages together.
 
-    ``coalesce`` folds neighbours of a lane into one operation. Up to ``most`` operations go into
-    one call of ``handle_batch``: those that are ready, for a backlog has more than enough.
+    ``coalesce`` folds neighbours of a lane into one operation. A call of ``handle_batch`` has up to
+    ``most`` operations. Those that are ready are taken without waiting for more, because a backlog
+    has more than enough.
     """
 
     coalesce: Coalesce | None = None
@@ -45,12 +47,12 @@ class Batching:
 
     @property
     def folds(self) -> bool:
-        """Whether one call may have several sub-messages of a lane."""
+        """Whether one call may have several sub-messages of one lane."""
         return self.coalesce is not None or self.of is BatchOf.LANE
 
     @property
     def lanes(self) -> int:
-        """Maximum lanes of one call."""
+        """The maximum number of lanes in one call."""
         return self.most if self.of is BatchOf.LANES else 1
 
     def as_json(self) -> dict[str, object]:
@@ -62,8 +64,10 @@ class Batching:
 
 
 class InPart(Exception):
-    """Raised in place of a call of several operations that are not all done; has a result for
-    each."""
+    """Raised for a call of several operations of which some are not done.
+
+    ``results`` has None for each operation that is done, and the error for each other one.
+    """
 
     def __init__(self, results: Results) -> None:
         super().__init__()
@@ -75,7 +79,7 @@ class InPart(Exception):
 
 
 def ensure_all_done(results: Results) -> None:
-    """Raises the error of the only one, or InPart, unless all are done."""
+    """Raise the error of a single operation, or InPart for several, unless all are done."""
     if len(results) == 1 and results[0] is not None:
         raise results[0]
     if any(result is not None for result in results):
@@ -83,10 +87,12 @@ def ensure_all_done(results: Results) -> None:
 
 
 class Batch:
-    """One call of the handler: ``subs`` are what it is given, an operation each.
+    """One call of the handler.
 
-    ``members`` are the sub-messages that finish with it, in their order; ``runs`` has the first one
-    of each lane, with what was taken from behind it.
+    Attributes:
+        subs: what the handler gets, one sub-message per operation.
+        members: the sub-messages that finish with the call, in their order.
+        runs: the first member of each lane, with its followers: those taken from behind it.
     """
 
     __slots__ = ("members", "runs", "subs")
@@ -101,7 +107,7 @@ class Batch:
         return self.members[0].attempt
 
     def unfold(self) -> None:
-        """End the call: what was folded stands for itself again."""
+        """Undo the folding, so that each member stands for itself again."""
         for sub in self.subs:
             sub._folded = None  # noqa: SLF001
 
@@ -114,24 +120,28 @@ class Batch:
 
 
 class Batcher:
-    """Source of batches where the dispatcher has sub-messages; takes them apart again."""
+    """Makes batches of the dispatcher's sub-messages, and takes them apart after the call."""
 
     def __init__(self, inner: Admission | Dispatcher, batching: Batching) -> None:
         self._batching = batching
         self._looks_behind = batching.folds
-        self.calls = 0  # that have done their work
+        self.calls = 0  # Calls that have done at least some of their work.
         self._inner = inner
         self.lanes = inner.lanes
 
     @property
     def ready(self) -> int:
-        """Number of calls that could start now."""
+        """The number of calls that could start now."""
         ready = self._inner.ready
-        alone = min(ready, self.lanes.urgent_ones)  # perhaps: a barrier, or what has failed
+        # A barrier goes into a call of its own, and so may a sub-message that is tried again.
+        alone = min(ready, self.lanes.urgent_ones)
         return alone + -(-(ready - alone) // self._batching.lanes)
 
     def take(self) -> Batch | None:
-        """Starts what goes into one call. Raises HandleFailed when ``coalesce`` fails."""
+        """Start the sub-messages that go into one call.
+
+        Returns None when nothing is ready. Raises HandleFailed when ``coalesce`` fails.
+        """
         sub = self._inner.take()
         if sub is None:
             return None
@@ -149,7 +159,7 @@ class Batcher:
         return batch
 
     def finish(self, batch: Batch) -> None:
-        """End the sub-messages of a call that has done its work."""
+        """Finish the members of a call that has done its work."""
         self.calls += 1
         batch.unfold()
         finish = self._inner.finish
@@ -165,12 +175,15 @@ class Batcher:
     def take_apart(
         self, batch: Batch, results: Results
     ) -> Sequence[tuple[SubMessage, BaseException, int]]:
-        """End what is done of a call, and put the rest back as ``give_back`` does.
+        """Finish the members of a call that are done, by the ``results`` of its operations.
 
-        Gives what is skipped, and the first of each lane that is not done, which is still to be put
-        back: with its error, and the number of sub-messages in its operation. A result is that of
-        all that were folded into its operation. Behind one that is not done nothing of its lane is:
-        it may have been handled without the one before it.
+        A result counts for all members that were folded into its operation. If a member is not
+        done, those behind it in its lane count as not done either, since they may have been handled
+        without it. They are put back behind it.
+
+        Returns the members that the caller has to end or retry: those that are skipped, and in each
+        lane the first that is not done. Each comes with its error and the number of members in its
+        operation.
         """
         self.calls += 1
         of_each = [
@@ -188,7 +201,7 @@ class Batcher:
             stop = next(stops, len(run))
             if stop < len(run):
                 not_done.append(self._stopped_at(run, stop, *ends[stop]))
-            # The lead last: its lane goes on then, unless it was handed over.
+            # The lead finishes last, because its lane goes on then, unless it was handed over.
             for sub, (end, _) in [*zip(run, ends, strict=True)][1:stop] + [(lead, ends[0])][:stop]:
                 if end is None:
                     self._inner.finish(sub)
@@ -213,10 +226,10 @@ class Batcher:
         return sub, error, members
 
     def give_back(self, batch: Batch, *, split: bool) -> list[SubMessage]:
-        """Takes a call apart that has not done its work, the lanes as they were before.
+        """Take a call apart that has failed, and put the followers back into their lanes.
 
-        Gives the first of each lane, which are still to be put back. With ``split`` they go into
-        calls of half as many members, until the one that makes them fail is by itself.
+        Returns the first member of each lane, which the caller has to retry. With ``split``, they
+        go into calls of half as many members, so that the one that makes them fail ends up alone.
         """
         batch.unfold()
         if split:
@@ -231,7 +244,7 @@ class Batcher:
         return [lead for lead, _ in batch.runs]
 
     def _most(self, sub: SubMessage) -> int:
-        """Maximum members of a call with this one."""
+        """Return the maximum number of members of a call that has this one."""
         return getattr(sub, "together", FOLD_MOST * self._batching.most)
 
     def _next_lane(self, batch: Batch, most: int) -> SubMessage | None:
@@ -251,11 +264,11 @@ class Batcher:
         return self._inner.take()
 
     def _go_on_behind(self, lead: SubMessage, batch: Batch, most: int) -> None:
-        """Adds an operation for a lead, and what is behind it as far as it fits."""
+        """Add the first sub-message of a lane to a batch, and those behind it that fit."""
         batching, lanes = self._batching, self.lanes
         coalesce, runs = batching.coalesce, batch.runs[-1][1]
         operation, folded = lead, [lead]
-        made: SubMessage | None = None  # by coalesce, and none of those that were delivered
+        made: SubMessage | None = None  # A new sub-message that coalesce has made.
         while len(batch.members) < most:
             sub = lanes.next_in_lane(lead)
             if sub is None:
@@ -286,15 +299,16 @@ class Batcher:
 def coalesced(
     coalesce: Coalesce, earlier: SubMessage, later: SubMessage, first: SubMessage
 ) -> SubMessage | None:
-    """Call ``coalesce``; None when they stay apart. ``first`` is where ``earlier`` began.
+    """Call ``coalesce``, and return the sub-message that stands for both; None to keep them apart.
 
-    Raises HandleFailed when it fails, or gives what it may not.
+    ``first`` is the sub-message with which the operation ``earlier`` began. Raises HandleFailed
+    when ``coalesce`` fails, or gives something that it may not.
     """
     if later.keys is not None or first.keys is not None or first.key != later.key:
-        return None  # neighbours in the lane of a message key or a partition
+        return None  # They share the lane of a message key or a partition, but not a sub-key.
     try:
         into = coalesce(earlier, later)
-    except BaseException as error:  # also of one that calls sys.exit()
+    except BaseException as error:  # It may call sys.exit().
         raise _not_folded(
             first, later, f"raised {type(error).__name__}: {error_text(error)}"
         ) from error

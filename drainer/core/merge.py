@@ -1,9 +1,10 @@
-"""Folding what tasks report into the offset plan, so that nothing of it counts twice.
+"""Folding the records of tasks into the offset plan, so that nothing is counted twice.
 
-A drain on Spark dispatches its backlog to tasks. They write records, and the plan takes them in:
-over and over while they run, and again by whoever loads it after a crash. What is finished may be
-merged as often as one likes. Accounts may not: so the plan has beside them what of the dispatches
-that are under way is in them. All accounts are in the claim "all".
+A drain on Spark dispatches its backlog to tasks, which write records. The plan takes the records
+in, again and again while the tasks run, and once more when it is loaded after a crash.
+
+Finished ranges may be merged any number of times, but counts may not. So the plan also keeps what
+it has counted already of the dispatches that are under way. All counts are in the claim "all".
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from drainer.model.unhandled import Unhandled
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """Progress since the record before it, as a journal has it.
+    """What happened since the record before, as a journal has it.
 
-    ``changes`` is progress of a claim by partition: what changed, with whole accounts. ``parked``
-    are lanes that were parked meanwhile. ``unhandled`` has the whole counts, if there are any.
+    ``changes`` has the progress of the claim by partition: the ranges that have changed, and all
+    counts. ``parked`` are the lanes that were parked since. ``unhandled`` has all counts of
+    sub-messages that were not handled, if there are any.
     """
 
     changes: Mapping[Whole, Progress]
@@ -43,10 +45,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """Progress of a task since its record before: ``claims`` has it by claim and partition, for a
-    task has parts of several; ``counts`` is the whole account of its sub-messages by partition.
+    """What happened in a task since its record before.
 
-    Messages are counted when all claims have finished them, which no task knows.
+    ``claims`` has the progress by claim and partition, because a task has parts of several claims.
+    ``counts`` has all counts of the task's sub-messages by partition. Messages are not counted:
+    a message is finished when all claims have finished it, and no task knows that.
     """
 
     claims: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
@@ -56,7 +59,7 @@ class TaskRecord:
 
 
 def merged(records: Iterable[TaskRecord]) -> TaskRecord:
-    """Records of one task, in their order, as one."""
+    """Return all records of one task as a single one. They have to be in their order."""
     claims: dict[str, dict[int, list[Progress]]] = {}
     counts: dict[int, Counts] = {}
     parked: dict[str, None] = {}
@@ -75,7 +78,7 @@ def merged(records: Iterable[TaskRecord]) -> TaskRecord:
 
 
 def _joined(each: Sequence[Progress]) -> Progress:
-    """Join records in one go: a dispatch may have thousands of them."""
+    """Join the progress of many records at once, because a dispatch may have thousands."""
     partial: dict[int, Partial] = {}
     for offset, part in chain.from_iterable(progress.partial.items() for progress in each):
         partial[offset] = partial[offset] | part if offset in partial else part
@@ -88,7 +91,7 @@ def _joined(each: Sequence[Progress]) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The records of one task's share, by all attempts together; ``torn`` when some are spoilt."""
+    """The records of all attempts at one task's share. ``torn`` tells that some are damaged."""
 
     record: TaskRecord
     count: int
@@ -96,11 +99,13 @@ class TaskReport:
 
 
 def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
-    """The plan with all reports of the tasks of its dispatches, but for those that it has taken.
+    """Return the plan with the reports of its tasks that it does not have yet.
 
     Args:
-        plan: of a drain whose tasks write to ``plan.state``; it may have any part of it already.
-        reports: for each task of each dispatch one record of all its reports (``merged``).
+        plan: the plan of a drain on Spark. It may have any part of the reports already.
+        reports: one record for each task of each dispatch, with all that it reported (``merged``).
+
+    Raises ValueError when the plan has no state on Spark.
     """
     reference = plan.account.state
     if reference is None:
@@ -142,12 +147,12 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
 
 
 def undecided(units: Sequence[Range], fates: Iterable[OutcomeRanges]) -> tuple[Range, ...]:
-    """Messages of ``units``, which ``split`` rejected, that these outcomes leave unfinished."""
+    """Return the messages of ``units`` that have no outcome yet. ``split`` rejected all of them."""
     ended = merge_outcomes(fates)
     return subtract(units, join_ranges(chain.from_iterable(ended.get(o, ()) for o in OTHERWISE)))
 
 
 def count_in(counted: dict[int, Counts], counts: Mapping[int, Counts]) -> None:
-    """Adds accounts by partition to others."""
+    """Add counts by partition to ``counted``."""
     for number, found in counts.items():
         counted[number] = counted.get(number, Counts()) + found

@@ -1,4 +1,4 @@
-"""The connection to a cluster: a client for requests, with the patience to repeat them."""
+"""The connection to a cluster: a client whose requests are repeated with patience."""
 
 from __future__ import annotations
 
@@ -19,15 +19,17 @@ from drainer.kafka.settings import ClientSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TIMEOUT_S = 10.0
-SLOW_S = 30.0  # for a cluster that was reached, and of which there is no sign that it is away
-REFUSED_PATIENCE_S = 2.0  # at first contact, for a port where nothing listens or an unknown host
+# How long to wait for a cluster that was reached before, while there is no sign that it is away.
+SLOW_S = 30.0
+# At first contact, how long to wait if nothing listens on the port, or if the host is unknown.
+REFUSED_PATIENCE_S = 2.0
 ATTEMPT_S = 3.0
-RETIRED_KEPT = 2  # a client must not go before its requests have ended
+RETIRED_KEPT = 2  # A client must not be freed before its requests have ended.
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
-TURN_S = 0.05  # how often the client's own complaints are looked at while waiting
+TURN_S = 0.05  # While it waits for an answer, it checks the client's complaints so often.
 
-# After these, librdkafka's client may stay as it is for minutes: it waits for an old broker handle,
-# or requests with the leader epoch that it has once seen.
+# After these errors, librdkafka's client may be stuck for minutes: it waits for an old broker
+# handle, or makes requests with an outdated leader epoch.
 STUCK = frozenset(
     {
         KafkaError._TIMED_OUT,
@@ -41,30 +43,30 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One client, whose requests are repeated until time is up; a context manager.
+    """One client, whose requests are repeated until the time is up; a context manager.
 
-    A coordinator that loads or moves and a broken connection are no errors: they pass.
+    A broken connection, or a coordinator that loads or moves, is no error, because it passes.
     """
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         self.settings = settings
-        # How long an answer is waited for, unless a request has its own. A cluster that is merely
-        # slow gets longer.
+        # How long to wait for an answer, unless a request has a timeout of its own. A cluster that
+        # is merely slow gets more time.
         self.timeout_s = timeout_s
-        self.cluster_id = ""  # the cluster's id, as it was when this connected
+        self.cluster_id = ""  # Empty until the cluster was reached for the first time.
         self._log = ClientLog()
         self._retired: deque[AdminClient] = deque(maxlen=RETIRED_KEPT)
-        # The client, for the requests that only one module makes.
+        # Other modules use the client for requests that only one of them makes.
         self.admin = settings.admin(self._log)
 
     @classmethod
     def connect(cls, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> Self:
-        """Reach the cluster, and find out why if that fails.
+        """Connect to the cluster, and find the cause if that fails.
 
         Raises:
-            BrokerUnreachable: within ``timeout_s``, and earlier when waiting would not help. Its
-                text distinguishes an unknown host, a port where nothing listens, a login that was
-                not accepted or has no token, and TLS.
+            BrokerUnreachable: within ``timeout_s``, or earlier when waiting would not help. Its
+                text tells apart an unknown host, a port where nothing listens, a login that was
+                rejected or has no token, and TLS.
             UsageError: when librdkafka rejects the settings.
         """
         made = cls(settings, timeout_s)
@@ -83,7 +85,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Report the client's last complaints; the client goes with its last reference."""
+        """Fetch the client's last complaints. The client is freed with the last reference to it."""
         self.admin.poll(0)
 
     def request(
@@ -94,13 +96,18 @@ class Connection:
         *,
         needs: tuple[Right, str] = ("DESCRIBE", "the cluster"),
     ) -> T:
-        """Attempt a request until it works, time is up, or repeating it won't change the answer.
+        """Repeat a request until it succeeds, the time is up, or the answer can't change any more.
 
-        ``what`` completes "this user may not ..."; ``attempt`` is given the seconds that it may
-        take, and raises KafkaException. ``needs`` is the right that it takes, and on what.
+        Args:
+            what: completes the sentence "this user may not ...".
+            attempt: makes the request in the seconds that it is given, and raises KafkaException.
+            timeout_s: instead of the timeout of the connection.
+            needs: the right that the request needs, and on which resource.
 
-        Raises BrokerUnreachable when time is up; RightMissing when the user has not the right;
-        Refused with any other answer, which is its ``__cause__``.
+        Raises:
+            BrokerUnreachable: when the time is up.
+            RightMissing: when this user does not have the right.
+            Refused: for any other answer, which is its ``__cause__``.
         """
         patience_s = slow_s = self.timeout_s if timeout_s is None else timeout_s
         if timeout_s is None and self.cluster_id:
@@ -143,7 +150,7 @@ class Connection:
         *,
         needs: tuple[Right, str] = ("DESCRIBE", "the cluster"),
     ) -> T | None:
-        """Make a request as ``request`` does; None when Kafka answers with a code of ``absent``."""
+        """Make a request as ``request`` does; return None if the answer is a code in ``absent``."""
 
         def tried(left: float) -> T | None:
             try:
@@ -156,14 +163,14 @@ class Connection:
         return self.request(what, tried, timeout_s, needs=needs)
 
     def wait(self, future: futures.Future[T], timeout_s: float) -> T:
-        """Wait for the result of a request that was given ``timeout_s``.
+        """Wait for the result of a request that has the timeout ``timeout_s``.
 
-        Meanwhile the client reports its complaints; one that waiting won't fix ends it early.
+        The wait ends early if the client has a complaint that more time would not change.
 
         Raises:
-            BrokerUnreachable: when the login is rejected; at first contact also when no
-                broker is there.
-            KafkaException: what came instead of a result.
+            BrokerUnreachable: when the login is rejected, and at first contact also when there is
+                no broker.
+            KafkaException: the error that came instead of a result.
         """
         started_s = time.monotonic()
         while True:
@@ -178,35 +185,38 @@ class Connection:
             at_first = not self.cluster_id and waited_s > REFUSED_PATIENCE_S
             if rejected_login(complaints) or (at_first and _no_broker_there(complaints)):
                 raise unreachable(self.settings.bootstrap_servers, waited_s, complaints)
-            if waited_s > timeout_s + 1:  # librdkafka should have done so long ago
+            if waited_s > timeout_s + 1:  # librdkafka should have raised this long ago.
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def ensure_answers(self, left_s: float) -> None:
-        """Raises KafkaException when the cluster does not answer a request on any topic.
+        """Raise KafkaException when the cluster does not answer a request about a topic.
 
-        It is not a request on the cluster itself: a single broker that comes back knows of none,
-        and that ends the process (librdkafka 2.16, an assertion in rd_kafka_admin_response_parse).
+        A request about the cluster itself is not possible here. A single broker that has just come
+        back knows of no broker, and librdkafka (2.16) ends the process when it answers that (an
+        assertion in rd_kafka_admin_response_parse).
         """
         topics = TopicCollection([OFFSETS_TOPIC])
         answers = self.admin.describe_topics(topics, request_timeout=left_s)
         try:
             self.wait(answers[OFFSETS_TOPIC], left_s)
-        except KafkaException as error:  # another answer is one, too
+        except KafkaException as error:  # Any other error is an answer of a broker.
             if error.args[0].code() in PASSING:
                 raise
 
     def _renew(self) -> None:
-        # When a broker comes back, librdkafka (2.16) now and then waits forever for the handle of
-        # it that it has given up; a new client finds its way.
-        with suppress(BrokerUnreachable):  # there is no token for its login, for now
+        # When a broker comes back, librdkafka (2.16) sometimes waits forever for an old handle of
+        # it. A new client does not.
+        with suppress(BrokerUnreachable):  # At this moment there may be no token for the login.
             renewed = self.settings.admin(self._log)
             self._retired.append(self.admin)
             self.admin = renewed
 
 
 def _is_away(complaints: Sequence[Complaint]) -> bool:
-    """Whether there is more than silence: a broker that stands still has its requests time out, and
-    counts as down then."""
+    """Return whether a complaint is more than silence.
+
+    Requests to a broker that stands still time out, and it then counts as down.
+    """
     return any(
         complaint.code not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)
         and "timed out" not in complaint.text

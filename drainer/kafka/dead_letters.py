@@ -1,4 +1,4 @@
-"""Dead-letter topics: checked and made before a drain, written by it."""
+"""Dead-letter topics: they are checked and made before a drain, and the drain writes to them."""
 
 from __future__ import annotations
 
@@ -26,12 +26,13 @@ from drainer.kafka.producer import AcknowledgedProducer, Delivery, ProducerRecor
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.dead_letter import DeadLetter
 
-DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # a broker that doesn't answer is waited for that long
-# A letter must not vanish before somebody read it, and not make way for another of its sub-key.
+DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # How long to wait for a broker that does not answer.
+# A letter must not vanish before somebody has read it, nor be replaced by another of its sub-key.
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 LIMIT = "max.message.bytes"
-HEADROOM_BYTES = 256 * 1024  # what a letter adds to its message: key, provenance and error
-LIMIT_MOST = 2**31 - 1  # the largest max.message.bytes that Kafka takes
+# What a letter adds to its message: the key, the provenance and the error.
+HEADROOM_BYTES = 256 * 1024
+LIMIT_MOST = 2**31 - 1  # The largest max.message.bytes that Kafka takes.
 DAY_MS = 24 * 60 * 60 * 1000
 
 _ENDED = "the drain ended before the broker acknowledged it"
@@ -47,12 +48,12 @@ class DeadLetterTopicInfo:
 
     name: str
     exists: bool
-    partitions: int  # how many it has, or would be made with
-    # After how long its letters vanish; None when they don't, or this user may not see it.
+    partitions: int
+    # Letters vanish after so long. None if they don't vanish, or if this user may not see it.
     retention_ms: int | None = None
     # Whether this user may not see its configuration, so that letters may vanish.
     hidden: bool = False
-    # Its max.message.bytes, or what it would be made with; None if that is not known.
+    # Its max.message.bytes; None if that is not known.
     limit: int | None = None
 
 
@@ -102,10 +103,9 @@ def check_dead_letter_topic(
 def make_dead_letter_topic(
     cluster: Cluster, info: DeadLetterTopicInfo, *, only_check: bool = False
 ) -> None:
-    """Make the topic, as ``Cluster.create_topic`` does; its letters stay until somebody deletes
-    them.
+    """Make the topic, as ``Cluster.create_topic`` does. Letters stay there until they are deleted.
 
-    Raises Refused when Kafka won't have it.
+    Raises Refused when Kafka refuses it.
     """
     rights = granting("CREATE and WRITE", f"topic {info.name}")
     config = CONFIG if info.limit is None else {**CONFIG, LIMIT: str(info.limit)}
@@ -121,7 +121,7 @@ def with_headroom(limit: int | None) -> int | None:
 
 
 def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None) -> str:
-    """Describe how long a topic keeps messages, the oldest of which has this timestamp."""
+    """Describe how long a topic keeps its messages, of which the oldest has this timestamp."""
     retention_ms = config_limit(config.get("retention.ms"))
     if not config:
         return f"drainer can't see for how long {topic} keeps them"
@@ -131,7 +131,7 @@ def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None)
     if retention_ms is None:
         return f"{topic} keeps them without a limit of time"
     until = f"for {days(retention_ms)} from their timestamps"
-    with suppress(ValueError, OverflowError, OSError):  # a timestamp can be anything
+    with suppress(ValueError, OverflowError, OSError):  # A timestamp can be any number.
         if oldest_ms is not None:
             at = datetime.fromtimestamp((oldest_ms + retention_ms) / 1000, UTC)
             until = f"until {at:%F %R} UTC"
@@ -145,7 +145,7 @@ def days(ms: int) -> str:
 
 @contextmanager
 def _explained(grant: str, otherwise: str) -> Iterator[None]:
-    # Names the way out where a right is missing, or Kafka does not take the name.
+    # Add the way out to the error of a missing right, or of a name that Kafka refuses.
     try:
         yield
     except (BrokerUnreachable, TopicMissing):
@@ -161,12 +161,13 @@ def _sentence(advice: str) -> str:
 
 
 class DeadLetterTopic:
-    """Writes dead letters to a topic, with a thread that reports what became of them.
+    """Writes dead letters to a topic, with a thread that reports what has become of them.
 
-    ``send`` and ``close`` are for one thread, the drain's. Letters with the same key come to one
-    partition, in the order in which they were sent; one that is sent again, without its payload or
-    because the topic turned out not to have it, comes behind those that were sent meanwhile. A
-    drain sends none of a lane before the one before is reported.
+    One thread, the drain's, calls ``send`` and ``close``. Letters with the same key go to the same
+    partition, in the order in which they were sent. A letter may have to be sent again, without its
+    payload or because the topic does not have it. Then it comes behind letters that were sent
+    meanwhile. That does not matter within a lane: the drain sends no letter of a lane before the
+    one before it is reported.
 
     Raises UsageError when librdkafka rejects the settings.
     """
@@ -182,33 +183,35 @@ class DeadLetterTopic:
             DELIVERY_TIMEOUT_MS,
             blindly=True,
             runtime=runtime,
-            partitioner="murmur2_random",  # where Java's clients put the same key
+            partitioner="murmur2_random",  # Java's clients use the same partition for a key.
             linger_ms=0,
-            # A batch that is too large is refused as a whole, with letters that would have fit.
+            # Brokers refuse a batch that is too large as a whole, with letters that would have fit.
             batch_num_messages=1,
         )
 
     @property
     def trouble(self) -> str | None:
-        """The reason that no letter is acknowledged though some wait for it; None while all is
-        well."""
+        """The reason why letters are not acknowledged; None while they are, or none is sent."""
         why = self._producer.trouble
         return why and f"dead letters wait for {self.topic}: {why}"
 
     def send(self, letter: DeadLetter, on_written: OnWritten) -> None:
-        """Begin to write a letter; doesn't block.
+        """Begin to write a letter, without blocking.
 
-        ``on_written`` is called exactly once, from another thread: with None when all in-sync
-        replicas have the letter, with DeadLetterFlawed when they may have it twice or have it
-        without its payload, and else with the error. If the write can't even begin, it is called at
-        once, in the caller's thread. A letter that is too large for the topic is written without
-        its payload and, if it is still too large, without keys and headers.
+        ``on_written`` is called exactly once, from another thread. It gets None when all in-sync
+        replicas have the letter, DeadLetterFlawed when they may have it twice or have it without
+        its payload, and otherwise the error. If the write can't even begin, it is called at once,
+        in the caller's thread. A letter that is too large for the topic is written without its
+        payload and, if it still is too large, without keys and headers.
         """
         headers, report = letter.headers, partial(self._reported, letter, on_written)
         self._producer.send(ProducerRecord(letter.value, letter.key, headers, headers[0], report))
 
     def close(self, timeout_s: float) -> None:
-        """Wait up to so long for what is under way, then give the rest up; all are reported."""
+        """Wait up to ``timeout_s`` for the letters under way, and give up the rest.
+
+        Every letter is reported.
+        """
         self._producer.close(timeout_s)
 
     def _reported(
@@ -225,7 +228,7 @@ class DeadLetterTopic:
         if record.doubled or letter.lacks_payload:
             doubled, left_out = record.doubled, letter.lacks_payload
             error = DeadLetterFlawed(self.topic, doubled=doubled, left_out=left_out)
-        with suppress(RuntimeError):  # the event loop that waited for it is closed
+        with suppress(RuntimeError):  # The event loop that waited for it may be closed.
             on_written(error if answer is None else self._not_written(answer))
 
     def _not_written(self, answer: KafkaError | DrainerError) -> DeadLetterNotWritten:

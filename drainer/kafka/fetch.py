@@ -1,4 +1,4 @@
-"""The fetch thread: reads the backlog ahead of the drain, within bounds of memory."""
+"""The fetch thread: it reads the backlog ahead of the drain, in bounded memory."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from drainer.policy.outage import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.splitting import Prepare
 
-BATCHES_IN_QUEUE = 4  # at least that many fit into the queue, unless messages are huge
+BATCHES_IN_QUEUE = 4  # The queue has room for so many batches, unless messages are huge.
 ROOM_WAIT_S = 0.1
 BALANCE_EVERY_S = 0.01
-DRY_S = 1.0
+DRY_S = 1.0  # See ``FetchThread``.
 STOP_TIMEOUT_S = 2.0
 
 
 class BatchQueue:
-    """A line of batches for each partition, in turns, from one thread that puts to one that takes.
+    """Batches on their way from the fetch thread to the drain, with a line for each partition.
 
-    Needs no lock for that: each counter is written by one thread only. A partition that the drain
-    passes over does not stand before the others.
+    The partitions take turns, and one that the drain passes over does not hold up the others. One
+    thread puts and one thread takes. It needs no lock, because each counter has a single writer.
     """
 
     def __init__(self, partitions: Iterable[int]) -> None:
@@ -36,12 +36,12 @@ class BatchQueue:
         self._taken = dict.fromkeys(self._lines, 0)
 
     def put(self, batch: FetchedBatch) -> bool:
-        """Queues a batch; whether it is the first in its partition's line."""
+        """Queue a batch, and return whether its partition had none."""
         partition = batch.origin.partition
         line = self._lines[partition]
         self._put[partition] += batch.bytes
         line.append(batch)
-        # Looked at after it was put there: a drain that saw the line empty before is notified.
+        # This is checked after the append, so that a drain that saw an empty line is notified.
         return len(line) == 1
 
     def take(self, passed_over: Callable[[int], bool]) -> FetchedBatch | None:
@@ -57,67 +57,68 @@ class BatchQueue:
         return None
 
     def has(self, partition: int) -> bool:
-        """Whether anything of a partition waits."""
+        """Return whether a partition has anything in the queue."""
         return bool(self._lines[partition])
 
     def bytes_of(self, partition: int) -> int:
-        """Bytes that wait of a partition."""
+        """Return the bytes of a partition in the queue."""
         return self._put[partition] - self._taken[partition]
 
     @property
     def bytes(self) -> int:
-        """Bytes that wait in all."""
+        """The bytes of all partitions in the queue."""
         return sum(self._put.values()) - sum(self._taken.values())
 
 
 @dataclass(eq=False)
 class FetchThread:
-    """Reads the backlog's partitions in a thread of its own, and queues batches for the drain.
+    """A thread that reads the backlog's partitions, and queues batches for the drain.
 
-    It never joins the group, and never commits. Raises UsageError when librdkafka rejects the
-    settings. ``next_batch`` and the properties are for one other
-    thread, the drain's.
+    It never joins the group, and never commits. One other thread, the drain's, calls ``next_batch``
+    and reads the properties. Raises UsageError when librdkafka rejects the settings.
 
-    No partition starves another: each has a share of the queue and of ``load_bytes``, and one that
-    takes more is paused until it has half. What was read ahead of it is read again then, which is
-    why half. One that stays between the two, with nothing of it left in the queue, goes on after
-    DRY_S: what the drain has of it may be parked. The last partition is never paused.
+    No partition starves another. Each has a share of the queue and of ``load_bytes``. A partition
+    that exceeds its share is paused until it has half of it; not more, because what was read ahead
+    of it has to be read again then. If it stays between half and all of its share, and has nothing
+    left in the queue, it goes on after DRY_S, because what the drain has of it may be parked. The
+    last partition is never paused.
     """
 
     settings: ClientSettings
-    group: str  # the drained one, for the broker's quotas and rights only
+    group: str  # The drained group, which the broker sees for its quotas and rights only.
     topic: str
     topic_id: str
-    ranges: Mapping[int, tuple[int, int]]  # by partition, the offsets [start, end) to read
+    ranges: Mapping[int, tuple[int, int]]  # The offsets [start, end) to read, by partition.
     _: KW_ONLY
-    # What may wait in the queue; one batch is always let in. Of several partitions, half of that
-    # waits, and up to as much again of those that are passed over.
+    # The bytes that may wait in the queue, which has room for one batch in any case. With several
+    # partitions, half of the bytes are for those that are read, and half for paused ones.
     queue_bytes: int
-    prefetch_bytes: int  # what the client may buffer beside the queue
-    partition_load: Callable[[int], int]  # the bytes that are pending of a partition
-    load_bytes: int  # how many bytes of all of them may be pending
-    # Called from the thread when nothing of a partition was queued and now is, and when it ends.
-    # The drain then takes until there is nothing, or remembers to come back.
+    prefetch_bytes: int  # The bytes that the client may buffer beside the queue.
+    partition_load: Callable[[int], int]  # Returns the pending bytes of a partition.
+    load_bytes: int  # The bytes that may be pending of all partitions together.
+    # The thread calls this when it queues a batch of a partition that had none, and when it ends.
+    # The drain then takes batches until there are none, or remembers to come back.
     notify: Callable[[], None]
-    pace: RateLimiter | None = None  # when reading is capped
-    # Called with a batch's messages before it is queued. Where it waits for longer than
-    # ``patience_s``, reading ends.
+    pace: RateLimiter | None = None  # The cap on reading.
+    # The thread calls this with the messages of a batch before it queues them. If it waits for
+    # longer than ``patience_s``, reading ends.
     prepare: Prepare | None = None
     patience_s: float = inf
     runtime: Runtime = THIS_PROCESS
 
     def __post_init__(self) -> None:
         self._clock = self.runtime.monotonic
-        self._queue_bytes = max(2, self.queue_bytes)  # one batch is always let in
+        self._queue_bytes = max(2, self.queue_bytes)  # So that half of it is at least one.
         self._queue = BatchQueue(self.ranges)
         self._room = self.runtime.event()
         self._stopping = False
         self._ended = False
         self._balanced_s = 0.0
         self._outage = Outage(self.patience_s, self._pause, self._clock)
-        # Parts of batches that are not prepared yet, with their partition.
+        # The parts of batches that are not prepared yet, with their partition.
         self._unprepared: list[tuple[int, Iterator[FetchedBatch]]] = []
-        self._gone: RecordsDeleted | None = None  # reported when what was read before is taken
+        # An error that is reported once the drain has taken everything that was read before it.
+        self._gone: RecordsDeleted | None = None
         self._thread = self.runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
         self._reader = RangeReader(
             *(self.settings, self.topic, self.topic_id, self.group),
@@ -130,35 +131,35 @@ class FetchThread:
 
     @property
     def done(self) -> bool:
-        """Whether all partitions are read to their ends, and all of that is in the queue."""
+        """Whether all partitions are read to their ends, and everything is in the queue."""
         left = self._reader.open or self._unprepared
         return self._ended and not left and self.failure is None
 
     @property
     def queued_bytes(self) -> int:
-        """Bytes that wait in the queue."""
+        """The bytes in the queue."""
         return self._queue.bytes
 
     @property
     def paused(self) -> frozenset[int]:
-        """Partitions that take more than their share."""
+        """The partitions that are paused because they exceeded their share."""
         return frozenset(self._reader.paused)
 
     @property
     def trouble(self) -> str | None:
-        """The reason that nothing arrives, or ever will; None while records flow."""
+        """The reason why no records arrive, now or ever again; None while they do."""
         if self._gone is not None:
             return f"reading has stopped: {self._gone}"
         return self._outage.trouble or self._reader.trouble
 
     def start(self) -> None:
-        """Begin to read."""
+        """Start the thread."""
         self._thread.start()
 
     def next_batch(self) -> FetchedBatch | None:
-        """Take the next batch; None when none waits, or too much of its partition is pending.
+        """Take the next batch, without blocking. The partitions take turns.
 
-        Doesn't block. The partitions take turns.
+        Returns None when there is none, or when too much is pending of each partition that has one.
         """
         limit = self._share_of(self.load_bytes)
         batch = self._queue.take(lambda partition: self.partition_load(partition) > limit)
@@ -167,7 +168,7 @@ class FetchThread:
         return batch
 
     def stop(self) -> None:
-        """End the thread, wherever it is; what is queued stays."""
+        """End the thread, whatever it is doing. The queue keeps its batches."""
         self._stopping = True
         self._room.set()
         if self._thread.ident is not None:
@@ -178,11 +179,11 @@ class FetchThread:
             self._read()
         except RecordsDeleted as error:
             self._gone = error
-            self._wait_until_taken()  # what waits may be gone by the next time
+            self._wait_until_taken()  # What is in the queue may be gone when it is read again.
             self.failure = error
         except DrainerError as error:
             self.failure = error
-        except Exception as error:  # it would be lost here
+        except Exception as error:  # In a thread, it would be lost.
             self.failure = Interrupted(
                 f"the fetch thread failed: {type(error).__name__}: {error}",
                 hint="This is a bug in drainer: report it. Nothing is lost: resume with the plan.",
@@ -215,8 +216,10 @@ class FetchThread:
             self.notify()
 
     def _prepare_next(self) -> bool:
-        """Prepare and queue a part of the first batch that is not of a paused partition; whether
-        there is one."""
+        """Prepare and queue a part of the first batch whose partition is not paused.
+
+        Returns whether there is such a batch.
+        """
         for place, (partition, parts) in enumerate(self._unprepared):
             if partition not in self._reader.paused:
                 part = next(parts, None)
@@ -244,7 +247,7 @@ class FetchThread:
             self._room.wait(ROOM_WAIT_S)
 
     def _has_room(self) -> bool:
-        # What waits of paused partitions does not keep the others out.
+        # What is queued of paused partitions must not keep the others out.
         if len(self.ranges) == 1:
             return self.queued_bytes < self._queue_bytes
         paused = sum(self._queue.bytes_of(partition) for partition in self._reader.paused)
@@ -277,6 +280,7 @@ class FetchThread:
             reader.resume(under)
 
     def _share_of(self, size: int) -> float:
-        # More than an equal part, for the partitions are not equally busy, but never all of it.
+        # A share is more than an equal part, because partitions are not equally busy. But it is
+        # never everything.
         count = sum(1 for p in self.ranges if p in self._reader.open or self._queue.has(p))
         return inf if count < 2 else max(1.0, 2 * size / (count + 1))

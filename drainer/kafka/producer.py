@@ -1,7 +1,8 @@
-"""A producer that reports each record once: in the topic for sure, or why that can't be had.
+"""A producer that reports each record once: that it is certainly in the topic, or why it is not.
 
-librdkafka (2.16) may acknowledge a record that is not in the log, with no offset. Such an answer is
-unsure: the partition is read for the record, which is written again until it is there.
+librdkafka (2.16) may acknowledge a record that is not in the log. Such an acknowledgement has no
+offset, and is unsure. The producer then reads the partition to look for the record, and writes it
+again until it is there.
 """
 
 from __future__ import annotations
@@ -27,44 +28,48 @@ from drainer.message import Header, HeadersUnreadable
 SILENCE_S = 3.0
 POLL_S = 0.1
 CLOSE_S = 1.0
-ENDS_S = 1.0  # for the end of a partition that may have no leader
-QUEUE_KBYTES = 64 * 1024  # the client has a copy of each payload, also of one that many share
-RECORD_BYTES_MAX = 50_000_000  # must fit into the queue, and into a request (100 MiB by default)
+ENDS_S = 1.0  # The time to look up the end of a partition, which may have no leader.
+# The client copies every payload into its queue, even one that many records share.
+QUEUE_KBYTES = 64 * 1024
+RECORD_BYTES_MAX = 50_000_000  # A record must fit into the queue, and into a request of 100 MiB.
 READER = "drainer-producer"
-# A topic's limit is on compressed records. A message that was read compressed must fit again, so
-# drainer compresses what it writes unless one of these properties is set.
+# The size limit of a topic is on compressed records. A message that was compressed in its topic
+# must fit again, so drainer compresses what it writes unless one of these properties is set.
 _COMPRESSION = frozenset({"compression.type", "compression.codec"})
 
-Delivery = KafkaError | DrainerError | None  # None: all in-sync replicas have the record
+# The error of a record that was not written; None when all in-sync replicas have it.
+Delivery = KafkaError | DrainerError | None
 OnDelivery = Callable[["ProducerRecord", Delivery], None]
 
 
 @dataclass(slots=True, eq=False)
 class ProducerRecord:
-    """A record on its way, known by its identity."""
+    """A record on its way. Two records with the same content are still two."""
 
     value: bytes | None
     key: bytes | None
     headers: Sequence[Header]
-    mark: Header  # the header that no other record has
-    report: OnDelivery  # called once, mostly from another thread
+    mark: Header  # A header that no other record has.
+    report: OnDelivery  # Called once, mostly from another thread.
     partition: int = -1
     timestamp: int = 0
-    doubled: bool = False  # written again without a look at the topic
-    unsure_s: float = 0.0  # since when it is not known whether the topic has it
+    doubled: bool = False  # Whether it was written again without a look at the topic.
+    unsure_s: float = 0.0  # The time since when it is unknown whether the topic has it.
 
 
 class AcknowledgedProducer:
-    """Writes records to a topic with one request in flight: with more, librdkafka loses some.
+    """Writes records to a topic, and reports each one when it is there or can't be written.
 
-    They stay in the order of ``send`` within a partition, but one that is written again comes
-    behind those that were sent meanwhile.
+    It has one request in flight, because with more librdkafka loses some records. Within a
+    partition the records keep the order of ``send``. But a record that has to be written again
+    comes behind those that were sent meanwhile.
 
     Args:
-        timeout_ms: how long a broker that does not answer is waited for.
-        blindly: writes what is unsure again where the topic may not be read; else that is an error.
-        after_poll: called in the thread after the reports of each poll.
-        owned: more properties, with ``_`` for ``.``.
+        timeout_ms: how long to wait for a broker that does not answer.
+        blindly: if this user may not read the topic, write an unsure record again. Otherwise that
+            is an error.
+        after_poll: called in the producer's thread after the reports of each poll.
+        owned: further properties, with ``_`` for ``.`` in their names.
 
     Raises UsageError when librdkafka rejects the settings.
     """
@@ -97,24 +102,27 @@ class AcknowledgedProducer:
         self._producer = settings.producer(conf)
         self._lock = runtime.lock()
         self._under_way: set[ProducerRecord] = set()
-        self._line: deque[ProducerRecord] = deque()  # what the client's queue has no room for
-        self._unsure: list[ProducerRecord] = []  # for the thread alone
-        self._begins: Mapping[int, int] | None = None  # where the records of this producer begin
-        self._moved_s: float | None = None  # the last report while some are under way
+        # Records that wait for room in the client's queue.
+        self._line: deque[ProducerRecord] = deque()
+        self._unsure: list[ProducerRecord] = []  # Only the thread uses it.
+        # The ends of the partitions before the first record of this producer.
+        self._begins: Mapping[int, int] | None = None
+        # The time of the last report; None when no record is under way.
+        self._moved_s: float | None = None
         self._stopping = runtime.event()
         self._thread = runtime.thread(target=self._run, name=name, daemon=True)
         self._thread.start()
 
     @property
     def trouble(self) -> str | None:
-        """The reason that nothing is acknowledged though some wait; None while all is well."""
+        """The reason why records are not acknowledged; None while they are, or none is sent."""
         since_s = self._moved_s
         if since_s is None or self._clock() - since_s < SILENCE_S:
             return None
         return self._log.trouble_since(since_s) or "the broker does not acknowledge them"
 
     def send(self, record: ProducerRecord) -> None:
-        """Begin to write a record; doesn't block."""
+        """Begin to write a record, without blocking."""
         with self._lock:
             over = self._stopping.is_set()
             if not over:
@@ -126,9 +134,9 @@ class AcknowledgedProducer:
         self._produce()
 
     def forget(self, record: ProducerRecord) -> bool:
-        """Neither report a record nor write it again, though it may be written all the same.
+        """Stop caring for a record: don't report it, and don't write it again.
 
-        Returns whether it was not reported yet.
+        It may have been written already. Returns whether it was not reported yet.
         """
         with self._lock:
             known = record in self._under_way
@@ -136,7 +144,10 @@ class AcknowledgedProducer:
         return known
 
     def close(self, timeout_s: float) -> None:
-        """Wait up to so long for what is under way, then give the rest up; all are reported."""
+        """Wait up to ``timeout_s`` for the records under way, and give up the rest.
+
+        Every record is reported.
+        """
         if self._stopping.is_set():
             return
         until = self._clock() + timeout_s
@@ -160,11 +171,11 @@ class AcknowledgedProducer:
     def _begin(self) -> None:
         try:
             self._begins = log_ends(self._settings, self._topic)
-        except BrokerUnreachable:  # it is requested again
+        except BrokerUnreachable:  # The thread tries again.
             if self._clock() - (self._moved_s or self._clock()) > self._timeout_s:
                 self._end_all(KafkaError(KafkaError._MSG_TIMED_OUT))
         except DrainerError:
-            self._begins = {}  # the client's answers show what is wrong with the topic
+            self._begins = {}  # The answers to the records show what is wrong with the topic.
 
     def _produce(self) -> None:
         refused: list[tuple[ProducerRecord, KafkaError]] = []
@@ -184,10 +195,10 @@ class AcknowledgedProducer:
                         )
                 except BufferError:
                     self._line.appendleft(record)
-                    break  # there is room when some of them are acknowledged
+                    break  # There is room again when some records are acknowledged.
                 except KafkaException as error:
                     refused.append((record, error.args[0]))
-                except Exception as error:  # by what the record holds
+                except Exception as error:  # The content of the record is wrong.
                     text = f"{type(error).__name__}: {error}"
                     refused.append((record, KafkaError(KafkaError._INVALID_ARG, text)))
         for record, answer in refused:
@@ -241,12 +252,13 @@ class AcknowledgedProducer:
 
 
 def log_ends(settings: ClientSettings, topic: str) -> dict[int, int]:
-    """Find the end of each partition that has a leader. Raises as ``Cluster.topic``."""
+    """Look up the end of each partition that has a leader. Raises as ``Cluster.topic``."""
     found: dict[int, int] = {}
     with Cluster.connect(settings) as cluster:
         there = cluster.topic(topic, "WRITE")
         for numbers in [there.partitions, *((number,) for number in there.partitions)]:
-            with suppress(BrokerUnreachable):  # of all, and else of each by itself
+            # The first request is for all partitions. If one has no leader, each gets its own.
+            with suppress(BrokerUnreachable):
                 ends = cluster.log_ends(topic, numbers, ENDS_S)
                 found |= {number: end for number, (end, _) in ends.items()}
             if len(found) == len(there.partitions):
@@ -260,9 +272,11 @@ def find_marks(
     begins: Mapping[int, int],
     marks: Mapping[int, AbstractSet[Header]],
 ) -> set[Header]:
-    """Find those of the headers, by partition, that a record has from where it ``begins``.
+    """Return those of the ``marks`` that a record in the topic has as a header.
 
-    Raises RightMissing when this user may not read the topic, Refused when it can't be read.
+    ``marks`` are the headers to look for by partition, and ``begins`` the offset from which on a
+    partition is read. Raises RightMissing when this user may not read the topic; Refused when it
+    can't be read for another reason.
     """
     found: set[Header] = set()
     with Cluster.connect(settings) as cluster:
@@ -273,13 +287,13 @@ def find_marks(
     uncommitted = replace(settings, properties=properties)
     for batch in read_spans(uncommitted, topic, there.topic_id, READER, spans):
         for message in batch.messages:
-            with suppress(HeadersUnreadable):  # somebody else's
+            with suppress(HeadersUnreadable):  # Another program has written this record.
                 found.update(marks[message.partition] & set(message.headers))
     return found
 
 
 def way_on(topic: str, code: int) -> str | None:
-    """The way out when a topic takes no record at all; None for any other answer."""
+    """Return the way out if this answer means that the topic takes no record; None if not."""
     resume = "then resume with the plan."
     if code in FORBIDDEN:
         return f"{granting('WRITE', f'topic {topic}')}, {resume}"

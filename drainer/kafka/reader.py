@@ -1,5 +1,4 @@
-"""Reading ranges of a topic's partitions: exactly their records as messages, or an error with the
-reason."""
+"""Reading ranges of a topic's partitions: all of their records, or an error with the reason."""
 
 from __future__ import annotations
 
@@ -26,15 +25,19 @@ from drainer.policy.outage import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.splitting import Prepare
 
-BATCH_MESSAGES = 2000  # at most; the gain above is nil and the pause for the drain grows
-FIRST_BATCH_MESSAGES = 16  # until it is known how large messages are
-CONSUME_S = 0.02  # consume() waits that long for a batch that stays short
+# The most messages in a batch. More gain nothing, and keep the drain waiting for longer.
+BATCH_MESSAGES = 2000
+FIRST_BATCH_MESSAGES = 16  # Until the size of the messages is known.
+CONSUME_S = 0.02  # consume() waits so long for a batch to be full.
 SILENCE_CHECK_S = 1.0
-SILENCE_S = 3.0  # below its end, a partition always has an answer
-PACE_WAIT_S = 0.02  # what comes in that time at a pace is fetched at once
+# Below its end, a partition always has an answer. If none came for so long, something is wrong.
+SILENCE_S = 3.0
+# If reading is capped, the messages that the cap allows in PACE_WAIT_S are read at once.
+PACE_WAIT_S = 0.02
 PACE_WAIT_MOST_S = 0.1
-AHEAD_S = 0.5  # of a pace that the client may read ahead: it does that at full speed
-RECORD_BYTES = 250  # the objects of one record beside its key and value
+# The client reads ahead at full speed, so under a cap it may only read ahead what comes in so long.
+AHEAD_S = 0.5
+RECORD_BYTES = 250  # The memory of a record's objects beside its key and value.
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 
 _ERROR = confluent_kafka.Message.error
@@ -43,22 +46,23 @@ _PARTITION = confluent_kafka.Message.partition
 _Record = confluent_kafka.Message
 _Headers = list[tuple[str, bytes | None]]
 
-# If a header's name is not UTF-8, the client's method returns a broken list and raises at once, and
-# returns that list without a word when it is called again: to look into it ends the process.
-# methodcaller, because a warm CPython 3.11 does not check what `record.headers()` returns.
+# If the name of a header is not UTF-8, the client's method makes a broken list and raises an error.
+# When it is called again, it returns that list, and to look into the list ends the process. So the
+# list is replaced by _UNREADABLE. The method is called by methodcaller, because a warm CPython 3.11
+# does not notice the error of `record.headers()`.
 _read_headers = methodcaller("headers")
-_UNREADABLE: Any = ()  # is put in the place of the broken list
+_UNREADABLE: Any = ()
 
 
 class KafkaMessage(Message):
-    """A message as it came from Kafka; timestamp and headers are read when they are used."""
+    """A message that came from Kafka. Its timestamp and headers are read when they are used."""
 
     __slots__ = ("_record",)
 
     def __init__(self, origin: Origin, record: _Record, beside: int) -> None:
-        # Not super().__init__: this runs for every message.
+        # super().__init__ is not called, because this runs for every message.
         self.origin = origin
-        self.offset = record.offset()  # type: ignore[assignment]  # a record has one
+        self.offset = record.offset()  # type: ignore[assignment]  # Every record has an offset.
         self.key = record.key()
         self.value = record.value()
         self.size = len(record) + beside
@@ -70,7 +74,7 @@ class KafkaMessage(Message):
 
     @property
     def has_time_of_broker(self) -> bool:
-        """Whether a broker set its time instead of the producer."""
+        """Whether a broker set its timestamp, and not the producer."""
         kind = None if self._record is None else self._record.timestamp()[0]
         return kind == confluent_kafka.TIMESTAMP_LOG_APPEND_TIME
 
@@ -84,39 +88,40 @@ class KafkaMessage(Message):
         return found
 
     def let_go(self) -> None:
-        self.value = self._decoded = self._record = None  # the record holds the value, too
+        self.value = self._decoded = self._record = None  # The record has the value as well.
 
 
 @dataclass(frozen=True, slots=True)
 class FetchedBatch:
-    """Some records of one partition, in their order, none at or past the end of its backlog."""
+    """Some records of one partition in their order, all of them below the end of its backlog."""
 
     origin: Origin
-    # As the client gave them; may be none, when only ``reached`` is news.
+    # The client's records. There may be none, when the batch only reports ``reached``.
     records: Sequence[_Record]
-    # By partition, the offset below which nothing is left to deliver after these records: that is
-    # how holes and the end of the backlog are reported. Empty when there is no such news.
+    # The offset by partition below which nothing is left to deliver after these records. This is
+    # how holes and the end of the backlog are reported. It is empty when there is nothing to
+    # report.
     reached: dict[int, int]
-    bytes: int  # what it takes in memory, estimated
-    beside: int = 0  # bytes of key and headers of one record, as ``beside_value`` has it
-    made: Sequence[KafkaMessage] = ()  # of the records, once they are prepared
+    bytes: int  # The estimated memory of the batch.
+    beside: int = 0  # The bytes of key and headers of one record (see ``beside_value``).
+    made: Sequence[KafkaMessage] = ()  # The messages of the records, once they are prepared.
 
     def __len__(self) -> int:
         return len(self.records)
 
     @property
     def messages(self) -> Iterator[KafkaMessage]:
-        """Messages of the records.
+        """The messages of the records, which are made as they are taken.
 
-        They are wrapped as they are taken: the drain does that in slices that suit it, where the
-        fetch thread would take the interpreter away from it for a whole batch.
+        So the drain makes them in slices that suit it. The fetch thread would take the interpreter
+        away from the drain for a whole batch.
         """
         if self.made:
             return iter(self.made)
         return map(KafkaMessage, repeat(self.origin), self.records, repeat(self.beside))
 
     def prepared(self, prepare: Prepare, outage: Outage) -> Iterator[FetchedBatch]:
-        """Prepare the messages, part by part; it ends before them if a wait is ended."""
+        """Prepare the messages, and yield the batch in parts. It ends early if a wait is ended."""
         messages, begin = list(self.messages), 0
         if not messages:
             yield self
@@ -137,20 +142,20 @@ class FetchedBatch:
 
 @dataclass(eq=False)
 class RangeReader:
-    """A consumer that reads what it is assigned, joins no group, and commits nothing.
+    """A consumer that reads the ranges that it is assigned. It joins no group and commits nothing.
 
-    A context manager, for one thread; ``open``, ``starved_since_s`` and ``trouble`` are for any.
-    Raises UsageError when librdkafka rejects the settings.
+    It is a context manager for one thread. Any thread may read ``open``, ``starved_since_s`` and
+    ``trouble``. Raises UsageError when librdkafka rejects the settings.
     """
 
     settings: ClientSettings
     topic: str
-    topic_id: str  # another topic of this name is not read
-    reader: str  # the name of a group that the broker sees, for its quotas and rights
+    topic_id: str  # Another topic of the same name is not read.
+    reader: str  # The name of the group that the broker sees, for its quotas and rights.
     _: KW_ONLY
-    prefetch_bytes: int  # what the client may buffer beside a batch
-    batch_bytes: int  # what a batch should have at most; one record is read in any case
-    pace: RateLimiter | None = None  # when reading is capped
+    prefetch_bytes: int  # The bytes that the client may buffer beside a batch.
+    batch_bytes: int  # The maximum bytes of a batch, which has at least one record.
+    pace: RateLimiter | None = None  # The cap on reading.
     clock: Callable[[], float] = time.monotonic
 
     def __post_init__(self) -> None:
@@ -160,11 +165,14 @@ class RangeReader:
         self._ends: dict[int, int] = {}
         self._batch_messages = FIRST_BATCH_MESSAGES
         self._checked_s = 0.0
-        self._cut: LogCut | None = None  # unless the client finds that this is another topic
-        self._error_text: str | None = None  # of an error that came instead of data
-        self.open: dict[int, int] = {}  # the next offset of each partition that is not at its end
-        self.paused: dict[int, float] = {}  # since when; the caller may set it to later
-        self.starved_since_s: float | None = None  # None while records flow
+        # The log was cut, unless the client finds that this is another topic.
+        self._cut: LogCut | None = None
+        self._error_text: str | None = None  # The last error that came instead of records.
+        self.open: dict[int, int] = {}  # The next offset of each partition that is not at its end.
+        # The paused partitions, and since when they are. The caller may set the time to a later
+        # one.
+        self.paused: dict[int, float] = {}
+        self.starved_since_s: float | None = None  # None while records arrive.
         if self.pace is not None:
             ahead_bytes = min(ahead_bytes, ceil(AHEAD_S * self.pace.bytes_per_s))
         conf = settings.fetch_conf(
@@ -172,7 +180,7 @@ class RangeReader:
             self.reader,
             ahead_bytes,
             max_poll_interval_ms=POLL_INTERVAL_MS,
-            # librdkafka goes on reading when a topic is recreated, but for this line of its log.
+            # When a topic is recreated, librdkafka goes on reading. Only its log shows it.
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
         )
         self._consumer = settings.consumer(conf)
@@ -185,13 +193,13 @@ class RangeReader:
         self.close()
 
     def close(self) -> None:
-        """Let the client go."""
+        """Close the client."""
         with suppress(KafkaException):
             self._consumer.close()
 
     @property
     def trouble(self) -> str | None:
-        """The reason that nothing arrives; None while records flow."""
+        """The reason why no records arrive; None while they do."""
         since_s = self.starved_since_s
         if since_s is None:
             return None
@@ -202,7 +210,7 @@ class RangeReader:
         return self._error_text
 
     def assign(self, ranges: Mapping[int, tuple[int, int]]) -> None:
-        """Read these offsets ``[start, end)`` by partition, and nothing else from now on."""
+        """From now on read these offsets ``[start, end)`` by partition, and nothing else."""
         self._origins = {n: Origin(self.topic, self.topic_id, n) for n in ranges}
         self._ends = {number: end for number, (_, end) in ranges.items()}
         self.open = {number: start for number, (start, end) in ranges.items() if start < end}
@@ -213,12 +221,12 @@ class RangeReader:
         """Read no more of a partition."""
         del self.open[partition]
         self.paused.pop(partition, None)
-        if self.open:  # it would read on
+        if self.open:  # The client would go on reading the partition.
             with self._readable():
                 self._consumer.incremental_unassign([self._place(partition)])
 
     def pause(self, partitions: Sequence[int]) -> None:
-        """Pass partitions over; what was read ahead of them is read again later."""
+        """Stop reading some partitions for now. What was read ahead of them is read again later."""
         with self._readable():
             self._consumer.pause([self._place(number) for number in partitions])
         self.paused.update(dict.fromkeys(partitions, self.clock()))
@@ -231,14 +239,16 @@ class RangeReader:
             del self.paused[number]
 
     def poll(self) -> Iterator[FetchedBatch]:
-        """Read the next batches; none when none came soon.
+        """Read the next batches, if any arrive soon.
 
-        Raises RecordsDeleted when retention takes records of a range before they were read; LogCut
-        when a log ends before its range; TopicGone when the topic was deleted or recreated;
-        Interrupted when it can't be read for another reason.
+        Raises:
+            RecordsDeleted: when retention deleted records of a range before they were read.
+            LogCut: when a log ends before its range.
+            TopicGone: when the topic was deleted or recreated.
+            Interrupted: when the topic can't be read for another reason.
         """
         now_s = self.clock()
-        # It waits for all that it is to bring: request no more than there can be.
+        # consume() waits until it has as many as were requested, so request no more than are left.
         left = sum(self._ends[number] - offset for number, offset in self.open.items())
         most = min(self._batch_messages, left)
         if self.pace is not None:
@@ -258,7 +268,7 @@ class RangeReader:
                 size += batch.bytes
                 yield batch
             if taken:
-                self._cut = None  # it was no cut
+                self._cut = None  # The log was not cut.
                 self._learn(taken, size)
         elif len(self.paused) == len(self.open):
             self.starved_since_s = None
@@ -269,7 +279,7 @@ class RangeReader:
             self._check_silence(self.starved_since_s)
 
     def ensure_progress(self, silence_s: float) -> None:
-        """Raises BrokerUnreachable when nothing has come for so long."""
+        """Raise BrokerUnreachable when no records have arrived for ``silence_s``."""
         since_s = self.starved_since_s
         if since_s is None or self.clock() - since_s <= silence_s:
             return
@@ -285,10 +295,10 @@ class RangeReader:
         if rejected := rejected_login(self._log.since(since_s)):
             answer = KafkaError(KafkaError._AUTHENTICATION, rejected.text)
             raise unreadable(self.topic, answer)
-        # When its topic is deleted, librdkafka goes quiet (issue 4836).
+        # librdkafka reports nothing when its topic is deleted (issue 4836).
         if self.clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
-        if not self._log.since(since_s):  # otherwise it is known why
+        if not self._log.since(since_s):  # A complaint would explain the silence.
             self._cut = self._topic_check.check(
                 {number: self._ends[number] for number in self.open}
             )
@@ -306,7 +316,7 @@ class RangeReader:
         self._batch_messages = max(1, min(BATCH_MESSAGES, 2 * self._batch_messages, fitting))
 
     def _batches(self, records: Sequence[_Record]) -> Iterator[FetchedBatch]:
-        # Of records of one partition that follow each other; what is an error comes by itself.
+        # Yield a batch for each run of records of one partition. Errors are handled in between.
         if any(map(_ERROR, records)):
             for failed, run in groupby(records, lambda record: record.error() is not None):
                 if failed:
@@ -323,7 +333,7 @@ class RangeReader:
     def _accept(self, run: Sequence[_Record]) -> Iterator[FetchedBatch]:
         partition, last = _place_of(run[-1])
         if partition not in self.open:
-            return  # it reached its end earlier in this batch
+            return  # The partition has reached its end already.
         end = self._ends[partition]
         if last >= end:
             run = [record for record in run if _place_of(record)[1] < end]
@@ -342,7 +352,7 @@ class RangeReader:
         return position
 
     def _note(self, message: _Record) -> Iterator[FetchedBatch]:
-        # What came in place of a record: the end of the log for now, or an error.
+        # Handle what came in place of a record: the present end of the log, or an error.
         answer = message.error()
         assert answer is not None
         code = answer.code()
@@ -358,7 +368,7 @@ class RangeReader:
             raise self._topic_check.out_of_range(partition, self.open[partition], reason)
         elif code in NO_TOPIC:
             self._topic_check.check({})
-            # The topic exists, but not all brokers know it yet.
+            # The check found the topic, so some brokers don't know it yet.
             self._error_text = foreign(answer.str())
         elif code in PASSING_TO_READERS:
             self._error_text = foreign(answer.str())
@@ -384,9 +394,10 @@ def _place_of(record: _Record) -> tuple[int, int]:
 
 
 def beside_value(records: Sequence[_Record]) -> int:
-    """Estimate the bytes that a record has beside its value: the most that three of these have.
+    """Estimate the bytes that each of some records has beside its value.
 
-    To look at the headers of each would take longer than all the rest.
+    It is the largest of three of them. To look at the headers of each record would take longer than
+    everything else.
     """
     if not records:
         return 0
@@ -401,7 +412,7 @@ def _key_and_headers(record: _Record) -> int:
 
 
 def _headers_of(record: _Record) -> _Headers | None:
-    # None when they can't be read.
+    # Return None when the headers can't be read.
     try:
         found = _read_headers(record)
     except SystemError:
@@ -411,7 +422,7 @@ def _headers_of(record: _Record) -> _Headers | None:
 
 
 def timestamp_of(record: _Record) -> int | None:
-    """Time of a record in milliseconds since 1970 (UTC); None without one."""
+    """Return the timestamp of a record in milliseconds since 1970 (UTC); None if it has none."""
     kind, timestamp_ms = record.timestamp()
     none = kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE or timestamp_ms < 0
     return None if none else timestamp_ms

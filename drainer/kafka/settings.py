@@ -1,4 +1,4 @@
-"""The settings of the clients: where the brokers are, and librdkafka's properties for them."""
+"""The settings of all Kafka clients: the addresses of the brokers, and librdkafka's properties."""
 
 from __future__ import annotations
 
@@ -29,14 +29,15 @@ IN_FLIGHT = "max.in.flight.requests.per.connection"
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 
 KIB, MIB = 1024, 1024 * 1024
-# The broker sends no more than that, be it amid a batch of its producer, of which the rest is then
-# sent again. But a batch that is larger is sent whole, by itself: most are larger than the least.
+# A broker sends no more than this in a fetch, even if it has to cut a batch of a producer, whose
+# rest it then sends again. Only a single batch that is larger is sent whole. Most batches are
+# larger than the minimum.
 FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
-# librdkafka decompresses all of a fetch at once, and gzip makes 1,032 bytes of one.
+# librdkafka decompresses a whole fetch at once, and gzip makes up to 1,032 bytes of one.
 PREFETCH_BY_FETCH = 256
 PREFETCH_RECORD_BYTES = 512
 
-# Why drainer sets these itself.
+# The properties that drainer sets itself, by the reason.
 _OWNED_FOR = {
     "--group sets it": "group.id",
     "a drain never joins its group": """
@@ -55,7 +56,7 @@ _OWNED_FOR = {
 }
 OWNED = {name: why for why, names in _OWNED_FOR.items() for name in names.split()}
 
-# librdkafka loads these into the process, or gives them to a shell.
+# librdkafka loads these as code into the process, or runs them in a shell.
 _OF_CODE = {
     "plugin.library.paths": "names native code to load",
     "ssl.engine.location": "names native code to load",
@@ -64,10 +65,11 @@ _OF_CODE = {
 }
 _IN_A_COMMAND = re.compile(r"sasl\.kerberos\.(principal|keytab)")
 _NO_COMMAND = re.compile(r"[\w.@/:+-]*", re.ASCII)
-_NAMED_TOPIC = ("topic.metadata.", "topic.blacklist")  # the whole names of properties
+# Properties whose name really begins with "topic.".
+_NAMED_TOPIC = ("topic.metadata.", "topic.blacklist")
 
-# What a shared file may set for producers, and what drainer's own must not do: lose a record, write
-# it twice, or out of order.
+# A file that other programs share may set these for their producers. drainer's producers ignore
+# them, because they could lose records, write them twice, or write them out of order.
 _PRODUCER_NAMES = """
     acks request.required.acks enable.idempotence enable.gapless.guarantee max.in.flight
     max.in.flight.requests.per.connection retries message.send.max.retries message.timeout.ms
@@ -79,9 +81,9 @@ _OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
 
-EXTENSIONS = tuple(LOGINS)  # prefixes of properties that are not librdkafka's
+EXTENSIONS = tuple(LOGINS)  # Prefixes of properties that are not librdkafka's.
 
-# AWS MSK IAM, which is a mechanism of Java's client alone: to brokers it is OAUTHBEARER.
+# Only Java's client has AWS_MSK_IAM as a mechanism. To brokers it is OAUTHBEARER.
 MSK_IAM = "AWS_MSK_IAM"
 _MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
 JAAS = "sasl.jaas.config"
@@ -97,7 +99,7 @@ _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
 
 
-# Properties that only Java's clients have, and what to use instead.
+# Properties that only Java's clients have, and what replaces them.
 _OF_LIBRDKAFKA = {
     JAAS: "sasl.username and sasl.password",
     "ssl.truststore.location": "ssl.ca.location, a file of PEM certificates",
@@ -126,19 +128,19 @@ class BootstrapMissing(UsageError):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ClientSettings:
-    """Connection settings of all clients of a drain; their repr and errors show no secret."""
+    """The connection settings of all clients of a drain. Their repr and errors show no secret."""
 
-    bootstrap_servers: str  # ``host:port``, several with commas between
-    # The properties of librdkafka by name, without those that drainer sets itself.
+    bootstrap_servers: str  # ``host:port``, or several of them with commas between.
+    # librdkafka's properties by name, without those that drainer sets itself.
     properties: Mapping[str, str] = field(default_factory=dict)
-    # Those of drainer's extensions, by the whole name.
+    # The properties of drainer's extensions, by the whole name.
     extras: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         remember({**self.properties, **self.extras})
 
     def __reduce__(self) -> tuple[type[ClientSettings], tuple[object, ...]]:
-        # Another process makes the object anew, so that it remembers the secrets, too.
+        # Another process calls the constructor, so that it remembers the secrets as well.
         return ClientSettings, (self.bootstrap_servers, self.properties, self.extras)
 
     @classmethod
@@ -149,17 +151,18 @@ class ClientSettings:
         overrides: Sequence[str] = (),
         read: Callable[[Path], bytes] = Path.read_bytes,
     ) -> ClientSettings:
-        """Settings from a properties file, overridden by ``name=value`` texts and ``bootstrap``.
+        """Read the settings from a properties file, ``name=value`` texts and ``bootstrap``.
 
-        Names are librdkafka's, values are taken literally. What else a Java client's file has, such
-        as ``sasl.jaas.config``, is refused with librdkafka's own advice. Properties of extensions
-        are kept apart, and each extension checks its own.
+        A later source overrides an earlier one. Names are librdkafka's, and values are taken
+        literally. Properties that only Java's clients have, such as ``sasl.jaas.config``, are
+        refused, with what replaces them. Properties of extensions are kept apart, and each
+        extension checks its own. ``read`` reads the file.
 
         Raises:
-            UsageError: when the file can't be read, a line or an override is not ``name=value`` or
-                has a control character, a property is unknown, has a value that librdkafka rejects,
-                or is drainer's own to set; BootstrapMissing when no bootstrap servers are given.
-                And what ``read`` raises.
+            BootstrapMissing: when no bootstrap servers are given.
+            UsageError: when the file can't be read, a line or text is not ``name=value`` or has a
+                control character, or a property is unknown, has a value that librdkafka rejects, or
+                is set by drainer itself.
         """
         properties: dict[str, str] = {}
         refused: list[UsageError] = []
@@ -190,30 +193,31 @@ class ClientSettings:
 
     @property
     def has_login(self) -> bool:
-        """Whether the brokers are given something that proves who this is."""
+        """Whether the clients log in to the brokers."""
         return bool(self.logins[AWS])
 
     @property
     def logins(self) -> dict[str, list[str]]:
-        """Names of the properties that belong to each login, by the prefixes of ``LOGINS``."""
+        """The names of the properties that belong to each login, by the prefixes of ``LOGINS``."""
         found = {prefix: login_properties(prefix, self.extras) for prefix in LOGINS}
         found[AWS] += [n for n in self.properties if is_secret(n) or _OF_A_LOGIN.match(n)]
         return found
 
     @property
     def isolation(self) -> Isolation:
-        """Whether records of open and aborted transactions are left out (the default)."""
+        """The isolation level. The default leaves out records of open and aborted transactions."""
         level = self.properties.get(ISOLATION)
         return "read_uncommitted" if level == "read_uncommitted" else "read_committed"
 
     def extension(self, prefix: str) -> dict[str, str]:
-        """The properties of an extension, such as ``http.``, by their names without the prefix."""
+        """Return the properties of an extension, by name without the prefix, such as ``http.``."""
         return without_prefix(self.extras, prefix)
 
     def conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
-        """The configuration of a client; ``owned`` has property names with ``_`` for ``.``.
+        """Return the configuration of a client.
 
-        Raises BrokerUnreachable when a login needs a token and none can be made.
+        ``owned`` has further properties, with ``_`` for ``.`` in their names. Raises
+        BrokerUnreachable when a login needs a token and none can be made.
         """
         tokens = {}
         if aws := self.extension(AWS):
@@ -231,30 +235,32 @@ class ClientSettings:
     def fetch_conf(
         self, log: ClientLog, group: str, prefetch_bytes: int, **owned: str | int | bool
     ) -> dict[str, Any]:
-        """A consumer that reads what it is assigned: no member, no commit, no jump of its own.
+        """Return the configuration of a consumer that only reads what it is assigned.
 
-        It reads about ``prefetch_bytes`` ahead. It may overshoot by one fetch, which is four times
-        that at most, however well it was compressed (but a batch of its producer always fits).
+        It joins no group, commits nothing, and never jumps to another offset. It reads about
+        ``prefetch_bytes`` ahead, and may exceed that by one fetch. Decompressed, a fetch is at most
+        four times that, unless a single batch of a producer is larger.
         """
         fetch_bytes = min(
             max(prefetch_bytes // PREFETCH_BY_FETCH, FETCH_BYTES_MIN), FETCH_BYTES_MAX
         )
         return self.conf(
             log,
-            # Off by default in librdkafka, on in Java: a damaged record must not be handled. It
-            # costs a sixth of the speed.
+            # A damaged record must not be handled. Java's clients check that by default, but
+            # librdkafka does not, because it costs a sixth of the speed.
             check_crcs=self.properties.get("check.crcs", True),
             queued_max_messages_kbytes=max(1, prefetch_bytes // KIB),
-            # It counts no overhead in bytes; so bound the number too.
+            # The bytes don't include librdkafka's overhead per record, so the number is bounded,
+            # too.
             queued_min_messages=min(100_000, max(100, prefetch_bytes // PREFETCH_RECORD_BYTES)),
             max_partition_fetch_bytes=fetch_bytes,
             fetch_max_bytes=fetch_bytes,
-            message_max_bytes=fetch_bytes,  # librdkafka raises the line above to this
-            # How long it rests once it has read far enough ahead. Its default of a second starves
-            # a fast drain: 0.3M instead of 2M records/s.
+            message_max_bytes=fetch_bytes,  # librdkafka raises fetch.max.bytes to this.
+            # How long the client pauses once it has read far enough ahead. The default of a second
+            # starves a fast drain: it reads 0.3M records/s instead of 2M.
             fetch_queue_backoff_ms=5,
-            # By default a fetch that reached the log's end waits half a second for more, and
-            # whatever is read next waits behind it.
+            # By default, a fetch that has reached the end of a log waits half a second for more,
+            # and every other fetch waits behind it.
             fetch_wait_max_ms=self.properties.get("fetch.wait.max.ms", 10),
             group_id=group,
             enable_auto_commit=False,
@@ -266,10 +272,11 @@ class ClientSettings:
         )
 
     def produce_conf(self, log: ClientLog, **owned: str | int | bool) -> dict[str, Any]:
-        """A producer that loses nothing: in order, once, and on all in-sync replicas.
+        """Return the configuration of a producer that writes each record once and in order.
 
-        It has one request in flight. With more, librdkafka (2.16) acknowledges some that it lost.
-        Properties of consumers librdkafka ignores by itself.
+        A record is acknowledged when all in-sync replicas have it. Only one request is in flight at
+        a time: with more, librdkafka (2.16) acknowledges some records that it has lost. librdkafka
+        ignores properties of consumers.
         """
         conf = self.conf(log)
         for name in _OF_PRODUCERS:
@@ -279,15 +286,15 @@ class ClientSettings:
         return {**conf, **safe, **chosen}
 
     def consumer(self, conf: Mapping[str, Any]) -> Consumer:
-        """A consumer of such a configuration. Raises UsageError when librdkafka rejects it."""
+        """Make a consumer of a configuration. Raises UsageError when librdkafka rejects it."""
         return self._made(Consumer, conf)
 
     def producer(self, conf: Mapping[str, Any]) -> Producer:
-        """A producer of such a configuration. Raises UsageError when librdkafka rejects it."""
+        """Make a producer of a configuration. Raises UsageError when librdkafka rejects it."""
         return self._made(Producer, conf)
 
     def admin(self, log: ClientLog) -> AdminClient:
-        """A client for requests. Raises UsageError when librdkafka rejects the settings."""
+        """Make a client for requests. Raises UsageError when librdkafka rejects the settings."""
         return self._made(AdminClient, self.conf(log))
 
     def _made(self, kind: Callable[[dict[str, Any]], ClientT], conf: Mapping[str, Any]) -> ClientT:
@@ -311,11 +318,11 @@ class ClientSettings:
 
     def _rejected(self) -> Iterator[UsageError]:
         """Yield an error for each property that librdkafka rejects."""
-        # Without tokens: a client that gets none is 10 s in the making.
+        # No tokens are used here, because it takes 10 s to make a client that gets none.
         plain = replace(self, extras={})
         while True:
             conf = plain.fetch_conf(ClientLog(), "drainer", MIB)
-            del conf[BOOTSTRAP]  # so that it does not connect
+            del conf[BOOTSTRAP]  # Without it, the client does not connect.
             try:
                 plain.consumer(conf).close()
             except _Rejected as error:
@@ -336,7 +343,10 @@ class ClientSettings:
 def _of_msk(
     properties: Mapping[str, str], extras: Mapping[str, str], servers: str
 ) -> tuple[Mapping[str, str], Mapping[str, str]]:
-    """Properties and extras in librdkafka's words, when a Java client's file has AWS_MSK_IAM."""
+    """Translate the properties of a Java client's file with AWS_MSK_IAM into librdkafka's.
+
+    Returns the properties and the extras. Without AWS_MSK_IAM they stay as they are.
+    """
     uses_iam = MSK_IAM in map(properties.get, _MECHANISMS)
     known = sorted({*_OF_JAAS.values(), "aws.region"})
     allowed = known if uses_iam else []
@@ -385,20 +395,23 @@ def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple
 def _pair(text: str, place: str) -> tuple[str, str]:
     name, equals, value = text.partition("=")
     if not equals or not name.strip():
-        # The line is not shown: it may be a password that ran over.
+        # The line is not shown, because it may be the rest of a password.
         raise UsageError(
             f"{place} is not name=value", hint="Write it as security.protocol=SASL_SSL."
         )
     name, value = name.strip(), value.strip()
     if not name.startswith(_NAMED_TOPIC):
-        name = name.removeprefix("topic.")  # as librdkafka takes it
+        name = name.removeprefix("topic.")  # librdkafka takes both names for the same.
     _ensure_text(name, place)
     _ensure_text(value, place, allowed="\r\n" if name.endswith(".pem") else "")
     return name, value
 
 
 def _ensure_text(text: str, place: str, allowed: str = "") -> None:
-    """librdkafka reads up to a NUL: a name with one would be another property than is checked."""
+    """Ensure that a text has no control characters.
+
+    librdkafka reads a name up to a NUL. With one, it would read another name than drainer checks.
+    """
     for char in text:
         if category(char) == "Cc" and char not in allowed:
             raise UsageError(

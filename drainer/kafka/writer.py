@@ -1,4 +1,4 @@
-"""Writing records to a topic from a handler: each is awaited until all in-sync replicas have it."""
+"""Writing records to a topic from a handler, which waits until all in-sync replicas have each."""
 
 from __future__ import annotations
 
@@ -27,20 +27,21 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Header
 from drainer.policy.rate_cap import RateLimiter
 
-DELIVERY_TIMEOUT_MS = 2 * 60 * 1000  # the drain's --timeout is mostly shorter, and tries again
-LINGER_MS = 1  # a hot lane writes one record after the other, and each waits for that
+# The drain's --timeout is mostly shorter, and the drain then tries again.
+DELIVERY_TIMEOUT_MS = 2 * 60 * 1000
+LINGER_MS = 1  # A hot lane waits so long for each of its records.
 BATCH_BYTES = 1_000_000
-WAIT_MOST_S = 5.0  # for the cap, in the handler; who would wait longer comes again
-ID = "drainer.id"  # the last header of each record
+WAIT_MOST_S = 5.0  # A call waits so long for the cap. If it had to wait longer, it is tried again.
+ID = "drainer.id"  # The name of the last header of each record.
 
 _Future = asyncio.Future[Delivery]
 
 
 class TopicWriter:
-    """Writes to one topic of the drained cluster. For handlers: ``Context.writer``.
+    """Writes to one topic of the drained cluster. A handler gets it from ``Context.writer``.
 
-    Idempotent, with ``acks=all``. ``write`` is for one event loop. A ``pace``, which writers of
-    several topics may share, holds it to a cap.
+    It is idempotent, with ``acks=all``. ``write`` may be called in one event loop only. ``pace`` is
+    a cap on writing, which the writers of several topics may share.
 
     Raises:
         TopicMissing: when there is none of this name.
@@ -68,7 +69,7 @@ class TopicWriter:
                 ) from error
             self.partitions = len(found.partitions)
             most = config_limit(cluster.topic_config(topic).get("max.message.bytes"))
-        # A batch that is too large is refused as a whole, with records that would have fit.
+        # Brokers refuse a batch that is too large as a whole, with records that would have fit.
         batch_bytes = min(BATCH_BYTES, max(1, most // 2)) if most else BATCH_BYTES
         self._producer = AcknowledgedProducer(
             settings,
@@ -90,18 +91,20 @@ class TopicWriter:
         timestamp: int | None = None,
         id: str | None = None,
     ) -> None:
-        """Write a record; return when all in-sync replicas have it.
+        """Write a record, and return when all in-sync replicas have it.
 
-        Without ``partition`` the key decides, as librdkafka has it; ``timestamp`` is in ms since
-        1970, None for now. A cancelled call may have written it all the same. ``id``, by default a
-        new one, becomes the record's last header, ``drainer.id``: the record is looked for by it
-        when the broker's acknowledgement is unsure, so no other record may have it.
+        Without ``partition``, the key decides, as librdkafka does. ``timestamp`` is in milliseconds
+        since 1970, or None for now. A call that was cancelled may have written the record. ``id``,
+        by default a new one, becomes the record's last header, ``drainer.id``. If the broker's
+        acknowledgement is unsure, the record is looked for by it. So no other record may have it.
 
         Raises:
-            RecordNotWritten: when it was refused, or it is not known whether it was written.
-            RecordUnsure: when that is so because this user may not read the topic: the drain ends.
+            RecordNotWritten: when the record was refused, or when it is unknown whether it was
+                written.
+            RecordUnsure: when that is unknown because this user may not read the topic. The drain
+                ends.
             drainer.Fatal: when the topic takes no record at all.
-            drainer.Retry: when the cap has no room for it in the next seconds.
+            drainer.Retry: when the cap has no room for the record in the next seconds.
         """
         if self._pace is not None:
             await self._wait_for_room(len(value or b"") + len(key or b""))
@@ -118,13 +121,14 @@ class TopicWriter:
         try:
             answer = await delivery
         except asyncio.CancelledError:
-            self._producer.forget(record)  # what is tried next must not come before it
+            # If it were written later, it would come behind the record of the next try.
+            self._producer.forget(record)
             raise
         if answer is not None:
             self._refuse(answer)
 
     def close(self) -> None:
-        """Give up what is not acknowledged; don't wait for it."""
+        """Give up the records that are not acknowledged, without waiting for them."""
         self._producer.close(0)
 
     async def _wait_for_room(self, size: int) -> None:
@@ -142,8 +146,8 @@ class TopicWriter:
         while self._answers:
             answers.append(self._answers.popleft())
         if answers and self._loop is not None:
-            # All answers of one poll, in one turn of the loop.
-            with suppress(RuntimeError):  # it is closed: no call waits
+            # All answers of one poll go into one turn of the loop.
+            with suppress(RuntimeError):  # If the loop is closed, no call waits for them.
                 self._loop.call_soon_threadsafe(_resolve, answers)
 
     def _delivered(self, delivery: _Future, _: ProducerRecord, answer: Delivery) -> None:
