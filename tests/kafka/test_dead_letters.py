@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from random import Random
 
 import pytest
@@ -10,19 +11,22 @@ from core.letters import Sample
 from drainer.errors import DeadLetterFlawed, DeadLetterNotWritten, DrainerError
 from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
+from drainer.kafka.writer import TopicWriter
 from drainer.policy.exact_json import Encoding
 from drainer.raw_json import meaning
+from kafka.liar import LyingSettings
 from kafka.sender import letters_in, sending
 from kafka.topic import WAIT_S, Topic
 from scenarios.brokers import Broker
 
 # What a shared properties file may set; none of it may weaken a dead letter's producer.
+IN_FLIGHT = ["max.in.flight=1000", "max.in.flight.requests.per.connection=5"]
 CARELESS = [
+    *IN_FLIGHT,
     "acks=1",
     "request.required.acks=0",
     "enable.idempotence=false",
     "delivery.timeout.ms=1",
-    "max.in.flight=1000",
     "partitioner=random",
     "transactional.id=theirs",
     "linger.ms=60000",
@@ -46,17 +50,6 @@ def answers(settings: ClientSettings, topic: str, *samples: Sample) -> list[Drai
         return sender.all_reported()
 
 
-def test_a_letter_is_reported_when_it_is_there(settings: ClientSettings, dead: Topic) -> None:
-    with sending(settings, dead.name) as sender:
-        sender.send(Sample(payload={"a": 1}, headers=[("trace", None)]).letter())
-        assert sender.all_reported() == [None]
-        (letter,) = letters_in(dead.bootstrap, dead.name)
-        assert sender.writer.trouble is None
-    assert meaning(letter.payload) == {"a": 1}
-    assert letter.headers == (("trace", None),)
-    assert sender.threads == {"drainer-dead-letters"}
-
-
 def test_a_letter_whose_time_the_broker_refuses_names_the_clock(
     settings: ClientSettings, broker: Broker, topic_name: str
 ) -> None:
@@ -75,9 +68,15 @@ def test_letters_of_one_lane_keep_their_order_in_one_partition(
     settings: ClientSettings, dead: Topic
 ) -> None:
     lanes = ["doc-1", b"doc-2", None, "", 7, ("a", 1)]
-    samples = [Sample(lanes[number % len(lanes)], payload=number) for number in range(600)]
-    assert set(answers(settings, dead.name, *samples)) == {None}
+    with sending(settings, dead.name) as sender:
+        for number in range(600):
+            lane = lanes[number % len(lanes)]
+            sender.send(Sample(lane, payload=number, headers=[("trace", None)]).letter())
+        sender.writer.close(WAIT_S)  # It waits for all of them.
+        assert set(sender.reported.values()) == {None}
+        assert sender.writer.trouble is None
     found = letters_in(dead.bootstrap, dead.name)
+    assert {letter.headers for letter in found} == {(("trace", None),)}
     assert len({letter.partition for letter in found}) > 1
     for lane in lanes:
         of_lane = [letter for letter in found if letter.key == lane]
@@ -147,12 +146,16 @@ def test_more_than_the_client_s_queue_takes_waits_and_stays_in_order(
     assert [int(letter.payload) for letter in found] == list(range(300))
 
 
-def test_what_waits_when_it_is_closed_is_reported_once_too(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_when_it_is_closed_or_comes_later_is_reported_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(producer, "QUEUE_KBYTES", 64)
     with sending(ClientSettings("localhost:1"), "dead") as sender:
         for number in range(50):
             sender.send(Sample("hot", payload=f"{number}".rjust(10_000)).letter())
         sender.writer.close(0)
+        sender.writer.close(0)
+        sender.send(Sample().letter())
         reported = sender.all_reported()
     assert {"ended before" in str(error) for error in reported} == {True}
 
@@ -160,11 +163,18 @@ def test_what_waits_when_it_is_closed_is_reported_once_too(monkeypatch: pytest.M
 def test_what_a_shared_file_sets_for_clients_does_not_weaken_it(
     settings: ClientSettings, dead: Topic
 ) -> None:
-    careless = ClientSettings.load(settings.bootstrap_servers, None, CARELESS)
+    careless = LyingSettings.of(ClientSettings.load(settings.bootstrap_servers, None, CARELESS))
     samples = [Sample("one lane", payload=number) for number in range(20)]
     assert set(answers(careless, dead.name, *samples)) == {None}
     found = letters_in(dead.bootstrap, dead.name)
     assert [meaning(letter.payload) for letter in found] == list(range(20))
+    writing = LyingSettings.of(ClientSettings.load(settings.bootstrap_servers, None, IN_FLIGHT))
+    with closing(TopicWriter(writing, dead.name)):
+        pass
+    # With more requests in flight, librdkafka loses records.
+    for (conf,) in (careless.confs, writing.confs):
+        assert conf["max.in.flight.requests.per.connection"] == 1
+        assert "max.in.flight" not in conf
 
 
 def test_a_topic_that_is_not_there_is_an_error(settings: ClientSettings, topic_name: str) -> None:
@@ -174,17 +184,6 @@ def test_a_topic_that_is_not_there_is_an_error(settings: ClientSettings, topic_n
     assert isinstance(error, DeadLetterNotWritten)
     assert topic_name in str(error)
     assert "deleted" in (error.hint or "")
-
-
-def test_after_its_end_it_takes_nothing_more(settings: ClientSettings, dead: Topic) -> None:
-    with sending(settings, dead.name) as sender:
-        sender.send(Sample().letter())
-        sender.writer.close(WAIT_S)
-        sender.writer.close(WAIT_S)
-        assert sender.reported == {0: None}
-        sender.send(Sample().letter())
-        assert "ended" in str(sender.reported[1])
-    assert len(letters_in(dead.bootstrap, dead.name)) == 1
 
 
 def test_a_listener_whose_loop_is_gone_does_no_harm(settings: ClientSettings, dead: Topic) -> None:

@@ -81,12 +81,6 @@ def test_every_record_comes_once_and_in_order_and_the_group_is_left_alone(
     assert cluster.committed(group, topic.name, [0]) == {0: None}
 
 
-def test_an_empty_backlog_is_done_at_once(settings: ClientSettings, topic: Topic) -> None:
-    with Reader(settings, topic.name, {0: (0, 0)}) as reader:
-        eventually(lambda: reader.fetch.done, "it is done")
-        assert reader.fetch.next_batch() is None
-
-
 # What splits need is there before messages are.
 
 

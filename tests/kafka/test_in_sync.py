@@ -12,7 +12,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import create_test_topic, new_topic_name
 from drainer.limits.kafka.watch import InSyncWatch
 from drainer.limits.search.reading import changing_share
-from kafka.topic import Topic, eventually
+from kafka.topic import eventually
 from scenarios.brokers import Brokers
 
 ALL = (0.0, float("inf"))
@@ -61,16 +61,4 @@ def test_without_other_replicas_there_are_no_samples(settings: ClientSettings) -
     watch.start()
 
     assert watch.within(*ALL) == []
-    watch.halt()
-
-
-def test_a_topic_that_is_deleted_is_gone(settings: ClientSettings, topic: Topic) -> None:
-    watch = InSyncWatch(settings, [topic.name])
-    watch.start()
-    assert watch.failure is None
-
-    topic.delete()
-
-    eventually(lambda: watch.failure is not None, "it is seen", WAIT_S)
-    assert topic.name in str(watch.failure)
     watch.halt()

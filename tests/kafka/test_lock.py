@@ -145,23 +145,15 @@ def test_a_holder_that_stands_still_keeps_others_out_for_the_session_of_its_engi
     lock: MakeLock,
 ) -> None:
     """The session counts from its last answer, whatever the newcomer's own session is."""
-    first, second = lock("a", session_s=2.5), lock("b")
+    lines: list[str] = []
+    first, second = lock("a", session_s=2.5), lock("b", report=lines.append)
     first.acquire()
     eventually(lambda: first.confirmed_s > 0, "the coordinator confirms the lock")
     first.stays = True
     first.release()
     second.acquire()
-    assert boottime_s() - first.confirmed_s > 2.5
-
-
-def test_a_dead_drain_s_lock_passes_when_its_session_is_over(
-    lock: MakeLock, group: str, topic: Topic
-) -> None:
-    # Like one that is killed, a static member that closes does not leave.
-    join_as(topic, group, "drainer-dead@elsewhere").close()
-    lines: list[str] = []
-    assert took_s(lock("b", report=lines.append).acquire) < SESSION_TIMEOUT_MS / 1000 + 2
-    assert "drainer-dead@elsewhere" in lines[0]
+    assert 2.5 < boottime_s() - first.confirmed_s < 2.5 + 4
+    assert first.client_id in lines[0]
 
 
 def test_a_resumed_drain_takes_its_own_lock_over_at_once(

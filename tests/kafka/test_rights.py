@@ -24,14 +24,6 @@ def may(broker: Broker, operation: str, kind: str, name: str) -> None:
     grant(broker, LEAST, [Right(operation, kind, name)])
 
 
-def test_a_drain_with_dead_letters_needs_no_more_than_the_table_lists(
-    strict_broker: Broker, tmp_path: Path
-) -> None:
-    (attempt,) = (each for each in ATTEMPTS if each.command == "run --on-failure dead-letter")
-
-    try_least_rights(Stage(strict_broker, tmp_path), attempt)
-
-
 def test_a_group_that_may_not_be_seen_is_no_slow_cluster(
     ann: Cluster, strict_broker: Broker, topic_name: str, group: str
 ) -> None:

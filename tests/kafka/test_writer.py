@@ -49,27 +49,6 @@ def test_a_record_is_there_when_the_call_returns(settings: ClientSettings, topic
     assert (second.key(), second.value()) == (None, None)
 
 
-def test_many_at_once_keep_the_order_of_who_waits_for_each(
-    settings: ClientSettings, topic: Topic
-) -> None:
-    with writing(settings, topic) as writer:
-
-        async def lane(number: int) -> None:
-            for step in range(20):
-                await writer.write(b"%d" % step, b"%d" % number, partition=number % 2)
-
-        async def all_lanes() -> None:
-            await asyncio.gather(*map(lane, range(50)))
-
-        asyncio.run(all_lanes())
-    for partition in (0, 1):
-        found: dict[bytes, list[int]] = {}
-        for message in topic.read_all(500, partition):
-            found.setdefault(message.key() or b"", []).append(int(message.value() or b""))
-        assert all(steps == list(range(20)) for steps in found.values())
-        assert len(found) == 25
-
-
 def test_one_that_is_too_large_is_refused_and_takes_no_others_with_it(
     settings: ClientSettings, bootstrap: str, topic_name: str
 ) -> None:
