@@ -87,7 +87,7 @@ def texts_of(value: Any) -> list[str]:
     return [value] if isinstance(value, str) else []
 
 
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=settings().max_examples // 8, suppress_health_check=[HealthCheck.too_slow])
 @given(TEXTS, st.sampled_from(ERRORS), st.sampled_from(POLICIES), st.booleans())
 @example("\ud83d", ValueError, OnFailure.HALT, False)
 @example("\ud83d", ValueError, OnFailure.HALT, True)

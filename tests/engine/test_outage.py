@@ -280,7 +280,7 @@ def test_html_that_turns_into_an_outage_is_waited_out() -> None:
     assert run.halted is None
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=settings().max_examples // 5)
 @given(
     lanes=st.integers(2, 60),
     retries=st.integers(0, 4),
@@ -324,7 +324,7 @@ def test_no_outage_gives_up_more_than_the_rules_allow(
     assert run.now_s < soon_s, "it resumes soon after"
 
 
-@settings(deadline=None, max_examples=25)
+@settings(max_examples=settings().max_examples // 8)
 @given(
     gaps=st.lists(st.sampled_from([0.02, 0.3, 2.0, 9.0]), min_size=1, max_size=4),
     lanes=st.integers(2, 30),

@@ -126,7 +126,7 @@ WAYS: list[Callable[[SubMessage], SubMessage]] = [
 ]
 
 
-@settings(max_examples=settings.default.max_examples // 5)
+@settings(max_examples=settings().max_examples // 5)
 @given(st.lists(ELEMENTS, min_size=1, max_size=3), SPACES, st.sampled_from([None, "json"]))
 @example(['{"id":1,"n":100000000000000000000000001,"n":1.10}'], "", None)
 def test_each_element_is_written_as_it_was_read(
@@ -144,7 +144,7 @@ def test_each_element_is_written_as_it_was_read(
                 assert way(sub).payload == expected
 
 
-@settings(max_examples=settings.default.max_examples // 4)
+@settings(max_examples=settings().max_examples // 4)
 @given(VALUES, SPACES)
 def test_a_decoded_message_is_written_as_it_was_read(text: str, space: str) -> None:
     value = f"{space}{text}{space}".encode()

@@ -95,7 +95,7 @@ def test_a_plan_with_a_name_that_is_no_text_is_refused_before_it_is_written() ->
 
 
 @given(plans())
-@settings(max_examples=settings.default.max_examples // 3)
+@settings(max_examples=settings().max_examples // 3)
 @example(PLAN)
 def test_what_is_written_is_read_again(plan: OffsetPlan) -> None:
     assert OffsetPlan.decode(plan.encode()) == plan
