@@ -259,7 +259,7 @@ def test_a_stopped_drain_prints_how_to_resume_it_as_it_was_set(command: Command)
     assert f"the drain has ended: stopped by {ME}" in outcome.out
     assert outcome.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 50") == 1
-    assert " ".join(ended.resume_words).count("--plan-interval 0.2s") == 1
+    assert " ".join(ended.resume_words).count("--plan-interval 200ms") == 1
     assert len(command.record.done()) == 50
     assert command.committed(topic) == {0: 50}
     last = history(command, topic)[-1]

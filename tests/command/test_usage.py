@@ -31,7 +31,7 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
     ("words", "error", "hint"),
     [
         (f"run {WHAT} --first 'payload.customer ='", "--first", ""),
-        (f"run {WHAT} --only 'nonsense == 1'", "--only: there is no nonsense", ""),
+        (f"run {WHAT} --only 'nonsense == 1'", "there is no nonsense: nonsense == 1", ""),
         (f"run {WHAT} {FIRST} {ONLY}", "excludes", ""),
         (f"run {WHAT} --from @2026-03-01T08 --until @2026-03-01T08", "is not before", ""),
         (f"run {WHAT} --from @2026-03-02 --until @2026-03-01 --no-commit", "is not before", ""),
