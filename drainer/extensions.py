@@ -33,7 +33,7 @@ class Extension(StrEnum):
     PAYLOADS = "drainer.payloads.formats"  # by the schemas of a registry
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
     REDRIVING = "drainer.letters.redriving"  # the handler of a redrive
-    SPARK = "drainer.spark.engine_choice"
+    SPARK = "drainer.spark.engine"
     SPARK_STATE = "drainer.spark.state.state"  # of tasks
     STORED_PLAN = "drainer.spark.state.stored_plan"  # a plan at a URI
 

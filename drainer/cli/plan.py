@@ -10,7 +10,7 @@ import typer
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import changing, command, only
 from drainer.cli.connecting import ConnectionOptions, confirm_plan, connect
-from drainer.cli.engines import EngineOptions
+from drainer.cli.engines import STATE, EngineOptions
 from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
 from drainer.escape import command as in_shell
@@ -24,7 +24,7 @@ from drainer.view.page import Line
 from drainer.view.plan import history_page, plan_page, show_before_connecting, show_checks
 from drainer.view.terminal import Terminal
 
-Reported = Annotated[EngineOptions, only("state")]
+Reported = Annotated[EngineOptions, only("spark_conf")]
 
 app = typer.Typer(no_args_is_help=True, help="Show, check, take over or undo an offset plan.")
 
@@ -45,7 +45,9 @@ def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -
         terminal.warn(f"{error}: don't trust what it shows")
         terminal.hint(error.hint or "")
     terminal.data(loaded.plan.as_json())
-    terminal.present(plan_page(loaded.plan, plan, ("--state", state) if state else ()))
+    terminal.present(
+        plan_page(loaded.plan, plan, ("--spark-conf", f"{STATE}={state}") if state else ())
+    )
 
 
 @app.command()

@@ -66,9 +66,7 @@ def resume(
     from drainer.store.plan_file import plan_at  # noqa: PLC0415
 
     with oversight.serving(terminal) as metrics:
-        # Any engine may need the place where tasks reported.
-        meant = engines if engines.may_be_spark else replace(engines, state=None)
-        spark = meant.spark(plan)
+        spark = engines.spark(plan, resumes=True)
         file = plan_at(plan, engines.state)
         known = file.load(alone=True).plan
         changed = known.terms.failures.changed(failures)

@@ -146,11 +146,10 @@ class Checkpointer:
         self._update(self.plan.account.with_event(event))
         self._hurry.set()
 
-    def change(self, failures: FailureSettings, interval_s: float) -> None:
-        """Give the plan other settings, and write it that often from now on."""
+    def change(self, failures: FailureSettings) -> None:
+        """Put other failure settings into the plan."""
         terms = replace(self.plan.terms, failures=failures)
         self.plan = OffsetPlan(terms, self.plan.account)
-        self._interval_s = interval_s
 
     async def save(self, *, commit: bool = True) -> None:
         """Writes the plan as things stand, then commits its watermarks.

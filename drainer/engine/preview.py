@@ -42,20 +42,18 @@ PROCESS, SPARK = "process", "spark"
 class EngineName(StrEnum):
     """The values of ``--engine``."""
 
-    AUTO = "auto"
     PROCESS = PROCESS
     SPARK = SPARK
 
 
 @dataclass(frozen=True, slots=True)
-class EngineChoice(JsonRecord):
-    """The engine that the drain runs on, and the reason.
+class ShownEngine(JsonRecord):
+    """The engine that the drain runs on, as the preview shows it.
 
-    ``title`` is it in words, and ``settings`` are those that a person may want to change, by name.
+    ``title`` describes it in words. ``settings`` has, by name, what a person may want to change.
     """
 
     name: str = PROCESS
-    why: str = ""
     title: str = "this process"
     settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -84,7 +82,7 @@ class Preview:
     warnings: tuple[str, ...] = ()
     makes_topic: str | None = None  # for dead letters
     batching: Batching | None = None  # when the handler takes several sub-messages at once
-    engine: EngineChoice = EngineChoice()
+    engine: ShownEngine = ShownEngine()
     cap: Cap | None = None  # of what is read, at the messages' mean size
     open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
     needs_yes: bool = False  # a warning that only --yes confirms

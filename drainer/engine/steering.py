@@ -123,7 +123,7 @@ class Steering:
         if self._end.has_come:  # It came while the brokers were asked.
             raise self._refusal()
         await self._work.change(wanted)
-        self._checkpointer.change(wanted.failures, wanted.running.plan_interval_s)
+        self._checkpointer.change(wanted.failures)
         self._settings, self._control.running = wanted, wanted.running
         self._note(self._event(EventKind.CHANGED, requested, details))
         return details

@@ -40,7 +40,7 @@ from drainer.model.option import (
     parse_duration,
     parse_size,
 )
-from drainer.spark.session.settings import SparkLook, java_for_spark
+from drainer.spark.session.settings import SessionSettings, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
@@ -147,9 +147,6 @@ class SearchOptions:
 class ClientOptions(EngineOptions):
     """Options of the clients: where they run, and where the result goes."""
 
-    tasks: int | None = option(
-        "Spark tasks that host the clients.", None, unset="one per core", panel="Spark"
-    )
     jmx: tuple[str, ...] = _clients(
         "JMX address of a broker, to measure its load; repeat per broker.", (), metavar="HOST:PORT"
     )
@@ -168,7 +165,7 @@ def limits(
     kafka: ConnectionOptions,
     traffic: TrafficOptions,
     searching: SearchOptions,
-    hosts: Annotated[ClientOptions, only("master", "spark_conf", "tasks", "jmx", "out")],
+    hosts: Annotated[ClientOptions, only("master", "spark_conf", "jmx", "out")],
     report: Report,
     yes: Yes,
     terminal: Terminal,
@@ -189,7 +186,7 @@ def limits(
     - `drainer limits -b broker-1:9092 --jmx broker-1:9999 --jmx broker-2:9999 --master spark://spark:7077`
     - `drainer limits -b broker-1:9092 --consumer-groups 10 --max-rate 50MB/s --out ten-groups.json`
     """  # noqa: E501 - an example has to be on one line to be copied
-    place = SparkLook.of(hosts.master, hosts.spark_conf, hosts.tasks)
+    place = SessionSettings.of(hosts.master, hosts.spark_conf)
     java_for_spark()
     connection = kafka.settings()
     client = connection.properties

@@ -274,6 +274,7 @@ class FailureSettings(JsonRecord):
 NEW_DRAIN = FailureSettings(retries=3)
 
 
+PLAN_INTERVAL_S = 1.0
 JOURNAL_INTERVAL_S = 0.05
 
 _drain = partial(option, panel="Drain", resumes=True)
@@ -294,12 +295,11 @@ class LocalSettings(JsonRecord):
     buffer_bytes: int = _drain(
         "Memory for messages that are read but not done.", 256 * 1024 * 1024, SIZE
     )
-    plan_interval_s: float = _drain(
-        "Interval between plan writes and commits.", 1.0, DURATION, live=True
-    )
     grace_s: float = _drain(
         "Time that the first Ctrl-C waits for calls in flight.", 10.0, DURATION, live=True
     )
+    # Seconds between two plans, each followed by a commit; and between two records of the journal.
+    plan_interval_s: float = PLAN_INTERVAL_S
     journal_interval_s: float = JOURNAL_INTERVAL_S
     options: Mapping[str, str] | None = _drain(
         "Handler option; repeatable. The plan keeps those of built-in handlers.",

@@ -1,4 +1,4 @@
-"""Drains from a notebook or a job, on the session that is there: nothing of it is changed."""
+"""Drains from a notebook or a job, on a session that exists and stays as it is."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.spark.engine_choice import resolve_on_spark, spark_settings
+from drainer.spark.engine import on_spark, spark_settings
 from drainer.spark.session.session import Session
-from drainer.spark.session.settings import WAVE_BYTES, SparkSettings
+from drainer.spark.session.settings import SparkSettings
 from drainer.spark.session.start import interruptible
 from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import SavedPlan, plan_at
@@ -49,14 +49,14 @@ from drainer.view.terminal import Terminal
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Result of a drain; its tables are DataFrames of the session that it ran on."""
+    """The result of a drain. Its tables are DataFrames of the session that it ran on."""
 
     summary: Summary
     session: SparkSession = field(repr=False)
 
     def partitions(self) -> DataFrame:
-        """A row a partition: where its backlog began and ended, what is finished, what is
-        committed, and how many offsets are left."""
+        """Return a row per partition: where its backlog began and ended, up to where it is finished
+        and committed, and how many offsets are left."""
         rows = [
             (number, part.start, part.end, part.watermark, part.committed, part.to_go)
             for number, part in self.summary.partitions.items()
@@ -66,7 +66,7 @@ class Drained:
         return self.session.createDataFrame(rows, schema)
 
     def counts(self) -> DataFrame:
-        """The account: a row for messages, and one for sub-messages."""
+        """Return the account: a row for messages, and one for sub-messages."""
         columns = ("read", "done", "dead", "skipped", "failed", "pending")
         accounts = {"messages": self.summary.messages, "sub_messages": self.summary.sub_messages}
         rows = [(of, *attrgetter(*columns)(counts)) for of, counts in accounts.items()]
@@ -74,7 +74,8 @@ class Drained:
         return self.session.createDataFrame(rows, schema)
 
     def failures(self) -> DataFrame:
-        """Errors of the handler in this run with their counts, the most frequent first."""
+        """Return the errors of the handler in this run with their counts, the most frequent
+        first."""
         rows = list(self.summary.last.failures.errors)
         return self.session.createDataFrame(rows, "error string, count bigint")
 
@@ -97,35 +98,34 @@ def drain(
     options: Mapping[str, str] | None = None,
     failures: FailureSettings | None = None,
     payloads: PayloadSettings = BY_HANDLER,
-    tasks: int | None = None,
-    wave_bytes: int = WAVE_BYTES,
-    state: str | None = None,
-    archives: Sequence[str] = (),
+    conf: Mapping[str, str] | None = None,
     check: bool = True,
 ) -> Drained:
-    """Drains a backlog as ``drainer run`` does, without a prompt.
+    """Drain a backlog on a session as ``drainer run`` does, without a prompt.
 
-    A plan of this topic and group that is unfinished is resumed. An interrupt stops the drain
-    safely, a second one at once. The preview, the progress and the account are shown in the
-    notebook; elsewhere the account goes to stdout, the rest to stderr.
+    If the plan is one of this topic and group and unfinished, the drain resumes from it. An
+    interrupt stops the drain safely, and a second one stops it at once. A notebook shows the
+    preview, the progress and the account. Elsewhere the account goes to stdout, and the rest to
+    stderr.
 
     Args:
-        handler: a class, or a reference as ``--handler`` has it. A class of the notebook itself
-            travels to the executors; the command can't resume its plan, but this function can.
+        handler: a class, or a reference as for ``--handler``. A class that the notebook defines
+            travels to the executors. The command can't resume its plan, but this function can.
         plan: the file of the offset plan, or its URI in an object store.
         client: librdkafka's properties, ``bootstrap.servers`` among them, or the file that has
-            them. A drain keeps the file's name in its plan, and no property.
-        commit: False drains a range again and leaves the group and its consumers alone.
-        options: the handler's own.
-        failures: those of a plan that is resumed, unless given.
-        payloads: as for ``drainer.drain``; those of a plan that is resumed stay.
-        tasks, wave_bytes, state, archives: as the options of the command.
-        check: whether an end that is not done raises its cause.
+            them. The plan keeps the name of the file, and no property.
+        commit: False drains a range again, and leaves the group and its consumers alone.
+        options: options of the handler.
+        failures: settings that replace those of a plan that is resumed.
+        payloads: as for ``drainer.drain``; a plan that is resumed keeps its own.
+        conf: drainer's settings on Spark, such as ``{"drainer.state": "s3://drains/orders"}``.
+            A cluster needs the state.
+        check: whether an end before all is done raises its cause.
 
     Raises:
-        UsageError: for what makes no sense, and for a session with a setting that breaks a law.
-        Refused: when the drain would not be safe. Nothing was touched.
-        DrainerError: what stopped it, with ``check``; resume with the plan.
+        UsageError: if an argument makes no sense, or a setting of the session breaks a law.
+        Refused: if the drain would not be safe. Nothing was touched.
+        DrainerError: with ``check``, what stopped the drain; resume with the plan.
     """
     session = Session.of(spark)
     place = parse_place(str(plan))
@@ -145,17 +145,10 @@ def drain(
     )
     resumes = ResumeRequest(failures, client_config=request.client_config)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
-    on_spark = spark_settings(
-        place,
-        master=None if session.is_remote else session.master,
-        remote=session.master if session.is_remote else None,
-        wave_bytes=wave_bytes,
-        state=state,
-        tasks=tasks,
-        archives=tuple(archives),
-    )
-    file = plan_at(absolute(place), state)
-    summary = _drain(connection, file, request, resumes, running, on_spark, spark)
+    remote = session.master if session.is_remote else None
+    settings = spark_settings(place, None if remote else session.master, conf or {}, remote)
+    file = plan_at(absolute(place), settings.state)
+    summary = _drain(connection, file, request, resumes, running, settings, spark)
     return Drained(done(summary) if check else summary, spark)
 
 
@@ -165,7 +158,7 @@ def _drain(
     request: Request,
     resumes: ResumeRequest,
     running: LocalSettings,
-    on_spark: SparkSettings,
+    settings: SparkSettings,
     spark: SparkSession,
 ) -> Summary:
     terminal, stops = Terminal(), _StopRequests()
@@ -173,13 +166,14 @@ def _drain(
     def run() -> Summary:
         with Cluster.connect(client) as cluster:
             prepared = _prepare(cluster, file, request, resumes, running)
-            prepared = resolve_on_spark(prepared, on_spark, session=spark)
+            prepared = on_spark(prepared, settings, spark)
             terminal.preview(preview_page(prepared.action))
             callbacks = Callbacks(view.update, terminal.print_line)
             runtime = replace(THIS_PROCESS, stop_signals=stops.listening)
             return run_drain(cluster, prepared, running, callbacks, runtime=runtime)
 
-    with progress_view(terminal) as view:  # this thread may have an event loop
+    # The drain runs in another thread, since this one may have an event loop.
+    with progress_view(terminal) as view:
         summary = interruptible(run, interrupted=stops.press)
     show_summary(terminal, summary)
     return summary
@@ -210,10 +204,10 @@ def _prepare(
 
 
 class _StopRequests:
-    """Interrupts of the thread that waits for a drain, passed on to it as the signals they are.
+    """Passes interrupts of the thread that waits for a drain on to the drain, as signals.
 
-    They reach it at once, also while it waits for slots: PySpark cancels all jobs with an
-    interrupt, and the drain must not take that for a failure.
+    They must reach the drain at once, also while it waits for slots: on an interrupt, PySpark
+    cancels all jobs, and the drain must not take that for a failure.
     """
 
     def __init__(self) -> None:
@@ -228,7 +222,7 @@ class _StopRequests:
         on_signal: Callable[[str], None],
         _: Callable[[], None],
     ) -> Iterator[None]:
-        """Pass interrupts on, as ``Runtime.stop_signals``."""
+        """Pass interrupts on for as long as the block lasts, as ``Runtime.stop_signals`` does."""
         with self._lock:
             self._request = partial(loop.call_soon_threadsafe, on_signal, "SIGINT")
             if self._pressed:
@@ -240,7 +234,7 @@ class _StopRequests:
                 self._request = None
 
     def press(self) -> None:
-        """Note an interrupt."""
+        """Pass an interrupt on, at once or when the drain listens."""
         with self._lock:
             self._pressed = True
             if self._request is not None:

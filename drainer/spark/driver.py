@@ -80,7 +80,7 @@ def run_on_spark(
             # Nothing was handled yet, so an error of Spark is a refusal to begin.
             with raised_as(Refused, SparkBroke), spark_failures():
                 session, slots = opened.enter_context(starting)
-                shipped = interruptible(partial(ship, session, context.handler, settings.archives))
+                shipped = interruptible(partial(ship, session, context.handler))
             if session.ui is not None:
                 context.print_line(f"Spark's UI is at {session.ui}")
             loop = opened.enter_context(event_loop())

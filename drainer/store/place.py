@@ -1,7 +1,7 @@
 """Places of plans and states: the path of a file, or the URI of an object.
 
 A plan may come from a stranger, and requests to a store are signed. So its endpoint and all else
-that decides where requests go comes from a person: with ``--state``, the plan's own URI or the
+that decides where requests go comes from a person: by ``drainer.state``, the plan's own URI or the
 environment.
 """
 

@@ -249,8 +249,8 @@ class SavedPlan(ABC):
             raise PlanRefused(
                 f"{self.path} names a state of its Spark tasks, but drainer can't read it: {error}",
                 hint="Give this machine access to the state. If its store has a private endpoint,"
-                " name it with --state. If it is lost, start again from the committed offset with"
-                " `drainer run` and another --plan.",
+                " name it with --spark-conf drainer.state=URI. If it is lost, start again from the"
+                " committed offset with `drainer run` and another --plan.",
             ) from error
         return found
 

@@ -56,7 +56,7 @@ def settings(action: Preview) -> Iterator[Item]:
     if action.batching is not None:
         yield Field("calls", _together(action.batching))
     yield Field("concurrency", *_concurrency(action.concurrency, action.batching))
-    yield Field("engine", action.engine.title, action.engine.why)
+    yield Field("engine", action.engine.title)
     yield from (Field(name, text) for name, text in action.engine.settings.items())
     yield Field("buffer", figures.size(action.buffer_bytes), "maximum that drainer reads ahead")
     yield from caps.fields_before(action.cap)

@@ -40,7 +40,7 @@ PADDING = "x" * 200  # of an operation: the backlog is several waves
 SHOW_FROM_S = 0.2  # between two tries to find the drain
 ENGINES = {
     "process": ("--engine", "process"),
-    "spark": ("--master", "local[2]", "--engine", "spark", "--wave", "4MiB"),
+    "spark": ("--master", "local[2]", "--engine", "spark", "--spark-conf", "drainer.wave=4MiB"),
 }
 
 

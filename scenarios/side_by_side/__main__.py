@@ -22,6 +22,7 @@ from scenarios.side_by_side.measure import (
     DRAINER,
     TIMED_JOURNAL,
     WITHOUT_JOURNAL,
+    WITHOUT_PLAN,
     Measured,
     bare_loop,
     measure,
@@ -167,7 +168,7 @@ def plan_cost(bench: Bench) -> list[Row]:
     ratios = []
     for _ in range(PAIRS):
         each_second = bench.run(HOT, 1000)
-        never = bench.run(HOT, 1000, options=("--plan-interval", "1h"))
+        never = bench.run(HOT, 1000, program=WITHOUT_PLAN)
         ratios.append(each_second.rate / never.rate)
     cost = 1 - sorted(ratios)[PAIRS // 2]
     return [

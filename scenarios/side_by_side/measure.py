@@ -19,6 +19,7 @@ HANDLERS = Path(__file__).with_name("handlers.py")
 DRAINER = ("-m", "drainer")
 TIMED_JOURNAL = (str(Path(__file__).with_name("timed_journal.py")),)
 WITHOUT_JOURNAL = (str(Path(__file__).with_name("without_journal.py")),)
+WITHOUT_PLAN = (str(Path(__file__).with_name("without_plan.py")),)
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,7 +53,7 @@ def driver_killed(stage: Stage) -> Report:
     with _chapter(stage) as (backlog, place, report):
         victims: list[int] = []
         for tasks in (2, 3) if stage.short else (2, 3, 1, 4):
-            process = place.begin(backlog, "--tasks", str(tasks))
+            process = place.begin(backlog, "--spark-conf", f"drainer.tasks={tasks}")
             _let_work(stage, backlog, process)
             started = place.processes(process)
             process.send(signal.SIGKILL)
@@ -61,7 +61,7 @@ def driver_killed(stage: Stage) -> Report:
             report.times += 1
             victims += started
             _ensure_gone(report, place, started)
-        report.finish(backlog, *place.words(backlog.plan), "--tasks", "2")
+        report.finish(backlog, *place.words(backlog.plan), "--spark-conf", "drainer.tasks=2")
         _judge(report, backlog, victims)
         return report
 
@@ -155,7 +155,7 @@ def stood_still(stage: Stage) -> Report:
 def broker_killed(stage: Stage) -> Report:
     """The broker is killed and comes back: the drain waits, and goes on."""
     with _chapter(stage, times=2, rewinds=False) as (backlog, place, report):
-        process = place.begin(backlog, "--wave", "512KiB")
+        process = place.begin(backlog, "--spark-conf", "drainer.wave=512KiB")
         for _ in range(1 if stage.short else 3):
             if not backlog.at_work(process, 4_000):
                 break

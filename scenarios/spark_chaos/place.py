@@ -25,7 +25,7 @@ class Place:
         pairs = () if server else [f"{key}={value}" for key, value in conf.items()]
         where = ("--master", master) if server is None else ("--remote", server.url)
         options = [word for pair in pairs for word in ("--spark-conf", pair)]
-        wave = ("--wave", WAVE) if master == ALONE else ()
+        wave = ("--spark-conf", f"drainer.wave={WAVE}") if master == ALONE else ()
         self._words = ("--engine", "spark", *where, *options, *wave)
 
     @classmethod
@@ -44,7 +44,7 @@ class Place:
         return backlog.begin(*self.words(backlog.plan), *more)
 
     def words(self, plan: Path) -> tuple[str, ...]:
-        return (*self._words, "--state", f"{plan}.state")
+        return (*self._words, "--spark-conf", f"drainer.state={plan}.state")
 
     def jvm(self, process: Process) -> int:
         """The JVM of Spark's driver."""

@@ -37,7 +37,7 @@ class Arguments(argparse.Namespace):
 
 
 def by_slots(made: Bench, given: Arguments) -> dict[str, Any]:
-    options = ["--shards", str(given.shards)] if given.shards else []
+    options = ["--spark-conf", f"drainer.shards={given.shards}"] if given.shards else []
     return slots.compare(made, given.load, given.slots, options, given.times)
 
 

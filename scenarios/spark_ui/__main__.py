@@ -42,8 +42,15 @@ HEADING, GRAPH, NAME = "h3:has-text('Details for Query')", "#plan-viz-graph", "[
 def begin(folder: Path, servers: str, where: list[str]) -> subprocess.Popen[bytes]:
     words = ["run", "-b", servers, "--topic", TOPIC, "--group", GROUP, "--from", "earliest"]
     words += ["--handler", f"{HANDLERS}:Wait", "--set", f"latency_ms={LATENCY_MS}", "--yes"]
-    words += ["--plan", str(folder / "plan.json"), "--wave", WAVE, "-c", str(CONCURRENCY)]
-    words += ["--state", str(folder / "plan.json.state"), "--quiet"]
+    words += [
+        "--plan",
+        str(folder / "plan.json"),
+        "--spark-conf",
+        f"drainer.wave={WAVE}",
+        "-c",
+        str(CONCURRENCY),
+    ]
+    words += ["--spark-conf", f"drainer.state={folder / 'plan.json.state'}", "--quiet"]
     return subprocess.Popen([sys.executable, "-m", "drainer", *words, *where])
 
 

@@ -103,7 +103,7 @@ def main() -> None:
 
 
 def _round(backlog: Backlog) -> bool:
-    process = backlog.begin("--plan-interval", "200ms")
+    process = backlog.begin()
     until(lambda: _runs(backlog))
     backlog.at_work(process, 20_000)
     steers = [

@@ -63,7 +63,7 @@ def serving(
 )
 def slow_clients(stage: Stage) -> str:
     limited = ("sh", "-c", f'ulimit -n {DESCRIPTORS}; exec "$0" "$@"')
-    with serving(stage, "--plan-interval", "100ms", by=limited) as (running, url), ExitStack() as s:
+    with serving(stage, by=limited) as (running, url), ExitStack() as s:
         port = int(url.rstrip("/").rpartition(":")[2])
         for _ in range(CLIENTS):
             client = s.enter_context(socket.create_connection(("127.0.0.1", port), 10))

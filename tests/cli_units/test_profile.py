@@ -159,7 +159,7 @@ def test_help_is_short_and_leads_to_all_of_it(home: Path, command: str) -> None:
     assert "DRAINER_CONCURRENCY" in whole
     assert "╭─ Failures" in whole
     assert max(map(len, short.splitlines())) <= 80
-    for name in ("--shards", "--wave", "--max-doubt"):
+    for name in ("--spark-conf", "--max-doubt"):
         assert name not in short
         assert name in whole
 

@@ -115,12 +115,14 @@ def test_values_of_variables_are_repeated_too(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_a_path_is_quoted_for_a_shell() -> None:
-    found = given("--state", "/mnt/my state")
+    found = given("--spark-conf", "drainer.state=/mnt/my state")
     assert found.command(str(Path("my plan.json"))) == (
-        "drainer resume 'my plan.json' --state '/mnt/my state'"
+        "drainer resume 'my plan.json' --spark-conf 'drainer.state=/mnt/my state'"
     )
 
 
 def test_the_endpoint_of_a_state_is_repeated_for_no_plan_holds_it() -> None:
     uri = "s3://drains/d?region=eu-1&endpoint=https://minio.example"
-    assert given("--state", uri).command("p.json") == f"drainer resume p.json --state '{uri}'"
+    assert given("--spark-conf", f"drainer.state={uri}").command("p.json") == (
+        f"drainer resume p.json --spark-conf 'drainer.state={uri}'"
+    )

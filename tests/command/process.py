@@ -24,7 +24,6 @@ from kafka.topic import Topic, eventually
 PROGRAM = (sys.executable, "-m", "drainer")
 ENDS_WITHIN_S = 300.0  # or it hangs; a start of Spark takes a minute where much else runs
 ON_THE_LOOP, ON_THREADS, BLOCKS_THE_LOOP = "OnTheLoop", "OnThreads", "BlocksTheLoop"
-FAST = ("--plan-interval", "100ms")
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from command.conftest import distinct, is_refused
-from command.process import FAST, Command
+from command.process import Command
 from drainer.kafka.lock import lock_group
 from kafka.topic import eventually
 
@@ -34,7 +34,7 @@ def test_beside_live_consumers_a_range_is_drained_again_killed_and_resumed(
         is_refused(command, unconfirmed)
 
         pauses = command.options(pause_ms=500)
-        running = command.start("run", *what, *FAST, "--yes", *pauses, "-c", "4")
+        running = command.start("run", *what, "--yes", *pauses, "-c", "4")
         command.wait_for(running, "done", 5)
         locks = [lock_group(group), lock_group(group, commits=False)]
         assert [len(command.cluster.group(each).members) for each in locks] == [0, 1]

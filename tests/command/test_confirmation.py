@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from command.conftest import OnTerminal, operations
-from command.process import FAST, Command
+from command.process import Command
 from command.terminal import CTRL_C
 from kafka.topic import Topic
 
@@ -49,7 +49,7 @@ def test_any_other_answer_than_yes_touches_nothing(
 def test_a_yes_drains_and_ctrl_c_stops_safely_and_prints_how_to_resume(
     command: Command, topic: Topic, on_terminal: OnTerminal
 ) -> None:
-    session = on_terminal(*run_words(command, topic, gate=command.gate, gated="a-6"), *FAST)
+    session = on_terminal(*run_words(command, topic, gate=command.gate, gated="a-6"))
     session.shows("[y/N]")
     session.types("y\n")
     session.shows("sub-messages/s")

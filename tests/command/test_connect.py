@@ -6,11 +6,12 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 
 from command.conftest import operations
-from command.process import FAST, Command
+from command.process import Command
 from command.test_spark_chaos import CONCURRENCY, IN_PROCESS, PATIENCE_S, ensure_few_repeats
 from kafka.topic import eventually
 from scenarios.connect_server import ConnectServer
@@ -26,44 +27,42 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def on(server: str, command: Command) -> tuple[str, ...]:
     state = str(command.home / "state")
-    return (*FAST, "--remote", server, "--state", state, "-c", str(CONCURRENCY))
+    return ("--remote", server, "--spark-conf", f"drainer.state={state}", "-c", str(CONCURRENCY))
 
 
-def test_a_drain_moves_from_a_process_to_a_server_and_to_spark_of_its_own(
-    command: Command, server: str
+NEEDS = """
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+if "pyspark.worker" in sys.modules:  # the driver has neither
+    import travelled
+    from pyspark import SparkFiles
+
+    travelled.check(Path(SparkFiles.get("data"), "word").read_text())
+
+def handle(sub): pass
+"""
+
+
+@pytest.mark.parametrize("master", ["local-cluster[1,1,1024]", None])
+def test_what_a_handler_imports_and_reads_travels_by_spark_s_own_settings(
+    command: Command, server: str, tmp_path: Path, master: str | None
 ) -> None:
-    topic = command.topic(operations(600, lanes=50))
-    first = command.begin(topic, *IN_PROCESS, pause_ms=5)
-    command.wait_for(first, "done", 150)
-    first.signal(signal.SIGINT)
-    first.ends(4)
-    words = ["resume", str(command.plan(topic)), "--yes", *command.options(pause_ms=200)]
-    second = command.start(*words, *on(server, command))
-    command.wait_for(second, "done", 300, PATIENCE_S)
-    second.signal(signal.SIGINT)
-    stopped = second.ends(4, PATIENCE_S)
+    module, archive = tmp_path / "libs.zip", tmp_path / "data.zip"
+    with ZipFile(module, "w") as packed:
+        packed.writestr("travelled.py", "def check(word): assert word == 'here'\n")
+    with ZipFile(archive, "w") as packed:
+        packed.writestr("word", "here")
+    topic, handler = command.topic(["[]"]), command.handler(NEEDS)
+    where = on(server, command) if master is None else ("--master", master)
 
-    assert "■ interrupted by SIGINT" in stopped.err
-    assert "Traceback" not in stopped.err
-    assert len(command.record.done()) < 1_200
-    local = ("--engine", "spark", "--master", "local[2]", "-c", "20")
-    command(*words[:3], *command.options(), *FAST, *local)
-    command.ensure_drained(topic, once=True)
-    assert command.left_behind == [command.plan(topic).name]
-
-
-def test_what_a_worker_raises_comes_back_in_drainer_s_words(command: Command, server: str) -> None:
-    handler = command.handler(
-        "import sys\nif 'pyspark.worker' in sys.modules:\n"
-        "    raise OSError('not on this machine')\n"
-        "def handle(sub): pass\n"
-    )
-    topic = command.topic(["[]"])
-
-    refused = command.drain(topic, *on(server, command), handler=handler, code=3)
-
-    assert "not on this machine" in refused.error
-    assert "Traceback" not in refused.err
+    refused = command.drain(topic, *where, handler=handler, code=3)
+    assert "No module named 'travelled'" in refused.error
+    assert "spark.submit.pyFiles" in refused.hint
+    travels = (f"spark.submit.pyFiles={module}", f"spark.archives={archive}#data")
+    words = [word for each in travels for word in ("--spark-conf", each)]
+    command.drain(topic, *where, *words, handler=handler)
 
 
 def test_a_server_that_is_killed_ends_the_drain_and_a_process_resumes_it(
@@ -95,7 +94,7 @@ def test_a_session_that_expires_ends_the_drain_and_a_resume_goes_on(
     }
     with ConnectServer(tmp_path, conf=expiry) as server:
         where = on(server.url, command)
-        running = command.begin(topic, *where, "--wave", "2KiB", pause_ms=10)
+        running = command.begin(topic, *where, "--spark-conf", "drainer.wave=2KiB", pause_ms=10)
         command.wait_for(running, "done", 100, PATIENCE_S)
         running.signal(signal.SIGSTOP)
         eventually(lambda: "Closing session" in server.log, "the session expires", PATIENCE_S)

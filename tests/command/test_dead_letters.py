@@ -7,7 +7,7 @@ from collections import Counter
 from confluent_kafka.admin import AdminClient
 
 from command.conftest import distinct
-from command.process import FAST, Command
+from command.process import Command
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from command.test_kill import UNWRITTEN_S
 from drainer.policy.dead_letter import Letter
@@ -77,7 +77,7 @@ def test_killed_while_it_writes_dead_letters_it_loses_none(command: Command) -> 
     count, concurrency = 600, 5
     topic = command.topic(distinct(count))
     more = (*DEAD, "--max-failures", "none", "--no-breaker", "-c", str(concurrency))
-    running = command.begin(topic, *more, *FAST, "--rate", "400/s", up=command.gate)
+    running = command.begin(topic, *more, "--rate", "400/s", up=command.gate)
     command.wait_for(running, "failed", 150)
     running.kill()
     recently = [

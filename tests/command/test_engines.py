@@ -22,16 +22,15 @@ def topic(command: Command) -> Topic:
 @needs_java
 def test_the_plan_of_action_shows_the_settings_of_spark(command: Command, topic: Topic) -> None:
     what = [*command.what(topic), "--from", "earliest", "--dry-run", "-o", "json"]
-    how = ("--engine", "spark", "--tasks", "4", "--wave", "64MiB")
+    how = ("--engine", "spark", "--spark-conf", "drainer.tasks=4")
     conf = ("--spark-conf", "spark.executor.memory=2g", "--spark-conf", "spark.a.secret=hidden")
     outcome = command("run", *what, *how, *conf)
 
     engine = outcome.answer["engine"]
-    assert (engine["title"], engine["why"]) == ("Spark on local[*,4]", "set by --engine")
+    assert engine["title"] == "Spark on local[*,4]"
     assert engine["settings"] == {
-        "waves": "64 MiB each, handled by 4 tasks at once",
         "state": f"{command.plan(topic)}.state",
-        "spark conf": "spark.a.secret=***, spark.executor.memory=2g",
+        "spark conf": "drainer.tasks=4, spark.a.secret=***, spark.executor.memory=2g",
     }
     assert "hidden" not in outcome.err + outcome.out
     assert "the times below are for one process" in outcome.err
@@ -58,7 +57,7 @@ def test_a_resume_may_go_to_spark_and_shows_that_before_it_begins(
     done = len(command.record.done())
     words = ["resume", str(command.plan(topic)), "--yes", "--master", "local[2]"]
     running = command.start(*words, *command.options())
-    running.prints("Spark on local[2,4]  (a master is named)")
+    running.prints("Spark on local[2,4]")
     running.kill()
 
     assert len(command.record.done()) == done
@@ -67,5 +66,5 @@ def test_a_resume_may_go_to_spark_and_shows_that_before_it_begins(
 def test_spark_is_not_started_for_nothing(command: Command, topic: Topic) -> None:
     command.drain(topic)
     outcome = command.resume(topic, "--engine", "spark", "-o", "json")
-    assert "this process  (nothing is left to handle)" in outcome.err
+    assert "this process, since nothing is left to handle" in outcome.err
     assert outcome.answer["engine"] == "process"

@@ -8,7 +8,7 @@ from time import time
 
 import pytest
 
-from command.process import FAST, Command
+from command.process import Command
 from drainer.letters.reading import read_letters
 from kafka.topic import eventually
 from letters.foreign_letters import TOOLS, Record, recorded, write
@@ -190,7 +190,7 @@ def test_what_died_elsewhere_before_a_resume_counts_in_it(command: Command, tmp_
     handler = command.handler(HANDLER.replace('== "orders"', '== "no"'))
     done = tmp_path / "done"
     words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--handler", handler]
-    words += ["--set", f"done={done}", "--plan", "plan.json", "--yes", "--rate", "20/s", *FAST]
+    words += ["--set", f"done={done}", "--plan", "plan.json", "--yes", "--rate", "20/s"]
     running = command.start("redrive", *words, "--parking-topic", parked.name)
     eventually(lambda: done.exists() and done.read_text().count("\n") > 5, "some are done", 60)
     running.kill()

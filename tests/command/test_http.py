@@ -8,7 +8,7 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from command.process import FAST, Command, Outcome, Running
+from command.process import Command, Outcome, Running
 from command.service import Service, nothing, results, service
 from kafka.topic import Topic, eventually
 
@@ -92,7 +92,7 @@ def test_killed_it_resumes_without_its_options(command: Command) -> None:
         return results(body)
 
     with service(answer) as called:
-        running = begin(command, topic, called, "--set", "batch=5", "--rate", "250/s", *FAST)
+        running = begin(command, topic, called, "--set", "batch=5", "--rate", "250/s")
         eventually(lambda: len(done) > 200 or not running.running, "some are done", 60)
         running.kill()
         command("resume", str(command.plan(topic)), "--yes", "--rate", "none")

@@ -8,7 +8,7 @@ import signal
 import pytest
 
 from command.conftest import OnTerminal, operations
-from command.process import FAST, Command
+from command.process import Command
 from kafka.topic import Topic, eventually
 
 # A shell with job control, which has the terminal in front.
@@ -22,7 +22,7 @@ def topic(command: Command) -> Topic:
 
 def words(command: Command, topic: Topic, *more: str, **options: object) -> list[str]:
     what = [*command.what(topic), *command.options(**options)]
-    return ["run", *what, "--from", "earliest", "--yes", *more, *FAST]
+    return ["run", *what, "--from", "earliest", "--yes", *more]
 
 
 def test_keys_steer_and_the_terminal_is_given_back(
@@ -83,7 +83,7 @@ def test_commands_run_once_when_the_drain_will_be_late_and_at_its_end(
     late, printed, status = (command.home / name for name in ("late", "printed", "status"))
     hook = f"cat > {printed}; echo $DRAINER_STATUS > {status}; echo hook-output; exit 3"
     hooks = ("--deadline", "1s", "--on-late", f"cat >> {late}; echo >> {late}", "--on-end", hook)
-    running = command.begin(topic, *hooks, *FAST, "-o", "json", gate=command.gate)
+    running = command.begin(topic, *hooks, "-o", "json", gate=command.gate)
     eventually(lambda: late.exists() and late.read_text().endswith("\n"), "it is reported")
     command.gate.touch()
     outcome = running.ends(0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from command.process import FAST, Command
+from command.process import Command
 from command.record import every_place
 from kafka.topic import eventually
 
@@ -47,7 +47,7 @@ def test_killed_again_and_again_at_random_it_loses_nothing(command: Command) -> 
     messages = values(chance)
     topic = command.topic(messages)
     moments = sorted(chance.randrange(3 * MESSAGES) for _ in range(KILLS))
-    more = (*FAST, "-c", str(CONCURRENCY))
+    more = ("-c", str(CONCURRENCY))
     running = command.begin(topic, *more, pause_ms=2)
     for moment in moments:
         command.wait_for(running, "done", moment)
@@ -77,7 +77,7 @@ def test_without_its_plan_a_killed_drain_repeats_from_the_committed_offset(
 ) -> None:
     topic = command.topic(STUCK)
     short = ("-X", "session.timeout.ms=1500")  # of its lock, which the next one waits for
-    running = command.begin(topic, *FAST, *short, gate=command.gate, gated="stuck")
+    running = command.begin(topic, *short, gate=command.gate, gated="stuck")
     places = every_place(STUCK)
 
     def all_but_one_done() -> bool:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Producer
 
-from command.process import FAST, Command
+from command.process import Command
 from command.test_dead_letters import DEAD, default_name
 from drainer.kafka.dead_letters import HEADROOM_BYTES
 from kafka.topic import WAIT_S, Topic
@@ -61,7 +61,7 @@ def produce(command: Command, values: list[str], config: dict[str, str]) -> Topi
 def drain(command: Command, topic: Topic, *more: str, code: int = 6) -> Any:
     handler = command.handler(HANDLER)
     words = [*command.what(topic)[:-2], "--handler", handler, "--from", "earliest", "--yes"]
-    words += [*DEAD, "--on-split-failure", "dead-letter", "--max-failures", "none", *FAST]
+    words += [*DEAD, "--on-split-failure", "dead-letter", "--max-failures", "none"]
     return command("run", *words, "--max-doubt", "0", *more, "-o", "json", code=code)
 
 
@@ -107,7 +107,7 @@ def test_a_letter_without_its_payload_is_made_again_from_its_message(
     assert f"5 letters without payload: a redrive reads the messages from {topic.name}" in (
         listed.err
     )
-    topic_of = [*words, "--yes", "--handler", command.handler(HANDLER), *where, *FAST]
+    topic_of = [*words, "--yes", "--handler", command.handler(HANDLER), *where]
     (command.folder / "fixed").touch()
     first = command("redrive", *topic_of, "--sub-key", "b", "--sub-key", "small")
     assert "✓ Redriven" in first.out, "what was not selected is no shortcoming"

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from command.process import FAST, Command, Running
+from command.process import Command, Running
 from command.test_dead_letters import default_name, letters_of
 from command.test_foreign_letters import share
 from command.test_spark_chaos import spark_at_home
@@ -73,7 +73,7 @@ def test_letters_are_all_at_their_source_after_a_kill(
         ],
     )
     words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--to", "source", "--yes"]
-    words += ["--plan", "plan.json", "--rate", "200/s", *FAST, *where]
+    words += ["--plan", "plan.json", "--rate", "200/s", *where]
     kill_at(command.start("redrive", *words), lambda: end(command, source.name) > FEW)
     before = end(command, source.name)
     assert before < LETTERS
@@ -97,7 +97,7 @@ def test_what_is_diverted_is_a_letter_or_done_after_a_kill(
 ) -> None:
     topic = command.topic([json.dumps([n % 3, 42, n % 2]) for n in range(LETTERS)])
     handler, done = command.handler(HANDLER), tmp_path / "done"
-    more = ["--divert", "payload.customer == 42", "--rate", "400/s", *FAST, *where]
+    more = ["--divert", "payload.customer == 42", "--rate", "400/s", *where]
     dead = default_name(command, topic)
 
     def some_died() -> bool:
@@ -152,7 +152,7 @@ def test_what_is_left_of_a_letter_stays_when_its_original_is_deleted_after_a_kil
     write(dead, [share(source.name, n) for n in range(3)])
     handler, done = command.handler(STUCK), tmp_path / "done"
     words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--handler", handler, "--yes"]
-    words += ["--set", f"done={done}", "--plan", "plan.json", *FAST, *where]
+    words += ["--set", f"done={done}", "--plan", "plan.json", *where]
     running = command.start("redrive", *words)
     kill_at(running, lambda: done.exists() and done.read_text().count("\n") == 9)
 

@@ -10,7 +10,7 @@ from typing import Any
 from prometheus_client.parser import text_string_to_metric_families
 
 from command.conftest import operations
-from command.process import FAST, Command, Running
+from command.process import Command, Running
 from kafka.topic import eventually
 
 SERVED = ("--metrics", "0")
@@ -45,7 +45,7 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
 ) -> None:
     topic = command.topic(operations(100), partitions=2)
     options: dict[str, Any] = {"pause_ms": 1, "gate": command.gate, "gated": "b-0"}
-    more = (*FAST, *SERVED, "--metrics-linger", "60s", "-o", "json", "--concurrency", "20")
+    more = (*SERVED, "--metrics-linger", "60s", "-o", "json", "--concurrency", "20")
     running = command.begin(topic, *more, **options)
     command.wait_for(running, "done", 100)
     eventually(lambda: bool(Scrape(running)("sub_messages_pending")), "a lane waits", 30)

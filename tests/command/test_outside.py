@@ -8,12 +8,12 @@ import signal
 import pytest
 
 from command.conftest import distinct
-from command.process import FAST, Command, Running
+from command.process import Command, Running
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.lock import lock_group
 from kafka.topic import Topic, eventually
 
-SMALL = ("--buffer", "64KiB", "-c", "4", *FAST)
+SMALL = ("--buffer", "64KiB", "-c", "4")
 SESSION = ("-X", "session.timeout.ms=1500")
 BIG = 1000  # bytes a message: more of them than fit into the buffers
 COUNT = 2000
@@ -91,10 +91,10 @@ def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) 
 @pytest.mark.long
 def test_one_that_was_stopped_until_another_took_its_lock_gives_way(command: Command) -> None:
     topic = command.topic(distinct(50))
-    first = command.begin(topic, *SESSION, *FAST, gate=command.gate)
+    first = command.begin(topic, *SESSION, gate=command.gate)
     command.wait_for(first, "begun", 50)
     stop_until_its_lock_is_gone(first, command.cluster, command.group(topic))
-    second = command.begin(topic, *SESSION, *FAST, "--plan", "another.json", gate=command.gate)
+    second = command.begin(topic, *SESSION, "--plan", "another.json", gate=command.gate)
     command.wait_for(second, "begun", 100)
     first.signal(signal.SIGCONT)
     outcome = first.ends(4)

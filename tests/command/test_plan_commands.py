@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from command.conftest import distinct
-from command.process import FAST, Command
+from command.process import Command
 from command.record import every_place
 from kafka.topic import Topic, eventually
 
@@ -23,9 +23,7 @@ def interrupted(command: Command) -> Topic:
     """A topic whose drain from offset 10 on was killed when all was done but number 50."""
     topic = command.topic(distinct(COUNT))
     command.cluster.alter_committed(command.group(topic), topic.name, {0: BEGAN})
-    running = command.begin(
-        topic, "--from", "committed", *FAST, gate=command.gate, gated=str(BLOCKED_AT)
-    )
+    running = command.begin(topic, "--from", "committed", gate=command.gate, gated=str(BLOCKED_AT))
     command.wait_for(running, "done", COUNT - BEGAN - 1)
     eventually(lambda: command.committed(topic) == {0: BLOCKED_AT}, "it has committed", 30)
     for name in ("resume", "plan undo"):

@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from command.conftest import distinct, is_refused
-from command.process import FAST, Command
+from command.process import Command
 from kafka.topic import Topic
 
 
@@ -29,7 +29,7 @@ def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(
 ) -> None:
     folder = command.folder / "plans"
     folder.mkdir()
-    where = ["--plan", "plans/plan.json", "-c", "4", *FAST]
+    where = ["--plan", "plans/plan.json", "-c", "4"]
     running = command.begin(topic, *where, gate=command.gate)
     command.wait_for(running, "begun", 4)
     shutil.rmtree(folder)
@@ -44,7 +44,7 @@ def test_a_plan_folder_that_vanishes_while_draining_leaves_nothing_to_resume(
 def test_a_file_that_is_there_is_not_overwritten_and_the_hint_names_the_resume(
     command: Command, topic: Topic
 ) -> None:
-    plan = command.kill_amid(topic, *FAST, gate=command.gate, gated="25")
+    plan = command.kill_amid(topic, gate=command.gate, gated="25")
     before = plan.read_bytes()
     outcome = command.drain(topic, code=3)
     assert "unfinished" in outcome.error

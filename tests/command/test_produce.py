@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from confluent_kafka import Message, Producer
 
-from command.process import FAST, Command, Running
+from command.process import Command, Running
 from drainer.kafka.cluster import Cluster
 from drainer.produce import partition_of
 from kafka.topic import Topic, eventually
@@ -108,7 +108,7 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
 ) -> None:
     values = bundles(1500, keys=60)
     topic, target = command.topic(values), command.topic(partitions=3)
-    more = (*FAST, "-c", "40", "--rate", "4000/s")
+    more = ("-c", "40", "--rate", "4000/s")
     running = begin(command, topic, target.name, *DOCUMENTS, *more)
     for least in (1_000, 3_000):
         eventually(

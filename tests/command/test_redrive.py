@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from command.process import FAST, Command, Outcome, Running
+from command.process import Command, Outcome, Running
 from command.test_dead_letters import DEAD, default_name, letters_of
 from command.test_failure_policy import ONE_BAD_LANE, accounts
 from core.letters import Sample
@@ -144,7 +144,7 @@ def test_letters_of_different_drains_are_redriven_together_only_on_request(
 
 def test_a_killed_redrive_is_not_repeated_with_another_plan(command: Command, dead: Topic) -> None:
     write_letters(dead, [died(n, f"doc-{n}", ["OSError", "ValueError"][n % 2]) for n in range(60)])
-    running = begin(command, dead.name, "--error", "OSError", "-c", "4", *FAST, pause_ms=5)
+    running = begin(command, dead.name, "--error", "OSError", "-c", "4", pause_ms=5)
     command.wait_for(running, "done", 10)
     running.kill()
     (plan,) = command.folder.glob("*.plan.json")
@@ -172,8 +172,8 @@ def test_a_killed_redrive_is_repeated_with_another_plan_if_that_is_accepted(
     command: Command, dead: Topic
 ) -> None:
     write_letters(dead, [died(n, f"doc-{n}") for n in range(10)])
-    # What it does is not in its plan, nor in the group, when it is killed.
-    running = begin(command, dead.name, "-c", "1", "--plan-interval", "1h", pause_ms=300)
+    # It is killed before its first plan, so neither the plan nor the group has what it did.
+    running = begin(command, dead.name, "-c", "1", pause_ms=50)
     command.wait_for(running, "done", 2)
     running.kill()
 

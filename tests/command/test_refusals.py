@@ -7,7 +7,7 @@ import shutil
 import pytest
 
 from command.conftest import distinct, is_refused
-from command.process import FAST, Command
+from command.process import Command
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
 
@@ -57,7 +57,7 @@ def test_a_live_group_is_refused_and_its_members_named(command: Command, topic: 
 
 def test_of_two_drains_at_once_the_second_refuses(command: Command) -> None:
     topic = command.topic(distinct(10))
-    short = ("-X", "session.timeout.ms=1500", *FAST)
+    short = ("-X", "session.timeout.ms=1500")
     first = command.begin(topic, *short, gate=command.gate)
     command.wait_for(first, "begun", 10)
     second = command.drain(topic, *short, "--plan", "another.json", code=3)

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from command.conftest import distinct
-from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome
+from command.process import BLOCKS_THE_LOOP, ON_THREADS, Command, Outcome
 from command.record import every_place
 from command.terminal import CTRL_C, TerminalSession
 from drainer.kafka.lock import lock_group
@@ -74,7 +74,7 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
 ) -> None:
     topic = command.topic(distinct(20))
     command.by = by
-    running = command.begin(topic, *FAST, *engine, gate=command.gate)
+    running = command.begin(topic, *engine, gate=command.gate)
     command.wait_for(running, "begun", 1, within_s=200)
     running.signal(number)
     command.gate.touch()
@@ -155,7 +155,7 @@ def test_no_signal_after_the_summary_changes_how_the_command_ends(
     command: Command, code: int, end: str
 ) -> None:
     topic = command.topic(distinct(20))
-    running = command.begin(topic, *FAST, "-c", "4", "-o", "json", gate=command.gate)
+    running = command.begin(topic, "-c", "4", "-o", "json", gate=command.gate)
     command.wait_for(running, "begun", 1)
     if code == 4:
         running.signal(signal.SIGINT)

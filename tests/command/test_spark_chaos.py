@@ -10,12 +10,12 @@ from pathlib import Path
 import pytest
 
 from command.conftest import operations
-from command.process import FAST, Command
+from command.process import Command
 from kafka.topic import eventually
 from scenarios.spark_chaos.processes import below, program
 
-ON_SPARK = (*FAST, "--engine", "spark", "--master", "local[2]", "-c", "20")
-IN_PROCESS = (*FAST, "--engine", "process", "-c", "20")
+ON_SPARK = ("--engine", "spark", "--master", "local[2]", "-c", "20")
+IN_PROCESS = ("--engine", "process", "-c", "20")
 CONCURRENCY = 20
 PATIENCE_S = 200.0  # Spark takes seconds to start, and minutes where many do
 UNWRITTEN_S = 0.15  # as in test_kill.py
@@ -69,7 +69,7 @@ def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(command
     ensure_all_are_gone(processes)
 
     words = ["resume", str(command.plan(topic)), "--yes", *command.options()]
-    resumed = command.start(*words, *ON_SPARK, "--tasks", "3")
+    resumed = command.start(*words, *ON_SPARK, "--spark-conf", "drainer.tasks=3")
     eventually(lambda: bool(below(resumed.pid)), "Spark starts", PATIENCE_S)
     outcome = resumed.ends(0, PATIENCE_S)
 

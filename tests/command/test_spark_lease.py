@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from command.conftest import operations
-from command.process import FAST, ON_THE_LOOP, ON_THREADS, Command
+from command.process import ON_THE_LOOP, ON_THREADS, Command
 from command.record import every_place
 from command.test_spark_chaos import IN_PROCESS, ON_SPARK, PATIENCE_S, spark_at_home
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNRESUMABLE
@@ -30,7 +30,14 @@ def on_spark(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[list[st
         return
     with standalone(tmp_path) as made:
         made.worker(cores=2)
-        yield [*FAST, "-c", "20", "--master", made.url, "--state", str(tmp_path / "state")]
+        yield [
+            "-c",
+            "20",
+            "--master",
+            made.url,
+            "--spark-conf",
+            f"drainer.state={tmp_path / 'state'}",
+        ]
 
 
 @pytest.mark.long

@@ -16,7 +16,7 @@ import pyspark
 import pytest
 
 from command.conftest import operations
-from command.process import FAST, Command, Running
+from command.process import Command, Running
 from command.test_spark_chaos import IN_PROCESS, PATIENCE_S, ensure_few_repeats, spark_at_home
 from drainer.kafka.cluster import Cluster
 from kafka.topic import Topic, eventually
@@ -54,7 +54,7 @@ class Night:
     def begin(self, topic: Topic, *where: str, **options: Any) -> Running:
         conf = ("enabled=true", f"dir={self._events.as_uri()}", "compress=false")
         events = [word for each in conf for word in ("--spark-conf", f"spark.eventLog.{each}")]
-        common = (*FAST, "-c", str(CONCURRENCY), "--timeout", "1h")
+        common = ("-c", str(CONCURRENCY), "--timeout", "1h")
         self.topic = topic
         self.running = self._command.begin(topic, *common, *where, *events, **options)
         return self.running
@@ -139,7 +139,9 @@ def test_a_wave_whose_blocks_are_lost_before_it_is_dispatched_is_read_again(
     command: Command, night: Night
 ) -> None:
     values = operations(400)
-    night.begin(command.topic(values), *CLUSTER, "--wave", "4KiB", gate=command.gate)
+    night.begin(
+        command.topic(values), *CLUSTER, "--spark-conf", "drainer.wave=4KiB", gate=command.gate
+    )
     night.waits(lambda: night.jobs_done(": read ") >= 2, "the second wave is read")
     for executor in executors_of(night.running.pid):
         night.kill(executor)
@@ -154,7 +156,7 @@ def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
 ) -> None:
     """Work of living executors is begun anew, too, for the stage has lost its input."""
     values = bulky(1_500)
-    wide = ("--master", "local-cluster[2,2,1024]", "--tasks", "2")
+    wide = ("--master", "local-cluster[2,2,1024]", "--spark-conf", "drainer.tasks=2")
     night.begin(command.topic(values), *wide, gate=command.gate)
     night.begun(2)
     night.kill(night.at_work())

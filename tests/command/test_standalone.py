@@ -22,7 +22,7 @@ def test_an_executor_that_never_comes_is_reported_and_ctrl_c_ends_the_wait(
     topic = command.topic(operations(20))
     with standalone(tmp_path) as cluster:
         cluster.worker(memory="512m")
-        state = ("--state", str(tmp_path / "state"))
+        state = ("--spark-conf", f"drainer.state={tmp_path / 'state'}")
         conf = ("--spark-conf", "spark.executor.memory=4g")
         running = command.begin(topic, "--master", cluster.url, *state, *conf)
         running.prints("no executor got the memory and cores that it needs")
@@ -47,9 +47,9 @@ def test_a_drain_begins_with_one_executor_and_deals_to_those_that_come(
             spark.worker(cores=2, memory="1g")
         conf = ("dynamicAllocation.enabled=true", "executor.cores=1", "executor.memory=512m")
         words = [word for each in conf for word in ("--spark-conf", f"spark.{each}")]
-        state = ("--state", str(tmp_path / "state"))
+        state = ("--spark-conf", f"drainer.state={tmp_path / 'state'}")
         where = ("--master", spark.url, *state, *words)
-        command.drain(topic, *where, "--wave", "4MiB", "-c", "20", pause_ms=200)
+        command.drain(topic, *where, "--spark-conf", "drainer.wave=4MiB", "-c", "20", pause_ms=200)
 
     command.ensure_drained(topic, once=True)
     assert command.committed(topic) == {0: len(values)}

@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from command.conftest import OnTerminal, distinct, operations, same
-from command.process import BLOCKS_THE_LOOP, FAST, ON_THREADS, Command, Outcome
+from command.process import BLOCKS_THE_LOOP, ON_THREADS, Command, Outcome
 from command.terminal import TerminalSession
 from command.test_dead_letters import letters_of
 from drainer.control.place import socket_name
@@ -33,7 +33,7 @@ STILL_S = 0.5
 AT_ONCE_S = 20.0  # of a machine that is busy; the grace is far longer
 HUNG_UP_S = 10.0
 ME = user_at_host(os.geteuid())
-ON_SPARK = (*FAST, "--engine", "spark", "--master", "local[2]")
+ON_SPARK = ("--engine", "spark", "--master", "local[2]")
 
 
 # The answers to a process that is not drainer.
@@ -144,7 +144,7 @@ def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
 ) -> None:
     topic = command.topic(distinct(20))
     socket = runtime_folder / "drainer" / socket_name(command.plan(topic))
-    running = command.begin(topic, *FAST, "-c", "2", gate=command.gate, gated="19")
+    running = command.begin(topic, "-c", "2", gate=command.gate, gated="19")
     command.wait_for(running, "done", 19)
     watcher = command.start("watch", str(command.plan(topic)))
     watcher.prints("draining")
@@ -171,7 +171,7 @@ def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
 
 def test_what_is_set_holds_within_a_second_and_is_written_down(command: Command) -> None:
     topic = command.topic(operations(500, lanes=200))
-    running = command.begin(topic, *FAST, "--reason", "ticket 7", "-c", "20", pause_ms=20)
+    running = command.begin(topic, "--reason", "ticket 7", "-c", "20", pause_ms=20)
     command.wait_for(running, "done", 100)
     settings = ("concurrency=2", "rate=60/s", "max-failures=7", "--reason", "the DB team")
     outcome = steer(command, topic, "set", *settings)
@@ -206,7 +206,7 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(command: Command)
 
 def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(command: Command) -> None:
     topic = command.topic(operations(150, lanes=100))
-    running = command.begin(topic, *FAST, "-c", "8", handler=ON_THREADS, pause_ms=20)
+    running = command.begin(topic, "-c", "8", handler=ON_THREADS, pause_ms=20)
     command.wait_for(running, "done", 50)
     outcome = steer(command, topic, "pause", "--reason", "failover")
     paused_s = time.monotonic()
@@ -242,9 +242,9 @@ def test_while_it_is_paused_nothing_begins_and_the_group_stays_its_own(command: 
 
 def test_a_stopped_drain_prints_how_to_resume_it_as_it_was_set(command: Command) -> None:
     topic = command.topic(distinct(200))
-    running = command.begin(topic, *FAST, "-c", "4", gate=command.gate)
+    running = command.begin(topic, "-c", "4", gate=command.gate)
     command.wait_for(running, "begun", 4)
-    steer(command, topic, "set", "concurrency=50", "plan-interval=200ms")
+    steer(command, topic, "set", "concurrency=50", "grace=20s")
     command.wait_for(running, "begun", 50)
     stopping = command.start("stop", str(command.plan(topic)), "--reason", "lunch")
     running.prints(f"stopping: stopped by {ME}")
@@ -259,7 +259,7 @@ def test_a_stopped_drain_prints_how_to_resume_it_as_it_was_set(command: Command)
     assert f"the drain has ended: stopped by {ME}" in outcome.out
     assert outcome.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 50") == 1
-    assert " ".join(ended.resume_words).count("--plan-interval 200ms") == 1
+    assert " ".join(ended.resume_words).count("--grace 20s") == 1
     assert len(command.record.done()) == 50
     assert command.committed(topic) == {0: 50}
     last = history(command, topic)[-1]
@@ -292,7 +292,7 @@ def test_stop_now_ends_a_drain_whose_handler_blocks_the_loop(command: Command) -
 
 def test_watchers_see_how_it_ends_and_disturb_nothing(command: Command) -> None:
     topic = command.topic([*same(100), *operations(150, lanes=50)])  # a hot lane is named
-    running = command.begin(topic, *FAST, "-c", "8", gate=command.gate)
+    running = command.begin(topic, "-c", "8", gate=command.gate)
     is_in_state(command, topic, "draining")
     plan = str(command.plan(topic))
     killed, frozen, first, second = (command.start("watch", plan) for _ in range(4))
@@ -339,7 +339,7 @@ def open_folder() -> Iterator[Path]:
 def test_another_user_is_not_answered(command: Command, open_folder: Path) -> None:
     topic = command.topic(distinct(20))
     command.env["XDG_RUNTIME_DIR"] = str(open_folder)
-    running = command.begin(topic, *FAST, "-c", "2", gate=command.gate)
+    running = command.begin(topic, "-c", "2", gate=command.gate)
     command.wait_for(running, "begun", 2)
     is_in_state(command, topic, "draining")
     folder = open_folder / "drainer"
@@ -450,7 +450,7 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
     chance = random.Random(seed)
     messages = operations(4_000, lanes=500)
     topic = command.topic(messages)
-    plan, how = str(command.plan(topic)), (*FAST, *more, "-c", "10")
+    plan, how = str(command.plan(topic)), (*more, "-c", "10")
     running = command.begin(topic, *how, handler=handler, pause_ms=5)
     done = killed = 0
     while running.running and done < 2 * len(messages):  # else nothing lets Spark begin any more
@@ -490,7 +490,7 @@ def test_steered_stopped_and_killed_at_random_it_loses_nothing(
 
 def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTerminal) -> None:
     topics = [command.topic(distinct(20)) for _ in range(2)]
-    drains = [command.begin(topic, *FAST, "-c", "2", gate=command.gate) for topic in topics]
+    drains = [command.begin(topic, "-c", "2", gate=command.gate) for topic in topics]
     for topic in topics:
         is_in_state(command, topic, "draining")
     screen = on_terminal("watch", "--all")

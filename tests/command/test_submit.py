@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from command.conftest import operations
-from command.process import FAST, Command
+from command.process import Command
 from drainer.kafka.cluster import Cluster
 from drainer.spark.state.objects import Objects
 from drainer.store.plan_file import plan_at
@@ -93,7 +93,7 @@ def app() -> str:
 
 def run_words(command: Command, topic: Topic, plan: str, **options: object) -> list[str]:
     what = [*command.what(topic), *command.options(**options)]
-    return ["run", *what, "--from", "earliest", "--plan", plan, "--yes", *FAST, "-c", "20"]
+    return ["run", *what, "--from", "earliest", "--plan", plan, "--yes", "-c", "20"]
 
 
 def count_of(command: Command) -> int:
@@ -121,7 +121,7 @@ def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object
         assert first.running, first.output
     assert 0 < count_of(command) < len(values) * 2
 
-    resume = ["resume", plan, "--yes", *command.options(), *FAST, "-c", "20"]
+    resume = ["resume", plan, "--yes", *command.options(), "-c", "20"]
     with submitted(command, *where, *resume) as second:
         second.ends(0)
 

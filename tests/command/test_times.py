@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 from confluent_kafka import Producer
 
-from command.process import FAST, Command
+from command.process import Command
 from kafka.topic import Topic
 
 EIGHT_MS = 1_772_352_000_000  # 2026-03-01T08:00Z
@@ -84,7 +84,7 @@ def test_markers_of_transactions_end_no_range_of_times(command: Command) -> None
 def test_a_killed_drain_of_times_goes_on_with_the_same_times(command: Command) -> None:
     topic = dated(command, [IN if n % 2 else BEFORE for n in range(40)])
     pauses = command.options(pause_ms=300)
-    running = command.start("run", *command.what(topic), *AGAIN, *FAST, *pauses, "--yes", "-c", "4")
+    running = command.start("run", *command.what(topic), *AGAIN, *pauses, "--yes", "-c", "4")
     command.wait_for(running, "done", 4)
     running.kill()
     plan = str(next(command.folder.glob("*.plan.json")))

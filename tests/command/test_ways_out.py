@@ -18,7 +18,7 @@ import pytest
 
 import drainer
 from command.conftest import distinct
-from command.process import FAST, Command
+from command.process import Command
 from kafka.topic import Topic, eventually
 from store.plans import signed
 
@@ -97,9 +97,7 @@ def half(command: Command) -> Topic:
     """Two partitions, of which all but number 20 of the first is done; the drain was killed."""
     topic = command.topic(distinct(COUNT), partitions=2)
     command.cluster.alter_committed(command.group(topic), topic.name, {0: BEGAN, 1: BEGAN})
-    running = command.begin(
-        topic, "--from", "committed", *FAST, gate=command.gate, gated=str(BLOCKED_AT)
-    )
+    running = command.begin(topic, "--from", "committed", gate=command.gate, gated=str(BLOCKED_AT))
     command.wait_for(running, "done", 2 * (COUNT - BEGAN) - 2)
 
     def written() -> list[int | None]:
@@ -204,7 +202,7 @@ def test_a_plan_that_others_can_write_is_taken_by_the_hint(command: Command, hal
 @pytest.mark.long
 def test_a_handler_that_changed_goes_on_by_the_hint(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
-    first = ("--first", "key == '3' or index == 0", *FAST)
+    first = ("--first", "key == '3' or index == 0")
     running = command.begin(topic, *first, gate=command.gate, gated=str(BLOCKED_AT))
     command.wait_for(running, "done", COUNT - 1)
     running.kill()

@@ -27,8 +27,9 @@ from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
+from drainer.spark.engine import SparkEngine
 from drainer.spark.session.session import Session
-from drainer.spark.session.settings import SparkEngine, SparkSettings
+from drainer.spark.session.settings import STATE, TASKS, WAVE, SparkSettings
 from drainer.store.plan_file import PlanFile
 
 HANDLER = Path(__file__).with_name("recording.py")
@@ -136,8 +137,10 @@ class Story:
             options={"record": str(self.record), **options},
         )
         master = "local[2]" if self.spark is None else Session(self.spark).master
-        settings = SparkSettings(master, tasks=tasks, wave_bytes=wave_bytes, state=self.state)
-        engine = SparkEngine(settings, self.spark)
+        conf = {WAVE: str(wave_bytes), STATE: self.state}
+        if tasks is not None:
+            conf[TASKS] = str(tasks)
+        engine = SparkEngine(SparkSettings(master, conf), self.spark)
         with Cluster.connect(self.settings) as cluster:
             prepared = replace(make(cluster, local), engine=IN_PROCESS if tasks is None else engine)
             callbacks = Callbacks(self.statuses.append, self.printed.append)

@@ -271,4 +271,4 @@ def test_a_payload_that_can_t_be_made_again_is_refused(monkeypatch: pytest.Monke
     monkeypatch.delattr(f"{__name__}.Marked")
     with pytest.raises(Refused, match="Marked") as raised:
         decode_chunk(body, ORIGIN)
-    assert "--archive" in str(raised.value.hint)
+    assert "pyFiles" in str(raised.value.hint)

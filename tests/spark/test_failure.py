@@ -136,7 +136,7 @@ def test_another_drainer_on_an_executor_is_not_taken_for_a_missing_module() -> N
         assert "lacks drainer, or has another version" in str(error_of(line))
     missing = error_of("ModuleNotFoundError: No module named 'elasticsearch'")
     assert "an executor lacks a module: ModuleNotFoundError: No module named 'elast" in str(missing)
-    assert "--archive" in (missing.hint or "")
+    assert "pyFiles" in (missing.hint or "")
 
 
 def test_a_server_that_is_gone_is_reported_by_what_failed_and_not_by_the_client_s_class() -> None:

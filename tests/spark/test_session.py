@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from drainer.errors import Refused, UsageError
 from drainer.spark import driver, spark_session
-from drainer.spark.session.settings import SparkLook, SparkSettings
+from drainer.spark.session.settings import SessionSettings, SparkSettings
 from drainer.spark.session.start import drain_session, session_on
 from spark.connect import local
 from spark.story import Story
@@ -44,7 +44,7 @@ def test_a_master_that_is_not_there_is_refused_before_anything_starts(
 
     with (
         pytest.raises(Refused, match=f"Spark's master does not answer at {master}"),
-        session_on(SparkLook(master), "tests"),
+        session_on(SessionSettings(master), "tests"),
     ):
         pass
 
@@ -97,12 +97,12 @@ def test_a_setting_that_is_taken_for_the_number_of_slots_is_named(spark: SparkSe
     lines: list[str] = []
     spark.conf.set("spark.default.parallelism", "200")
     try:
-        for tasks in (None, 8):
-            with drain_session(SparkSettings(tasks=tasks), spark, "drain", lines.append):
+        for conf in ({}, {"drainer.tasks": "8"}):
+            with drain_session(SparkSettings(conf=conf), spark, "drain", lines.append):
                 pass
     finally:
         spark.conf.unset("spark.default.parallelism")
 
     (line,) = lines
     assert "200" in line
-    assert "--tasks" in line
+    assert "drainer.tasks" in line

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
-from typing import Any
-
 import pytest
 
 from drainer.errors import UsageError
-from drainer.spark.session.settings import SparkLook, SparkSettings, with_retries
+from drainer.spark.session.settings import (
+    WAVE_BYTES,
+    SessionSettings,
+    SparkSettings,
+    with_retries,
+)
 
 LOCAL = ["local", "local[*]", "local[4]", "local[*, 3]", "local[2,4]", "local-cluster[2,1,1024]"]
-REMOTE = ["spark://a:7077,b:7077", "yarn", "k8s://https://10.0.0.1:6443"]
+REMOTE = ["spark://a:7077,b:7077", "yarn", "k8s://https://10.0.0.1:6443", "sc://host:15002"]
+S3 = {"drainer.state": "s3://bucket/state"}
 
 
 @pytest.mark.parametrize("master", [*LOCAL, *REMOTE])
@@ -24,33 +26,36 @@ def test_a_cluster_needs_a_state_that_all_of_it_reaches_and_a_local_master_does_
         return
     with pytest.raises(UsageError, match="a place to record what is done") as raised:
         SparkSettings(master)
-    assert "--state" in (raised.value.hint or "")
-    assert not SparkSettings(master, state="s3://bucket/state").is_local
+    assert "drainer.state" in (raised.value.hint or "")
+    assert not SparkSettings(master, S3).is_local
+
+
+def test_settings_of_drainer_are_read_and_not_given_to_spark() -> None:
+    memory = {"spark.executor.memory": "4g"}
+    own = {"drainer.tasks": "7", "drainer.shards": "70", "drainer.wave": "64MiB"}
+
+    settings = SparkSettings("yarn", memory | own | S3)
+
+    assert settings.of_spark == memory
+    assert (settings.tasks, settings.shards, settings.wave_bytes) == (7, 70, 64 * 1024**2)
+    assert settings.state == "s3://bucket/state"
+    default = SparkSettings("local[2]")
+    assert (default.tasks, default.shards, default.state) == (None, None, None)
+    assert default.wave_bytes == WAVE_BYTES
 
 
 @pytest.mark.parametrize(
-    ("look", "cores"),
+    ("conf", "slots"),
     [
-        (SparkLook("local"), 1),
-        (SparkLook("local[2,3]"), 2),
-        (SparkLook("local[*]"), 4),
-        (SparkLook("local[64]"), 4),
-        (SparkLook("local[*]", tasks=3), 3),
-        (SparkLook("local-cluster[2,1,1024]"), 2),
-        (SparkLook("yarn"), None),
-        (SparkLook("yarn", tasks=40), 40),
-        (SparkLook("spark://h:1", {"spark.cores.max": "24"}), 24),
-        (
-            SparkLook("yarn", {"spark.executor.instances": "10", "spark.executor.cores": "4"}),
-            40,
-        ),
+        ({}, None),
+        ({"spark.cores.max": "24"}, 24),
+        ({"spark.executor.instances": "10", "spark.executor.cores": "4"}, 40),
     ],
 )
-def test_cores_are_known_before_spark_starts_where_the_settings_name_them(
-    look: SparkLook, cores: int | None, monkeypatch: pytest.MonkeyPatch
+def test_the_slots_of_a_cluster_are_known_where_its_settings_name_them(
+    conf: dict[str, str], slots: int | None
 ) -> None:
-    monkeypatch.setattr(os, "cpu_count", lambda: 4)
-    assert look.cores == cores
+    assert SessionSettings("yarn", conf).slots_to_come == slots
 
 
 @pytest.mark.parametrize(
@@ -70,34 +75,43 @@ def test_a_local_master_repeats_tasks_unless_it_has_a_number_of_its_own(
     assert with_retries(master) == begun
 
 
-S3 = "s3://bucket/state"
+@pytest.mark.parametrize("master", ["", "lokal", "local[]", "spark://", "mesos://h"])
+def test_what_is_not_a_master_is_refused(master: str) -> None:
+    with pytest.raises(UsageError, match="is not a Spark master"):
+        SparkSettings(master, S3)
 
 
 @pytest.mark.parametrize(
-    ("master", "more", "reason"),
+    ("name", "value", "reason"),
     [
-        *((each, {"state": S3}, "is not a Spark master") for each in ("", "lokal", "local[]")),
-        *((each, {"state": S3}, "is not a Spark master") for each in ("spark://", "mesos://h")),
-        ("sc://host:15002", {}, "need a place"),
-        ("local[2]", {"conf": {"spark.speculation": " TRUE "}}, "handle everything twice"),
-        ("local[2]", {"conf": {"spark.master": "yarn"}}, "--master"),
-        ("local[2]", {"conf": {"spark.remote": "sc://h"}}, "--remote"),
-        ("local[2]", {"conf": {"spark.api.mode": "connect"}}, "--remote"),
-        ("local[2]", {"conf": {"spark.submit.deployMode": "cluster"}}, "command is the driver"),
-        ("local[2]", {"conf": {"fs.s3a.endpoint": "x"}}, "endpoint is not a Spark setting"),
-        ("local[2]", {"state": "s3://key:hidden@bucket/x"}, "credentials"),
-        ("local[2]", {"state": " "}, "state"),
-        ("local[2]", {"wave_bytes": 0}, "wave"),
-        ("local[2]", {"tasks": 0}, "tasks"),
-        ("local[2]", {"tasks": 10_001}, "tasks"),
+        ("spark.speculation", " TRUE ", "handle everything twice"),
+        ("spark.master", "yarn", "--master"),
+        ("spark.remote", "sc://h", "--remote"),
+        ("spark.api.mode", "connect", "--remote"),
+        ("spark.submit.deployMode", "cluster", "command is the driver"),
+        ("fs.s3a.endpoint", "x", "endpoint is not a Spark setting"),
+        ("spark.submit.pyFiles", "/dev/null,none.zip", "none.zip does not exist"),
+        ("spark.archives", "none.tar.gz#environment", "none.tar.gz does not exist"),
+        ("drainer.state", "s3://key:hidden@bucket/x", "credentials"),
+        ("drainer.state", " ", "state"),
+        ("drainer.wave", "0", r"--spark-conf drainer\.wave: a wave of no bytes"),
+        ("drainer.wave", "2 pages", "is not a size"),
+        ("drainer.tasks", "0", "from 1 to 10,000"),
+        ("drainer.shards", "10001", "from 1 to 10,000"),
     ],
-    ids=str,
 )
-def test_a_setting_that_a_drain_can_t_have_is_refused(
-    master: str, more: dict[str, Any], reason: str
-) -> None:
+def test_a_setting_that_a_drain_can_t_have_is_refused(name: str, value: str, reason: str) -> None:
     with pytest.raises(UsageError, match=reason):
-        SparkSettings(master, **more)
+        SparkSettings("local[2]", {name: value})
+
+
+@pytest.mark.parametrize(
+    ("name", "near"), [("drainer.task", "drainer.tasks"), ("drainer.wave_bytes", "drainer.wave")]
+)
+def test_an_unknown_setting_of_drainer_is_refused_with_the_nearest(name: str, near: str) -> None:
+    with pytest.raises(UsageError, match=f"there is no setting {name}") as raised:
+        SparkSettings("local[2]", {name: "4"})
+    assert raised.value.hint == f"Did you mean {near}?"
 
 
 def test_what_a_drain_has_anyway_may_be_set() -> None:
@@ -105,10 +119,10 @@ def test_what_a_drain_has_anyway_may_be_set() -> None:
         "spark.speculation": "false",
         "spark.api.mode": "classic",
         "spark.submit.deployMode": "client",
-        "spark.executor.memory": "4g",
+        "spark.submit.pyFiles": "s3a://bucket/libs.zip,/dev/null",
     }
 
-    assert SparkSettings("local[2]", conf).conf == conf
+    assert SparkSettings("local[2]", conf).of_spark == conf
 
 
 def test_a_secret_is_shown_nowhere() -> None:
@@ -128,18 +142,6 @@ def test_a_secret_is_shown_nowhere() -> None:
     assert settings.shown_conf()["spark.executor.memory"] == "4g"
 
 
-def test_an_archive_has_to_be_there_and_to_be_importable(tmp_path: Path) -> None:
-    good, other = tmp_path / "handlers.zip", tmp_path / "handlers.tar.gz"
-    good.touch()
-    other.touch()
-
-    assert SparkSettings("local", archives=(str(good),)).archives == (str(good),)
-    with pytest.raises(UsageError, match="is not an archive that Python can import"):
-        SparkSettings("local", archives=(str(other),))
-    with pytest.raises(UsageError, match="the file does not exist"):
-        SparkSettings("local", archives=(str(tmp_path / "none.whl"),))
-
-
 @pytest.mark.parametrize(
     ("master", "remote", "reason"),
     [
@@ -153,5 +155,5 @@ def test_a_server_is_named_alone_and_without_a_secret(
     master: str | None, remote: str | None, reason: str
 ) -> None:
     with pytest.raises(UsageError, match=reason) as raised:
-        SparkLook.of(master, {}, None, remote)
+        SessionSettings.of(master, {}, remote)
     assert "hidden" not in str(raised.value)

@@ -35,7 +35,7 @@ def test_the_hint_for_a_missing_module_is_how_it_gets_to_the_executor(
 
     with pytest.raises(Refused, match=r"the executor on .*absent_package") as raised:
         Shipped(reference.format(folder=tmp_path)).load()
-    assert "--archive" in (raised.value.hint or "")
+    assert "pyFiles" in (raised.value.hint or "")
     assert "--py-files" in (raised.value.hint or "")
 
 
@@ -44,7 +44,7 @@ def test_a_handler_that_fails_for_another_reason_has_another_hint(tmp_path: Path
 
     with pytest.raises(Refused, match="ZeroDivisionError") as raised:
         Shipped(f"{tmp_path}/fails.py:H").load()
-    assert "--archive" not in (raised.value.hint or "")
+    assert "pyFiles" not in (raised.value.hint or "")
 
 
 def test_a_task_decodes_by_the_schemas_that_the_driver_has_got() -> None:

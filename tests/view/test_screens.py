@@ -16,7 +16,7 @@ from builders import a_cap, a_status, a_summary, changed, counts
 from core.letters import Sample, there_and_back
 from drainer.certify.cli import report_page
 from drainer.core.batches import Batching
-from drainer.engine.preview import EngineChoice, PartitionAction
+from drainer.engine.preview import PartitionAction, ShownEngine
 from drainer.errors import Halted, Signalled
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
@@ -107,11 +107,10 @@ PARK = replace(
     skip=("payload.kind == 'set_email'", "sub_key == 'app-admin'", "payload.n > 5"),
 )
 REDRIVE = RedriveSettings(LetterFilter(reasons=("timeout",), sub_keys=("a", "b")), 5)
-ON_SPARK = EngineChoice(
+ON_SPARK = ShownEngine(
     "spark",
-    "a master is named",
     "Spark on yarn",
-    {"waves": "2 GiB each, handled by one task per core", "state": "s3://bucket/state"},
+    {"state": "s3://bucket/state", "spark conf": "drainer.tasks=40"},
 )
 REDRIVEN = replace(
     samples.action(2, resumes=True, failures=PARK, redrive=REDRIVE),

@@ -38,9 +38,7 @@ def estimate(
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     latency: LatencyOptions,
-    running: Annotated[
-        LocalSettings, without("plan_interval_s", "grace_s", "buffer_bytes", "reason")
-    ],
+    running: Annotated[LocalSettings, without("grace_s", "buffer_bytes", "reason")],
     failures: Annotated[FailureSettings, NEW_DRAIN],
     limits: Limits,
     terminal: Terminal,

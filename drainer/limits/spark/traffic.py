@@ -29,7 +29,7 @@ from drainer.limits.trials import Observe
 from drainer.mask import describe
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session
-from drainer.spark.session.settings import SparkLook
+from drainer.spark.session.settings import SessionSettings
 from drainer.spark.session.start import session_on
 
 NAME = "drainer limits"
@@ -61,7 +61,7 @@ EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2
 
 @contextmanager
 def traffic_host(
-    place: SparkLook, client: ClientSettings, jmx: tuple[str, ...] = ()
+    place: SessionSettings, client: ClientSettings, jmx: tuple[str, ...] = ()
 ) -> Iterator[Callable[[TrafficTargets], AbstractContextManager[SparkTraffic]]]:
     """Start a Spark session, and give a function that begins traffic in as many tasks as it runs.
 
@@ -77,8 +77,8 @@ def traffic_host(
             tasks = place.tasks or slots or _slots_at_rest(session)
             if 0 < slots < tasks:  # On a cluster, more executors may come.
                 raise Refused(
-                    f"{place.master} runs {slots} tasks at once, but --tasks is {tasks}",
-                    hint="Lower --tasks, or remove it: all tasks must run at once.",
+                    f"{place.master} runs {slots} tasks at once, but drainer.tasks is {tasks}",
+                    hint="Lower drainer.tasks, or remove it: all tasks must run at once.",
                 )
             return spark_traffic(context, client, targets, tasks, jmx)
 
@@ -202,7 +202,7 @@ class SparkTraffic:
             if time.monotonic() > until_s:
                 raise Refused(
                     f"only {connected} of {tasks} tasks started in {TASKS_S:.0f} s",
-                    hint="Lower --tasks, or give Spark more cores: all tasks must run at once.",
+                    hint="Lower drainer.tasks, or give Spark more cores: all must run at once.",
                 )
             self._poll()
 

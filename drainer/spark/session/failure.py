@@ -1,4 +1,4 @@
-"""Errors on their way from a task to the command: Spark brings an error's text, and no more."""
+"""Errors on their way from a task to the command. Spark brings only the text of an error."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from pyspark.errors import PySparkException
 from drainer import errors
 from drainer.errors import DrainerError, Interrupted, UsageError
 from drainer.secret import redact
+from drainer.spark.session.settings import SEND_ALONG
 
-_MARK = "drainer-error "  # before the JSON that an error is made from again
-_TRACE_MOST = 6000  # characters of what led to it; its end is the best part
-_JVM_STACK = "\n\nJVM stacktrace:\n"  # what PySpark adds to what it caught
+_MARK = "drainer-error "  # stands before the JSON of an error in a text
+_TRACE_MOST = 6000  # characters of a traceback, whose end matters most
+_JVM_STACK = "\n\nJVM stacktrace:\n"  # PySpark appends it to the text of an error.
 _LINE_MOST = 300  # characters of a text that is not drainer's
-_CLOSED = "Channel closed"  # what a client raises whose session was stopped
-SEND_ALONG = "Ship it with --archive (spark-submit: --py-files), or install it there."
+_CLOSED = "Channel closed"  # in the error of a client whose session was stopped
 
-# What Spark puts before what happened.
+# Texts that Spark puts before the one that says what happened.
 _BEFORE = re.compile(
     r"^(?:Job aborted due to stage failure: "
     r"|Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
@@ -42,8 +42,8 @@ class SparkBroke(DrainerError):
     """Raised when a process of Spark crashed, or ran out of memory or disk."""
 
 
-# Symptoms in Spark's words, what to raise, the message ({} is Spark's message), and the way out.
-# The first that fits.
+# Symptoms in Spark's words, the error to raise, its message ({} stands for Spark's), and the hint.
+# The first entry whose symptoms are found counts.
 _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
     (
         "Python worker exited unexpectedly",
@@ -113,7 +113,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
 
 
 class Carried(Exception):
-    """Raised in a task for one of drainer's errors: for people, and in a form to be read again."""
+    """Raised in a task for an error of drainer's. Its text is for people, and for ``error_of``."""
 
     def __init__(self, error: DrainerError) -> None:
         fields = error_as_json(error)
@@ -122,7 +122,7 @@ class Carried(Exception):
 
 
 def error_as_json(error: DrainerError) -> dict[str, Any]:
-    """An error as JSON, from which ``error_of`` makes it again."""
+    """Return an error as JSON, from which ``error_of`` makes it again."""
     return {
         "class": next(cls.__name__ for cls in type(error).__mro__ if hasattr(errors, cls.__name__)),
         "message": str(error),
@@ -132,9 +132,9 @@ def error_as_json(error: DrainerError) -> dict[str, Any]:
 
 
 def error_of(fields: Mapping[str, Any]) -> DrainerError:
-    """Return the error that ``error_as_json`` wrote.
+    """Make the error again that ``error_as_json`` wrote.
 
-    Raises LookupError, TypeError or AttributeError for anything else.
+    Raises LookupError, TypeError or AttributeError if the fields are not those of an error.
     """
     cause = None if fields["cause"] is None else TaskFailure(fields["cause"])
     error: DrainerError = getattr(errors, fields["class"])(
@@ -144,7 +144,7 @@ def error_of(fields: Mapping[str, Any]) -> DrainerError:
 
 
 class TaskFailure(Exception):
-    """Cause of an error, as its task reported it."""
+    """Stands for the cause of an error, with the traceback that its task reported."""
 
     def __init__(self, trace: str) -> None:
         super().__init__(f"in a task on Spark:\n{trace}")
@@ -152,7 +152,7 @@ class TaskFailure(Exception):
 
 @contextmanager
 def carrying() -> Iterator[None]:
-    """Raise drainer's errors, in a task, in a form that ``failure_of`` understands."""
+    """Raise drainer's errors of a task in a form that ``failure_of`` understands."""
     try:
         yield
     except DrainerError as error:
@@ -161,7 +161,7 @@ def carrying() -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """Turn what Spark raises inside, on the driver, into one of drainer's errors."""
+    """Turn what Spark raises in the block, on the driver, into one of drainer's errors."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError, ValueError) as raised:
@@ -172,10 +172,10 @@ def spark_failures() -> Iterator[None]:
 
 
 def failure_of(raised: BaseException) -> DrainerError:
-    """The error that a task raised, again; else one with Spark's message in a line.
+    """Return the error that a task raised; otherwise an error with Spark's message in one line.
 
-    One of drainer's errors has its class (so its exit code), its text and its hint again; its cause
-    is ``TaskFailure``.
+    An error of drainer's has its class (and so its exit code), its text and its hint again. Its
+    cause is a ``TaskFailure``.
     """
     if isinstance(raised, DrainerError):
         return raised
@@ -205,7 +205,7 @@ def _trace(cause: BaseException | None) -> str | None:
 
 
 def _text_of(raised: BaseException) -> str:
-    """All that is known of it; not from the JVM where that is gone."""
+    """Return the whole text of an error, or its class if the JVM that knows the text is gone."""
     if isinstance(raised, Py4JJavaError):
         try:
             return str(raised.java_exception.toString())
@@ -222,7 +222,7 @@ def _carried(text: str) -> DrainerError | None:
 
 
 def _message(text: str) -> str:
-    """The line with the reason: a Python exception's own, else the first."""
+    """Return the line with the reason: that of a Python exception, or else the first line."""
     _, traced, trace = text.rpartition("Traceback (most recent call last):")
     if traced:
         where = ""

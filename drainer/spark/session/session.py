@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from itertools import count
 
@@ -16,30 +16,31 @@ from drainer.errors import Refused, UsageError
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.settings import BATCH_BYTES, BATCH_ROWS, REMOTE, check_conf
 
-# Of a session while a drain runs on it. With adaptive execution each stage would be a job of its
-# own, and what is begun behind a job come before its last stage.
+# Settings of a session while a drain runs on it. With adaptive execution, each stage would be a job
+# of its own, and a job that is begun later would come before the last stage of an earlier one.
 WHILE_DRAINING = {
     "spark.sql.adaptive.enabled": "false",
-    # Rows are few, of 64 KiB each: to compile code for them takes more than it gains.
+    # The rows are few and have 64 KiB each: compiling code for them takes more than it gains.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
     "spark.sql.connect.shuffleDependency.fileCleanup.enabled": "true",
-    # What is read again may be cut into other chunks; drainer's own checksum is not of bytes.
+    # A slice that is read again may be cut into other chunks. drainer's own checksum is one of the
+    # sub-messages, so it does not depend on where a chunk ends.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
-SLOTS_S, SERVER_SLOTS_S = 1.0, 15.0  # between two checks of how many slots there are
-_CHANGING = threading.Lock()  # of the settings of sessions
-# By session how many drains run on it, and what was set before the first.
+SLOTS_S, SERVER_SLOTS_S = 1.0, 15.0  # between two counts of the slots
+_CHANGING = threading.Lock()  # held while settings of a session are changed
+# For each session, how many drains run on it, and the settings it had before the first.
 _DRAINING: dict[int, tuple[int, dict[str, str]]] = {}
 _SPLITS = re.compile(r"splits=(\d+)")
 
 
 class Session:
-    """A session that a drain runs on. ``spark`` is Spark's own."""
+    """A session that a drain runs on. ``spark`` is Spark's own object."""
 
     def __init__(self, spark: SparkSession) -> None:
         self.spark = spark
@@ -49,9 +50,9 @@ class Session:
 
     @classmethod
     def of(cls, spark: SparkSession) -> Session:
-        """The session of whoever calls a drain.
+        """Return the session of a program that calls a drain.
 
-        Raises Refused when it has stopped; UsageError when a setting of it breaks a law.
+        Raises Refused if the session has stopped; UsageError if one of its settings breaks a law.
         """
         session = cls(spark)
         try:
@@ -64,36 +65,43 @@ class Session:
 
     @property
     def ui(self) -> str | None:
-        """Address of its web page; None when it has none, or it can't be known."""
+        """The address of Spark's web page; None if there is none, or if it can't be known."""
         return None if self.is_remote else self.spark.sparkContext.uiWebUrl
 
     @property
     def master(self) -> str:
-        """Master; of a server of Spark Connect no more than that it is one."""
+        """The master; for a server of Spark Connect only that it is one."""
         return REMOTE if self.is_remote else self.conf("spark.master")
 
     def add_file(self, path: str) -> None:
-        """Send a file along, for ``SparkFiles.get`` in a task."""
+        """Send a file to the executors, where ``SparkFiles.get`` finds it."""
         if self.is_remote:
             self.spark.addArtifacts(path, file=True)
         else:
             self.spark.sparkContext.addFile(path)
 
     def add_module(self, path: str) -> None:
-        """Send code along: a module, or an archive of them."""
+        """Send a Python module, or a zip file of modules, to the executors."""
         if self.is_remote:
             self.spark.addArtifacts(path, pyfile=True)
         else:
             self.spark.sparkContext.addPyFile(path)
 
+    def add_to_server(self, py_files: Iterable[str], archives: Iterable[str]) -> None:
+        """Send files with code to a server of Spark Connect, where their settings are static."""
+        for path in py_files:
+            self.spark.addArtifacts(path, pyfile=True)
+        for path in archives:
+            self.spark.addArtifacts(path, archive=True)
+
     @property
     def slots_s(self) -> float:
-        """Seconds between two questions for the slots: a server answers by a query, which its SQL
-        tab lists."""
+        """Seconds between two counts of the slots. A server answers by a query, which its SQL tab
+        lists, so it is asked less often."""
         return SERVER_SLOTS_S if self.is_remote else SLOTS_S
 
     def slots(self) -> int:
-        """Number of tasks that can run at once on the present executors."""
+        """Return the number of tasks that can run at once on the executors of the moment."""
         if not self.is_remote:
             cores = self.spark.sparkContext.defaultParallelism
         else:
@@ -103,7 +111,10 @@ class Session:
         return max(1, cores // int(self.conf("spark.task.cpus", "1")))
 
     def ensure(self, conf: Mapping[str, str]) -> None:
-        """Raises UsageError when a setting is not as it should be: a session keeps what it has."""
+        """Ensure that the session has these settings: a session that runs keeps what it has.
+
+        Raises UsageError.
+        """
         for name, value in conf.items():
             if self.conf(name) != value:
                 raise UsageError(
@@ -112,7 +123,7 @@ class Session:
                 )
 
     def conf(self, name: str, default: str = "") -> str:
-        """Return a setting of Spark's; the default where it is not set, or can't be known."""
+        """Return a setting of Spark; the default if it is not set, or can't be known."""
         try:
             return str(self.spark.conf.get(name, default))
         except PySparkException:
@@ -120,11 +131,11 @@ class Session:
 
     @contextmanager
     def draining(self) -> Iterator[None]:
-        """The settings that a drain needs, for as long as the block lasts."""
+        """Give the session the settings that a drain needs, for as long as the block lasts."""
         with _CHANGING:
             users, before = _DRAINING.get(id(self.spark), (0, {}))
             for name, value in () if users else WHILE_DRAINING.items():
-                # PySpark 3.5 raises what is of Java when it has no such setting.
+                # PySpark 3.5 raises an error of Java for a setting that it does not know.
                 with suppress(PySparkException, Py4JError):
                     known = str(self.spark.conf.get(name))
                     self.spark.conf.set(name, value)
@@ -133,42 +144,44 @@ class Session:
         try:
             yield
         finally:
-            self._drained()
+            self._restore_if_last()
 
-    def _drained(self) -> None:
-        """Restores the settings when this was the last drain on the session."""
+    def _restore_if_last(self) -> None:
+        """Restore the settings of the session if no other drain runs on it."""
         with _CHANGING:
             users, before = _DRAINING.pop(id(self.spark))
             if users > 1:
                 _DRAINING[id(self.spark)] = users - 1, before
                 return
-            with suppress(Exception):  # Spark may be gone
+            with suppress(Exception):  # Spark may be gone.
                 for name, value in before.items():
                     self.spark.conf.unset(name)
                     if self.spark.conf.get(name) != value:
                         self.spark.conf.set(name, value)
 
     def name_jobs(self, name: str, *tags: str) -> None:
-        """Give what this thread runs from now on this name, and these tags."""
+        """Give the jobs that this thread starts from now on this name, and these tags."""
         if self.is_remote:
             add = self.spark.addTag
         else:
             context = self.spark.sparkContext
             context.setJobDescription(name)
             context.setInterruptOnCancel(True)
-            add = context.addJobTag  # those of a session are known to their thread alone
+            # A session's own tags are known to the thread alone that added them.
+            add = context.addJobTag
         for tag in tags:
             add(tag)
 
     def cancel(self, tag: str) -> None:
-        """End the jobs that have this tag; their tasks are killed."""
+        """End the jobs that have this tag; Spark kills their tasks."""
         if self.is_remote:
             self.spark.interruptTag(tag)
         else:
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def placed(self, rows: DataFrame, tasks: int, column: str) -> DataFrame:
-        """The rows in so many partitions, each row in the one whose number is in the column."""
+        """Return the rows in so many partitions, each row in the one whose number is in the
+        column."""
         if self.version >= (4, 1):
             return rows.repartitionById(tasks, column)
         keys = ", ".join(map(str, _keys_of(tasks)))
@@ -187,7 +200,7 @@ def _keys_of(tasks: int) -> list[int]:
 
 
 def _murmur3(number: int) -> int:
-    """Spark's ``hash`` of an int (MurmurHash3 x86 32, Appleby)."""
+    """Return Spark's ``hash`` of an int (MurmurHash3 x86 32, Appleby)."""
     mask = 2**32 - 1
     k = number * 0xCC9E2D51 & mask
     k = (k << 15 | k >> 17) * 0x1B873593 & mask

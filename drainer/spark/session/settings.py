@@ -1,41 +1,58 @@
-"""Settings of a drain on Spark, and Spark's own that would break it. Known without PySpark."""
+"""Settings of Spark, and drainer's own on Spark. They are known without PySpark."""
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any, Self
 
-from drainer.errors import Refused, SandboxRefused, UsageError, handling_nothing
+from drainer.errors import Refused, SandboxRefused, UsageError, raised_as
 from drainer.extensions import ensure_installed
 from drainer.java import find_java
-from drainer.model.status import Summary
-from drainer.operations.engine import LocalContext
+from drainer.model.option import TEXT, ValueType, number, parse_size
 from drainer.secret import REDACTED, hides
 from drainer.spark.state import lease
 from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.objects import check_uri
 from drainer.store.place import is_folder
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 EVERY_CORE = "local[*]"
-REMOTE = "sc://"  # before the address of a server of Spark Connect
+REMOTE = "sc://"  # The address of a server of Spark Connect begins with it.
 WAVE_BYTES = 2 * 1024**3
 STARTING = "Spark was starting"
-START_S = 10.0  # of a session, workers and the first wave, measured on local[2]; clusters vary
-BATCH_BYTES = 4 * 1024 * 1024  # of Arrow, between Spark and a task
-BATCH_ROWS = 64  # that a task is given at once: a chunk has values of 64 KiB
-FAILURES_MOST = 4  # of one task, as on a cluster
-MOST_TASKS = MOST_SHARDS = 10_000  # more is a slip of the finger
-ARCHIVES = (".zip", ".whl", ".egg", ".py")  # what Spark can put on the executors' path
+BATCH_BYTES = 4 * 1024 * 1024  # of an Arrow batch between Spark and a task
+BATCH_ROWS = 64  # of an Arrow batch that a task gets; most rows are chunks of some 64 KiB
+FAILURES_MOST = 4  # attempts at a task on local[N], as on a cluster
+MOST_TASKS = 10_000  # A higher number is a slip of the finger.
 
-# Settings that a drain can't have: by name the value that is meant (None for any), whether it is
-# about sessions of others as well as about --spark-conf, and why.
+# Settings of Spark that name files with code to send to the executors, separated by commas.
+PY_FILES, ARCHIVES = "spark.submit.pyFiles", "spark.archives"
+SEND_ALONG = (
+    f"Send it with --spark-conf {PY_FILES}=FILE.zip (spark-submit: --py-files), or install it on"
+    " the executors."
+)
+
+
+def _parse_wave(text: str) -> int:
+    if not (size := parse_size(text)):
+        raise UsageError("a wave of no bytes reads nothing", hint="Give a size, such as 256MiB.")
+    return size
+
+
+# Settings that drainer has on Spark, beside Spark's own, and how their values are typed.
+TASKS, SHARDS, WAVE, STATE = "drainer.tasks", "drainer.shards", "drainer.wave", "drainer.state"
+_OWN: dict[str, ValueType] = {
+    TASKS: number(1, MOST_TASKS),
+    SHARDS: number(1, MOST_TASKS),
+    WAVE: ValueType("SIZE", _parse_wave),
+    STATE: TEXT,
+}
+
+# Settings of Spark that a drain can't work with. For each: the value that is refused (None for
+# any), whether it is refused in a session that exists already, too, and the reason.
 _BARRED = {
     "spark.speculation": ("true", True, "a second copy of a task would handle everything twice"),
     "spark.master": (None, False, "--master sets the master"),
@@ -49,9 +66,9 @@ _REMOTE = re.compile(r"(spark|k8s)://.+|yarn|sc://.*")
 
 
 def master_of(typed: str | None, remote: str | None = None) -> str:
-    """A master, or a server of Spark Connect, as it is typed; without one, this machine.
+    """Return the master, or the server of Spark Connect, that was typed; without one, this machine.
 
-    Raises UsageError when both are, or the server is none.
+    Raises UsageError if both were typed, or if the server is not an address of one.
     """
     if remote is None:
         if typed is not None and typed.strip().startswith(REMOTE):
@@ -77,174 +94,187 @@ def master_of(typed: str | None, remote: str | None = None) -> str:
 
 
 def shown_master(master: str) -> str:
-    """A master as it may be shown: behind the address of a server there may be a token."""
+    """Return a master as it may be shown, without a token behind the address of a server."""
     return master.partition("/;")[0]
 
 
 def with_retries(master: str) -> str:
-    """A master with ``local[…]`` that repeats tasks which failed; any other as it is."""
+    """Return a local master that repeats tasks which fail; any other master as it is."""
     local = _CORES.fullmatch(master)
     return f"local[{local[1] or 1},{FAILURES_MOST}]" if local else master
 
 
 @dataclass(frozen=True, slots=True)
-class SparkLook:
-    """Master and settings of Spark. ``repr`` shows nothing that may have secrets.
+class SessionSettings:
+    """The master of a session of Spark, and the settings that were typed for it.
 
-    Raises UsageError when the master is unknown, ``conf`` breaks a law, or the number makes no
-    sense.
+    ``master`` is the URL of a master, or of a server of Spark Connect. ``conf`` has settings of
+    Spark and drainer's own by name. ``repr`` shows neither, since both may have secrets.
+
+    Raises UsageError if the master is not one, or if a setting is unknown or breaks a law.
     """
 
-    # The URL of the master, or of a server of Spark Connect; a local one is this machine, and
-    # ``local-cluster`` too.
     master: str = field(default=EVERY_CORE, repr=False)
-    # Further settings of Spark by name.
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
-    tasks: int | None = None  # how many of them work at once; None for as many as pay
 
     @classmethod
-    def of(
-        cls,
-        master: str | None,
-        conf: Mapping[str, str],
-        tasks: int | None,
-        remote: str | None = None,
-    ) -> SparkLook:
-        """Settings as they are typed: without a master or server, this machine."""
-        return cls(master_of(master, remote), conf, tasks)
+    def of(cls, master: str | None, conf: Mapping[str, str], remote: str | None = None) -> Self:
+        """Return the settings that were typed. Without a master or server, this machine is it."""
+        return cls(master_of(master, remote), conf)
 
     def __post_init__(self) -> None:
-        _check_master(self.master)
-        check_conf(self.conf, typed=True)
-        if self.tasks is not None and not 1 <= self.tasks <= MOST_TASKS:
+        if not is_local(self.master) and not _REMOTE.fullmatch(self.master):
             raise UsageError(
-                f"--tasks {self.tasks} is not a number from 1 to {MOST_TASKS:,}",
-                hint="Give a number in that range, or remove --tasks.",
+                f"--master {self.master!r} is not a Spark master",
+                hint="Use local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT.",
             )
+        for name in self.conf:
+            if name in _OWN:
+                self.own(name)
+            elif not name.startswith("spark."):
+                raise _unknown(name)
+        check_conf(self.conf, typed=True)
+        for name in (PY_FILES, ARCHIVES):
+            for path in self.files(name):
+                _ensure_there(name, path)
+
+    def files(self, name: str) -> list[str]:
+        """Return the files that a setting of Spark lists."""
+        return [path for path in self.conf.get(name, "").split(",") if path]
+
+    def own(self, name: str) -> Any:
+        """Return the value of one of drainer's own settings; None if it is not set.
+
+        Raises UsageError.
+        """
+        if (text := self.conf.get(name)) is None:
+            return None
+        with raised_as(UsageError, about=f"--spark-conf {name}: "):
+            return _OWN[name].parse(text)
+
+    @property
+    def tasks(self) -> int | None:
+        """The maximum number of tasks that work at once; None for as many as pay."""
+        tasks: int | None = self.own(TASKS)
+        return tasks
 
     @property
     def is_local(self) -> bool:
-        """Whether all of it runs on this machine."""
+        """Whether the whole session runs on this machine."""
         return is_local(self.master)
 
     @property
     def is_remote(self) -> bool:
-        """Whether it is a server of Spark Connect."""
+        """Whether the session is one of a server of Spark Connect."""
         return self.master.startswith(REMOTE)
 
     @property
-    def cores(self) -> int | None:
-        """Number of cores for its tasks; None where only the cluster knows."""
-        conf, numbers = self.conf, [int(n) for n in re.findall(r"\d+", self.master)]
-        if self.is_local:
-            most = os.cpu_count() or 1
-            if not self.master.startswith("local-cluster"):
-                named = most if "*" in self.master else next(iter(numbers), 1)
-            else:
-                named = numbers[0] * numbers[1]
-            return min(most, named, self.tasks or most)
-        if self.tasks is not None:
-            return self.tasks
+    def slots_to_come(self) -> int | None:
+        """The number of slots that a cluster is to have by these settings; None if they don't
+        say."""
+        conf = self.conf
         executors, each = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
         if executors and each:
             return int(executors) * int(each)
         return int(conf["spark.cores.max"]) if "spark.cores.max" in conf else None
 
+    @property
+    def of_spark(self) -> dict[str, str]:
+        """The settings that are Spark's."""
+        return {name: value for name, value in self.conf.items() if name not in _OWN}
+
     def shown_conf(self) -> dict[str, str]:
-        """The settings of Spark as they may be shown, without secrets."""
+        """Return the settings as they may be shown, without secrets."""
         return {n: REDACTED if hides(n, value) else value for n, value in sorted(self.conf.items())}
 
 
 @dataclass(frozen=True, slots=True)
-class SparkSettings(SparkLook):
-    """Settings of a drain on Spark; none of it changes what is drained.
+class SparkSettings(SessionSettings):
+    """The settings of a drain on Spark. None of them changes what is drained.
 
-    Raises UsageError as ``SparkLook``, and when a cluster has no ``state``, an archive isn't there
-    or ``shards`` makes no sense.
+    Raises UsageError as ``SessionSettings`` does, and if a cluster has no place for the state.
     """
 
-    wave_bytes: int = WAVE_BYTES  # how much of the backlog is read, shuffled and handled at once
-    # Where tasks put what they finished, a folder or a URI; None for beside the plan.
-    state: str | None = None
-    archives: tuple[str, ...] = ()  # files with the handler's code, for the executors
-    # Into how many the sub-keys are divided; None for three per slot, and 16 at least.
-    shards: int | None = None
-
     def __post_init__(self) -> None:
-        SparkLook.__post_init__(self)  # a class with slots is made again, which super() misses
-        if self.wave_bytes < 1:
-            raise UsageError("--wave must be above 0", hint="Give a size, such as 2GiB or 256MiB.")
-        if self.shards is not None and not 1 <= self.shards <= MOST_SHARDS:
-            raise UsageError(
-                f"--shards {self.shards} is not a number from 1 to {MOST_SHARDS:,}",
-                hint="Give a number in that range, or remove --shards.",
-            )
+        # A dataclass with slots is a new class, which super() does not know.
+        SessionSettings.__post_init__(self)
         if self.state is not None:
             check_uri(self.state)
         elif not self.is_local:
             raise UsageError(
                 f"on {shown_master(self.master)} tasks run on other machines, so they need a place"
                 " to record what is done",
-                hint="Add --state with a place that all machines reach: s3://bucket/path, gs://,"
-                " abfs://, or a folder mounted everywhere.",
+                hint=f"Add --spark-conf {STATE}=URI with a place that all machines reach:"
+                " s3://bucket/path, gs://, abfs://, or a folder mounted everywhere.",
             )
-        for archive in self.archives:
-            _check_archive(archive)
+
+    @property
+    def wave_bytes(self) -> int:
+        """Bytes of the backlog that are read, shuffled and handled in one wave, at most."""
+        return self.own(WAVE) or WAVE_BYTES
+
+    @property
+    def state(self) -> str | None:
+        """The folder or URI where tasks record what is done; None for the folder beside the
+        plan."""
+        state: str | None = self.own(STATE)
+        return state
+
+    @property
+    def shards(self) -> int | None:
+        """The number of hash ranges of the sub-keys; None to choose it by the slots."""
+        shards: int | None = self.own(SHARDS)
+        return shards
 
     @property
     def lease(self) -> LeaseTimes:
-        """The times of its tasks' lease, by where its state is."""
+        """The times of the lease of the drain's tasks, which depend on where its state is."""
         if self.state is not None and not is_folder(self.state):
             return lease.REMOTE
         return lease.LOCAL if self.is_local else lease.MOUNTED
 
 
-@dataclass(frozen=True, slots=True)
-class SparkEngine:
-    """Spark as the engine of a drain: reads and handles in its tasks.
-
-    ``spark`` is a session that is there; without it, the drain starts its own.
-    """
-
-    settings: SparkSettings
-    spark: SparkSession | None = None
-    start_s = START_S
-
-    @property
-    def session_s(self) -> float:
-        return self.settings.lease.session_s
-
-    def __call__(self, context: LocalContext) -> Summary:
-        with handling_nothing(STARTING):
-            # PySpark takes half a second to import, and a preview does without.
-            from drainer.spark.driver import run_on_spark  # noqa: PLC0415
-
-        return run_on_spark(context, self.settings, self.spark)
-
-
 def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:
-    """Make sure that settings of Spark, of a session or as typed, leave drainer's
-    laws whole.
+    """Ensure that settings of Spark break none of drainer's laws.
 
-    Raises UsageError when one does not; its text has the reason.
+    ``typed`` settings come from the command line, others from a session that exists already.
+    Raises UsageError, whose text has the reason.
     """
     for name, value in conf.items():
-        if typed and not name.startswith("spark."):
-            raise UsageError(
-                f"--spark-conf {name} is not a Spark setting: those begin with spark.",
-                hint="Give a Hadoop setting as spark.hadoop.NAME, and a Kafka property with -X or"
-                " --client-config.",
-            )
         barred, everywhere, reason = _BARRED.get(name.lower(), ("", False, ""))
         if reason and (typed or everywhere) and barred in (None, value.strip().lower()):
             shown = name if barred is None else f"{name}={barred}"
             raise UsageError(f"{shown} is not possible: {reason}", hint="Remove it.")
 
 
-def java_for_spark() -> Path:
-    """The Java that Spark's driver runs on.
+def _ensure_there(name: str, path: str) -> None:
+    """Ensure that a local file exists that is sent to the executors: Spark notices it late.
 
-    Raises Refused when there is none that will do; ExtraMissing when PySpark is not installed.
+    Raises UsageError.
+    """
+    file = path.partition("#")[0]  # Behind it is the folder that an archive is unpacked to.
+    if "://" not in file and "*" not in file and not Path(file).exists():
+        raise UsageError(
+            f"--spark-conf {name}: {file} does not exist",
+            hint="Name files of this machine, separated by commas: Spark sends them.",
+        )
+
+
+def _unknown(name: str) -> UsageError:
+    if not name.startswith("drainer."):
+        return UsageError(
+            f"--spark-conf {name} is not a Spark setting: those begin with spark.",
+            hint="Give a Hadoop setting as spark.hadoop.NAME, and a Kafka property with -X or"
+            " --client-config.",
+        )
+    near = get_close_matches(name, _OWN, n=1, cutoff=0)
+    return UsageError(f"there is no setting {name}", hint=f"Did you mean {near[0]}?")
+
+
+def java_for_spark() -> Path:
+    """Return the Java that Spark's driver runs on.
+
+    Raises Refused if there is none that will do; ExtraMissing if PySpark is not installed.
     """
     ensure_installed("spark", "Spark")
     try:
@@ -254,27 +284,5 @@ def java_for_spark() -> Path:
 
 
 def is_local(master: str) -> bool:
-    """Whether all of it runs on this machine."""
+    """Whether all that a master starts runs on this machine."""
     return _LOCAL.fullmatch(master) is not None
-
-
-def _check_master(master: str) -> None:
-    if not is_local(master) and not _REMOTE.fullmatch(master):
-        raise UsageError(
-            f"--master {master!r} is not a Spark master",
-            hint="Use local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT.",
-        )
-
-
-def _check_archive(archive: str) -> None:
-    path = Path(archive)
-    if path.suffix not in ARCHIVES:
-        raise UsageError(
-            f"--archive {archive} is not an archive that Python can import",
-            hint=f"Give one of {', '.join(ARCHIVES)}.",
-        )
-    if not path.is_file():
-        raise UsageError(
-            f"--archive {archive}: the file does not exist",
-            hint="Give a path on this machine: Spark ships the file.",
-        )

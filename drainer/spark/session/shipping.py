@@ -16,8 +16,7 @@ from drainer.errors import Refused, UsageError
 from drainer.importing import place_and_name
 from drainer.loader import LoadedHandler, load_handler
 from drainer.model.terms import BY_HANDLER, PayloadSettings
-from drainer.spark.session.failure import SEND_ALONG
-from drainer.spark.session.settings import is_local
+from drainer.spark.session.settings import SEND_ALONG, is_local
 
 if TYPE_CHECKING:
     from drainer.spark.session.session import Session
@@ -25,13 +24,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The handler as a task finds it: by a reference that holds where the task runs.
+    """The handler as a task finds it.
 
-    ``file`` is the name of a file that was sent along, whose handler is ``name``. With it travels
-    what keys are masked with: tasks report keys and errors, too.
-
-    ``version`` is that of the driver's drainer. ``source`` is a handler that no import finds: one
-    of the driver's main program, which is pickled as it is.
+    Attributes:
+        reference: a reference to the handler that holds where the task runs.
+        file, name: the name of a file that was sent along, and the handler's name in it.
+        mask: the secret that keys are masked with, since tasks report keys and errors, too.
+        version: the version of the driver's drainer.
+        source: a handler that no import finds, because the driver's main program defines it. It is
+            pickled.
+        schemas: the schemas that the driver has got, so that tasks don't request them.
     """
 
     reference: str
@@ -42,11 +44,14 @@ class Shipped:
     source: Any = None
     payloads: PayloadSettings = BY_HANDLER
     extras: Mapping[str, str] = field(default_factory=dict, repr=False)
-    schemas: Sequence[Any] = ()  # that the driver has got: tasks don't request them
+    schemas: Sequence[Any] = ()
 
     def load(self) -> LoadedHandler:
-        """Raises UsageError or Refused as ``load_handler`` does, and Refused when this drainer is
-        not of the driver's version."""
+        """Load the handler in a task.
+
+        Raises UsageError or Refused as ``load_handler`` does, and Refused if the drainer here is
+        not of the driver's version.
+        """
         if self.version != __version__:
             raise Refused(
                 f"{_here()} runs drainer {__version__}, but the driver runs {self.version}",
@@ -70,21 +75,19 @@ class Shipped:
         try:
             return load_handler(reference, self.payloads, self.extras)
         except (Refused, UsageError) as error:
-            # The driver has loaded it.
+            # The driver has loaded the handler, so a module that is missing is missing here.
             if not isinstance(error.__cause__, ImportError | None):
                 raise
             raise Refused(f"{_here()}: {error}", hint=SEND_ALONG) from error.__cause__
 
 
-def ship(session: Session, handler: LoadedHandler, archives: Sequence[str] = ()) -> Shipped:
-    """Sends along what the executors need to load the handler.
+def ship(session: Session, handler: LoadedHandler) -> Shipped:
+    """Send the executors what they need to load the handler, and return how they find it.
 
-    On this machine that is nothing: they see the same files. A handler's file is sent as it is, a
-    package in a folder as a zip; what is installed has to be installed there, too, or be among the
-    archives.
+    On this machine that is nothing, since they see the same files. The file of a handler is sent
+    as it is, and a package in a folder as a zip file. What a handler imports beside that must be
+    installed on the executors, or be sent by ``spark.submit.pyFiles``.
     """
-    for archive in archives:
-        session.add_module(archive)
     schemas = () if handler.decoding is None else handler.decoding.known_schemas
     shipped = _shipped(session, handler)
     return replace(shipped, payloads=handler.payloads, extras=handler.extras, schemas=schemas)
@@ -101,7 +104,7 @@ def _shipped(session: Session, handler: LoadedHandler) -> Shipped:
     if path.suffix == ".py" and path.is_file():
         session.add_file(str(path))
         return Shipped(reference, path.name, name)
-    if "/" in place:  # package.module in a folder
+    if "/" in place:  # a folder, and the module of a package in it
         source = path.parent / path.name.partition(".")[0]
         if source.is_dir():
             folder = tempfile.mkdtemp(prefix="drainer-handler-")

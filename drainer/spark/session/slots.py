@@ -1,42 +1,48 @@
-"""Slots of Spark's for a drain's tasks, as executors come and go."""
+"""The slots that Spark has for a drain's tasks, as executors come and go."""
 
 from __future__ import annotations
 
 import sys
 from dataclasses import dataclass
 
-READERS = 8  # of so many slots one reads ahead; of fewer, whichever is free first
-HOPE_S = 60.0  # for an executor to come when tasks wait for one
-HOPE_AGAIN_S = 600.0  # after tasks began to wait without success
-GROW_TO = 64  # slots of a cluster, if no setting gives their number
+READERS = 8  # One slot in eight reads ahead. With fewer slots, whichever is free first reads.
+HOPE_S = 60.0  # for an executor to come while tasks wait for one
+HOPE_AGAIN_S = 600.0  # until tasks wait for an executor again, after none came
+GROW_TO = 64  # slots of a cluster, if no setting says how many it will have
 
 
 @dataclass(slots=True)
 class Slots:
-    """Slots of Spark; its one owner updates the count now and then."""
+    """The number of slots that Spark has; the driver updates it now and then.
 
-    count: int  # how many tasks of any kind can run at once
-    # How many are to handle at once, at most; None for most of those that can run.
+    Attributes:
+        count: the number of tasks of any kind that can run at once.
+        wanted: the maximum number of tasks that handle at once; None for most of the slots.
+        grows: whether Spark starts executors for tasks that wait.
+        to_come: about how many slots there will be.
+    """
+
+    count: int
     wanted: int | None = None
-    grows: bool = False  # whether Spark starts executors for tasks that wait
-    to_come: int = 0  # how many there are to be, about
-    _since_s: float | None = None  # since when tasks wait, at this count
+    grows: bool = False
+    to_come: int = 0
+    _since_s: float | None = None  # when tasks began to wait for a slot, at this count
     _hopes: bool = True
 
     @property
     def handling(self) -> int:
-        """Number of tasks that are to handle at once."""
+        """The number of tasks that handle at once."""
         if self.wanted is None:
             return max(1, self.count - self.count // READERS)
         return max(1, min(self.wanted, self.count)) if self.grows else self.wanted
 
     @property
     def most(self) -> int:
-        """Number of slots that there may be, about."""
+        """About the highest number of slots that there may be."""
         return max(self.count, self.wanted or self.to_come)
 
     def look(self, count: int, busy: int, now_s: float) -> None:
-        """Takes how many there are now, and how many tasks are under way."""
+        """Note how many slots there are now, and how many tasks are running or waiting."""
         if count != self.count:
             self.count, self._since_s, self._hopes = count, None, True
         elif busy > self.handling:
@@ -46,10 +52,10 @@ class Slots:
             self._since_s, self._hopes = None, True
 
     def room(self, busy: int) -> int:
-        """Number of tasks that may begin beside those that are under way: as many as have a slot.
+        """Return the number of tasks that may begin beside the ``busy`` ones.
 
-        Where executors come with tasks that wait, as many wait, unless none came for ``HOPE_S``;
-        later they do so again.
+        That is one for each free slot. Where Spark starts executors for tasks that wait, as many
+        more may wait as there are slots, until no executor came for ``HOPE_S``.
         """
         most = self.handling
         if self.grows and self._hopes:

@@ -1,4 +1,4 @@
-"""Spark sessions as drainer needs them: the settings that its laws depend on, and no others."""
+"""Spark sessions with the settings that drainer's laws depend on, and no others."""
 
 from __future__ import annotations
 
@@ -30,7 +30,10 @@ from drainer.secret import hides
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session
 from drainer.spark.session.settings import (
-    SparkLook,
+    ARCHIVES,
+    PY_FILES,
+    TASKS,
+    SessionSettings,
     SparkSettings,
     check_conf,
     java_for_spark,
@@ -41,29 +44,29 @@ from drainer.spark.session.slots import GROW_TO, Slots
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# On one machine the JVM competes with the workers for its cores. All it does is to move rows, and
-# making code for that takes more than it gains; nor is there a network to save bytes for.
+# On one machine, the JVM competes with the Python workers for the cores. There is no network that
+# compression would save bytes of.
 LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
 }
-# Nor are Spark's own classes verified, of which it loads thousands; nor is the heap collected each
-# time that these need more room.
+# All that the JVM does is move rows, and optimising that takes more than it gains. Spark loads
+# thousands of classes: they are not verified, and the heap is not collected to make room for them.
 LOCAL_JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
     " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
-# Spark starts its workers by ``python -m`` in the working folder, which may be another user's.
+# Spark starts its workers with ``python -m`` in the working folder, which may be another user's.
 IMPORTS_NOTHING_HERE: dict[str, Any] = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
-RETRIES = 4  # of a call to a server, for some five seconds
-ANSWER_S = 4.0  # without an answer of Spark's: then what is waited for is printed
-REACH_S = 3.0  # for a master to take a connection
+RETRIES = 4  # of a call to a server of Spark Connect, within some five seconds
+ANSWER_S = 4.0  # until drainer prints what it waits for
+REACH_S = 3.0  # for a master to accept a connection
 
 T = TypeVar("T")
 PrintLine = Callable[[str], None]
@@ -71,68 +74,74 @@ PrintLine = Callable[[str], None]
 
 @contextmanager
 def session_on(
-    look: SparkLook,
+    settings: SessionSettings,
     name: str,
     conf: Mapping[str, str] | None = None,
     *,
     print_line: PrintLine = lambda text: None,
     log: str = "off",
 ) -> Iterator[Session]:
-    """The session that runs in this process, as it is, or a new one that ends with the block.
+    """The session that runs in this process already, or a new one that ends with the block.
 
-    ``conf`` is what a new one is begun with, unless the look has others. ``print_line`` gets a line
-    when Spark has not answered for some seconds. Raises UsageError and Refused as ``spark_session``
-    does, and Refused when no master answers.
+    ``conf`` is what a new session begins with, unless ``settings`` has another value.
+    ``print_line`` gets a line when Spark has not answered for some seconds. Raises UsageError and
+    Refused as ``spark_session`` does, and Refused if no master answers.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         session = Session.of(running)
-        session.ensure(look.conf)
+        session.ensure(settings.of_spark)
         yield session
         return
-    if look.is_remote:
-        yield from _on_server(look, name, print_line)
+    if settings.is_remote:
+        yield from _on_server(settings, name, print_line)
         return
-    conf = {**(conf or {}), **(LOCAL_CONF if look.is_local else {}), **look.conf}
-    _ensure_master(look.master)
+    local = LOCAL_CONF if settings.is_local else {}
+    conf = {**(conf or {}), **local, **settings.of_spark}
+    _ensure_master(settings.master)
     gateways: list[JavaGateway] = []
 
     def start() -> SparkSession:
-        java = LOCAL_JAVA if look.is_local else ""
-        return _started(look.master, name, conf, log, java, gateways.append)
+        java = LOCAL_JAVA if settings.is_local else ""
+        return _started(settings.master, name, conf, log, java, gateways.append)
 
     with spark_failures():
         try:
-            why = f"Spark on {look.master} is still starting"
+            why = f"Spark on {settings.master} is still starting"
             spark = interruptible(start, lambda: why, print_line)
         except KeyboardInterrupt:
-            for gateway in gateways:  # what is requested meanwhile is answered by an error
+            for gateway in gateways:  # What the thread requests meanwhile ends in an error.
                 gateway.proc.kill()
             raise
     try:
         yield Session(spark)
     finally:
-        # A call that Ctrl-C tears would get the answer to another one.
+        # If Ctrl-C tore a call, the next call would get its answer.
         with suppress(DrainerError), spark_failures():
             interruptible(spark.stop, interrupted=lambda: None)
 
 
-def _on_server(look: SparkLook, name: str, print_line: PrintLine) -> Iterator[Session]:
-    """A session on a server of Spark Connect."""
+def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> Iterator[Session]:
+    """A new session on a server of Spark Connect."""
     ensure_installed("connect", "Spark Connect")
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - of the extra
 
-    builder = SparkSession.builder.remote(look.master).appName(name)
-    for setting, value in look.conf.items():
-        builder = builder.config(setting, value)
+    builder = SparkSession.builder.remote(settings.master).appName(name)
+    for setting, value in settings.of_spark.items():
+        if setting not in (PY_FILES, ARCHIVES):
+            builder = builder.config(setting, value)
     with spark_failures():
-        why = f"the server at {shown_master(look.master)} does not answer yet"
+        why = f"the server at {shown_master(settings.master)} does not answer yet"
         spark = interruptible(builder.getOrCreate, lambda: why, print_line)
-    # Else calls to a server that is gone are repeated for ten minutes. The error is enough then.
+    # Otherwise the client repeats calls to a server that is gone for ten minutes. It also warns of
+    # that, but the error is enough.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
     try:
-        yield Session.of(spark)
+        session = Session.of(spark)
+        with spark_failures():
+            session.add_to_server(settings.files(PY_FILES), settings.files(ARCHIVES))
+        yield session
     finally:
         with suppress(DrainerError), spark_failures():
             spark.stop()
@@ -142,18 +151,19 @@ def _on_server(look: SparkLook, name: str, print_line: PrintLine) -> Iterator[Se
 def drain_session(
     settings: SparkSettings, spark: SparkSession | None, drain_id: str, print_line: PrintLine
 ) -> Iterator[tuple[Session, Slots]]:
-    """The session that a drain is given, or one as ``session_on``; and its slots."""
+    """The session that a drain was given, or else one as of ``session_on``; with its slots."""
     with ExitStack() as opened:
         if spark is None:
             started = session_on(settings, f"drainer {drain_id}", print_line=print_line)
             session = opened.enter_context(started)
         else:
             session = Session.of(spark)
+            session.ensure(settings.of_spark)
 
         def slots() -> Slots:
             opened.enter_context(session.draining())
             grows = session.conf("spark.dynamicAllocation.enabled") == "true"
-            to_come = 0 if settings.is_local else settings.cores or GROW_TO
+            to_come = 0 if settings.is_local else settings.slots_to_come or GROW_TO
             return Slots(session.slots(), settings.tasks, grows, to_come)
 
         with spark_failures():
@@ -161,8 +171,8 @@ def drain_session(
         given = session.conf("spark.default.parallelism")
         if given and settings.tasks is None and not session.is_remote:
             print_line(
-                f"{given} tasks are taken to run at once, by spark.default.parallelism: "
-                "give --tasks if there are fewer cores"
+                f"drainer takes spark.default.parallelism ({given}) for the number of tasks that"
+                f" run at once: set {TASKS} if there are fewer cores"
             )
         yield session, found
 
@@ -173,10 +183,11 @@ def interruptible(
     print_line: PrintLine = lambda text: None,
     interrupted: Callable[[], object] | None = None,
 ) -> T:
-    """Return the result of a call of Spark's, made in another thread: so Ctrl-C is a
-    KeyboardInterrupt here, where nothing of py4j's is torn by it; or ``interrupted`` is called.
+    """Make a call to Spark in another thread, and return its result.
 
-    ``print_line`` is given what ``why`` gives whenever that has changed, first after ``ANSWER_S``.
+    So Ctrl-C raises KeyboardInterrupt in this thread, where it tears no call of py4j's; or it
+    calls ``interrupted``, if that is given. If the call takes longer than ``ANSWER_S``,
+    ``print_line`` gets the text that ``why`` returns, and again whenever that text has changed.
     """
     answer: Future[T] = Future()
 
@@ -204,13 +215,16 @@ def interruptible(
 
 
 def _ensure_master(master: str) -> None:
-    """Raises Refused when nothing listens there: Spark itself would try for a minute."""
+    """Ensure that something listens at a master's address: Spark itself would try for a minute.
+
+    Raises Refused.
+    """
     found = _AT.match(master)
     failed: OSError | None = None
     for place in found[1].split(",") if found else ():
         host, _, port = place.rpartition(":")
         if not port.isdecimal():
-            return  # Spark reports what is wrong with it
+            return  # Spark reports what is wrong with it.
         try:
             socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
         except OSError as error:
@@ -232,21 +246,25 @@ def spark_session(
     log: str = "error",
     java: str = "",
 ) -> SparkSession:
-    """A session on a master, with the settings that drainer depends on; stop it when done.
+    """Start a session on a master with the settings that drainer depends on; stop it when done.
 
-    Workers run the Python that this runs in, unless ``spark.pyspark.python`` names another, or else
-    the variable ``PYSPARK_PYTHON``: on a cluster that is the one of the environment that is sent
-    along. ``log`` is from which level on Spark writes to stderr (``off`` for nothing), ``java`` are
-    options of the driver's JVM.
+    The workers run the Python of this process, unless ``spark.pyspark.python`` or else the
+    variable ``PYSPARK_PYTHON`` names another: on a cluster that may be one of an environment that
+    is sent along.
+
+    Args:
+        conf: further settings of Spark.
+        log: the level from which on Spark writes its log to stderr; ``off`` for nothing.
+        java: options of the driver's JVM.
 
     Raises:
-        UsageError: when ``conf``, or a session that runs already, has what drainer depends on set
-            to something else.
-        Refused: when there is no Java for it.
+        UsageError: if ``conf``, or a session that runs already, has another value for a setting
+            that drainer depends on.
+        Refused: if there is no Java for Spark.
     """
     chosen = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(conf or {})}
     spark = _started(master, name, chosen, log, java)
-    for key, value in chosen.items():  # of one that was there, too
+    for key, value in chosen.items():  # The session may have existed before.
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     return spark
@@ -260,38 +278,41 @@ def _started(
     java: str,
     launched: Callable[[JavaGateway], object] = lambda gateway: None,
 ) -> SparkSession:
-    """The session of this process, which is begun when there is none."""
+    """Return the session of this process, after starting one if there is none."""
     check_conf(chosen)
     java_for_spark()
     settings = {
         "spark.pyspark.python": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "spark.pyspark.driver.python": sys.executable,
-        "spark.ui.showConsoleProgress": "false",  # the terminal is drainer's
+        "spark.ui.showConsoleProgress": "false",  # It would garble drainer's view.
         "spark.driver.defaultJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         "spark.speculation": "false",
     }
-    if sys.path[0] not in ("", str(Path.cwd())):  # else a program imports from there
+    # A program that imports from the working folder needs it in its workers, too.
+    if sys.path[0] not in ("", str(Path.cwd())):
         settings |= IMPORTS_NOTHING_HERE
-    if master.startswith("local"):  # no other machine has to reach the driver
+    if master.startswith("local"):  # No other machine has to reach the driver.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    if _LOCAL.fullmatch(master):  # nor has any other user of the machine; Spark makes the secret
+    # No other user of this machine has to reach it either. Spark makes the secret for this.
+    if _LOCAL.fullmatch(master):
         settings["spark.authenticate"] = "true"
     settings |= chosen
-    settings.pop("spark.log.level", None)  # Spark would print it, after what comes before it
+    # Spark would print a line on the level, after the lines that the level is to hide.
+    settings.pop("spark.log.level", None)
     spark = SparkSession.getActiveSession()
     if spark is None:
         with _environment(master, settings):
             spark = _begin(master, name, settings, launched)
-    # One that was there before keeps what it was begun with.
+    # A session that existed before keeps the settings that it was started with.
     check_conf(dict(spark.sparkContext.getConf().getAll()))
     logging.getLogger().addFilter(_is_not_of_py4j)
     return spark
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    is_its = record.pathname == java_gateway.__file__  # it logs in the name of the root logger
-    return not is_its
+    # py4j logs in the name of the root logger, so its file is all that tells its records apart.
+    return bool(record.pathname != java_gateway.__file__)
 
 
 def _begin(
@@ -300,8 +321,9 @@ def _begin(
     conf = SparkConf(loadDefaults=False).setMaster(master).setAppName(name)
     conf.setAll(list(settings.items()))
     gateway = None
-    if "PYSPARK_GATEWAY_PORT" not in os.environ:  # else spark-submit has started the JVM
-        # Whoever lists processes sees their arguments, so no secret is among these.
+    # If the variable is set, spark-submit has started the JVM.
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        # Everybody who lists processes sees their arguments, so no secret is passed in them.
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         gateway = _launch(SparkConf(loadDefaults=False).setAll(shown))
         launched(gateway)
@@ -312,9 +334,10 @@ def _begin(
 
 
 def _private(folders: str) -> str:
-    """Make a folder of this user alone in each of these; the end of the process removes it.
+    """Make a folder in each of these folders that only this user can read; return the new ones.
 
-    Spark keeps blocks of messages there, for all users to read. Raises Refused.
+    Spark keeps blocks of messages there, which all users could read otherwise. The end of the
+    process removes them. Raises Refused.
     """
     made = []
     for folder in folders.split(","):
@@ -331,8 +354,8 @@ def _private(folders: str) -> str:
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
-    # The JVM is in a session of its own: what a terminal or a supervisor sends to a whole group of
-    # processes reaches this one alone, which then stops the JVM when its tasks are at rest.
+    # The JVM gets a session of its own. So a signal that a terminal or a supervisor sends to a
+    # whole group of processes reaches this process alone, which stops the JVM once its tasks rest.
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="jvm-stderr", daemon=True).start()
     try:
@@ -342,7 +365,7 @@ def _launch(conf: SparkConf) -> JavaGateway:
 
 
 def _pass_on(pipe: int) -> None:
-    """Copy what the JVM writes to stderr, without what it prints each time."""
+    """Copy what the JVM writes to stderr, without the lines that it prints at each start."""
     with open(pipe, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if not line.startswith(_PRINTED_EACH_TIME):
@@ -352,14 +375,14 @@ def _pass_on(pipe: int) -> None:
 
 @contextmanager
 def _environment(master: str, settings: Mapping[str, str]) -> Iterator[None]:
-    # Only spark-submit uses the settings of these; a session goes by the environment, and without
-    # it by whatever python3 comes first on the path.
+    # Only spark-submit uses the settings of that name. A session uses these variables, and without
+    # them whichever python3 comes first on the path.
     variables = {
         "PYSPARK_PYTHON": settings["spark.pyspark.python"],
         "PYSPARK_DRIVER_PYTHON": settings["spark.pyspark.driver.python"],
     }
     if _LOCAL.fullmatch(master) and (named := os.environ.get(_DIRS)):
-        variables[_DIRS] = _private(named)  # it goes before the setting
+        variables[_DIRS] = _private(named)  # Spark prefers the variable to the setting.
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -256,7 +256,7 @@ class Folder(Objects):
     def _refused(self, error: NotOwn) -> StateRefused:
         return StateRefused(
             f"the state at {self.uri} records what is done, but {error}",
-            hint="Name a folder of your own with --state. To resume from this one, check it and"
+            hint="Set drainer.state to a folder of your own. To resume from this one, check it and"
             f" make it yours: chmod -R go-w {shlex.quote(self.uri)}",
         )
 

@@ -374,8 +374,8 @@ class State:
         """Error for a state that is not the same place for all."""
         return StateRefused(
             f"{what.format(self.uri)}: it must be the same place on all machines",
-            hint="Use --state with a place that all executors and this machine reach: s3://, gs://,"
-            " abfs://, or a folder mounted everywhere.",
+            hint="Set drainer.state to a place that all executors and this machine reach: s3://,"
+            " gs://, abfs://, or a folder mounted everywhere.",
         )
 
     # --- and the end ---

@@ -1,7 +1,8 @@
-"""Chunks, which are shuffled: the sub-messages that a slice of a partition has of one shard.
+"""Chunks: sub-messages of one shard from a slice of a partition, which Spark shuffles as one row.
 
-The reader has split the messages. A chunk has the facts of each message once, and of each
-sub-message its index, sub-key and payload, pickled together: what they share is in it once.
+The reader has split the messages. A chunk has the facts of each message once, and the index, the
+sub-key and the payload of each sub-message. All are pickled together, so that objects which several
+of them share are in the chunk once.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, islice, repeat
 from typing import Any
 
-from lz4 import block as lz4  # pyarrow has it, too, and takes 200 ms to import
+from lz4 import block as lz4  # pyarrow has it, too, but takes 200 ms to import.
 
 from drainer.errors import Refused, SplitFailed
 from drainer.loader import LoadedHandler
@@ -21,30 +22,30 @@ from drainer.model.progress import checksum_keys
 from drainer.model.sub_messages import Payloads, SubKeys
 from drainer.model.terms import Terms
 from drainer.raw_json import meaning
+from drainer.spark.session.settings import SEND_ALONG
 from drainer.spark.task.rows import Row
 
-# A chunk is full when it has one of these. A message's value counts by the sub-messages that are
-# in the chunk; payloads as they are in memory, for split may make much of a small value.
+# A chunk is full when it reaches one of these limits. The value of a message counts by the share of
+# its sub-messages that are in the chunk. Payloads count by the memory that they take, since split
+# may make much of a small value.
 CHUNK_SUBS = 1_000
 CHUNK_BYTES = 64 * 1024  # of values
 CHUNK_MEMORY_BYTES = 1024 * 1024  # of payloads
-OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # of payloads in all chunks that are not full
-KNOWN_MOST = 10_000  # keys and headers of messages, kept so that a chunk has equal ones once
+OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # of payloads in all chunks that are not full yet
+KNOWN_MOST = 10_000  # keys and headers that are remembered, so that a chunk has equal ones once
 
 PICKLE_PROTOCOL = 5
-CHECKSUM_MASK = 2**63 - 1  # they are added up
-_MISSING = "Install it on the executors, or ship it with --archive."
+CHECKSUM_MASK = 2**63 - 1  # keeps sums of checksums within 63 bits
 
 _Headers = tuple[tuple[str, bytes | None], ...]
-# Of a message: offset, timestamp, key, headers (None when they can't be read), and of all its
-# sub-keys the count and the checksum.
+# The facts of a message: its offset, timestamp, key and headers (None if they can't be read), and
+# the count and the checksum of all its sub-keys.
 _Facts = tuple[int, int | None, bytes | None, _Headers | None, int, int]
 
 
 def why_whole(handler: LoadedHandler, terms: Terms) -> str | None:
-    """Return why the values of messages travel beside what they split into; None when they
-    don't."""
-    if handler.split is None:  # they are the payloads
+    """Return why the values of messages travel beside their sub-messages; None if they don't."""
+    if handler.split is None:  # The values are the payloads.
         return None
     if handler.whole_messages:
         return "the handler sets whole_messages"
@@ -55,31 +56,43 @@ def why_whole(handler: LoadedHandler, terms: Terms) -> str | None:
 
 
 class _Chunk:
+    """A chunk that is being filled.
+
+    Attributes:
+        facts: the facts of the messages that it has a part of.
+        counts: how many sub-messages of each of these messages are in it.
+        values: contents of messages, by the message's place in ``facts``.
+        indexes, sub_keys, payloads: the sub-messages in the order of offset and index. The default
+            split leaves them empty.
+        odd: sub-messages of derived classes as they are, by their place in these lists.
+        fill: how full the chunk is, from 0 to 1.
+        memory: the bytes of memory that its payloads take.
+    """
+
     __slots__ = (
         *("counts", "facts", "fill", "indexes", "memory", "odd", "payloads", "sub_keys", "values"),
     )
 
     def __init__(self) -> None:
         self.facts: list[_Facts] = []
-        self.counts: list[int] = []  # sub-messages of each message that are in this chunk
-        self.values: dict[int, Any] = {}  # contents, by the message's place in ``facts``
-        # Of sub-messages, by offset and index; none at all of the default split.
+        self.counts: list[int] = []
+        self.values: dict[int, Any] = {}
         self.indexes: list[int] = []
         self.sub_keys: list[Hashable] = []
         self.payloads: list[Any] = []
-        self.odd: dict[int, SubMessage] = {}  # by place; of derived classes, as they are
+        self.odd: dict[int, SubMessage] = {}
         self.fill = self.memory = 0.0
 
 
 class ChunkWriter:
-    """Makes chunks of the messages of one slice, one open chunk a shard.
+    """Makes chunks of the messages of one slice, with one open chunk per shard.
 
-    ``add`` a message; then take those that are ``full``; at the end, and around a barrier,
-    ``flush``. A shard's chunks come in the order of their offsets, and a message is in one of them
-    at most. Sub-messages are used up by this.
+    The caller adds each message, then takes the chunks that are ``full``, and at the end the rest
+    with ``flush``. The chunks of a shard come in the order of their offsets, and a message is in at
+    most one of them. The sub-messages can't be used afterwards.
 
-    With ``whole_messages`` the values of messages travel, too; else only a value that is the
-    payload of a sub-message.
+    With ``whole_messages`` the values of all messages travel. Otherwise a value travels only if it
+    is the payload of a sub-message.
     """
 
     def __init__(self, origin: Origin, *, whole_messages: bool = False) -> None:
@@ -98,9 +111,9 @@ class ChunkWriter:
         keys: Sequence[Hashable] | KeySums,
         shards: Iterable[int],
     ) -> None:
-        """Adds all that split gave to the shard of each; those whose shard is below 0 stay behind.
+        """Add the sub-messages of a message, each to the chunk of its shard.
 
-        ``keys`` are their sub-keys.
+        ``keys`` are their sub-keys. A sub-message whose shard is below 0 is left out.
         """
         memory = message.size + self._payloads.bytes_of(message, subs)
         self._memory += memory
@@ -123,12 +136,13 @@ class ChunkWriter:
                 chunk.counts.append(1)
                 if self._whole_messages:
                     chunk.values[len(facts) - 1] = content
-            if payload is read and payload == meaning(decoded):  # but not if split changed it
+            if payload is read and payload == meaning(decoded):  # Split did not change it.
                 payload = decoded
             if payload is value or payload is decoded:
                 chunk.values[len(facts) - 1] = content
             if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
-                sub.message = None  # type: ignore[assignment]  # which would travel with it
+                # The message would travel with the sub-message otherwise.
+                sub.message = None  # type: ignore[assignment]
                 chunk.odd[len(chunk.indexes)] = sub
                 key = payload = None
             elif sub.keys is not None:
@@ -142,7 +156,7 @@ class ChunkWriter:
                 self._full[shard] = None
 
     def add_whole(self, shard: int, message: Message) -> None:
-        """Adds a message that is one sub-message by the default split."""
+        """Add a message that is one sub-message by the default split."""
         chunk = self._chunks.get(shard) or self._open(shard)
         chunk.values[len(chunk.facts)] = message.value
         chunk.facts.append(self._facts_of(message, 1, 0))
@@ -153,7 +167,7 @@ class ChunkWriter:
             self._full[shard] = None
 
     def full(self) -> Iterator[Row]:
-        """Chunks to be sent, once a message is complete."""
+        """Yield the chunks that are full, or all if the open ones take too much memory."""
         if self._memory > OPEN_MEMORY_BYTES:
             yield from self.flush()
         for shard in self._full:
@@ -161,7 +175,7 @@ class ChunkWriter:
         self._full.clear()
 
     def flush(self) -> Iterator[Row]:
-        """All that is left."""
+        """Yield all open chunks."""
         for shard in list(self._chunks):
             yield self._take(shard)
         self._full.clear()
@@ -195,13 +209,14 @@ class ChunkWriter:
 
 
 def _fill_of(value_bytes: float, memory_bytes: float) -> float:
-    """Share of a chunk that one sub-message is."""
+    """Return the share of a chunk that one sub-message fills."""
     return max(1 / CHUNK_SUBS, value_bytes / CHUNK_BYTES, memory_bytes / CHUNK_MEMORY_BYTES)
 
 
 def _checksum(chunk: _Chunk) -> int:
-    # Of the sub-messages and not of bytes, wherever one chunk ends and the next begins: pickle
-    # writes equal payloads otherwise, if one is the very object that came before.
+    # The checksum is one of the sub-messages, and not of the chunk's bytes. When a slice is read
+    # again, its chunks may end elsewhere, and pickle writes a payload in another way if it is the
+    # same object as an earlier one.
     counts = chunk.counts or [1] * len(chunk.facts)
     messages = zip(chunk.facts, counts, strict=True)
     sums = (hash((facts[0], count, facts[5])) for facts, count in messages)
@@ -209,18 +224,18 @@ def _checksum(chunk: _Chunk) -> int:
 
 
 def _encode(chunk: _Chunk, origin: Origin) -> bytes:
-    """Raises SplitFailed when a payload can't be pickled."""
+    """Return a chunk as bytes. Raises SplitFailed if a payload can't be pickled."""
     memory = int(chunk.memory / (len(chunk.indexes) or 1))
     subs = (memory, chunk.indexes, chunk.sub_keys, chunk.payloads, chunk.odd)
     try:
         body = pickle.dumps((chunk.facts, chunk.counts, chunk.values, *subs), PICKLE_PROTOCOL)
-    except Exception as error:  # of the payloads' own code, too
+    except Exception as error:  # The payloads' own code may raise anything.
         raise _refused(chunk, origin, error) from error
     return bytes(lz4.compress(body))
 
 
 def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
-    """Names the first of a chunk's payloads that can't be pickled."""
+    """Return the error that names the first payload of a chunk that can't be pickled."""
     offsets = chain.from_iterable(
         repeat(facts[0], count) for facts, count in zip(chunk.facts, chunk.counts, strict=True)
     )
@@ -239,27 +254,27 @@ def _refused(chunk: _Chunk, origin: Origin, why: Exception) -> SplitFailed:
 
 
 def _content_of(message: Message) -> Any:
-    """The value of a message, with what it and the key mean if they were decoded."""
+    """Return the value of a message; if it was decoded, with the meanings of value and key."""
     content = message.value, message.meaning, message.decoded_key
     return message.value if content[1] is content[0] and content[2] is message.key else content
 
 
 def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
-    """The messages of a chunk, in their order, as those of an account.
+    """Return the messages of a chunk in their order.
 
-    Of the default split they come without sub-messages, for ``Dispatcher.deliver_whole``; all
-    others are for ``deliver_parts``.
+    Messages of the default split come without sub-messages, for ``Dispatcher.deliver_whole``. All
+    others are for ``Dispatcher.deliver_parts``.
 
-    Raises Refused when a payload is of a class that this process has not, or can't make again.
+    Raises Refused if a payload is of a class that this process has not, or can't make again.
     """
     try:
         facts, counts, values, *columns = pickle.loads(lz4.decompress(body))
-    except Exception as error:  # of the payloads' own code, too
+    except Exception as error:  # The payloads' own code may raise anything.
         missing = isinstance(error, ImportError | AttributeError)
         raise Refused(
             f"can't restore payloads of {origin.topic}/{origin.partition} in another process:"
             f" {describe(error)}",
-            hint=_MISSING if missing else "Yield plain data from split().",
+            hint=SEND_ALONG if missing else "Yield plain data from split().",
         ) from error
     if not counts:
         counts = [0] * len(facts)

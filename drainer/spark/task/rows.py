@@ -1,7 +1,8 @@
-"""Rows of Arrow batches: the chunks of a wave, as ``mapInArrow`` gives and takes them.
+"""Rows of Arrow batches: the chunks of a wave, as ``mapInArrow`` takes and returns them.
 
-A slice ends with rows that have no body: of each shard how much it has there, which a task compares
-before its first call; and its manifest, of the shard -1.
+Behind the chunks of a slice come rows without a body. One for each shard tells how much the slice
+has of it, which the task that handles the shard compares before its first call. The last one, of
+the shard -1, has the manifest of the slice.
 """
 
 from __future__ import annotations
@@ -20,23 +21,29 @@ OUTCOMES = "task int, outcome binary"
 READ_ROWS = 1024
 MANIFEST = -1  # in place of a shard
 
-# By the name of a type in a schema: that of the module array, and Arrow's.
+# For the name of a type in a schema: the type code of the module ``array``, and the type of Arrow.
 _TYPES = {"int": ("i", pa.int32()), "long": ("q", pa.int64()), "binary": ("", pa.binary())}
 
 
 class Row(NamedTuple):
-    """A chunk; with an empty body, all that the slice from ``offset`` on has of a shard."""
+    """A chunk; or, with an empty body, how much the slice that begins at ``offset`` has of a shard.
+
+    Attributes:
+        offset: the offset of the first message.
+        subs: the number of sub-messages.
+        checksum: a checksum that tells which sub-messages they are.
+    """
 
     shard: int
     partition: int
-    offset: int  # the first
-    subs: int = 0  # sub-messages
-    checksum: int = 0  # of which they are
+    offset: int
+    subs: int = 0
+    checksum: int = 0
     body: bytes = b""
 
 
 def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """The rows in batches, each of up to ``BATCH_BYTES`` or one row."""
+    """Yield the rows in batches of at most ``BATCH_BYTES``, or of one row that is larger."""
     batch: list[Row] = []
     filled = 0
     for row in rows:
@@ -51,13 +58,13 @@ def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
 
 
 def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
-    """The rows of batches that Spark brings."""
+    """Yield the rows of batches that Spark brings."""
     for batch in batches:
         yield from starmap(Row, zip(*(column.to_pylist() for column in batch.columns), strict=True))
 
 
 def batch_of(rows: Iterable[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
-    """Rows as a batch; ``schema`` as ``mapInArrow`` takes it."""
+    """Return rows as a batch. ``schema`` is written as ``mapInArrow`` takes it."""
     named = [column.split() for column in schema.split(", ")]
     columns = zip(zip(*rows, strict=True), named, strict=True)
     arrays = [_column(values, kind) for values, (_, kind) in columns]
@@ -65,7 +72,7 @@ def batch_of(rows: Iterable[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
 
 
 def _column(values: Sequence[Any], kind: str) -> pa.Array:
-    # Not pa.array: its first use imports pandas where that is installed, for half a second.
+    # pa.array would be simpler, but its first use imports pandas, which takes half a second.
     code, arrow = _TYPES[kind]
     if code:
         buffers = [None, pa.py_buffer(array(code, values))]

@@ -27,7 +27,7 @@ def steered(stage: Stage) -> Report:
                     [
                         ["set", f"concurrency={chance.choice([1, 7, 50, 300])}"],
                         ["set", f"rate={chance.choice(['50/s', '5000/s', 'none'])}"],
-                        ["set", f"plan-interval={chance.choice(['100ms', '2s'])}"],
+                        ["set", f"grace={chance.choice(['5s', '20s'])}"],
                         ["pause"],
                         ["unpause"],
                         ["stop"],

@@ -1,0 +1,133 @@
+"""Spark as the engine: by which options, with which settings, and what the preview shows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from builders import changed
+from drainer.cli.engines import EngineOptions
+from drainer.engine.preview import EngineName
+from drainer.errors import UsageError
+from drainer.handler import Handler
+from drainer.loader import LoadedHandler
+from drainer.message import Message, SubMessage
+from drainer.model.plan import OffsetPlan
+from drainer.model.settings import FailureSettings
+from drainer.operations.start import Prepared
+from drainer.spark.engine import SparkEngine
+from drainer.spark.session import settings
+from drainer.store.plan_file import PlanFile
+from view import samples
+
+PLAN = samples.plan()
+ON_SPARK, IN_PROCESS = EngineName.SPARK, EngineName.PROCESS
+
+
+@pytest.fixture(autouse=True)
+def java(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(settings, "find_java", lambda: Path("/usr/bin/java"))
+
+
+class Once(Handler):
+    def handle(self, sub: SubMessage) -> None: ...
+
+
+class Splits(Once):
+    def split(self, message: Message) -> Iterator[SubMessage]:
+        yield SubMessage()
+
+
+class Whole(Splits):
+    whole_messages = True
+
+
+class WholeAnyhow(Once):
+    whole_messages = True
+
+
+def resolved(
+    typed: EngineOptions, plan: OffsetPlan = PLAN, handler: type[Handler] = Once
+) -> Prepared:
+    prepared = Prepared(
+        replace(samples.action(), plan=plan),
+        handler=LoadedHandler("Once", handler),
+        seen=None,
+        policy=None,  # type: ignore[arg-type]
+        file=PlanFile(Path("p")),
+    )
+    return typed.resolve(prepared, typed.spark(None))
+
+
+@pytest.mark.parametrize(
+    ("typed", "name"),
+    [
+        (EngineOptions(), "process"),
+        (EngineOptions(engine=ON_SPARK), "spark"),
+        (EngineOptions(master="local[2]"), "spark"),
+        (EngineOptions(engine=IN_PROCESS, master="yarn"), "process"),
+    ],
+)
+def test_an_engine_that_is_typed_counts_before_a_master(typed: EngineOptions, name: str) -> None:
+    found = resolved(typed)
+    assert found.action.engine.name == name
+    assert isinstance(found.engine, SparkEngine) is (name == "spark")
+
+
+def test_a_setting_for_spark_without_spark_is_refused_but_for_the_state_of_a_resume() -> None:
+    state = EngineOptions(spark_conf={"drainer.state": "/state"})
+    with pytest.raises(UsageError, match=r"drainer\.state is given, but"):
+        state.spark(None)
+    assert state.spark(None, resumes=True) is None
+    assert state.state == "/state"
+
+
+def test_a_plan_at_a_uri_is_for_spark_and_has_its_state_beside_it() -> None:
+    plan = "s3://bucket/orders.plan.json?region=eu-1"
+    with pytest.raises(UsageError, match="a drain in this process needs a file"):
+        EngineOptions(engine=IN_PROCESS, master="yarn").spark(plan)
+    beside = EngineOptions(master="yarn").spark(plan).state
+    assert beside == "s3://bucket/orders.plan.json.state?region=eu-1"
+    named = EngineOptions(master="yarn", spark_conf={"drainer.state": "gs://drains/x"})
+    assert named.spark(plan).state == "gs://drains/x"
+
+
+READS_VALUES = FailureSettings(skip=("message.value.kind == 'test'",))
+READS_NONE = FailureSettings(skip=("message.offset < 7",))
+
+
+@pytest.mark.parametrize(
+    ("handler", "failures", "why"),
+    [
+        (Splits, READS_NONE, None),
+        (Whole, READS_NONE, "whole_messages"),
+        (Splits, READS_VALUES, "--skip reads message.value"),
+        (WholeAnyhow, READS_VALUES, None),  # With the default split, values are the payloads.
+    ],
+)
+def test_the_preview_shows_that_whole_messages_are_shuffled(
+    handler: type[Handler], failures: FailureSettings, why: str | None
+) -> None:
+    found = resolved(EngineOptions(engine=ON_SPARK), changed(PLAN, failures=failures), handler)
+    shown = found.action.engine.settings.get("messages")
+    assert shown is why or (str(shown).startswith("shuffled whole") and str(why) in str(shown))
+
+
+@pytest.mark.parametrize(
+    ("typed", "state"),
+    [
+        ({}, "/var/lib/drainer/orders.reindexer.plan.state"),
+        ({"drainer.state": "s3://b/x"}, "s3://b/x"),
+        ({"drainer.state": "x"}, str(Path("x").absolute())),
+    ],
+)
+def test_tasks_write_beside_the_plan_unless_a_state_is_named(
+    typed: dict[str, str], state: str
+) -> None:
+    found = resolved(EngineOptions(engine=ON_SPARK, spark_conf=typed))
+    assert isinstance(found.engine, SparkEngine)
+    assert found.engine.settings.state == found.action.engine.settings["state"] == state
+    assert "spark conf" not in found.action.engine.settings
