@@ -12,29 +12,6 @@ from drainer.errors import ValueNotShipped
 from drainer.mask import key_repr
 from drainer.raw_json import meaning, read_json
 
-_PARTITION_BITS = 20  # Kafka has no topic with a million partitions
-
-
-class Stream(int):
-    """Sub-messages of a partition whose keys are in one shard: what a task has a ledger for.
-
-    A number, so that it can stand wherever a drain in one process, which has no shards, has a
-    partition: that is the stream of shard 0.
-    """
-
-    __slots__ = ()
-
-    def __new__(cls, partition: int, shard: int = 0) -> Stream:
-        return super().__new__(cls, shard << _PARTITION_BITS | partition)
-
-    @property
-    def partition(self) -> int:
-        return self & (1 << _PARTITION_BITS) - 1
-
-    @property
-    def shard(self) -> int:
-        return self >> _PARTITION_BITS
-
 
 @dataclass(frozen=True, slots=True)
 class Origin:

@@ -123,7 +123,7 @@ def confirm_plan(
         acts += ["read this state"] if state else []
         ensure_confirmed(terminal, f"{' and '.join(acts).capitalize()}?", yes=False)
     if state:
-        file.named += (state,)
+        file.allow_state(state)
 
 
 def connect(settings: ClientSettings) -> Cluster:

@@ -16,9 +16,9 @@ from drainer.core.ledger import Ledger, LedgerLoad
 from drainer.core.merge import Record
 from drainer.core.other_claims import OtherClaims
 from drainer.core.remainder import ReadSample, Remainder
-from drainer.message import Barrier, Message, ShippedMessage, Stream, SubMessage, Unsplit
+from drainer.message import Barrier, Message, ShippedMessage, SubMessage, Unsplit
 from drainer.model.account import KEY_LENGTH, NAMED_MOST, NONE_PARKED, ParkedLane, ParkedLanes
-from drainer.model.claims import ALL, Claims
+from drainer.model.claims import ALL, Claims, Stream
 from drainer.model.order import LANE_OF, Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import DONE, Counts, Outcome, Progress
@@ -58,7 +58,8 @@ class Dispatcher:
     ``rule_filter`` takes out never enters a lane.
 
     ``others`` is what claims other than "all" have finished: it is neither read, pending nor
-    finished here, and no message waits for it.
+    finished here, and no message waits for it. Partitions that are ``behind`` have something
+    unfinished before what is delivered here, so a barrier of theirs can't run.
     """
 
     claim = ALL  # whose account it keeps
@@ -75,6 +76,7 @@ class Dispatcher:
         rule_filter: RuleFilter | None = None,
         others: OtherClaims | None = None,
         named: ParkedLanes = NONE_PARKED,
+        behind: Set[int] = frozenset(),
     ) -> None:
         self.ledgers: dict[int, Ledger] = {}
         self.load = LedgerLoad(len(ledgers))
@@ -86,7 +88,7 @@ class Dispatcher:
             self.open(number, ledger)
         self.parked = set(parked)
         self.lanes = Lanes(self._leave, self.parked.copy())
-        self.behind: Set[int] = frozenset()  # partitions that have something unfinished before this
+        self._behind = behind
         self.leaves_something = bool(self.parked)  # whether not all will be done in this run
         self._newly_parked: list[str] = []
         self._named = list(named.of(self.parked))
@@ -530,7 +532,7 @@ class Dispatcher:
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
-            if sub.message.partition in self.behind:  # what it waits for is left pending elsewhere
+            if sub.message.partition in self._behind:  # what it waits for is left pending elsewhere
                 self.lanes.parked += 1
                 self._shut_behind(sub, "something before this barrier is left pending")
                 return

@@ -104,6 +104,7 @@ class PriorityDispatcher(Dispatcher):
                     known[number].watermark,
                     part.end,
                     _from(known[number].watermark, own.get(number)),
+                    reports_outcomes=True,  # for whoever finishes the rest of a message
                 )
                 for number, part in plan.account.partitions.items()
             },
@@ -114,8 +115,6 @@ class PriorityDispatcher(Dispatcher):
             OtherClaims(before, ShardMap(order)),
             plan.account.parked_lanes,
         )
-        for ledger in self.ledgers.values():
-            ledger.reports_outcomes = True  # for whoever finishes the rest of a message
         self._selection, self.evaluates = Selection(where), True
         self._waits, self._lanes_of = KeyBloom(filter_bits), lanes_of(order)
         # Where messages with a match lie, finished or not.

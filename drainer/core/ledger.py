@@ -94,9 +94,19 @@ class Ledger:
 
     Give ``progress`` to go on from an earlier drain: messages that are finished by it are not
     delivered again, and messages finished in part go on with the rest.
+
+    A ledger that ``reports_outcomes`` reports the outcome of each message, not only of those that
+    are finished in part. Whoever adds claims up needs it.
     """
 
-    def __init__(self, start: int, end: int, progress: Progress | None = None) -> None:
+    def __init__(
+        self,
+        start: int,
+        end: int,
+        progress: Progress | None = None,
+        *,
+        reports_outcomes: bool = False,
+    ) -> None:
         known = progress or Progress(start)
         self.end = end
         self.position = known.watermark  # all below it was delivered, or is a hole
@@ -116,7 +126,7 @@ class Ledger:
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
         self._recorded = known.watermark  # the last watermark that changes() reported
-        self.reports_outcomes = False  # of messages, for whoever adds claims up
+        self._reports_outcomes = reports_outcomes
         self._fates: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
         self._earlier_fates = {outcome: RangeSet(at) for outcome, at in known.fates.items()}
         self.messages_read = self.messages_done = self.subs_read = self.subs_done = 0
@@ -428,7 +438,7 @@ class Ledger:
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
         part = message.part or self._begin_part(message)
-        if message.left or self.reports_outcomes:  # else the account of messages has it
+        if message.left or self._reports_outcomes:  # else the account of messages has it
             self._fates[outcome].append(message.offset)
             if part.unsplit:
                 self._fates[Outcome.UNSPLIT].append(message.offset)

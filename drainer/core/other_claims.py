@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from drainer.message import Message, SubMessage, Unsplit
-from drainer.model.claims import ALL, Claim, Claims, ShardMap, class_of
+from drainer.model.claims import ALL, Claims, Shard, ShardMap, class_of
 from drainer.model.order import Order
 from drainer.model.progress import (
     Outcome,
@@ -106,7 +106,7 @@ class OtherClaims:
                 divisions = self._shards.setdefault(partition, {})
                 known = progress, RangeSet(progress.finished)
                 if selection is None:
-                    claim = Claim.parse(selector)
+                    claim = Shard.parse(selector)
                     divisions.setdefault(claim.of, {})[claim.number] = known
                 else:
                     found = _Class(selection, *known, (maps or {}).get(selector))

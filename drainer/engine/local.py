@@ -7,6 +7,7 @@ makes it unsafe to go on. Whatever it was, what is finished is in the plan.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Set
 from typing import Any
 
 from drainer.core.dispatch import Dispatcher
@@ -32,15 +33,19 @@ from drainer.policy.rules import RuleFilter
 class LocalDrain:
     """One run of a drain in this process, from a plan on disk to a summary.
 
+    The dispatcher is one for the context's plan, unless the caller has one of its own.
+
     Attributes:
         pipeline: what moves its sub-messages, once the handler is open.
     """
 
-    def __init__(self, context: DrainContext, ports: Ports) -> None:
+    def __init__(
+        self, context: DrainContext, ports: Ports, dispatcher: Dispatcher | None = None
+    ) -> None:
         self._context = context
         self._ports = ports
         self._ending = Ending()
-        self.dispatcher = dispatcher_for(context)
+        self.dispatcher = dispatcher or dispatcher_for(context)
         self.pipeline: Pipeline | None = None
 
     def run(self) -> Summary:
@@ -123,8 +128,15 @@ class LocalDrain:
             self._ending.end(error)
 
 
-def dispatcher_for(context: DrainContext) -> Dispatcher:
-    """Make the dispatcher of a run, by its plan."""
+def dispatcher_for(
+    context: DrainContext, behind: Set[int] = frozenset(), *, reports_outcomes: bool = False
+) -> Dispatcher:
+    """Return a dispatcher for a run of a drain, by its plan.
+
+    Args:
+        behind: partitions in which something before this run's backlog is unfinished.
+        reports_outcomes: whether ledgers report the outcome of each message.
+    """
     plan, handler = context.plan, context.handler
     if context.first is not None:
         first = PriorityDispatcher(plan, context.first, handler.selects)
@@ -132,11 +144,15 @@ def dispatcher_for(context: DrainContext) -> Dispatcher:
         return first
     progress = plan.account.claims[ALL]
     return Dispatcher(
-        {n: Ledger(p.start, p.end, progress[n]) for n, p in plan.account.partitions.items()},
+        {
+            n: Ledger(part.start, part.end, progress[n], reports_outcomes=reports_outcomes)
+            for n, part in plan.account.partitions.items()
+        },
         Order(plan.terms.order),
         plan.account.parked,
         handler.selects,
         RuleFilter(plan.terms.failures.skip, plan.account.unhandled),
         other_claims(plan, context.class_maps),
         plan.account.parked_lanes,
+        behind,
     )

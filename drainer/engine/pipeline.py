@@ -167,7 +167,7 @@ class Pipeline:
         if grant.failures != self.settings.failures:
             await self.change(replace(self.settings, failures=grant.failures))
         self.pause(self._is_paused)
-        quota.obeyed(self.in_flight)
+        quota.obeyed(self.in_flight, self.dispatcher.ready, self.work_done)
 
     async def change(self, settings: Settings) -> None:
         before, self.settings = self.settings, settings

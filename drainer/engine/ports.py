@@ -66,13 +66,16 @@ class Grant(NamedTuple):
 
 
 class Quota(Protocol):
-    """A drain's share of the calls of several, when others decide that (spark/task/borrower.py)."""
+    """A drain's share of the calls of several, when others decide that (spark/task/handling.py)."""
 
     def take(self) -> Grant:
         """Return what was granted last; called with each check."""
 
-    def obeyed(self, in_flight: int) -> None:
-        """Note that the drain works by what it took, with so many calls still in flight."""
+    def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
+        """Note that the drain works by what it took, with so many calls still in flight.
+
+        ``ready`` is the number of lanes that wait for a call, ``work_done`` that of the pipeline.
+        """
 
 
 class Fetched(Protocol):

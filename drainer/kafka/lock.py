@@ -100,9 +100,7 @@ class GroupLock:
         # one in for a session from then on. So until ``sure_until_s`` calls may begin. Both are
         # by ``boottime_s``.
         self.confirmed_s = self.sure_until_s = NEVER_S
-        # Whether a release leaves the place taken until the session is over, for calls that other
-        # processes make for this drain may go on for a while.
-        self.stays = False
+        self._lingers = False
         self._cluster = cluster
         self._group, self._topic = group, topic
         self._lock_group = lock_group(group, commits=commits)
@@ -135,6 +133,13 @@ class GroupLock:
         except BaseException:  # Ctrl-C too: whoever failed to take the lock won't release it
             self.release()
             raise
+
+    def linger(self, lingers: bool) -> None:
+        """Let a release keep the place until the session is over, or no longer do so.
+
+        Calls that other processes make for this drain may go on for that long.
+        """
+        self._lingers = lingers
 
     def release(self) -> None:
         """Give the lock back, so that the next drain need not wait. Never raises."""
@@ -217,7 +222,7 @@ class GroupLock:
                     continue
                 try:
                     self._keep(client, started_s)
-                    if self.lost or (self._released.is_set() and not self.stays):
+                    if self.lost or (self._released.is_set() and not self._lingers):
                         client.leave(lambda: self._members(RELEASE_TIMEOUT_S))
                 except KafkaException as error:
                     self._on_error(error.args[0])

@@ -13,7 +13,7 @@ from msgspec import Meta
 from drainer.errors import PlanRefused, UsageError
 from drainer.escape import SCREEN, encodable
 from drainer.mask import mask_text, masking
-from drainer.model.claims import ALL, Claim, Claims, class_of, class_selector
+from drainer.model.claims import ALL, Claims, Shard, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.facts import Predicate
 from drainer.model.latency import Latency
@@ -397,7 +397,7 @@ class Account(JsonRecord):
         try:
             for selector in self.others:
                 if class_of(selector) is None:
-                    Claim.parse(selector)
+                    Shard.parse(selector)
         except ValueError as error:
             raise damaged(str(error)) from None
         self._check_classes()

@@ -20,6 +20,8 @@ from drainer.model.progress import Progress
 ALL = "all"  # the selector of the claim that every sub-message falls in
 _WHERE = "where "  # before the expression of a class
 
+_BITS = 20  # Kafka has no topic with a million partitions, and no drain has a million shards.
+_LOW = (1 << _BITS) - 1
 _SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_HASH = crc32(b"none")
@@ -45,11 +47,11 @@ def key_hash(key: Hashable) -> int:
     raise TypeError(f"{type(key).__name__} is not a type of sub-keys")
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+@dataclass(frozen=True, slots=True, order=True)
+class Shard:
     """The sub-keys whose hash modulo ``of`` is ``number``.
 
-    Its text is ``"2/8"``; ``"0/1"`` has them all.
+    Its text is the selector of its claim, such as ``"2/8"``. ``"0/1"`` has all sub-keys.
     """
 
     number: int
@@ -57,19 +59,63 @@ class Claim:
 
     def __post_init__(self) -> None:
         if not 0 <= self.number < self.of:
-            raise ValueError(f"claim {self.number} of {self.of} is none of 0 to {self.of - 1}")
+            raise ValueError(f"shard {self.number} of {self.of} is none of 0 to {self.of - 1}")
 
     def __str__(self) -> str:
         return f"{self.number}/{self.of}"
 
     @classmethod
-    def parse(cls, text: str) -> Claim:
-        """Raises ValueError when the text is not one that a claim has."""
+    def parse(cls, text: str) -> Shard:
+        """Return the shard of a selector. Raises ValueError if the text is not one, as 2/8 is."""
         match = _SELECTOR.fullmatch(text)
-        claim = match and cls(int(match[1]), int(match[2]))
-        if claim is None or str(claim) != text:  # 02/8 and 2/8 would be two with the same sub-keys
-            raise ValueError(f"{text!r} is not a claim, as 2/8 is")
-        return claim
+        shard = match and cls(int(match[1]), int(match[2]))
+        # 02/8 and 2/8 would be two claims to the same sub-keys.
+        if shard is None or str(shard) != text:
+            raise ValueError(f"{text!r} is not the selector of a shard, as 2/8 is")
+        return shard
+
+
+WHOLE = Shard(0, 1)
+
+
+class Stream(int):
+    """The sub-messages of one partition that are in one shard: what a task has a ledger for.
+
+    It is a number, so that it can stand wherever a drain in one process, which has no shards, has
+    a partition: ``Stream(5)`` equals 5.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, partition: int, shard: Shard = WHOLE) -> Stream:
+        of = (shard.of - 1) << 2 * _BITS
+        return super().__new__(cls, of | shard.number << _BITS | partition)
+
+    @property
+    def partition(self) -> int:
+        return self & _LOW
+
+    @property
+    def shard(self) -> Shard:
+        return Shard(self >> _BITS & _LOW, (self >> 2 * _BITS) + 1)
+
+
+def claims_of(streams: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]:
+    """Return the progress of streams as claims, by the selector of the shard and by partition."""
+    claims: dict[str, dict[int, Progress]] = {}
+    for number, progress in streams.items():
+        stream = Stream(number)
+        claims.setdefault(str(stream.shard), {})[stream.partition] = progress
+    return claims
+
+
+def streams_of(claims: Claims) -> dict[int, Progress]:
+    """Return the progress of the claims of shards by stream."""
+    return {
+        Stream(number, Shard.parse(selector)): progress
+        for selector, claim in claims.items()
+        for number, progress in claim.items()
+    }
 
 
 def class_selector(where: str) -> str:

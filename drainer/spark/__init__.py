@@ -1,6 +1,7 @@
-"""Spark: drains on a session, the topic as a data source, and sessions. Needs Java once it is used.
+"""Spark: drains on a session, a topic as a data source, and sessions. Spark needs Java.
 
-PySpark is imported with the first of these names: ``drainer.spark.session.settings`` does without.
+PySpark is imported with the first of these names, since ``drainer.spark.session.settings`` and
+others do without it.
 """
 
 from __future__ import annotations

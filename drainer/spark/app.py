@@ -1,7 +1,7 @@
-"""The application for ``spark-submit``: the command line, with the master that was named there.
+"""The application for ``spark-submit``: drainer's command line, on the master that was named there.
 
-It is called as in ``spark-submit … "$(python -P -m drainer.spark.app)" run --topic …``. Without
-``spark-submit`` it prints its path. No other module imports it.
+It is used as in ``spark-submit … "$(python -P -m drainer.spark.app)" run --topic …``. Without
+``spark-submit``, it prints its path.
 """
 
 from __future__ import annotations
@@ -14,7 +14,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def main() -> None:
-    # A script's folder comes first, and this one has names that handlers' modules may have.
+    # The folder of a script comes first on the path, and this folder has names that modules of a
+    # handler may have.
     sys.path[:] = [path for path in sys.path if Path(path).resolve() != HERE]
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         sys.stdout.write(f"{Path(__file__).resolve()}\n")

@@ -1,8 +1,8 @@
-"""The engine on Spark: the driver's side of a drain, wave by wave, until the backlog is empty.
+"""The driver of a drain on Spark, which drains wave by wave until the backlog is empty.
 
-It ends as the in-process engine does: when everything is finished, a person interrupts, the
-handler fails, or something outside makes it unsafe to go on. Whatever it was, what is finished
-is in the plan.
+The drain ends as it does in one process: when everything is finished, when a person interrupts it,
+when the handler fails, or when it is no longer safe to go on. In each case the plan has what is
+finished.
 """
 
 from __future__ import annotations
@@ -56,9 +56,9 @@ from drainer.spark.task.python_worker import HandlerSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEAVE_S = 5.0  # beyond the grace, for tasks to report that they have stopped
+LEAVE_S = 5.0  # after the grace, for tasks to report that they have stopped
 LOOK_S = 0.1
-CLOSE_S = 10.0  # for the handlers of all workers to be closed
+CLOSE_S = 10.0  # for all workers to close their handlers
 OPENING = "the handler is being opened in Spark's tasks"
 NOT_BEGUN = (
     "Spark is still starting its tasks; if that lasts, other jobs have its slots, or no executor"
@@ -69,15 +69,15 @@ NOT_BEGUN = (
 def run_on_spark(
     context: LocalContext, settings: SparkSettings, spark: SparkSession | None
 ) -> Summary:
-    """Drain on Spark until it ends, one way or another; on a session that is there, or its own.
+    """Drain on the given session of Spark, or on one of its own, until the drain ends.
 
-    Raises Refused when Spark can't be started; else as ``Lifecycle.run``.
+    Raises Refused if Spark can't be started; otherwise as ``Lifecycle.run``.
     """
     drain_id = context.plan.terms.drain_id
     starting = drain_session(settings, spark, drain_id, context.print_line)
     with ExitStack() as opened:
         with handling_nothing(STARTING):
-            # Nothing was handled yet, so an error of Spark is a refusal to begin.
+            # Nothing is handled yet, so an error of Spark is a reason to refuse the drain.
             with raised_as(Refused, SparkBroke), spark_failures():
                 session, slots = opened.enter_context(starting)
                 shipped = interruptible(partial(ship, session, context.handler))
@@ -91,9 +91,9 @@ def run_on_spark(
 
 
 class SparkRun:
-    """One run of a drain on a session of Spark; the engine's ``Work``."""
+    """One run of a drain on a session of Spark: the ``Work`` of the engine."""
 
-    look_s = LOOK_S  # between two checks of what tasks reported
+    look_s = LOOK_S  # between two calls of ``check``
 
     def __init__(
         self,
@@ -109,9 +109,9 @@ class SparkRun:
         self._jobs = jobs
         self._slots = slots
         self.ending = Ending()
-        self._at_rest = False  # all tasks have ended, and reported all of it
+        self._at_rest = False  # whether all tasks have ended and reported all that they did
         uri = settings.state or state_beside(context.file.path)
-        context.file.named += (uri,)
+        context.file.allow_state(uri)
         self._state = State.open(uri, plan.terms.drain_id)
         epoch = plan.account.generation
         lock, threads = context.lock, not context.handler.is_async
@@ -128,7 +128,7 @@ class SparkRun:
             buffer_bytes=of_one_task(running, tasks).buffer_bytes * tasks,
             plan_path=str(context.file.path),
             folds=context.handler.folds,
-            quiet_s=QUIET_S + 2 * self._state.journal_interval_s,  # so late are good ones
+            quiet_s=QUIET_S + 2 * self._state.journal_interval_s,  # A good report may be so late.
         )
         self.checkpointer = Checkpointer(
             context, self._aggregation, self._monitor.overall, self.ending.end
@@ -151,21 +151,22 @@ class SparkRun:
             self.ending.end,
         )
         self._working: asyncio.Task[None] | None = None
-        self._kept: set[int] = set()  # dispatches of which the state has something
-        self._kept_to = 0  # the last that was among these
-        self._news_due_s = self._slots_due_s = 0.0
+        self._kept: set[int] = set()  # dispatches whose reports are in the state
+        self._kept_to = 0  # the last dispatch that was added to these
+        self._reports_due_s = self._slots_due_s = 0.0
         self.ending.call_at_once(self.start_no_more)
 
     async def _begin_to_read(self) -> None:
-        """Read the first wave until a task does: it has opened the handler, and reached Kafka.
+        """Read the first wave until a task reports that it has opened the handler and reached
+        Kafka.
 
-        Raises Refused when the tasks could not work, or what stopped it meanwhile; nothing was
+        Raises Refused if the tasks can't work, or the error that has stopped the drain. Nothing is
         handled then.
         """
         await blocking_call(self._channel.begin)
         try:
-            # Whatever ends this process: tasks may still be at work then.
-            self._context.lock.stays = True
+            # Tasks may still be at work after this process has ended, for whatever reason.
+            self._context.lock.linger(True)
             if self._reader.begin():
                 await self._reads()
         except BaseException:
@@ -203,7 +204,7 @@ class SparkRun:
         return cause
 
     async def _leave_tasks(self) -> None:
-        """Ends those that were looked at, and removes what they wrote when they write no more."""
+        """End the tasks of the first wave, and remove what they wrote once they write no more."""
         with suppress(DrainerError):
             await blocking_call(partial(self._channel.send, stop="nothing is drained"))
         await self._reader.cancel()
@@ -219,7 +220,7 @@ class SparkRun:
     async def start(self) -> None:
         await self._begin_to_read()
         self._monitor.start()
-        # The plan has the place where tasks write before the first of them does.
+        # The plan must have the place of the state before a task records something there.
         try:
             await self.checkpointer.save(commit=False)
         except BaseException:
@@ -232,9 +233,9 @@ class SparkRun:
         self._quota.pause(paused)
 
     async def check(self) -> None:
-        if monotonic() >= self._news_due_s:
-            self._news_due_s = monotonic() + self._state.journal_interval_s
-            await self._work.take_news()
+        if monotonic() >= self._reports_due_s:
+            self._reports_due_s = monotonic() + self._state.journal_interval_s
+            await self._work.read_reports()
             await self._print_repeats()
         await self._quota.look()
         self._monitor.concurrency = self._quota.total
@@ -242,7 +243,7 @@ class SparkRun:
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
             self._slots_due_s = monotonic() + self._jobs.slots_s
-            with suppress(DrainerError):  # when Spark is gone, its jobs report it
+            with suppress(DrainerError):  # If Spark is gone, its jobs report it.
                 before, count = self._slots.count, await blocking_call(self._jobs.slots)
                 self._slots.look(count, self._work.busy, monotonic())
                 if count < before and not self._slots.grows:
@@ -265,11 +266,12 @@ class SparkRun:
             self._quota.use(concurrency)
         if settings.failures != before.failures:
             self._reader.failures = settings.failures
-            with suppress(DrainerError):  # the next beat repeats it
+            with suppress(DrainerError):  # The next beat repeats it.
                 await blocking_call(partial(self._channel.send, failures=settings.failures))
 
     async def _forget_dispatches(self) -> None:
-        """Removes what tasks reported of dispatches that the plan has: it would grow for hours."""
+        """Remove the reports of dispatches that the plan has taken in: otherwise the state would
+        grow for hours."""
         reference = self.checkpointer.written.account.state
         if reference is None:
             return
@@ -280,7 +282,7 @@ class SparkRun:
             try:
                 await blocking_call(self._state.remove_dispatch, epoch, dispatch)
             except DrainerError:
-                return  # once more, soon
+                return  # The next check tries again.
             self._kept.remove(dispatch)
 
     def start_no_more(self) -> None:
@@ -288,20 +290,21 @@ class SparkRun:
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         if isinstance(cause, Refused) and self._monitor.waves:
-            # As its readers of the first wave could and those of a later one can't.
+            # Something works no more that has worked for the first wave, so the drain has begun.
             hint = cause.hint or "Resume with the plan."
             cause = Interrupted(str(cause), hint=hint, cause=cause)
         self._reader.stop()
         reason = "the drain is over" if cause is None else f"the drain is stopping: {cause}"
         at_rest = await self._bring_to_rest(reason)
         try:
-            await self._work.take_news()
+            await self._work.read_reports()
             if at_rest and not self._aggregation.unbalanced:
                 await self._work.end_dispatches()
         except DrainerError:
-            at_rest = False  # what they reported last is still there, for a resume
+            at_rest = False  # The last reports are still in the state, for a resume.
         self._at_rest = at_rest and not self._aggregation.unbalanced
-        if self._at_rest:  # else they may report more, which the plan is to know it has not
+        # Otherwise tasks may report more, so the plan must refer to the state.
+        if self._at_rest:
             self._aggregation.end()
         return cause
 
@@ -310,7 +313,7 @@ class SparkRun:
             return cause
         try:
             return await self._close_handlers(cause)
-        except DrainerError as error:  # the plan is still to be saved, and committed
+        except DrainerError as error:  # The plan must still be saved and committed.
             return chain_errors(cause, error)
 
     async def forget(self) -> None:
@@ -318,15 +321,15 @@ class SparkRun:
             await self._remove_state()
 
     async def _bring_to_rest(self, reason: str) -> bool:
-        """Stop all tasks; return whether all have ended, else they may still be at work."""
+        """Stop all tasks; return whether all have ended and reported all that they did."""
         reported = True
         try:
             await blocking_call(partial(self._channel.send, stop=reason))
         except DrainerError:
-            await self._work.cancel()  # Spark ends them
+            await self._work.cancel()  # Spark ends the tasks.
             reported = await self._are_cut()
         await self._reader.cancel()
-        # Tasks know no cause, and take all of it: of two the one that they began with.
+        # Tasks don't know why they stop, so each takes the whole grace that it began with.
         grace_s = max(self._context.running.grace_s, self._work.settings.running.grace_s)
         stopping = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self.ending.forced.wait())
@@ -342,9 +345,8 @@ class SparkRun:
         return at_rest and reported
 
     async def _are_cut(self) -> bool:
-        """Return whether no task can be at work, or report anything, for their state was removed:
-        without
-        beats the last call is cut off soon."""
+        """Return whether no task can be at work because the state was removed: without beats, the
+        last call is cut off soon."""
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:
                 with suppress(TimeoutError):
@@ -392,7 +394,7 @@ class SparkRun:
         )
 
     def _read_cap(self, elapsed_s: float) -> CapStatus | None:
-        return self._reader.cap(elapsed_s, waited_for=not self._work.handles)
+        return self._reader.cap(elapsed_s, waited_for=not self._work.is_handling)
 
 
 def _handler_spec(
@@ -408,7 +410,7 @@ def _handler_spec(
         shipped=shipped,
         client=context.cluster.settings,
         terms=plan.terms,
-        epoch=plan.account.generation,  # which rises from run to run
+        epoch=plan.account.generation,  # It rises from run to run.
         state=uri,
         lease=settings.lease,
         concurrency=concurrency,
@@ -422,7 +424,8 @@ async def close_handlers(
 ) -> BaseException | None:
     """Wait until the workers have closed their handlers, which they do once the drain is over.
 
-    Returns the cause, with what went wrong by that. The lock stays while a worker may be in a call.
+    Return the cause, with the error of a handler that failed to close. The lock keeps its place as
+    long as a worker may be in a call.
     """
     until_s = monotonic() + CLOSE_S
     while True:
@@ -430,5 +433,5 @@ async def close_handlers(
         if not still_open or monotonic() > until_s or forced.is_set():
             break
         await asyncio.sleep(LOOK_S)
-    lock.stays = still_open > 0  # a call may go on there, until it is cut
+    lock.linger(still_open > 0)
     return chain_errors(cause, not_closed(failed[0])) if failed else cause

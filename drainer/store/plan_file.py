@@ -84,8 +84,12 @@ class SavedPlan(ABC):
     A place without locks and journals inherits what they do from here.
     """
 
-    # URIs that a person gave or agreed to: a state is read in their buckets alone.
-    named: tuple[str, ...] = ()
+    def __init__(self, *named: str) -> None:
+        self._named = list(named)  # URIs that a person gave or agreed to
+
+    def allow_state(self, uri: str) -> None:
+        """Allow reading a state in the bucket of this URI, which a person gave or agreed to."""
+        self._named.insert(0, uri)
 
     @property
     @abstractmethod
@@ -167,7 +171,7 @@ class SavedPlan(ABC):
 
         Raises UsageError when it can't be understood.
         """
-        if plan.account.state is None or reached(plan.account.state.uri, self.named) is not None:
+        if plan.account.state is None or reached(plan.account.state.uri, self._named) is not None:
             return None
         return kept(plan.account.state.uri)
 
@@ -176,7 +180,7 @@ class SavedPlan(ABC):
         named its place."""
         if plan.account.state is None:
             return plan
-        uri = reached(plan.account.state.uri, self.named)
+        uri = reached(plan.account.state.uri, self._named)
         if uri is None:
             raise PlanRefused(
                 f"{self.path} names a state at {kept(plan.account.state.uri)}, which drainer reads"
@@ -300,7 +304,7 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
         ensure_installed("spark", f"a plan at {place}")
         file = Extension.STORED_PLAN.load().StoredPlan(place)
     if state is not None:
-        file.named = (state, *file.named)
+        file.allow_state(state)
     return file
 
 
@@ -308,6 +312,7 @@ class PlanFile(SavedPlan):
     """One plan on disk."""
 
     def __init__(self, path: Path) -> None:
+        super().__init__()
         self._path = path
         self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
         self._journals = Journals(path)

@@ -161,6 +161,6 @@ def _fold_s(made: Bench) -> float:
     ]
     begun_s = time.process_time()
     for task, record in zip(dispatch.tasks, records, strict=True):
-        account.take(task, decode_line(record, Head))
+        account.add_progress(task, decode_line(record, Head))
     account.claims()
     return time.process_time() - begun_s

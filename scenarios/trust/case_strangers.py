@@ -16,7 +16,6 @@ from drainer.model.account import StateReference
 from drainer.model.progress import Counts, Progress
 from drainer.process import ProcessMark
 from drainer.spark.state.lease import LOCAL
-from drainer.spark.state.sharding import Sharding
 from drainer.spark.state.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 from scenarios.trust.case import Broken, Stage, case, ensure
@@ -116,8 +115,8 @@ def forged_state(stage: Stage) -> str:
     state = State.open(str(folder), known.terms.drain_id)
     state.begin_epoch(1, LOCAL)
     attempt = Attempt(1, 1, 0, 0)
-    records = state.begin(attempt, Sharding(1), {0: 10})
-    records.go_on_from(state.revoke_lease(attempt, LOCAL))
+    records = state.begin(attempt, {0: 10})
+    records.go_on_from(state.await_earlier_attempts(attempt, LOCAL))
     records.append(Record({0: Progress(20, (), {}, Counts(10, 10), Counts(10, 10))}))
     records.end()
     change_plan(plan, state=StateReference(state.uri, 1, 1))

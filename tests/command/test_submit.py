@@ -16,7 +16,7 @@ import pytest
 from command.conftest import operations
 from command.process import Command
 from drainer.kafka.cluster import Cluster
-from drainer.spark.state.objects import Objects
+from drainer.spark.state.state import open_objects
 from drainer.store.plan_file import plan_at
 from kafka.topic import Topic, eventually
 from s3 import S3
@@ -105,7 +105,7 @@ def ensure_the_end(command: Command, topic: Topic, values: list[str], plan: str,
     command.ensure_drained(topic)
     assert command.committed(topic) == {0: len(values)}
     assert plan_at(plan).load().plan.account.complete
-    assert Objects.open(s3.uri(topic.name)).children("") == ["orders.plan.json"]
+    assert open_objects(s3.uri(topic.name)).children("") == ["orders.plan.json"]
     assert command.left_behind == []
 
 
@@ -141,7 +141,7 @@ def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
     words = run_words(command, topic, plan)
     with submitted(command, *where, jar.as_uri(), app(), "", *words) as driver:
         driver.ends(0)
-    objects = Objects.open(s3.uri(topic.name))
+    objects = open_objects(s3.uri(topic.name))
     eventually(
         lambda: (
             objects.children("") == ["orders.plan.json"]

@@ -15,7 +15,7 @@ from drainer.core.ledger import Ledger
 from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.claims import ALL, Claim, ShardMap, key_hash
+from drainer.model.claims import ALL, Shard, ShardMap, key_hash
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
 from drainer.model.ranges import ranges_of
@@ -69,17 +69,17 @@ def test_claims_get_about_as_many_keys_each(keys: Any) -> None:
 
 @given(of=st.integers(1, 10**9 - 1), data=st.data())
 def test_a_claim_is_read_as_it_is_written(of: int, data: st.DataObject) -> None:
-    claim = Claim(data.draw(st.integers(0, of - 1)), of)
+    claim = Shard(data.draw(st.integers(0, of - 1)), of)
 
-    assert Claim.parse(str(claim)) == claim
+    assert Shard.parse(str(claim)) == claim
 
 
 @pytest.mark.parametrize(
     "text", ["", "all", "ALL", "8/8", "0/0", "-1/2", "02/8", "2/8 ", "٢/8", "+/2", "2/8@1"]
 )
 def test_other_texts_are_no_claims(text: str) -> None:
-    with pytest.raises(ValueError, match="claim"):
-        Claim.parse(text)
+    with pytest.raises(ValueError, match="shard"):
+        Shard.parse(text)
 
 
 # --- sharing out
@@ -134,7 +134,7 @@ def test_a_sub_message_is_finished_if_its_claim_has_finished_it(
     """Against a naive reading: a claim has a sub-message when it has all of its sub-keys, and 0/1
     has barriers too."""
 
-    def has(claim: Claim, names: list[str]) -> bool:
+    def has(claim: Shard, names: list[str]) -> bool:
         return claim.of == 1 or {key_hash(n) % claim.of for n in names} == {claim.number}
 
     def subs() -> list[SubMessage]:
@@ -158,7 +158,7 @@ def test_a_sub_message_is_finished_if_its_claim_has_finished_it(
         identify(message, made)
         expected = 0
         for selector, progress in reported.items():
-            claim = Claim.parse(selector)
+            claim = Shard.parse(selector)
             part = progress.partial.get(offset)
             for index, names in enumerate(split):
                 if not has(claim, names):

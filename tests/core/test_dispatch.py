@@ -23,10 +23,10 @@ from drainer.message import (
     Message,
     Origin,
     ShippedMessage,
-    Stream,
     SubMessage,
 )
 from drainer.model.account import KEY_LENGTH, NAMED_MOST
+from drainer.model.claims import Shard, Stream
 from drainer.model.order import Order
 from drainer.model.progress import ENDS, Outcome
 from drainer.model.ranges import ranges_of
@@ -274,7 +274,7 @@ def test_delivering_whole_messages_at_once_is_delivering_them_one_by_one(
 
 def part_of(offset: int, shard: int, indexes: Sequence[int], total: int) -> ShippedMessage:
     """Part of a message for one shard; the message split into so many sub-messages."""
-    origin = Origin("orders", "topic-id", 0, Stream(0, shard))
+    origin = Origin("orders", "topic-id", 0, Stream(0, Shard(shard, 40)))
     part = ShippedMessage(origin, offset, b"key", None, (), KeySums(total, 7))
     part.subs = subs = []
     for index in indexes:
@@ -317,7 +317,9 @@ def test_delivering_parts_at_once_is_delivering_them_one_by_one(
 
     def dispatcher(selects: Callable[[SubMessage], bool] | None) -> Dispatcher:
         earlier = progress_at(0, finished=ranges_of(finished_before))
-        ledgers: dict[int, Ledger] = {Stream(0, 1): Ledger(0, 2 * len(keys) + 1, earlier)}
+        ledgers: dict[int, Ledger] = {
+            Stream(0, Shard(1, 40)): Ledger(0, 2 * len(keys) + 1, earlier)
+        }
         return Dispatcher(ledgers, Order.SUB_KEY, map(repr, parked), selects)
 
     # Where something may not be selected, they go in one by one.
@@ -348,7 +350,7 @@ def test_all_streams_together_are_what_each_of_them_is(
     shards: int, messages: list[list[int]], random: Random
 ) -> None:
     ledgers: dict[int, Ledger] = {
-        Stream(0, shard): Ledger(0, len(messages)) for shard in range(shards)
+        Stream(0, Shard(shard, 40)): Ledger(0, len(messages)) for shard in range(shards)
     }
     dispatcher = Dispatcher(ledgers)
     reported = {number: progress_at(0) for number in ledgers}
@@ -378,7 +380,7 @@ def test_all_streams_together_are_what_each_of_them_is(
         for index, place in enumerate(hashes):
             of_shard.setdefault(place % shards, []).append(index)
         for shard, indexes in of_shard.items():
-            parts[offset].add(Stream(0, shard))
+            parts[offset].add(Stream(0, Shard(shard, 40)))
             dispatcher.deliver_parts([part_of(offset, shard, indexes, len(hashes))])
             step()
     for number in random.sample(sorted(ledgers), shards):

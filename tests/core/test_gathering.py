@@ -32,9 +32,9 @@ from drainer.core.ledger import Ledger
 from drainer.core.merge import Record, TaskRecord, fold, merged
 from drainer.core.other_claims import other_claims
 from drainer.errors import DrainerError
-from drainer.message import KeySums, Message, Origin, ShippedMessage, Stream, SubMessage
+from drainer.message import KeySums, Message, Origin, ShippedMessage, SubMessage
 from drainer.model.account import Account, StateReference
-from drainer.model.claims import ALL, Claim, ShardMap
+from drainer.model.claims import ALL, Shard, ShardMap, Stream, streams_of
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
@@ -45,13 +45,11 @@ from drainer.spark.assign.dispatch import Dispatch
 from drainer.spark.assign.schedule import Part, Schedule
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.records import Head, TaskRecords
-from drainer.spark.state.sharding import Sharding
 from drainer.store.journal import decode_line
 
 Sub = tuple[int, int, int]  # partition, offset, index
 Op = str | tuple[str, ...] | None  # a sub-key, several of them, or a barrier
-Row = tuple[int, int, int, int]  # partition, offset, shard, bits of its sub-messages
-ONE = Sharding(1)
+Row = tuple[int, int, Shard, int]  # partition, offset, shard, bits of its sub-messages
 STATE = StateReference("/state", 1, 1)
 
 
@@ -84,8 +82,8 @@ def test_a_message_that_two_attempts_finished_between_them_leaves_a_plan_that_ca
 def test_a_dispatch_that_does_not_add_up_makes_all_doubtful() -> None:
     aggregation, dispatch = halves()
     one, other = dispatch.tasks
-    aggregation.take(one, head("0/2", 10, 3))
-    aggregation.take(other, head("1/2", 10, 2))
+    aggregation.add_progress(one, head("0/2", 10, 3))
+    aggregation.add_progress(other, head("1/2", 10, 2))
 
     with pytest.raises(DrainerError, match=r"task 1\.1 was given 3"):
         aggregation.ensure_conserved(dispatch)
@@ -94,11 +92,11 @@ def test_a_dispatch_that_does_not_add_up_makes_all_doubtful() -> None:
 
 def test_a_state_that_was_removed_takes_nothing_from_the_account() -> None:
     aggregation, dispatch = halves()
-    aggregation.take(dispatch.tasks[0], head("0/2", 4, 2))
+    aggregation.add_progress(dispatch.tasks[0], head("0/2", 4, 2))
     before = aggregation.counts()
 
     for task in dispatch.tasks:
-        aggregation.take_all(task, TaskRecord())
+        aggregation.add_whole_record(task, TaskRecord())
     aggregation.end_dispatch(dispatch)
 
     assert before[1].done == aggregation.counts()[1].done == 2
@@ -108,9 +106,9 @@ def test_the_last_record_counts_where_news_of_it_never_came() -> None:
     aggregation, dispatch = halves()
     one, other = dispatch.tasks
     reported = TaskRecord({"1/2": {0: progress_at(10)}}, {0: counts(done=3)})
-    aggregation.take(one, head("0/2", 10, 3))
+    aggregation.add_progress(one, head("0/2", 10, 3))
 
-    aggregation.take_all(other, reported)
+    aggregation.add_whole_record(other, reported)
     aggregation.ensure_conserved(dispatch)
     aggregation.end_dispatch(dispatch)
 
@@ -121,11 +119,11 @@ def test_parts_are_done_when_their_task_has_reported_all_of_them() -> None:
     aggregation, dispatch = halves()
     one, other = dispatch.tasks
 
-    assert aggregation.take(one, head("0/2", 4, 2)) == []
-    assert aggregation.take(other, head("1/2", 10, 3)) == ["1/2"]
+    assert aggregation.add_progress(one, head("0/2", 4, 2)) == []
+    assert aggregation.add_progress(other, head("1/2", 10, 3)) == ["1/2"]
     assert [task.unfinished for task in dispatch.tasks] == [["0/2"], []]
-    assert aggregation.take(one, head("0/2", 10, 3)) == ["0/2"]
-    assert aggregation.take(one, head("0/2", 10, 3)) == []
+    assert aggregation.add_progress(one, head("0/2", 10, 3)) == ["0/2"]
+    assert aggregation.add_progress(one, head("0/2", 10, 3)) == []
     assert not dispatch.busy
 
 
@@ -134,8 +132,8 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
     units = {0: ((4, 5),)}
     aggregation, dispatch = halves(units)
     one, other = dispatch.tasks
-    aggregation.take(one, head("0/2", 10, 3))
-    aggregation.take(other, head("1/2", 4, 1))
+    aggregation.add_progress(one, head("0/2", 10, 3))
+    aggregation.add_progress(other, head("1/2", 4, 1))
     plan = a_plan(100, claims=aggregation.claims(), state=aggregation.state)
     read = OffsetPlan.decode(plan.encode())
     assert read == plan
@@ -204,7 +202,7 @@ class Backlog:
         identify(message, subs)
         return message, subs
 
-    def shipped(self, number: int, offset: int, shard: int, own: int) -> ShippedMessage:
+    def shipped(self, number: int, offset: int, shard: Shard, own: int) -> ShippedMessage:
         """Part of a message in a chunk: the sub-messages of one shard."""
         message, subs = self.identified(number, offset)
         keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
@@ -242,7 +240,6 @@ class Task:
     def __init__(
         self,
         play: Play,
-        streams: Sharding,
         bounds: dict[int, Range],  # by stream
         rows: list[Row],
         earlier: TaskRecord,
@@ -251,18 +248,16 @@ class Task:
     ) -> None:
         self.objects = Kept()
         starts = {stream: start for stream, (start, _) in bounds.items()}
-        self._records = TaskRecords(self.objects, "", streams, starts)
+        self._records = TaskRecords(self.objects, "", starts)
         self._records.go_on_from(earlier)
-        changes = streams.changes(earlier.claims)
+        changes = streams_of(earlier.claims)
         ledgers = {}
         for stream, (start, end) in bounds.items():
             begun = progress_at(start)
             if stream in changes:
                 begun = begun.merge(changes[stream])
-            ledgers[stream] = Ledger(start, end, begun)
-            ledgers[stream].reports_outcomes = True
-        self.dispatcher = dispatcher = Dispatcher(ledgers, parked=parked)
-        dispatcher.behind = behind
+            ledgers[stream] = Ledger(start, end, begun, reports_outcomes=True)
+        self.dispatcher = Dispatcher(ledgers, parked=parked, behind=behind)
         self._draw = play.draw
         self._rows = iter(rows)
         self._backlog = play.backlog
@@ -341,18 +336,17 @@ class Wave:
     """Part of the backlog that was read, by shard."""
 
     number: int
-    streams: Sharding
     ranges: dict[int, Range]
     delivered: dict[int, list[int]]
-    rows: dict[int, list[Row]] = field(default_factory=dict)
-    subs: dict[int, dict[int, int]] = field(default_factory=dict)  # by partition
+    rows: dict[Shard, list[Row]] = field(default_factory=dict)
+    subs: dict[Shard, dict[int, int]] = field(default_factory=dict)  # by partition
 
 
 @dataclass
 class UnderWay:
     """A task and its attempt."""
 
-    parts: list[tuple[int, Wave]]
+    parts: list[tuple[Shard, Wave]]
     behind: frozenset[int]
     parked: frozenset[str]
     task: Task
@@ -436,12 +430,12 @@ class Play:
         self.left_parked: set[str] = set()
         self.disk: dict[tuple[int, int], list[bytes]] = {}  # of the last attempt
         self._save()
-        self.streams = Sharding(self.draw.choice((2, 3, 5)))
+        self.shards = self.draw.choice((2, 3, 5))
         self.connected = False  # shards of the last wave
         self.at = dict(aggregation.watermarks)
         self.waves: list[Wave] = []
         self.schedule = Schedule()
-        self.left: dict[int, set[int]] = {}  # shards that are not done, by dispatch
+        self.left: dict[int, set[Shard]] = {}  # shards that are not done, by dispatch
         self.under_way: dict[int, dict[int, UnderWay]] = {}  # by dispatch and task
         dies = False
         while not dies and self._is_left():
@@ -490,27 +484,26 @@ class Play:
             return
         self.at |= {n: end for n, (_, end) in ranges.items()}
         connected_before = self.connected
-        wave = self._divided(ranges, self.streams)
+        wave = self._divided(ranges, self.shards)
         self.connected = wave is None
         if wave is None or connected_before:
-            wave = self._divided(ranges, ONE)
+            wave = self._divided(ranges, 1)
             assert wave is not None
         self.waves.append(wave)
-        claims = {wave.streams.claim(shard): subs for shard, subs in wave.subs.items()}
+        claims = {str(shard): subs for shard, subs in wave.subs.items()}
         delivered = {n: ranges_of(each) for n, each in wave.delivered.items()}
         self.aggregation.begin(wave.number, ranges, delivered, claims, {})
         counts = {shard: sum(subs.values()) for shard, subs in wave.subs.items()}
-        self.schedule.add(wave.number, counts, wave.streams)
+        self.schedule.add(wave.number, counts)
 
     def _dispatch(self, parts: list[list[Part]]) -> None:
         tasks = [[(part.shard, self.waves[part.wave - 1]) for part in own] for own in parts]
-        streams = tasks[0][0][1].streams
         number = self.aggregation.dispatch(
-            [(wave.number, streams.claim(shard)) for shard, wave in own] for own in tasks
+            [(wave.number, str(shard)) for shard, wave in own] for own in tasks
         ).number
         self.disk |= {(number, task): [] for task in range(len(tasks))}
         behind = frozenset[int]()
-        if streams == ONE:
+        if tasks[0][0][0].of == 1:
             at, ranges = self.aggregation.watermarks, tasks[0][0][1].ranges
             behind = frozenset(n for n, (start, _) in ranges.items() if at[n] < start)
         self.left[number] = {part.shard for own in parts for part in own}
@@ -546,19 +539,19 @@ class Play:
             self.fates |= task.since
             task.since = {}
             for selector in self._take(number, place, received):
-                self._done(number, Claim.parse(selector).number)
+                self._done(number, Shard.parse(selector))
         if not tasks:
             dispatch = aggregation.dispatches[number]
             aggregation.ensure_conserved(dispatch)
             for place, of_it in enumerate(dispatch.tasks):
                 if of_it.unfinished:
-                    aggregation.take_all(of_it, self._reported(number, place))
+                    aggregation.add_whole_record(of_it, self._reported(number, place))
             aggregation.end_dispatch(dispatch)
             del self.under_way[number]
             for shard in list(self.left[number]):  # what is parked stays so in this run
                 self._done(number, shard)
 
-    def _done(self, dispatch: int, shard: int) -> None:
+    def _done(self, dispatch: int, shard: Shard) -> None:
         self.left[dispatch].remove(shard)
         self.schedule.done(shard)
 
@@ -566,7 +559,7 @@ class Play:
         """The driver reads the heads of records, and nothing else of them."""
         task = self.aggregation.dispatches[dispatch].tasks[place]
         heads = [decode_line(record, Head) for record in records]
-        return [claim for head in heads for claim in self.aggregation.take(task, head)]
+        return [claim for head in heads for claim in self.aggregation.add_progress(task, head)]
 
     def _reported(self, dispatch: int, task: int) -> TaskRecord:
         records = self.disk[dispatch, task]
@@ -634,10 +627,10 @@ class Play:
             worst[outcome.value] += 1
         return counts(read=len(self.backlog.subs), **worst)
 
-    def _divided(self, ranges: dict[int, Range], streams: Sharding) -> Wave | None:
+    def _divided(self, ranges: dict[int, Range], of: int) -> Wave | None:
         """Divide a wave as a slice's task does: messages to account for, and rows by shard."""
         shard_map = ShardMap(Order.SUB_KEY)
-        wave = Wave(len(self.waves) + 1, streams, ranges, {n: [] for n in ranges})
+        wave = Wave(len(self.waves) + 1, ranges, {n: [] for n in ranges})
         for number, offset in sorted(self.backlog.subs):
             start, end = ranges.get(number, (0, 0))
             if not start <= offset < end:
@@ -646,12 +639,13 @@ class Play:
                 continue
             _, subs = self.backlog.identified(number, offset)
             done = sum(1 << i for i in range(len(subs)) if (number, offset, i) in self.known)
-            own: dict[int, int] = {}
+            own: dict[Shard, int] = {}
             for index, sub in enumerate(subs):
                 if not done >> index & 1:
-                    shard = shard_map.shard_of(sub, streams.shards)
-                    if shard is None:
+                    found = shard_map.shard_of(sub, of)
+                    if found is None:
                         return None
+                    shard = Shard(found, of)
                     own[shard] = own.get(shard, 0) | 1 << index
             wave.delivered[number].append(offset)
             for shard, bits in own.items():
@@ -664,17 +658,16 @@ class Play:
         self,
         dispatch: int,
         place: int,
-        parts: list[tuple[int, Wave]],
+        parts: list[tuple[Shard, Wave]],
         behind: frozenset[int],
         parked: frozenset[str],
     ) -> Task:
         earlier = self._reported(dispatch, place)
-        streams = parts[0][1].streams
         bounds: dict[int, Range] = {
             Stream(n, shard): wave.ranges[n] for shard, wave in parts for n in wave.subs[shard]
         }
         rows = sorted(row for shard, wave in parts for row in wave.rows[shard])
-        task = Task(self, streams, bounds, rows, earlier, behind, parked)
+        task = Task(self, bounds, rows, earlier, behind, parked)
         self.disk[dispatch, place] = task.objects.news()
         self._take(dispatch, place, self.disk[dispatch, place])
         return task
@@ -705,14 +698,14 @@ def test_after_many_waves_the_account_holds_what_it_held_after_two() -> None:
         dispatch = aggregation.dispatch([(number, claim)] for claim in subs)
         for task, claim in zip(dispatch.tasks, subs, strict=True):
             all_of_it = {0: counts(done=length)}
-            aggregation.take(task, Head({claim: {0: (start, start + 9)}}, all_of_it))
+            aggregation.add_progress(task, Head({claim: {0: (start, start + 9)}}, all_of_it))
             aggregation.claims()
         if number in {2, 50}:  # this one and the one before are under way
             sizes.append(len(pickle.dumps(vars(aggregation))))
         if number > 1:
             before = aggregation.dispatches[number - 1]
             for task, claim in zip(before.tasks, subs, strict=True):
-                aggregation.take(task, Head({claim: {0: (start - length, start)}}))
+                aggregation.add_progress(task, Head({claim: {0: (start - length, start)}}))
             aggregation.end_dispatch(before)
     assert aggregation.watermarks == {0: 49 * length + 9}
     assert sizes[1] < 1.1 * sizes[0]  # of which numbers take more bytes

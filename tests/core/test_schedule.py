@@ -13,12 +13,11 @@ from hypothesis import strategies as st
 
 from drainer.core.lanes import Lanes
 from drainer.message import SubMessage
-from drainer.model.claims import key_hash
+from drainer.model.claims import Shard, key_hash
 from drainer.spark.assign.lending import Lender
 from drainer.spark.assign.schedule import WAVES_MOST, Part, Schedule
 from drainer.spark.session.slots import HOPE_AGAIN_S, HOPE_S, Slots
 from drainer.spark.state.records import Borrowed
-from drainer.spark.state.sharding import Sharding
 
 
 @dataclass(eq=False)
@@ -27,7 +26,7 @@ class Placed:
 
     lane: int
     wave: int
-    shard: int
+    shard: Shard
     is_dispatched: bool = False
     done: bool = False
 
@@ -41,10 +40,10 @@ class Course:
         self.under_way: list[tuple[int, Part]] = []  # number of the task, and what it was given
         self.tasks = 0
 
-    def add(self, wave: int, lanes: Sequence[int], streams: Sharding) -> None:
-        shards = [lane % streams.shards for lane in lanes]
+    def add(self, wave: int, lanes: Sequence[int], of: int) -> None:
+        shards = [Shard(lane % of, of) for lane in lanes]
         self.subs += [Placed(lane, wave, at) for lane, at in zip(lanes, shards, strict=True)]
-        self.schedule.add(wave, Counter(shards), streams)
+        self.schedule.add(wave, Counter(shards))
 
     @property
     def busy(self) -> int:
@@ -85,7 +84,7 @@ def test_each_sub_message_is_dispatched_once_and_lanes_keep_their_order(seed: in
     draw = Random(seed)
     slots, course = draw.randint(1, 5), Course()
     schedule, under_way = course.schedule, course.under_way
-    divisions = [Sharding(draw.randint(1, 6)) for _ in range(2)]
+    divisions = [draw.randint(1, 6) for _ in range(2)]
     waves = to_come = draw.randint(0, 6)
     while to_come or schedule.waves:
         if to_come and schedule.wants_to_read and draw.random() < 0.5:
@@ -108,7 +107,7 @@ def test_each_sub_message_is_dispatched_once_and_lanes_keep_their_order(seed: in
 
 
 def one_wave(schedule: Schedule, wave: int, *counts: int) -> None:
-    schedule.add(wave, dict(enumerate(counts)), Sharding(len(counts)))
+    schedule.add(wave, {Shard(n, len(counts)): each for n, each in enumerate(counts)})
 
 
 def dispatched(
@@ -172,7 +171,7 @@ def test_what_is_urgent_or_hot_does_not_wait(urgent: bool) -> None:
     one_wave(schedule, 1, hot, *[10] * 7)
     first = dispatched(schedule, 4)
     one_wave(schedule, 2, hot, *[10] * 7)
-    (of_hot,) = (parts for parts in first if any(part.shard == 0 for part in parts))
+    (of_hot,) = (parts for parts in first if any(part.shard.number == 0 for part in parts))
 
     for part in of_hot:
         schedule.done(part.shard)
@@ -188,7 +187,7 @@ def test_two_waves_are_on_disk_and_four_where_a_lane_is_hot(hot: bool) -> None:
             one_wave(schedule, wave, 100 if hot else 10, *[10] * 7)
         for parts in schedule.dispatch(4, 0, urgent=True) or ():
             for part in parts:
-                if part.shard and hot:
+                if part.shard.number and hot:
                     schedule.done(part.shard)
 
     assert len(schedule.waves) == (4 if hot else 2)
@@ -204,7 +203,9 @@ LEAST = SUBS // 20
 class Task:
     """A task in virtual time, with lanes as they are."""
 
-    def __init__(self, begins: int, subs: Sequence[SubMessage], shards: Mapping[int, int]) -> None:
+    def __init__(
+        self, begins: int, subs: Sequence[SubMessage], shards: Mapping[Shard, int]
+    ) -> None:
         self.begins = begins
         self.left = dict(shards)
         self.lanes = Lanes()
@@ -213,12 +214,12 @@ class Task:
         self.running: list[SubMessage] = []
         self.seen = self.allowed = 0
 
-    def step(self) -> list[int]:
+    def step(self) -> list[Shard]:
         """The shards that are done with."""
         ended, self.running = self.running, []
         for done in ended:
             self.lanes.finish(done)
-            self.left[key_hash(done.key) % SHARDS] -= 1
+            self.left[shard_of(str(done.key))] -= 1
         while len(self.running) < self.allowed and (sub := self.lanes.take()) is not None:
             self.running.append(sub)
         over = [shard for shard, left in self.left.items() if not left]
@@ -248,9 +249,13 @@ def test_a_hot_lane_that_moves_is_drained_within_a_tenth_of_the_bound(seed: int)
     assert drained_in(waves) <= 1.1 * bound
 
 
+def shard_of(key: str) -> Shard:
+    return Shard(key_hash(key) % SHARDS, SHARDS)
+
+
 def drained_in(waves: list[list[str]]) -> int:
     schedule, lender = Schedule(), Lender(CALLS)
-    rows: dict[tuple[int, int], list[str]] = defaultdict(list)
+    rows: dict[tuple[int, Shard], list[str]] = defaultdict(list)
     tasks: dict[str, Task] = {}
     step = read = idle_since = reading = begun = 0
     while read < len(waves) or tasks or schedule.waves:
@@ -258,9 +263,8 @@ def drained_in(waves: list[list[str]]) -> int:
             reading -= 1
             if reading <= 0:
                 for key in waves[read]:
-                    rows[read, key_hash(key) % SHARDS].append(key)
-                subs = dict(Counter(key_hash(key) % SHARDS for key in waves[read]))
-                schedule.add(read, subs, Sharding(SHARDS))
+                    rows[read, shard_of(key)].append(key)
+                schedule.add(read, Counter(map(shard_of, waves[read])))
                 read, reading = read + 1, READING
         free = min(SLOTS - len(tasks), lender.room)
         if not free:

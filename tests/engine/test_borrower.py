@@ -10,7 +10,7 @@ from made_up_kafka import Kind, Rehearsal, both_kinds, handler_of, in_lanes
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings
 from drainer.spark.state.state import DriverControl, QuotaGrant
-from drainer.spark.task.borrower import Borrower
+from drainer.spark.task.handling import Borrower
 
 
 def test_a_task_takes_what_it_is_lent_and_reports_it_once_no_more_is_in_flight() -> None:
@@ -27,7 +27,7 @@ def test_a_task_takes_what_it_is_lent_and_reports_it_once_no_more_is_in_flight()
 
     def take(in_flight: int) -> tuple[int, float | None]:
         taken = borrower.take()
-        borrower.obeyed(in_flight)
+        borrower.obeyed(in_flight, 0, (0, 0, 0))
         return taken.calls, taken.failures.rate
 
     assert take(0) == (0, 200.0)

@@ -149,7 +149,7 @@ def test_a_holder_that_stands_still_keeps_others_out_for_the_session_of_its_engi
     first, second = lock("a", session_s=2.5), lock("b", report=lines.append)
     first.acquire()
     eventually(lambda: first.confirmed_s > 0, "the coordinator confirms the lock")
-    first.stays = True
+    first.linger(True)
     first.release()
     second.acquire()
     assert 2.5 < boottime_s() - first.confirmed_s < 2.5 + 4

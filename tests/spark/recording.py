@@ -10,7 +10,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -91,25 +91,6 @@ class Whole(Recorder):
     """Each message is one sub-message, by its own key."""
 
     split = drainer.Handler.split  # type: ignore[assignment]
-
-
-class InPart(Recorder):
-    """Takes several sub-messages in a call, with a result for each."""
-
-    async def handle_batch(self, subs: Sequence[SubMessage]) -> list[BaseException | None]:
-        return await asyncio.gather(*map(self.handle, subs), return_exceptions=True)
-
-
-class Turning(Recorder):
-    """Turns the sub-messages of a message round whenever it splits it again."""
-
-    def split(self, message: Message) -> Iterator[SubMessage]:
-        seen = Path(f"{self.options['record']}.seen-{message.offset}")
-        subs = list(super().split(message))
-        if seen.exists():
-            subs.reverse()
-        seen.touch()
-        yield from subs
 
 
 class Shut(Recorder):

@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 
 import drainer.spark
 from drainer.errors import PlanRefused, Refused, Signalled, UsageError
-from drainer.kafka.cluster import Cluster
 from drainer.model.status import Status
 from drainer.spark import api, driver
 from drainer.spark.session.session import Session
@@ -111,31 +110,6 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
     }
     assert drained.failures().count() == 0
     assert everything_global(spark) == before
-
-
-@pytest.mark.long
-def test_a_range_is_drained_again_beside_the_groups_offsets(
-    spark: SparkSession, story: Story, tmp_path: Path
-) -> None:
-    story.fill([[f"k{number % 7}", f"j{number}"] for number in range(100)])
-    with Cluster.connect(story.settings) as cluster:
-        cluster.alter_committed(story.group, story.topic, {0: 60})
-
-        drained = drainer.spark.drain(
-            spark,
-            topic=story.topic,
-            group=story.group,
-            handler=f"{HANDLER}:Recorder",
-            plan=tmp_path / "again.plan.json",
-            conf={"drainer.state": story.state},
-            client={"bootstrap.servers": story.settings.bootstrap_servers},
-            from_="earliest",
-            commit=False,
-            options={"record": str(story.record)},
-        )
-
-        assert drained.summary.messages.done == 100
-        assert cluster.committed(story.group, story.topic, [0]) == {0: 60}
 
 
 @classic

@@ -21,7 +21,6 @@ from drainer.spark.session.session import Session
 from drainer.spark.state.lease import LOCAL
 from drainer.store.place import parse_place
 from kafka.topic import eventually
-from spark.connect import connect
 from spark.story import HANDLER, Op, Story
 from spark.test_drain import messages
 from spark.trouble import ensure_few_repeats, interrupt, kill, states, stop_for, trouble
@@ -63,23 +62,6 @@ def test_a_worker_that_stood_still_beyond_its_lease_goes_on_if_no_other_took_ove
 
 def silent_tasks(status: Status) -> tuple[str, ...]:
     return status.engine.silent if isinstance(status.engine, SparkStatus) else ()
-
-
-@pytest.mark.long
-def test_a_task_that_fails_each_time_ends_the_drain_and_a_resume_goes_on(story: Story) -> None:
-    fill(story, "fatal")
-
-    failed = story.run(concurrency=CONCURRENCY, wait_ms="1", always="fatal")
-
-    assert failed.exit_code == EXIT_INTERRUPTED
-    assert str(failed.cause) == "a Python worker of Spark died"
-    assert failed.cause is not None
-    assert "out of memory" in str(failed.cause.hint)
-    assert states(story.folder) == []
-
-    resumed = story.resume(tasks=3)
-
-    story.ensure_done(resumed, repeated=None)
 
 
 @pytest.mark.long
@@ -233,31 +215,3 @@ def test_a_handler_that_workers_can_t_import_ends_the_drain_before_anything_is_h
     assert not story.record.exists()
     assert states(story.folder) == []
     ensure_let_go()
-
-
-@pytest.mark.long
-@connect
-@pytest.mark.parametrize("end", ["stop", "release"])
-def test_a_connect_session_that_is_closed_meanwhile_ends_the_drain_and_a_resume_goes_on(
-    story: Story, spark: SparkSession, end: str
-) -> None:
-    fill(story)
-    own = spark.newSession()
-    story.spark = own
-
-    def close(_: int) -> None:
-        if end == "stop":
-            own.stop()
-        else:
-            own.client.release_session()
-
-    with trouble(story, close):
-        stopped = story.run(concurrency=CONCURRENCY, wave_bytes=4_000, wait_ms="3")
-
-    assert stopped.exit_code == EXIT_INTERRUPTED
-    assert "the session on the server of Spark Connect is gone" in str(stopped.cause)
-
-    story.spark = spark
-    resumed = story.resume()
-
-    story.ensure_done(resumed, repeated=None)

@@ -10,7 +10,7 @@ import pytest
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_HALTED
 from drainer.model.settings import FailureSettings, OnFailure
 from kafka.sender import letters_in
-from spark.story import HANDLER, Op, Story
+from spark.story import Op, Story
 from spark.trouble import states
 
 
@@ -75,21 +75,6 @@ def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Stor
     assert summary.messages.skipped == len(set(skipped) - set(dead))
     assert summary.messages.done == 200 - len(set(dead) | set(skipped))
     assert summary.last.failures.failures == 2 * len(dead)
-    story.ensure_order()
-
-
-def test_each_sub_message_of_a_call_ends_by_its_own_result(story: Story) -> None:
-    story.handler = f"{HANDLER}:InPart"
-    story.fill(messages(200, 12))
-    policy = FailureSettings(retries=0, on_failure=OnFailure.DEAD_LETTER, breaker=False)
-
-    summary = story.run(failures=policy, fail="k3", skip="k5")
-
-    flat = [op for ops in story.messages[0] for op in ops]
-    ended = [line for line in story.lines if line["what"] == "end"]
-    found = summary.sub_messages
-    assert (found.dead, found.skipped) == (flat.count("k3"), flat.count("k5"))
-    assert found.done == len(flat) - found.dead - found.skipped == len(ended), "none is repeated"
     story.ensure_order()
 
 

@@ -5,21 +5,29 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
-from builders import changed
+from builders import a_plan, changed
+from core.limit_samples import measured
 from drainer.cli.engines import EngineOptions
 from drainer.engine.preview import EngineName
 from drainer.errors import UsageError
 from drainer.handler import Handler
+from drainer.kafka.settings import ClientSettings
+from drainer.limits.search.boundary import cap_curve
 from drainer.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.operations.start import Prepared
 from drainer.spark.engine import SparkEngine
+from drainer.spark.read.slices import SliceTask
 from drainer.spark.session import settings
+from drainer.spark.session.shipping import Shipped
+from drainer.spark.state.lease import LOCAL
+from drainer.spark.task.python_worker import HandlerSpec
 from drainer.store.plan_file import PlanFile
 from view import samples
 
@@ -131,3 +139,15 @@ def test_tasks_write_beside_the_plan_unless_a_state_is_named(
     assert isinstance(found.engine, SparkEngine)
     assert found.engine.settings.state == found.action.engine.settings["state"] == state
     assert "spark conf" not in found.action.engine.settings
+
+
+def test_tasks_read_at_their_share_of_what_groups_read() -> None:
+    terms = replace(a_plan(0).terms, limits=cap_curve(measured({100: 1_000.0}, groups=5)))
+    spec = HandlerSpec(Shipped("h.py:H"), ClientSettings("x:1"), terms, 1, "/state", LOCAL, 1)
+    rest = cast("Any", None)
+    task = SliceTask(spec, 16, True, (), {}, rest, share=0.5, message_bytes=100.0)
+
+    pace = task.pace()
+
+    assert pace is not None
+    assert pace.messages_per_s == pytest.approx(0.5 * 0.8 * 5_000)

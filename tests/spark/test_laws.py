@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import random
 from collections import Counter, defaultdict
-from itertools import pairwise
 from pathlib import Path
 
 import orjson
 import pytest
 
-from drainer.errors import EXIT_HALTED, EXIT_INTERRUPTED, Refused
+from drainer.errors import EXIT_HALTED, Refused
 from drainer.kafka.settings import ClientSettings
-from drainer.model.order import Order
 from drainer.model.settings import FailureSettings, Limit, OnFailure
 from drainer.spark.assign import work
 from spark.story import HANDLER, Op, Story
-from spark.trouble import interrupt, trouble
+from spark.trouble import trouble
 
 PARKS = FailureSettings(on_failure=OnFailure.PARK, breaker=False)
 
@@ -29,20 +27,6 @@ def test_messages_that_are_not_split_go_to_the_account_of_their_own_partition(st
 
     story.ensure_done(summary)
     assert story.committed == {0: 5, 1: 9, 2: 40}
-
-
-@pytest.mark.long
-def test_a_split_that_is_another_one_after_a_resume_halts_the_drain(story: Story) -> None:
-    story.handler = f"{HANDLER}:Turning"
-    story.fill([[f"k{n}", f"k{n + 1}", f"k{n + 2}"] for n in range(20)])
-    story.run(fail="k9", failures=FailureSettings(retries=0))
-    before = len(story.lines)
-
-    summary = story.resume()
-
-    assert summary.exit_code == EXIT_HALTED
-    assert "split is not deterministic" in str(summary.cause)
-    assert "begin" not in [line["what"] for line in story.lines[before:]]
 
 
 @pytest.mark.long
@@ -99,18 +83,6 @@ def test_a_handler_that_can_not_be_opened_is_refused_and_nothing_is_touched(stor
 
     assert story.committed == {0: None}
     assert list(story.folder.iterdir()) == []
-
-
-@pytest.mark.long
-def test_no_more_is_handled_at_once_than_concurrency_allows(story: Story) -> None:
-    story.fill([[f"k{n}"] for n in range(30)])
-
-    summary = story.run(tasks=4, concurrency=1, order=Order.PARTITION)
-
-    assert summary.exit_code == 0
-    steps = [line["what"] for line in story.lines if line["what"] in ("begin", "end")]
-    assert all(one != other for one, other in pairwise(steps))
-    assert story.places("end") == sorted(story.everything)
 
 
 @pytest.mark.long
@@ -182,17 +154,6 @@ def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_mak
     assert max(calls for pid, calls in most.items() if pid) > 4
 
 
-def several_keys(count: int, seed: int, *, lanes: int, several: float) -> list[list[Op]]:
-    drawn = random.Random(seed)
-
-    def op() -> Op:
-        if drawn.random() < several:
-            return [f"k{drawn.randrange(lanes)}", f"k{drawn.randrange(lanes)}"]
-        return f"k{drawn.randrange(lanes)}"
-
-    return [[op() for _ in range(5)] for _ in range(count)]
-
-
 @pytest.mark.long
 def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
     story: Story, monkeypatch: pytest.MonkeyPatch
@@ -226,22 +187,3 @@ def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
     assert len(tasks[3]) == 1
     assert len(tasks[4]) == 1, "it is read undivided, since the wave before was connected"
     assert len(tasks[5] | tasks[6]) == 2
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("tasks", [None, 3])
-def test_a_drain_that_stops_amid_connected_lanes_is_resumed_by_either_engine(
-    story: Story, tasks: int | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(work, "WORTH_BYTES", 1)
-    story.fill(*(several_keys(150, n, lanes=300, several=0.05) for n in (5, 6)))
-    with trouble(story, interrupt(1)):
-        # Where the state is a mounted folder, tasks look for a stop every 2.5 s.
-        stopped = story.run(concurrency=8, wave_bytes=9_000, wait_ms="40")
-    assert stopped.exit_code == EXIT_INTERRUPTED
-    assert set(story.plan.account.claims) == {"all", "0/1"}
-
-    resumed = story.resume(tasks=tasks, wave_bytes=9_000)
-
-    story.ensure_done(resumed)
-    assert set(story.plan.account.claims) == {"all"}

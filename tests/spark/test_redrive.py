@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import orjson
-import pytest
-
 from core.letters import Sample
 from drainer.demo.fill import create_topic
 from drainer.errors import EXIT_DEAD_LETTERS
-from drainer.message import Message, Origin, SubMessage, Unsplit
+from drainer.message import Message, Origin, SubMessage
 from drainer.policy.redrive import NOT_MATCHED
 from kafka.sender import sending
 from spark.story import Story
@@ -56,35 +53,3 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     assert list((rest.ignored_letters or {}).values()) == [1]
     ended = story.places("end")
     assert len(ended) == len(set(ended)) == LETTERS
-
-
-@pytest.mark.long
-def test_a_message_that_did_not_split_is_split_again(story: Story) -> None:
-    create_topic(story.settings, story.topic, 1)
-    with sending(story.settings, story.topic) as sender:
-        for number in range(12):
-            ops = ["a", "|", f"k{number}"] if number % 6 else ["!"]
-            unit = Unsplit(orjson.dumps({"ops": ops}), "ValueError", "no", "ValueError: no")
-            origin = Origin("orders", "orders-id", 0)
-            unit.take_place(Message(origin, number, b"k", unit.payload, 1))
-            sender.send(Sample(sub=unit).letter())
-        assert set(sender.all_reported()) == {None}
-
-    nothing = story.redrive(["a"])
-    assert (nothing.exit_code, nothing.messages.pending) == (0, 12)
-
-    story.plan_path.unlink()
-
-    again = story.redrive()
-
-    assert again.conserved
-    assert (again.messages.done, again.messages.dead) == (10, 2)
-    assert (again.sub_messages.done, again.sub_messages.unsplit) == (30, 2)
-    expected = {(0, number, index) for number in range(12) if number % 6 for index in range(3)}
-    assert set(story.places("end")) == expected
-    at = {
-        (line["what"], tuple(line["place"])): line["at"] for line in story.lines if "place" in line
-    }
-    for _, number, index in expected:  # what stood between others stays between them
-        if index:
-            assert at["end", (0, number, index - 1)] <= at["begin", (0, number, index)]

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from confluent_kafka import Message, Producer
-from pyspark import TaskContext
 from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import spark_partition_id
@@ -175,24 +174,6 @@ def test_the_end_is_frozen_by_load(load: Load, topic: Topic) -> None:
     assert frame.count() == 5
     assert frame.where("offset > 2").select("value").count() == 2
     assert load().count() == 10
-
-
-@pytest.mark.long
-def test_a_task_that_spark_runs_again_reads_the_same(load: Load, topic: Topic) -> None:
-    topic.produce(numbered(100))
-
-    def fail_once(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        yield from batches
-        context = TaskContext.get()
-        assert context is not None
-        if context.attemptNumber() == 0:
-            raise RuntimeError("once")
-
-    frame = load(minPartitions="2", assign=only(topic, 0)).select("offset")
-
-    rows = frame.mapInArrow(fail_once, "offset bigint").collect()
-
-    assert sorted(row.offset for row in rows) == list(range(100))
 
 
 @pytest.mark.parametrize(("size", "rows"), [(400, [2, 2, 1]), (5000, [1] * 5), (1, [5])])

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from builders import a_plan, a_status, changed, counts
+from drainer.model.claims import Shard
 from drainer.model.status import Load, Status
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
@@ -30,12 +31,14 @@ def on_spark(count: int) -> Status:
 def test_an_address_stays_whole() -> None:
     assert task_name("7.1", "10.0.0.7") == "7.1 on 10.0.0.7"
     assert task_name("7.1", "worker-1.prod.example.com") == "7.1 on worker-1"
-    assert task_name("7.1", "", (3,)) == "7.1 (shard 3)"
-    assert task_name("7.1", "", range(3, 8)) == "7.1 (shards 3, 4, 5, 2 more)"
+    assert task_name("7.1", "", (Shard(3, 8),)) == "7.1 (shard 3)"
+    assert (
+        task_name("7.1", "", [Shard(n, 8) for n in range(3, 8)]) == "7.1 (shards 3, 4, 5, 2 more)"
+    )
 
 
 def test_a_task_that_spark_repeats_has_died_or_failed() -> None:
-    assert repeat_words("worker-1.example.com", (3, 7), failed=False) == (
+    assert repeat_words("worker-1.example.com", (Shard(3, 8), Shard(7, 8)), failed=False) == (
         "a task on worker-1 fell silent (shards 3, 7): its Python worker or executor is gone; Spark"
         " repeats it"
     )
@@ -95,8 +98,8 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     claims = {"3/8": {0: 1_000}, "7/8": {0: 1_000}}
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {**claims, "2/8": {0: 1_000}}, {})
     (one, other) = aggregation.dispatch([[(1, "3/8"), (1, "7/8")], [(1, "2/8")]]).tasks
-    monitor.begin_wave(1, [Manifest(0, 0, 40, subs={2: 1_000, 3: 1_000, 7: 1_000})])
-    monitor.begin()
+    monitor.note_wave(1, [Manifest(0, 0, 40, subs={2: 1_000, 3: 1_000, 7: 1_000})])
+    monitor.note_dispatch()
     at_work = TaskStatus("worker-1", running=10, busy=10, borrowed=Borrowed())
 
     def shown() -> tuple[int | None, SparkStatus]:
@@ -104,10 +107,10 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
         assert isinstance(status.engine, SparkStatus)
         return status.limits.busy, status.engine
 
-    monitor.take(one, Attempt(1, 1, 0, 1), at_work)
-    monitor.take(other, Attempt(1, 1, 1, 2), at_work)
+    monitor.note_report(one, Attempt(1, 1, 0, 1), at_work)
+    monitor.note_report(other, Attempt(1, 1, 1, 2), at_work)
     now_s = 2.9
-    monitor.take(other, Attempt(1, 1, 1, 2), at_work)
+    monitor.note_report(other, Attempt(1, 1, 1, 2), at_work)
     assert (shown()[0], shown()[1].silent) == (20, ())
     now_s = 3.1
     busy, engine = shown()
@@ -115,9 +118,11 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     assert engine.tasks == {"handling": 1, "silent": 1}
     assert ("silent", "1.0 on worker-1 (shards 3, 7)") in engine.facts
 
-    monitor.take(one, Attempt(1, 1, 0, 3), None)
-    monitor.take(other, Attempt(1, 1, 1, 2), replace(at_work, busy=0, borrowed=None))
-    assert list(monitor.repeats) == [Repeat(Attempt(1, 1, 0, 1), "worker-1", (3, 7))]
+    monitor.note_report(one, Attempt(1, 1, 0, 3), None)
+    monitor.note_report(other, Attempt(1, 1, 1, 2), replace(at_work, busy=0, borrowed=None))
+    assert list(monitor.repeats) == [
+        Repeat(Attempt(1, 1, 0, 1), "worker-1", (Shard(3, 8), Shard(7, 8)))
+    ]
     now_s = 6.0
     busy, engine = shown()
     assert (busy, engine.silent, engine.repeated) == (0, (), 1)
@@ -136,8 +141,8 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
     def showing(done: int, mark: int = 0) -> Status:
         known = counts(done=done, pending=2_000 - done)
         head = Head({"0/1": {0: (0, mark)}}, {0: known}, status=TaskStatus(running=20))
-        aggregation.take(task, head)
-        monitor.take(task, Attempt(1, 1, 0, 1), head.status)
+        aggregation.add_progress(task, head)
+        monitor.note_report(task, Attempt(1, 1, 0, 1), head.status)
         return measured(ahead=False)
 
     def measured(*, ahead: bool) -> Status:
@@ -149,8 +154,8 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
     assert measured(ahead=True).progress.eta_s is None
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
     (task,) = aggregation.dispatch([[(1, "0/1")]]).tasks
-    monitor.begin_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])
-    monitor.begin()
+    monitor.note_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])
+    monitor.note_dispatch()
     showing(0)
     for done in range(50, 2_000, 50):  # a hundred a second, and not a message
         now_s += 0.5

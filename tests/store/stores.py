@@ -14,12 +14,10 @@ from drainer.model.ranges import Range
 from drainer.spark.state.bucket import Bucket
 from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.objects import Folder, Objects
-from drainer.spark.state.sharding import Sharding
 from drainer.spark.state.state import DriverControl, State
 
 TEST_PATH = ":".join(map(str, Path(__file__).parents[:2]))  # for processes of a test
 DRAIN = "20260101-180000-abcdef"
-STREAMS = Sharding(8)
 AT_ONCE = LeaseTimes(0, 0, 0, 0, 0, 0)  # without anything to wait for
 
 

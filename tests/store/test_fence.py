@@ -34,7 +34,7 @@ from drainer.spark.task.fence import EXIT_CUT, Fence
 from drainer.spark.task.python_worker import HandlerSpec, PythonWorker
 from kafka.topic import eventually
 from store.plans import PLAN
-from store.stores import DRAIN, STREAMS, TEST_PATH, FailingObjects, bucket, folder
+from store.stores import DRAIN, TEST_PATH, FailingObjects, bucket, folder
 
 FIRST, SECOND = Attempt(1, 1, 2, 0), Attempt(1, 1, 2, 1)
 QUICK = LeaseTimes(0.01, 0.01, 0, 60, lease_s=60, cut_s=60)
@@ -88,7 +88,7 @@ def drive() -> Iterator[Drive]:
 @pytest.fixture
 def driver(objects: FailingObjects, drive: Drive) -> tuple[State, ControlChannel, Lock]:
     made = drive(objects)
-    made[0].begin(FIRST, STREAMS, {0: 0})
+    made[0].begin(FIRST, {0: 0})
     return made
 
 
@@ -98,6 +98,10 @@ def state(driver: tuple[State, ControlChannel, Lock]) -> State:
 
 
 Ends = list[None]
+
+
+def no_calls() -> int:
+    return 0
 
 
 @pytest.fixture
@@ -121,7 +125,7 @@ def make_fence(state: State) -> Iterator[Callable[..., tuple[Fence, Ends]]]:
 def fence(make_fence: Callable[..., tuple[Fence, Ends]]) -> Fence:
     """A fence that is sure."""
     found, _ = make_fence()
-    found.guard(FIRST)
+    found.guard(FIRST, no_calls)
     eventually(lambda: is_sure(found))
     return found
 
@@ -132,7 +136,7 @@ def test_between_two_looks_a_task_learns_what_the_driver_requests_and_no_more(
     """A look is dear in an object store: a request does not wait for the next one."""
     _, channel, _ = driver
     found, _ = make_fence(replace(QUICK, look_s=60, listen_s=0.01))
-    found.guard(FIRST)
+    found.guard(FIRST, no_calls)
     until_s = found.sure_until_s
     channel.send(failures=FailureSettings(retries=9))
     eventually(lambda: found.control.failures == FailureSettings(retries=9))
@@ -161,7 +165,7 @@ def test_a_driver_without_a_lock_makes_no_task_sure(
     ("overtake", "reason"),
     [
         (lambda state: state.begin_epoch(2, QUICK), "another driver"),
-        (lambda state: state.begin(SECOND, STREAMS, {0: 0}), "another attempt"),
+        (lambda state: state.begin(SECOND, {0: 0}), "another attempt"),
         (lambda state: state.remove(), "state is gone"),
     ],
 )
@@ -179,20 +183,19 @@ def test_what_an_overtaken_task_has_in_its_handler_is_cut(
     state: State, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
     fence, ended = make_fence(replace(QUICK, cut_s=0.05))
-    fence.guard(FIRST)
+    fence.guard(FIRST, lambda: 1)
     eventually(lambda: is_sure(fence))
-    fence.calls = lambda: 1
-    state.begin(SECOND, STREAMS, {0: 0})
+    state.begin(SECOND, {0: 0})
     eventually(lambda: ended)
 
 
 def test_the_next_task_of_a_worker_whose_last_one_was_overtaken_goes_on(
     state: State, fence: Fence
 ) -> None:
-    state.begin(SECOND, STREAMS, {0: 0})
+    state.begin(SECOND, {0: 0})
     eventually(lambda: fence.lost)
-    state.begin(next_one := Attempt(1, 1, 3, 2), STREAMS, {0: 0})
-    fence.guard(next_one)
+    state.begin(next_one := Attempt(1, 1, 3, 2), {0: 0})
+    fence.guard(next_one, no_calls)
     eventually(lambda: is_sure(fence))
     assert fence.lost is None
 
@@ -204,7 +207,8 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
     """The driver may be another one: sessions outlive drains."""
     uri, shipped = folder(tmp_path).uri, Shipped("orders:Nothing", source=Nothing)
     spec = HandlerSpec(shipped, ClientSettings("x:1"), TERMS, 1, uri, QUICK, 1)
-    drive(FailingObjects(folder(tmp_path)))
+    state, _, _ = drive(FailingObjects(folder(tmp_path)))
+    state.begin(FIRST, {0: 0})
     worker = PythonWorker()
     calls_left = [None] * 3
 
@@ -214,7 +218,7 @@ def test_calls_that_a_task_left_behind_are_over_when_the_next_one_of_its_worker_
         return len(calls_left)
 
     with worker.at_work(spec) as opened:
-        opened.fence.calls = calls
+        opened.fence.guard(FIRST, calls)
         assert not opened.fence.leave()
     if epoch > 1:
         drive(FailingObjects(folder(tmp_path)), epoch)
@@ -228,7 +232,7 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
     closed: bool, state: State, tmp_path: Path
 ) -> None:
     """A second request to stop does not wait for the workers."""
-    lock, forced = Mock(stays=True), asyncio.Event()
+    lock, forced = Mock(), asyncio.Event()
     name = state.opening(1)
     if closed:
         state.closed(name, None)
@@ -236,23 +240,21 @@ def test_others_are_kept_out_while_a_worker_may_be_in_a_call(
 
     asyncio.run(close_handlers(state, 1, lock, forced, None))
 
-    assert lock.stays is not closed
+    lock.linger.assert_called_once_with(not closed)
 
 
 def test_a_task_that_wakes_up_after_its_dispatch_is_over_begins_nothing(
     state: State, make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
-    records = state.begin(
-        SECOND, STREAMS, {0: 0}
-    )  # which did it all, and made the dispatch one of the past
+    records = state.begin(SECOND, {0: 0})  # which did it all, and made the dispatch one of the past
     state.remove_dispatch(1, 1)
     with suppress(StateLost):  # from a folder, where it finds none
         records.append(Record({}))  # by one that doesn't know it yet
 
     with pytest.raises(LockLost):
-        make_fence()[0].guard(FIRST)
+        make_fence()[0].guard(FIRST, no_calls)
     with pytest.raises(LockLost):
-        make_fence()[0].guard(SECOND)
+        make_fence()[0].guard(SECOND, no_calls)
 
 
 def test_a_stop_of_the_driver_is_noticed_and_a_takeover_after_that_too(
@@ -268,7 +270,7 @@ def test_a_stop_of_the_driver_is_noticed_and_a_takeover_after_that_too(
     control = state.control(1)
     assert control is not None
     assert control.stop == "interrupted by Ctrl-C"
-    state.begin(SECOND, STREAMS, {0: 0})
+    state.begin(SECOND, {0: 0})
     eventually(lambda: isinstance(fence.lost, LockLost) and not is_sure(fence))
 
 
@@ -286,9 +288,9 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     make_fence: Callable[..., tuple[Fence, Ends]],
 ) -> None:
     fence, ended = make_fence(SHORT)
-    fence.guard(FIRST)
+    calls = [None]
+    fence.guard(FIRST, lambda: len(calls))
     eventually(lambda: is_sure(fence))
-    fence.calls = lambda: 1
     if how == "gone":
         objects.gone = True
     elif how == "hangs":
@@ -301,7 +303,7 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     eventually(lambda: ended)
     if how == "gone":
         assert "out of reach" in (fence.trouble or "")
-    fence.calls = lambda: 0
+    calls.clear()
     objects.gone = False
     objects.answers.set()
     driver[2].confirmed = True
@@ -313,9 +315,10 @@ def test_a_worker_without_calls_is_not_ended(
     driver: tuple[State, ControlChannel, Lock], make_fence: Callable[..., tuple[Fence, Ends]]
 ) -> None:
     fence, ended = make_fence(replace(SHORT, cut_s=0.01))
-    eventually(lambda: is_sure(fence))
     checked = threading.Event()
-    fence.calls = lambda: checked.set() or 0  # type: ignore[func-returns-value]
+    fence.guard(FIRST, lambda: checked.set() or 0)  # type: ignore[func-returns-value]
+    eventually(lambda: is_sure(fence))
+    checked.clear()
     driver[2].confirmed = False
     assert checked.wait(10)
     assert not ended
@@ -327,7 +330,7 @@ def test_a_state_that_can_not_be_reached_at_first_is_an_error(
     fence, _ = make_fence()
     objects.gone = True
     with pytest.raises(StateLost):
-        fence.guard(FIRST)
+        fence.guard(FIRST, no_calls)
 
 
 def test_a_stop_does_not_wait_for_a_look_that_hangs(fence: Fence, objects: FailingObjects) -> None:
@@ -357,13 +360,14 @@ log = path / "begun.log"
 TIMES = LeaseTimes(0.02, 0.02, 0, 60, lease_s=0.5, cut_s=0.1)
 state = State(stores.FailingObjects(stores.folder(path)), stores.DRAIN)
 attempt = Attempt(1, 1, 2, number)
-records = state.begin(attempt, stores.STREAMS, {0: 0})
+records = state.begin(attempt, {0: 0})
 fence = Fence(state, 1, TIMES)
 fence.start()
-taken = state.revoke_lease(attempt, TIMES)
+taken = state.await_earlier_attempts(attempt, TIMES)
 records.go_on_from(taken)
-at = Progress(0).merge(taken.claims["0/8"][0]).watermark if taken.claims else 0
-fence.guard(attempt)
+at = Progress(0).merge(taken.claims["0/1"][0]).watermark if taken.claims else 0
+calls = []
+fence.guard(attempt, lambda: len(calls))
 with log.open("a", buffering=1) as out:
     while fence.lost is None and at < 100_000:
         if boottime_s() >= fence.sure_until_s:
@@ -377,7 +381,7 @@ with log.open("a", buffering=1) as out:
             if fence.lost is None:
                 raise
         if len(sys.argv) > 4:
-            fence.calls = lambda: 1
+            calls.append(at)
             state.objects.gone = sys.argv[4] == "cut off"
             time.sleep(60)
         time.sleep(0.002)

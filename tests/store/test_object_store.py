@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from drainer.errors import StateLost
-from drainer.spark.state.objects import Objects
+from drainer.spark.state.state import open_objects
 from s3 import S3
 from store.stores import names_in
 
@@ -17,8 +17,8 @@ pytestmark = pytest.mark.long
 
 CREATE = """
 import sys
-from drainer.spark.state.objects import Objects
-objects = Objects.open(sys.argv[1])
+from drainer.spark.state.state import open_objects
+objects = open_objects(sys.argv[1])
 print("ready", flush=True)
 for line in sys.stdin:
     name = line.strip()
@@ -27,7 +27,7 @@ for line in sys.stdin:
 
 
 def test_what_was_put_is_listed_and_removed_page_by_page(s3: S3) -> None:
-    objects = Objects.open(s3.uri("pages"))
+    objects = open_objects(s3.uri("pages"))
     names = [f"d/{number % 3}/{number:08d}" for number in range(1100)]
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda name: objects.put(name, name.encode()), names))
@@ -70,20 +70,20 @@ def test_of_several_processes_that_create_one_object_one_does(s3: S3) -> None:
             answers = [racer.stdout.readline().split() for racer in racers if racer.stdout]
             won = [n for n, answer in enumerate(answers) if answer == [str(number), "True"]]
             assert len(won) == 1
-            assert Objects.open(uri).get(str(number)) == f"process {won[0]}".encode()
+            assert open_objects(uri).get(str(number)) == f"process {won[0]}".encode()
     finally:
         for racer in racers:
             racer.communicate()
 
 
 def test_a_bucket_that_is_missing_is_no_empty_one(s3: S3) -> None:
-    objects = Objects.open(s3.uri("x").replace("s3://drains", "s3://another"))
+    objects = open_objects(s3.uri("x").replace("s3://drains", "s3://another"))
     for call in (lambda: objects.get("x"), lambda: objects.children("x")):
         with pytest.raises(StateLost, match="bucket does not exist"):
             call()
 
 
 def test_a_store_that_does_not_answer_is_out_of_reach_soon(s3: S3) -> None:
-    objects = Objects.open("s3://drains/x?region=us-east-1&endpoint=http://127.0.0.1:9")
+    objects = open_objects("s3://drains/x?region=us-east-1&endpoint=http://127.0.0.1:9")
     with pytest.raises(StateLost, match="can't be read"):
         objects.get("x")

@@ -17,6 +17,7 @@ from obstore.exceptions import GenericError
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.spark.state.bucket import Bucket
 from drainer.spark.state.objects import Objects
+from drainer.spark.state.state import open_objects
 from privileges import UNPRIVILEGED, for_root
 from store.plans import mode_of
 from store.stores import bucket, folder, names_in
@@ -103,7 +104,7 @@ def test_a_folder_is_its_owners_alone(tmp_path: Path) -> None:
 
 
 def test_opening_makes_nothing(tmp_path: Path) -> None:
-    objects = Objects.open(str(tmp_path / "x"))
+    objects = open_objects(str(tmp_path / "x"))
     assert objects.get("d/control") is None
     assert objects.children("d") == []
     assert not (tmp_path / "x").exists()
@@ -177,7 +178,7 @@ def test_an_object_store_that_fails_is_reported_in_drainers_words(
     "uri", ["/srv/state", "file:///srv/state", "file://localhost/srv/state", "file:///srv/sta%74e"]
 )
 def test_a_path_and_a_file_uri_name_a_folder(uri: str) -> None:
-    objects = Objects.open(uri)
+    objects = open_objects(uri)
     assert (objects.is_local, objects.uri) == (True, "/srv/state")
 
 
@@ -185,7 +186,7 @@ def test_a_path_is_that_of_the_folder_it_was_named_in(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    assert Objects.open("state").uri == str(tmp_path / "state")
+    assert open_objects("state").uri == str(tmp_path / "state")
 
 
 @pytest.mark.parametrize(
@@ -197,7 +198,7 @@ def test_a_path_is_that_of_the_folder_it_was_named_in(
     ],
 )
 def test_names_of_stores_are_understood_as_others_write_them(uri: str, understood: str) -> None:
-    objects = Objects.open(uri)
+    objects = open_objects(uri)
     assert (objects.is_local, objects.uri) == (False, understood)
 
 
@@ -224,7 +225,7 @@ def test_what_is_no_place_for_a_state_or_has_credentials_is_refused(
     uri: str, error: str, hint: str
 ) -> None:
     with pytest.raises((UsageError, StateRefused)) as caught:
-        Objects.open(uri)
+        open_objects(uri)
     assert error in str(caught.value)
     assert not {"secret", "AKIA"} & {*re.findall(r"\w+", str(caught.value))}
     assert caught.value.hint
@@ -237,9 +238,9 @@ def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
     folder.mkdir()
     folder.chmod(0o777)
     with pytest.raises(StateRefused, match="is writable by everyone"):
-        Objects.open(str(folder))
+        open_objects(str(folder))
     folder.chmod(0o1777)
-    objects = Objects.open(str(folder))
+    objects = open_objects(str(folder))
     objects.put("drain/x", b"1")
     assert objects.get("drain/x") == b"1"
     assert mode_of(folder / "drain") == 0o700
@@ -256,7 +257,7 @@ def test_a_sticky_folder_is_its_owner_s(tmp_path: Path) -> None:
     folder.chmod(0o1777)
     os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
     with pytest.raises(StateRefused, match=OTHER):
-        Objects.open(str(folder))
+        open_objects(str(folder))
 
 
 @for_root
@@ -266,7 +267,7 @@ def test_what_others_made_in_a_sticky_folder_is_refused(tmp_path: Path, theirs: 
     shared = tmp_path / "state"
     shared.mkdir()
     shared.chmod(0o1777)
-    objects = Objects.open(str(shared))
+    objects = open_objects(str(shared))
     objects.put("drain/2/x", b"1")
     os.chown(shared / theirs, UNPRIVILEGED, UNPRIVILEGED)
 

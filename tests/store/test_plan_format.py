@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from builders import a_partition, changed, counts, progress_at
 from drainer.errors import PlanRefused
 from drainer.model.account import Account
-from drainer.model.claims import ALL, Claim
+from drainer.model.claims import ALL, Shard
 from drainer.model.plan import FIELDS, OffsetPlan
 from drainer.model.progress import Partial, Progress
 from drainer.model.settings import FailureSettings, Limit
@@ -55,7 +55,7 @@ def progresses(draw: st.DrawFn, start: int, end: int) -> Progress:
 def plans(draw: st.DrawFn) -> OffsetPlan:
     partitions, claim = {}, {}
     others: dict[str, dict[int, Progress]] = {
-        str(Claim(of - 1, of)): {} for of in draw(st.sets(st.integers(1, 99), max_size=2))
+        str(Shard(of - 1, of)): {} for of in draw(st.sets(st.integers(1, 99), max_size=2))
     }
     for number in draw(st.sets(st.integers(0, 99), min_size=1, max_size=4)):
         start = draw(st.integers(0, 2**50))
@@ -210,7 +210,7 @@ def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
         (lambda body: body["claims"].clear(), "it has no claim 'all'"),
         (
             lambda body: body["claims"].update({"0-7fff": body["claims"]["all"]}),
-            "'0-7fff' is not a claim",
+            "'0-7fff' is not the selector",
         ),
         (
             lambda body: body["claims"].update({"0/2": body["claims"]["all"]}),

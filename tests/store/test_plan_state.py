@@ -9,15 +9,14 @@ import pytest
 from builders import changed, counts, progress_at
 from drainer.core.merge import Record, fold
 from drainer.errors import PlanRefused
-from drainer.message import Stream
 from drainer.model.account import StateReference
-from drainer.model.claims import ALL
+from drainer.model.claims import ALL, Shard, Stream
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.spark.state.state import Attempt, State
 from drainer.store.plan_file import PlanFile
 from store.plans import PLAN, with_progress
-from store.stores import AT_ONCE, STREAMS, done, driven
+from store.stores import AT_ONCE, done, driven
 
 
 @pytest.fixture
@@ -43,11 +42,12 @@ def report(
     epoch = state.epoch()
     assert epoch is not None
     attempt = Attempt(epoch, dispatch, shard, number)
-    starts: dict[int, int] = {Stream(0, shard): 120, Stream(2, shard): 0}
-    records = state.begin(attempt, STREAMS, starts)
-    records.go_on_from(state.revoke_lease(attempt, AT_ONCE))
+    of = Shard(shard, 8)
+    starts: dict[int, int] = {Stream(0, of): 120, Stream(2, of): 0}
+    records = state.begin(attempt, starts)
+    records.go_on_from(state.await_earlier_attempts(attempt, AT_ONCE))
     for changes in reported:
-        records.append(Record({Stream(n, shard): progress for n, progress in changes.items()}))
+        records.append(Record({Stream(n, of): progress for n, progress in changes.items()}))
     records.end()
 
 
@@ -113,7 +113,7 @@ def test_a_state_that_is_gone_is_refused(file: PlanFile, state: State) -> None:
 @pytest.mark.parametrize("uri", ["s3://bucket/d?no_such_option=1", "ftp://host"])
 def test_a_state_that_can_not_be_reached_is_refused(uri: str, file: PlanFile) -> None:
     file.write(changed(PLAN, state=StateReference(uri, 1, 1)))
-    file.named = (uri,)
+    file.allow_state(uri)
     with pytest.raises(PlanRefused, match="can't read it"):
         file.load()
 
@@ -132,7 +132,7 @@ def test_a_remote_state_is_read_only_where_a_person_named_its_bucket(
     alone = file.load(alone=True).plan
     assert alone.account.claims == PLAN.account.claims
     assert file.state_to_confirm(alone) == "s3://bucket/d?region=eu-1"
-    file.named = ("s3://bucket/d?endpoint=https://minio.example",)
+    file.allow_state("s3://bucket/d?endpoint=https://minio.example")
     assert file.state_to_confirm(alone) is None
     opened = file.reaching(alone).account.state
     assert opened is not None

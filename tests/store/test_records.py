@@ -20,7 +20,7 @@ from drainer.spark.state import records as records_module
 from drainer.spark.state.records import Head, TaskRecords
 from drainer.spark.state.state import Attempt, State
 from store.plans import PLAN
-from store.stores import AT_ONCE, DRAIN, STREAMS, FailingObjects, bucket, done, driven, folder
+from store.stores import AT_ONCE, DRAIN, FailingObjects, bucket, done, driven, folder
 
 ATTEMPT = Attempt(1, 1, 2, 0)
 STARTS = {0: 100}
@@ -49,21 +49,21 @@ def heads(state: State) -> list[Head]:
 
 @pytest.fixture
 def records(state: State) -> TaskRecords:
-    begun = state.begin(ATTEMPT, STREAMS, STARTS)
-    begun.go_on_from(state.revoke_lease(ATTEMPT, AT_ONCE))
+    begun = state.begin(ATTEMPT, STARTS)
+    begun.go_on_from(state.await_earlier_attempts(ATTEMPT, AT_ONCE))
     begun.write(PLAN)
     return begun
 
 
 def marks(state: State) -> list[int]:
     """Watermarks of the task, by each of its records that has one."""
-    return [head.marks["0/8"][0][1] for head in heads(state)]
+    return [head.marks["0/1"][0][1] for head in heads(state)]
 
 
 def in_bucket(path: Path) -> tuple[FailingObjects, State, TaskRecords]:
     objects = FailingObjects(bucket(path))
     state = driven(State(objects, DRAIN))
-    records = state.begin(ATTEMPT, STREAMS, STARTS)
+    records = state.begin(ATTEMPT, STARTS)
     records.go_on_from(TaskRecord())
     return objects, state, records
 
@@ -90,7 +90,7 @@ def test_a_plan_that_is_written_is_reported_to_the_last(state: State, records: T
     records.start_journal(DRAIN, 2)
     records.write(plan_with({0: done(110, count=3)}, 2, parked=("'a'",)))
     reported = state.report((1, 1, 2)).record
-    assert reported.claims["0/8"][0].finished == ((100, 110),)
+    assert reported.claims["0/1"][0].finished == ((100, 110),)
     assert reported.parked == ("'a'",)
 
 
@@ -160,7 +160,7 @@ def test_an_object_store_that_fails_for_a_moment_is_tried_again(
     healed.start()
     records.end()
     assert marks(state) == [101]
-    assert state.at_rest(below=2)
+    assert state.attempts_are_over(below=2)
 
 
 def test_an_object_store_that_hangs_is_given_up(

@@ -30,7 +30,6 @@ from store.plans import PLAN
 from store.stores import (
     AT_ONCE,
     DRAIN,
-    STREAMS,
     bucket,
     done,
     driven,
@@ -62,8 +61,8 @@ def news_of(state: State) -> list[tuple[Attempt, Head]]:
 
 
 def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, TaskRecord]:
-    records = state.begin(attempt, STREAMS, STARTS)
-    earlier = state.revoke_lease(attempt, AT_ONCE)
+    records = state.begin(attempt, STARTS)
+    earlier = state.await_earlier_attempts(attempt, AT_ONCE)
     records.go_on_from(earlier)
     records.write(PLAN)
     return records, earlier
@@ -71,7 +70,7 @@ def begun(state: State, attempt: Attempt) -> tuple[TaskRecords, TaskRecord]:
 
 def mark_of(head: Head) -> int | None:
     """Watermark of partition 0; None when the record has none."""
-    return head.marks["0/8"][0][1] if "0/8" in head.marks else None
+    return head.marks["0/1"][0][1] if "0/1" in head.marks else None
 
 
 def marks(news: list[tuple[Attempt, Head]]) -> list[tuple[int, int, int | None]]:
@@ -86,7 +85,7 @@ def report(records: TaskRecords, *reported: dict[int, Progress]) -> None:
 
 
 def finished(record: TaskRecord, number: int = 0) -> tuple[tuple[int, int], ...]:
-    return record.claims["0/8"][number].finished
+    return record.claims["0/1"][number].finished
 
 
 def test_an_epoch_begins_once_and_is_the_newest(state: State) -> None:
@@ -115,7 +114,7 @@ def test_no_news_comes_of_an_attempt_once_the_next_one_has_begun(state: State) -
     first, _ = begun(state, FIRST)
     report(first, {0: done(101, count=1)})
     assert marks(news_of(state)) == [(2, 0, 101)]
-    second = state.begin(SECOND, STREAMS, STARTS)
+    second = state.begin(SECOND, STARTS)
     report(first, {0: done(105, count=5)})
     assert news_of(state) == []
     second.go_on_from(TaskRecord())
@@ -157,7 +156,7 @@ def test_an_attempt_goes_on_from_all_that_earlier_ones_reported(state: State) ->
     first.end()
     second, taken = begun(state, SECOND)
     assert finished(taken) == ((100, 104), (106, 108), (110, 111))
-    assert taken.claims["0/8"][0].partial == {105: Partial(3, 9, 0b001)}
+    assert taken.claims["0/1"][0].partial == {105: Partial(3, 9, 0b001)}
     assert taken.counts == {0: counts(done=14)}
     assert (taken.parked, taken.unhandled) == (("'a'",), SKIPPED)
 
@@ -165,7 +164,7 @@ def test_an_attempt_goes_on_from_all_that_earlier_ones_reported(state: State) ->
     second.end()
     _, taken = begun(state, THIRD)
     assert finished(taken) == ((100, 108), (110, 111))
-    assert (taken.claims["0/8"][0].partial, taken.counts) == ({}, {0: counts(done=16)})
+    assert (taken.claims["0/1"][0].partial, taken.counts) == ({}, {0: counts(done=16)})
     assert taken.parked == ("'a'", "'b'")
     assert taken.unhandled == Unhandled({"index > 9": 3})
     assert state.report((1, 1, 2)).record == taken
@@ -185,24 +184,24 @@ def test_no_attempt_begins_twice_under_an_old_driver_or_after_the_end(
 ) -> None:
     before(state)
     with pytest.raises((LockLost, StateRefused), match=error):
-        state.begin(FIRST, STREAMS, STARTS)
+        state.begin(FIRST, STARTS)
 
 
 @pytest.mark.parametrize(
     ("overtake", "error"),
     [
         (lambda state: state.begin_epoch(2, LONG), "another driver"),
-        (lambda state: state.begin(THIRD, STREAMS, STARTS), "another attempt"),
+        (lambda state: state.begin(THIRD, STARTS), "another attempt"),
     ],
 )
 def test_an_attempt_that_is_overtaken_as_it_begins_stops(
     overtake: Callable[[State], object], error: str, state: State
 ) -> None:
-    state.begin(FIRST, STREAMS, STARTS)
-    state.begin(SECOND, STREAMS, STARTS)
+    state.begin(FIRST, STARTS)
+    state.begin(SECOND, STARTS)
     overtake(state)
     with pytest.raises(LockLost, match=error):
-        state.revoke_lease(SECOND, LONG)
+        state.await_earlier_attempts(SECOND, LONG)
 
 
 def test_what_an_overtaken_attempt_reports_late_does_not_count(state: State) -> None:
@@ -236,26 +235,30 @@ def waited_s(call: Callable[[], object]) -> float:
 def test_an_attempt_that_has_ended_is_not_waited_for(state: State) -> None:
     first, _ = begun(state, FIRST)
     first.end()
-    state.begin(SECOND, STREAMS, STARTS)
-    assert waited_s(lambda: state.revoke_lease(SECOND, LONG)) < 1
+    state.begin(SECOND, STARTS)
+    assert waited_s(lambda: state.await_earlier_attempts(SECOND, LONG)) < 1
 
 
 def test_a_successor_waits_for_lease_and_cut(state: State) -> None:
     begun(state, FIRST)  # by this process, which lives
 
     def begin_and_revoke() -> None:  # the lease counts from when the second one began
-        state.begin(SECOND, STREAMS, STARTS)
-        state.revoke_lease(SECOND, replace(LONG, lease_s=0.2, cut_s=0.1))
+        state.begin(SECOND, STARTS)
+        state.await_earlier_attempts(SECOND, replace(LONG, lease_s=0.2, cut_s=0.1))
 
     assert 0.3 <= waited_s(begin_and_revoke) < 5
 
 
 def test_an_attempt_that_ends_meanwhile_is_waited_for_no_longer(state: State) -> None:
     first, _ = begun(state, FIRST)
-    state.begin(SECOND, STREAMS, STARTS)
+    state.begin(SECOND, STARTS)
     ending = threading.Timer(0.1, first.end)
     ending.start()
-    assert 0.05 < waited_s(lambda: state.revoke_lease(SECOND, replace(LONG, look_s=0.02))) < 10
+    assert (
+        0.05
+        < waited_s(lambda: state.await_earlier_attempts(SECOND, replace(LONG, look_s=0.02)))
+        < 10
+    )
     ending.join()
 
 
@@ -273,9 +276,9 @@ def test_a_process_that_was_killed_is_not_waited_for(
     with monkeypatch.context() as patched:
         patched.setattr(state_module, "this_process", lambda: dead)
         report(begun(state, FIRST)[0], {0: done(103, count=3)})
-    state.begin(SECOND, STREAMS, STARTS)
+    state.begin(SECOND, STARTS)
     taken: list[TaskRecord] = []
-    assert waited_s(lambda: taken.append(state.revoke_lease(SECOND, LONG))) < 1
+    assert waited_s(lambda: taken.append(state.await_earlier_attempts(SECOND, LONG))) < 1
     assert finished(taken[0]) == ((100, 103),)
 
 
@@ -285,8 +288,8 @@ def test_a_driver_waits_for_live_tasks_of_the_one_before(state: State) -> None:
     driver = State(state.objects, DRAIN)
     driver.begin_epoch(2, LONG)
     since_s = boottime_s()
-    assert not driver.at_rest(below=2)
-    driver.revoke_epochs(2, since_s, replace(LONG, lease_s=0.2, cut_s=0.1))
+    assert not driver.attempts_are_over(below=2)
+    driver.await_earlier_drivers(2, since_s, replace(LONG, lease_s=0.2, cut_s=0.1))
     assert boottime_s() - since_s >= 0.3
 
 

@@ -1,8 +1,8 @@
-"""The account of a drain that many tasks work on: what each claim finished, as one progress.
+"""The account of a drain that many tasks work on: what all claims finished, as one progress.
 
-The driver of a Spark drain owns it. The checkpointer reads it as it reads a
-dispatcher. While parts are under way it knows how far they are, and nothing of what tasks finished
-beyond that: so its size is that of the waves, however many holes there are in them.
+The driver of a drain on Spark owns it, and the checkpointer reads it as it reads a dispatcher.
+While tasks work on parts of waves, it knows how far they are, and not what they finished beyond
+that. So its size depends on the waves, and not on how many holes tasks leave in them.
 """
 
 from __future__ import annotations
@@ -29,28 +29,39 @@ from drainer.spark.assign.dispatch import Dispatch, DispatchedTask
 from drainer.spark.state.records import Head
 from drainer.store.place import kept
 
-ClaimPart = tuple[int, str]  # what one claim has of a wave, by the number of that
+ClaimPart = tuple[int, str]  # the number of a wave, and the claim that has a part of it
 Changes = dict[str, dict[int, Progress]]  # by claim and partition
 
 
 @dataclass(slots=True)
 class _WavePartition:
-    """Part of a wave in one partition."""
+    """The part of a wave in one partition.
+
+    Attributes:
+        marks: by claim, the offset up to which it has finished all that it has.
+        left: the messages that some claim may not have finished.
+        messages: the account of all messages.
+        fates: by claim, the outcomes of messages that are left.
+        units: the messages that ``split`` rejected.
+        beyond: by claim, what it finished beyond its mark, if its dispatch ended before that was
+            all.
+        finished: the offsets that all claims have finished.
+        moved: whether a mark has moved since ``reach``.
+    """
 
     start: int
     end: int
-    marks: dict[str, int]  # up to where each claim has finished all that it has
-    left: Sequence[Range]  # messages that not all claims are known to have finished
-    messages: Counts  # the account of all
-    fates: dict[str, OutcomeRanges]  # of those that are left, by claim
-    units: Sequence[Range] = ()  # messages that ``split`` rejected
-    # What claims finished beyond their marks, whose dispatches have ended before that was all.
+    marks: dict[str, int]
+    left: Sequence[Range]
+    messages: Counts
+    fates: dict[str, OutcomeRanges]
+    units: Sequence[Range] = ()
     beyond: dict[str, Progress] = field(default_factory=dict)
-    finished: tuple[Range, ...] = ()  # by all claims
-    moved: bool = True  # whether a mark has, of which the account does not know
+    finished: tuple[Range, ...] = ()
+    moved: bool = True
 
-    def by(self, claim: str) -> tuple[Range, ...]:
-        """Ranges that a claim has finished."""
+    def finished_by(self, claim: str) -> tuple[Range, ...]:
+        """Return the offsets that a claim has finished."""
         mark = self.marks[claim]
         below = ((self.start, mark),) if self.start < mark else ()
         return (
@@ -62,18 +73,18 @@ class _WavePartition:
         self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
 
     def reach(self) -> None:
-        """Accounts for the messages that all claims have finished."""
+        """Account for the messages that all claims have finished."""
         self.moved = False
         marks = (mark for claim, mark in self.marks.items() if claim not in self.beyond)
         mark = min(marks, default=self.end)
         self.finished = ((self.start, mark),) if self.start < mark else ()
         for claim in self.beyond:
-            self.finished = intersect(self.finished, self.by(claim))
+            self.finished = intersect(self.finished, self.finished_by(claim))
         ended = intersect(self.left, self.finished)
         self.left = subtract(self.left, self.finished)
         over, counts = count_offsets(ended), {}
         fates = merge_outcomes(self.fates.values())
-        for outcome in reversed(OTHERWISE):  # the worst first
+        for outcome in reversed(OTHERWISE):  # The worst outcome of a message counts.
             found = intersect(ended, fates.get(outcome, ()))
             counts[outcome.value] = count_offsets(found)
             ended = subtract(ended, found)
@@ -86,19 +97,28 @@ class _WavePartition:
 
 @dataclass(slots=True)
 class _Wave:
-    """One that is under way."""
+    """A wave of which some parts are not handled yet.
 
-    parts: dict[int, _WavePartition]  # by partition
+    Attributes:
+        parts: what it has in each partition.
+        subs: the number of sub-messages by claim and partition.
+        open: the claims whose dispatches have not ended.
+    """
+
+    parts: dict[int, _WavePartition]
     subs: Mapping[str, Mapping[int, int]]
-    open: set[str]  # claims whose parts are not over
+    open: set[str]
 
 
 class Aggregation:
-    """Begin a wave, dispatch its parts, take in what tasks finished, and end the dispatch.
+    """Adds up what tasks have finished.
 
-    Dispatches and waves may be under way side by side; of one claim the waves come in their order.
-    A wave is folded in when all dispatches that have parts of it have ended. ``uri`` and ``epoch``
-    are those of the state that the tasks write to.
+    The driver begins a wave, dispatches its parts, adds what tasks report, and ends the dispatch.
+    Several dispatches and waves may be under way at once, but a claim has its waves one after the
+    other. A wave is folded into the account when all dispatches with parts of it have ended.
+
+    Args:
+        uri, epoch: the place and the epoch of the state that the tasks write to.
     """
 
     def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
@@ -114,8 +134,8 @@ class Aggregation:
         self._unhandled = plan.account.unhandled
         self._waves: dict[int, _Wave] = {}
         self.dispatches: dict[int, Dispatch] = {}  # under way, by number
-        self._next = 1  # dispatch
-        # Whether a dispatch did not add up: nothing is to be committed then.
+        self._next = 1  # the number of the next dispatch
+        # Whether a dispatch did not add up. Nothing may be committed then.
         self.unbalanced = False
 
     @property
@@ -124,7 +144,7 @@ class Aggregation:
 
     @property
     def state(self) -> StateReference | None:
-        """Reference to the tasks' state, and to what ``claims`` and ``unhandled`` have of it."""
+        """The reference to the tasks' state, with what ``claims`` and ``unhandled`` have of it."""
         if self._over:
             return None
         return StateReference(
@@ -139,7 +159,7 @@ class Aggregation:
 
     @property
     def watermarks(self) -> dict[int, int]:
-        """Watermarks by partition, as far as is known now."""
+        """The watermarks by partition, as far as they are known now."""
         return {n: progress.watermark for n, progress in self._by_all().items()}
 
     def begin(
@@ -150,12 +170,13 @@ class Aggregation:
         subs: Mapping[str, Mapping[int, int]],
         units: Mapping[int, Sequence[Range]],
     ) -> None:
-        """A wave was read, whose number rises.
+        """Begin a wave that was read. Its number is higher than those of earlier waves.
 
         Args:
+            ranges: the offsets of the wave, by partition.
             delivered: the offsets of messages that were not finished before, by partition.
-            subs: sub-messages that are to be handled, by claim and partition.
-            units: of these messages those that ``split`` rejected, by partition.
+            subs: the number of sub-messages to handle, by claim and partition.
+            units: the messages among these that ``split`` rejected, by partition.
         """
         parts = {}
         for n, (start, end) in ranges.items():
@@ -175,18 +196,18 @@ class Aggregation:
         self._end_waves()
 
     def dispatch(self, tasks: Iterable[Iterable[ClaimPart]]) -> Dispatch:
-        """Give parts of waves to tasks."""
+        """Begin a dispatch that gives these parts of waves to tasks."""
         number, self._next = self._next, self._next + 1
         given = (self._given(f"{number}.{n}", parts) for n, parts in enumerate(tasks))
         self.dispatches[number] = dispatch = Dispatch(number, tuple(given))
         return dispatch
 
-    def take(self, task: DispatchedTask, head: Head) -> list[str]:
-        """Take in a task's progress since the last time; return the claims whose parts are done
-        now.
+    def add_progress(self, task: DispatchedTask, head: Head) -> list[str]:
+        """Add what a task has reported since the last time; return the claims whose parts it has
+        completed by that.
 
-        The counts are of all that it did. A later attempt goes on from those of earlier ones, which
-        are not read any more.
+        The counts are of all that the task did. A later attempt goes on from the counts of earlier
+        ones, whose records are not read any more.
         """
         done = list[str]()
         for claim, marks in head.marks.items():
@@ -208,9 +229,12 @@ class Aggregation:
         self._note(task, head)
         return done
 
-    def take_all(self, task: DispatchedTask, record: TaskRecord) -> None:
-        """All that a task reported, which is at work no more: beyond its marks, too."""
-        self._note(task, record)  # nothing is read of a state that was removed
+    def add_whole_record(self, task: DispatchedTask, record: TaskRecord) -> None:
+        """Add all that a task has reported, even beyond its marks. The task is over.
+
+        If the state was removed, the record is empty and changes nothing.
+        """
+        self._note(task, record)
         for claim, changes in record.claims.items():
             parts = self._waves[task.waves[claim]].parts
             for n, progress in changes.items():
@@ -218,7 +242,8 @@ class Aggregation:
                 parts[n].add_fates(claim, progress.fates)
 
     def ensure_conserved(self, dispatch: Dispatch) -> None:
-        """Raises AccountWrong when a dispatch does not add up: nothing of it may be committed."""
+        """Ensure that a dispatch adds up. Raises AccountWrong, after which nothing of it may be
+        committed."""
         for task in dispatch.tasks:
             counts = sum(task.counts.values(), Counts())
             if counts.read != task.subs or not counts.conserved:
@@ -228,7 +253,7 @@ class Aggregation:
                 )
 
     def end_dispatch(self, dispatch: Dispatch) -> None:
-        """End a dispatch; its pending sub-messages stay so in this run."""
+        """End a dispatch. Its sub-messages that are pending stay so in this run."""
         del self.dispatches[dispatch.number]
         for task in dispatch.tasks:
             self._unhandled += task.unhandled
@@ -240,15 +265,15 @@ class Aggregation:
         self._end_waves()
 
     def end(self) -> None:
-        """Ends all waves. No dispatch is under way; from here on there is no state: all that tasks
-        reported is here."""
+        """End all waves, when no dispatch is left. The plan needs no state from here on, since all
+        that tasks reported is in this account."""
         self._over = True
         for wave in self._waves.values():
             wave.open.clear()
         self._end_waves()
 
     def claims(self) -> Claims:
-        """Progress as the plan has it."""
+        """Return the progress as the plan has it."""
         base, others = self._by_all(), {s: dict(claim) for s, claim in self._others.items()}
         for wave in self._waves.values():
             self._fold(wave, others)
@@ -257,7 +282,7 @@ class Aggregation:
         return {ALL: base, **_ahead_of(others, base)}
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Messages and sub-messages."""
+        """Return the counts of messages, and of sub-messages."""
         self._reach()
         messages = [each.messages for each in self._base.values()]
         messages += (each.messages for wave in self._waves.values() for each in wave.parts.values())
@@ -265,17 +290,17 @@ class Aggregation:
 
     @property
     def sub_messages(self) -> dict[int, Counts]:
-        """Counts of sub-messages by partition."""
+        """The counts of sub-messages by partition."""
         counted = self._counted()
         return {n: e.sub_messages + counted.get(n, Counts()) for n, e in self._base.items()}
 
     @property
     def left_pending(self) -> int:
-        """Sub-messages that dispatches which ended have left for a later run."""
+        """The number of sub-messages that dispatches have left for a later run."""
         return sum(each.sub_messages.pending for each in self._base.values())
 
     def record(self) -> None:
-        """Nothing: what the tasks wrote down is the journal."""
+        """Return nothing for the journal: the records of the tasks are the journal."""
 
     def unhandled(self) -> Unhandled:
         """Return the counts of what finished without being handled, over all runs and tasks."""
@@ -283,7 +308,7 @@ class Aggregation:
 
     @property
     def tasks(self) -> Iterator[DispatchedTask]:
-        """Tasks of all dispatches."""
+        """The tasks of all dispatches."""
         return (task for dispatch in self.dispatches.values() for task in dispatch.tasks)
 
     def _given(self, name: str, parts: Iterable[ClaimPart]) -> DispatchedTask:
@@ -299,14 +324,14 @@ class Aggregation:
             task.unhandled = task.unhandled.merge(reported.unhandled)
 
     def _counted(self) -> dict[int, Counts]:
-        """Sub-messages of dispatches that are under way, by partition."""
+        """Return the counts of sub-messages of dispatches that have not ended, by partition."""
         counted: dict[int, Counts] = {}
         for task in self.tasks:
             count_in(counted, task.counts)
         return counted
 
     def _units(self) -> dict[int, str]:
-        """Messages of running waves that ``split`` rejected, by partition."""
+        """Return the messages of open waves that ``split`` rejected, by partition."""
         units: dict[int, list[Range]] = {}
         for wave in self._waves.values():
             for n, part in wave.parts.items():
@@ -323,7 +348,7 @@ class Aggregation:
                     part.reach()
 
     def _by_all(self) -> dict[int, Progress]:
-        """The claim "all", with messages of what is under way."""
+        """Return the progress of the claim "all", with the messages of open waves."""
         self._reach()
         base = dict(self._base)
         for wave in self._waves.values():
@@ -338,12 +363,13 @@ class Aggregation:
                 own = others.setdefault(claim, fresh)
                 partial = part.beyond[claim].partial if claim in part.beyond else {}
                 fates = part.fates.get(claim, {})
-                # Of a unit that is left a claim has nothing; what it splits into next may be its.
-                finished = subtract(part.by(claim), units)
+                # A claim has finished nothing of a unit that is left: the message may split into
+                # sub-messages of the claim the next time.
+                finished = subtract(part.finished_by(claim), units)
                 own[n] = own[n].merge(Progress(0, finished, partial, fates=fates))
 
     def _end_waves(self) -> None:
-        """Folds in those of which nothing is under way any more."""
+        """Fold in the waves of which no dispatch is left."""
         for number, wave in sorted(self._waves.items()):
             if wave.open:
                 continue
@@ -362,7 +388,7 @@ def _add(wave: _Wave, base: dict[int, Progress]) -> None:
 
 
 def _ahead_of(claims: Changes, base: Mapping[int, Progress]) -> Changes:
-    """Claims that have finished something above the watermarks of all."""
+    """Return the claims that have finished something above the watermarks of the claim "all"."""
     return {
         selector: claim
         for selector, claim in claims.items()

@@ -1,4 +1,4 @@
-"""Messages of the driver to its tasks: that it has the lock, what it lends, when to end."""
+"""What the driver tells its tasks: that it has the lock, the calls that it lends, when to end."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ from drainer.spark.state.state import DriverControl, QuotaGrant, State
 
 @dataclass(eq=False)
 class ControlChannel:
-    """The control of one epoch. From ``begin`` to ``end`` a thread of its own writes beats, as long
-    as the lock on the group is confirmed: see ``Lease``.
+    """Writes the messages of one epoch. From ``begin`` to ``end``, a thread of its own writes beats
+    as long as the lock on the group is confirmed (``Lease``).
 
-    ``confirmed_s`` gives when that was, by ``clock``.
+    ``confirmed_s`` returns the time of the last confirmation by ``clock``.
+
+    Attributes:
+        lent: the calls that are lent to tasks, for the next message.
+        totals: what all tasks did, for the next message.
     """
 
     state: State
@@ -36,13 +40,17 @@ class ControlChannel:
 
     def __post_init__(self) -> None:
         self._control = DriverControl()
-        self.lent = QuotaGrant()  # to tasks; the next message has it
-        self.totals = Totals()  # what all tasks did; the next message has it
-        self._writing = threading.Lock()  # one after the other: beat n + 1 proves that n is there
+        self.lent = QuotaGrant()
+        self.totals = Totals()
+        # Messages are written one after the other, so that beat n + 1 proves that beat n is there.
+        self._writing = threading.Lock()
         self._ended = threading.Event()
 
     def begin(self) -> None:
-        """Ends the epochs before it. Raises PlanRefused, PlanNotWritten or StateLost."""
+        """Begin the epoch, which ends all earlier ones, and start to write beats.
+
+        Raises PlanRefused if another driver has begun it; PlanNotWritten or StateLost.
+        """
         if not self.state.begin_epoch(self.epoch, self.times):
             raise PlanRefused(
                 f"another process drains with the same plan (epoch {self.epoch} in"
@@ -53,22 +61,22 @@ class ControlChannel:
         threading.Thread(target=self._beat_on, name="beat", daemon=True).start()
 
     def send(self, **changes: Any) -> None:
-        """Send a message whose fields of ``DriverControl`` differ by these from now on.
+        """Send a message with changes to fields of ``DriverControl``.
 
-        A beat repeats them, if this raises PlanNotWritten or StateLost.
+        If this raises PlanNotWritten or StateLost, the next beat repeats them.
         """
         with self._writing:
             self._control = replace(self._control, **changes)
             self._write(self._control)
 
     def end(self) -> None:
-        """Nothing is written any more: what is removed now stays so."""
+        """Write nothing any more, so that a state which is removed now stays removed."""
         self._ended.set()
         with self._writing:
             pass
 
     def beat(self) -> None:
-        """Writes one, if the lock is confirmed. Raises PlanNotWritten or StateLost."""
+        """Write a beat if the lock is confirmed. Raises PlanNotWritten or StateLost."""
         with self._writing:
             if may_beat(self.times, self.confirmed_s(), self.clock()):
                 self._write(replace(self._control, beat=self._control.beat + 1))
@@ -77,11 +85,12 @@ class ControlChannel:
         control = replace(control, lent=self.lent, totals=self.totals)
         if not self._ended.is_set():
             self.state.set_control(self.epoch, control)
-            self._control = control  # a beat that may not have arrived is written again
+            self._control = control  # If writing fails, the same beat is written again.
 
     def _beat_on(self) -> None:
         while not self._ended.wait(self.times.beat_s):
-            with suppress(DrainerError):  # it is tried again; tasks whose lease is over wait
+            # If a beat fails, the next one is tried; tasks whose lease ends wait meanwhile.
+            with suppress(DrainerError):
                 self.beat()
 
 
@@ -101,11 +110,11 @@ class QuotaAllocator(Lender):
         self._channel = channel
         self._clock = clock
         self._due_s = 0.0
-        self.most = 0  # calls that are made at once by all tasks, whatever a search finds
+        self.most = 0  # the maximum of calls of all tasks, whatever a search finds
         self.use(concurrency)
 
     def use(self, concurrency: Concurrency) -> None:
-        """Lends that many from now on; a search goes on from what is lent."""
+        """Lend this many calls from now on. A search goes on from the present total."""
         self.most = most = concurrency.most_for(threads=self._threads)
         self.search = None
         if concurrency.is_auto:
@@ -115,24 +124,26 @@ class QuotaAllocator(Lender):
         self.restart()
 
     def pause(self, paused: bool) -> None:
-        """Lends nothing while paused."""
+        """Lend nothing while the drain is paused."""
         if paused != self.paused:
             self.paused = paused
             self.restart()
 
     def restart(self) -> None:
         super().restart()
-        self._due_s = 0.0  # now
+        self._due_s = 0.0
 
     async def lend_to(self, tasks: Mapping[str, int], slots: int) -> None:
-        """Lend to tasks that are about to begin, with so many sub-messages each; the first ones
-        have the slots that are free."""
+        """Lend to tasks that are about to begin.
+
+        ``tasks`` has the number of sub-messages of each. The first tasks get the free ``slots``.
+        """
         for number, (task, subs) in enumerate(tasks.items()):
             self.begin(task, subs, waits=number >= slots)
         await self._lend()
 
     async def look(self) -> None:
-        """Lend again, when it is time for it."""
+        """Measure what the tasks did, and lend anew, if it is time to."""
         now_s = self._clock()
         if now_s >= self._due_s:
             self._due_s = now_s + self._channel.times.look_s
@@ -144,5 +155,5 @@ class QuotaAllocator(Lender):
         before, calls = self.number, self.grants()
         if self.number != before:
             self._channel.lent = QuotaGrant(self.number, self.total, calls)
-            with suppress(DrainerError):  # the next beat repeats it
+            with suppress(DrainerError):  # The next beat repeats it.
                 await blocking_call(self._channel.send)

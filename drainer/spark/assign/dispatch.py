@@ -1,11 +1,11 @@
-"""Dispatches: jobs that handle parts of waves, each with its tasks and what is known of these."""
+"""Dispatches: jobs that handle parts of waves, with their tasks and what is known of each task."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from drainer.model.claims import Claim
+from drainer.model.claims import Shard
 from drainer.model.progress import Counts
 from drainer.model.unhandled import Unhandled
 from drainer.spark.state.records import TaskStatus
@@ -14,36 +14,49 @@ from drainer.spark.state.state import Attempt
 
 @dataclass(slots=True)
 class DispatchedTask:
-    """Task of a dispatch: the parts of waves that it was given, its account, and how it is."""
+    """A task of a dispatch, with the parts of waves that it was given and what it has reported.
 
-    name: str  # number of the dispatch, and its own there
-    waves: Mapping[str, int]  # by claim
-    subs: int  # that it was given
-    left: dict[str, set[int]]  # partitions that are not done, by claim
-    counts: dict[int, Counts] = field(default_factory=dict)  # by partition
+    Attributes:
+        name: the number of the dispatch, and the number of the task in it.
+        waves: the wave of each claim that it has a part of.
+        subs: the number of sub-messages that it was given.
+        left: by claim, the partitions that are not done.
+        counts: the account of its sub-messages by partition.
+        unhandled: the counts of what it finished without a call of the handler.
+        attempt, status: the newest attempt at the task, and its newest status.
+        reported_s: when it reported last.
+        ended: whether Spark has ended the task.
+    """
+
+    name: str
+    waves: Mapping[str, int]
+    subs: int
+    left: dict[str, set[int]]
+    counts: dict[int, Counts] = field(default_factory=dict)
     unhandled: Unhandled = field(default_factory=Unhandled)
-    attempt: Attempt | None = None  # the last one
-    status: TaskStatus | None = None  # that it reported last
+    attempt: Attempt | None = None
+    status: TaskStatus | None = None
     reported_s: float = 0.0
     ended: bool = False
 
     @property
     def unfinished(self) -> list[str]:
-        """Claims whose parts are not done."""
+        """The claims whose parts are not done."""
         return [claim for claim, left in self.left.items() if left]
 
     @property
-    def shards_left(self) -> tuple[int, ...]:
-        return tuple(sorted(Claim.parse(claim).number for claim in self.unfinished))
+    def shards_left(self) -> tuple[Shard, ...]:
+        """The shards whose parts are not done."""
+        return tuple(sorted(map(Shard.parse, self.unfinished)))
 
     @property
     def share_done(self) -> float:
-        """Share of its sub-messages that is finished."""
+        """The share of its sub-messages that is finished."""
         return Counts.sum(self.counts.values()).finished / max(1, self.subs)
 
     @property
     def is_over(self) -> bool:
-        """Whether it has no more to do, as it reported, or as Spark did."""
+        """Whether the task, or Spark, has reported that it has nothing left to do."""
         return self.ended or (self.status is not None and self.status.borrowed is None)
 
     @property
@@ -53,14 +66,14 @@ class DispatchedTask:
 
 @dataclass(frozen=True, slots=True)
 class Dispatch:
-    """One job's parts of waves; its ``number`` rises."""
+    """The parts of waves that one job handles. Later dispatches have higher numbers."""
 
     number: int
     tasks: tuple[DispatchedTask, ...]
 
     @property
     def waves(self) -> set[int]:
-        """Numbers of the waves that it has parts of."""
+        """The numbers of the waves that it has parts of."""
         return {wave for task in self.tasks for wave in task.waves.values()}
 
     @property
@@ -69,10 +82,10 @@ class Dispatch:
 
     @property
     def busy(self) -> int:
-        """Number of tasks that have something left to handle, or wait for a slot."""
+        """The number of tasks that have something left to handle, or wait for a slot."""
         return sum(1 for task in self.tasks if task.unfinished)
 
     @property
     def has_begun(self) -> bool:
-        """Whether a task of it has."""
+        """Whether a task of it has begun."""
         return any(task.attempt for task in self.tasks)

@@ -1,4 +1,4 @@
-"""The jobs of a drain: reading and handling each wave."""
+"""The jobs of a drain on Spark, which read and handle its waves."""
 
 from __future__ import annotations
 
@@ -18,51 +18,60 @@ from pyspark.sql import functions as columns
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from drainer.errors import BrokerUnreachable, Halted, Interrupted, raised_as
+from drainer.model.claims import Shard, Stream
 from drainer.model.ranges import Range
 from drainer.spark.read.slices import Manifest, SliceTask
 from drainer.spark.session.failure import SparkBroke, spark_failures
 from drainer.spark.session.session import Session
-from drainer.spark.state.sharding import Sharding
-from drainer.spark.task.handling import DOES_IT_SHUFFLE, TaskInput, TaskRunner
+from drainer.spark.task.handling import TaskRunner
 from drainer.spark.task.rows import CHUNKS, MANIFEST, OUTCOMES
+from drainer.spark.task.source import DOES_IT_SHUFFLE, TaskInput
 
 _TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
 
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """Let failures of Spark stop the drain: they are not a bug of it."""
+    """Let failures of Spark stop the drain, to be resumed: they are no bugs of drainer."""
     with raised_as(Interrupted, SparkBroke), spark_failures():
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedWave:
-    """A wave that was read and lies ready, in chunks."""
+    """A wave that was read and lies ready in chunks.
 
-    rows: DataFrame  # of chunks, which Spark keeps on disk
-    ranges: Mapping[int, Range]  # the offsets ``[start, end)`` that it has, by partition
-    delivered: Mapping[int, Sequence[Range]]  # the offsets of messages to account for, by partition
-    # Sub-messages that are to be handled, by shard and partition.
-    subs: Mapping[int, Mapping[int, int]]
-    # Of its slices, by shard and partition and by their first offset: how many with which checksum.
-    slices: Mapping[tuple[int, int], Mapping[int, tuple[int, int]]]
-    streams: Sharding  # by what the sub-keys are divided
-    manifests: Sequence[Manifest]  # of its slices
-    # Messages that ``split`` rejected, by partition.
+    Attributes:
+        rows: the chunks, which Spark keeps on disk.
+        ranges: the offsets ``[start, end)`` by partition.
+        delivered: the offsets of messages to account for, by partition.
+        subs: the number of sub-messages to handle, by shard and partition.
+        slices: by shard and partition and by the first offset of each slice, the number of its
+            sub-messages and their checksum.
+        manifests: the manifests of the slices.
+        units: the messages that ``split`` rejected, by partition.
+        stops: for each partition that stops at such a message, the offset behind the message.
+    """
+
+    rows: DataFrame
+    ranges: Mapping[int, Range]
+    delivered: Mapping[int, Sequence[Range]]
+    subs: Mapping[Shard, Mapping[int, int]]
+    slices: Mapping[tuple[Shard, int], Mapping[int, tuple[int, int]]]
+    manifests: Sequence[Manifest]
     units: Mapping[int, Sequence[Range]] = field(default_factory=dict)
-    # By partition that stops at such a message, the offset behind it.
     stops: Mapping[int, int] = field(default_factory=dict)
 
     @classmethod
     def of(cls, rows: DataFrame, manifests: Sequence[Manifest], task: SliceTask) -> PreparedWave:
+        """Return the wave that ``task`` has read. Raises Interrupted if slices are missing."""
         read = sorted((each.partition, each.start, each.end) for each in manifests)
         if read != sorted((each.partition, each.start, each.end) for each in task.slices):
             raise Interrupted("Spark gave other slices than were to be read", hint=DOES_IT_SHUFFLE)
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
-        subs: dict[int, Counter[int]] = {}
-        slices: dict[tuple[int, int], dict[int, tuple[int, int]]] = {}
+        subs: dict[Shard, Counter[int]] = {}
+        slices: dict[tuple[Shard, int], dict[int, tuple[int, int]]] = {}
         units: dict[int, list[Range]] = {}
         stops: dict[int, int] = {}
         for each in sorted(manifests, key=lambda each: (each.partition, each.start)):
@@ -72,53 +81,57 @@ class PreparedWave:
             units.setdefault(number, []).extend(each.units)
             if each.stop is not None:
                 stops.setdefault(number, each.stop)
-            for shard, count in each.subs.items():
+            for own_number, count in each.subs.items():
+                shard = Shard(own_number, task.of)
                 subs.setdefault(shard, Counter())[number] += count
                 by_start = slices.setdefault((shard, number), {})
-                by_start[each.start] = count, each.checksums[shard]
-        return cls(rows, ranges, delivered, subs, slices, task.streams, manifests, units, stops)
+                by_start[each.start] = count, each.checksums[own_number]
+        return cls(rows, ranges, delivered, subs, slices, manifests, units, stops)
 
     @property
     def log_bytes(self) -> int:
-        """Bytes of keys and values, as the log has them."""
+        """The bytes of keys and values in the log."""
         return sum(each.log_bytes for each in self.manifests)
 
     @property
     def connected(self) -> bool:
-        """Whether barriers or sub-messages connect shards; then a divided wave is incomplete."""
+        """Whether barriers or sub-messages connect shards. A divided wave is incomplete then."""
         return any(each.connected for each in self.manifests)
 
     @property
     def stops_at_ends(self) -> bool:
-        """Whether it has all of its ranges: no partition stops before the end of its own."""
+        """Whether no partition stops before the end of its range."""
         return all(stop == self.ranges[n][1] for n, stop in self.stops.items())
 
     def ensure_ends(self) -> None:
-        """Raises Halted when it lacks what is behind a stop, which would count as holes."""
+        """Ensure that nothing is missing behind a stop, since it would count as a hole.
+
+        Raises Halted.
+        """
         if not self.stops_at_ends:
             raise Halted(
                 f"the reading stops at {dict(self.stops)}, before the ends of {dict(self.ranges)}",
                 hint="Resume. This is a bug in drainer: report it, and keep the plan.",
             )
 
-    def given(self, shard: int) -> dict[int, TaskInput]:
-        """Return what a task is given of a shard, by partition."""
+    def given(self, shard: Shard) -> dict[int, TaskInput]:
+        """Return what a task is given of a shard, by stream."""
         return {
-            n: TaskInput(*self.ranges[n], subs, self.slices[shard, n])
+            Stream(n, shard): TaskInput(*self.ranges[n], subs, self.slices[shard, n])
             for n, subs in self.subs[shard].items()
         }
 
     def release(self) -> None:
-        """Lets go of the rows."""
+        """Let Spark remove the chunks."""
         with _stopping():
             self.rows.unpersist()
 
 
 class Jobs:
-    """Runs them on a session; every method blocks, and is called in a thread of its own.
+    """Runs the jobs of a drain on a session. Every method blocks, so it is called in a thread.
 
-    What Spark raises becomes one of drainer's errors. All jobs have the tag ``tag``, and each one
-    that can be cancelled has a tag of its own.
+    Errors of Spark become errors of drainer's. All jobs have the tag ``tag``, and each has a tag of
+    its own by which it can be cancelled.
     """
 
     def __init__(self, session: Session, tag: str) -> None:
@@ -126,8 +139,8 @@ class Jobs:
         self._tag = tag
 
     def read(self, task: SliceTask, tasks: int, name: str) -> PreparedWave:
-        """Reads a wave, which is the slices of ``task``, in so many tasks at least, and keeps its
-        chunks on disk."""
+        """Read the slices of ``task``, in so many tasks at least, and return the wave, whose chunks
+        are on disk."""
         with _stopping():
             self._name(name)
             rows = _mapped(self._numbers(max(tasks, len(task.slices))), task.split, CHUNKS)
@@ -137,17 +150,19 @@ class Jobs:
                 manifests = [msgspec.json.decode(body, type=Manifest) for (body,) in found]
                 return PreparedWave.of(rows, manifests, task)
             except BaseException:
-                with suppress(Exception):  # Spark itself may be what is gone
+                with suppress(Exception):  # Spark itself may be gone.
                     rows.unpersist()
                 raise
 
     def handle(
-        self, parts: Sequence[tuple[DataFrame, Mapping[int, int]]], runner: TaskRunner, name: str
+        self, parts: Sequence[tuple[DataFrame, Mapping[Shard, int]]], runner: TaskRunner, name: str
     ) -> list[tuple[int, Mapping[str, Any]]]:
-        """Handles parts of waves, each with its rows and its tasks by shard; gives the number of
-        each task with its outcome."""
+        """Handle parts of waves, and return the number of each task with its outcome.
+
+        ``parts`` has the rows of a wave, and the number of the task for each shard to handle.
+        """
         tasks = len(runner.given)
-        # Spark reads again what it has lost, and brokers may not answer then.
+        # Spark reads rows again that it has lost, and brokers may not answer at that time.
         with raised_as(Interrupted, BrokerUnreachable), _stopping():
             self._name(name)
             rows = reduce(_union, [_assigned(*part) for part in parts])
@@ -163,16 +178,16 @@ class Jobs:
 
     @property
     def slots_s(self) -> float:
-        """Seconds between two questions for the slots."""
+        """Seconds between two counts of the slots."""
         return self._session.slots_s
 
     def slots(self) -> int:
-        """Number of tasks that can run at once."""
+        """Return the number of tasks that can run at once."""
         with _stopping():
             return self._session.slots()
 
     def cancel(self, name: str) -> None:
-        """Ends a job; its tasks are killed."""
+        """End a job; Spark kills its tasks."""
         with _stopping():
             self._session.cancel(self._tag_of(name))
 
@@ -183,11 +198,11 @@ class Jobs:
         return f"{self._tag}: {name}".replace(",", "")
 
     def _numbers(self, tasks: int) -> DataFrame:
-        """A row for each of so many tasks, with its number."""
+        """Return a row for each of so many tasks, with its number."""
         return self._session.spark.range(0, tasks, 1, tasks)
 
 
-# No SQL as text: to load the parser of it takes Spark half a second.
+# No SQL is written as text, since loading its parser takes Spark half a second.
 
 
 def _mapped(
@@ -195,16 +210,20 @@ def _mapped(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """The rows that a function makes of these; ``schema`` is such as ``CHUNKS``."""
+    """Return the rows that a function makes of these, with a schema such as ``CHUNKS``."""
     names_and_types = (column.split() for column in schema.split(", "))
     fields = [StructField(name, _TYPES[kind]) for name, kind in names_and_types]
     return rows.mapInArrow(function, StructType(fields))
 
 
-def _assigned(rows: DataFrame, tasks: Mapping[int, int]) -> DataFrame:
-    """The rows of these shards with the task of each; what slices have comes before the chunks."""
-    # One text: each column that is made takes a call to the JVM, and there may be many shards.
-    by_shard = columns.lit(",".join(str(tasks.get(shard, -1)) for shard in range(max(tasks) + 1)))
+def _assigned(rows: DataFrame, tasks: Mapping[Shard, int]) -> DataFrame:
+    """Return the rows of these shards with the number of the task of each.
+
+    ``is_chunk`` sorts the counts of slices before the chunks.
+    """
+    # The tasks of all shards are passed as one text, since each column takes a call to the JVM.
+    numbers = {shard.number: task for shard, task in tasks.items()}
+    by_shard = columns.lit(",".join(str(numbers.get(n, -1)) for n in range(max(numbers) + 1)))
     task = columns.get(columns.split(by_shard, ","), columns.col("shard")).cast(IntegerType())
     is_chunk = columns.length("body") > 0
     assigned = rows.select("*", task.alias("task"), is_chunk.alias("is_chunk"))

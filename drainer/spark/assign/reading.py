@@ -1,4 +1,4 @@
-"""The reading of a drain on Spark: wave after wave, the next one while the last is handled."""
+"""Reading for a drain on Spark: wave after wave, each while tasks handle the one before."""
 
 from __future__ import annotations
 
@@ -19,77 +19,90 @@ from drainer.spark.assign.jobs import Jobs, PreparedWave
 from drainer.spark.read.slices import SliceTask
 from drainer.spark.read.waves import Waves
 from drainer.spark.session.slots import Slots
-from drainer.spark.state.sharding import Sharding
 from drainer.spark.task.python_worker import HandlerSpec
 
 Begun = Callable[[], Awaitable[bool]]
 
 BEGUN_LOOK_S = 0.02
-OUTAGE_S = 120.0  # of the broker, for those who read; as for the lock
+OUTAGE_S = 120.0  # of a broker while a wave is read; the lock waits as long
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
-UNDIVIDED = Sharding(1)
-LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024  # partitions, for the size of the first wave; of each
+# The size of the first wave is guessed by the first bytes of a few partitions.
+LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024
 
 
 @dataclass(frozen=True, slots=True)
 class WaveSettings:
-    """Settings of the waves of a drain.
+    """The settings of the waves of a drain.
 
-    ``slots`` is how many tasks there are. ``shards`` are those of the sub-keys.
+    Attributes:
+        wave_bytes: the maximum size of a wave.
+        shards: the number of shards of a divided wave.
+        message_bytes: the mean size of the first messages.
     """
 
     handler: HandlerSpec
     wave_bytes: int
     slots: Slots
     shards: int
-    message_bytes: float = 1.0  # of those that come first, on average
+    message_bytes: float = 1.0
 
 
 class Reader:
-    """Reads what is left of a plan above ``watermarks``, in waves.
+    """Reads what is left of a plan above the ``watermarks``, in waves.
 
-    If barriers or sub-messages connect shards of a wave, it is read again, undivided: one task has
-    all of it. The waves after it are read undivided at once, up to one without connections.
+    If barriers or sub-messages connect shards of a wave, the wave is read again without a division,
+    so that one task handles all of it. The waves after it are read so at once, up to the first wave
+    without connections.
+
+    Attributes:
+        failures: the failure settings of the moment, for the next wave.
+        stops: partitions that are read no further, since ``split`` rejected a message.
+        stopped: whether no other wave is begun, and no broker is waited for.
+        trouble: the reason why nothing is read; None while reading goes on.
+        is_patient: whether the reader waits for a broker, since brokers have answered before.
     """
 
     def __init__(
         self, plan: OffsetPlan, watermarks: Mapping[int, int], settings: WaveSettings, jobs: Jobs
     ) -> None:
         self.plan = plan
-        self.failures = plan.terms.failures  # as they are now
+        self.failures = plan.terms.failures
         self.settings = settings
         self.jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.account.partitions.items()}
         self._waves = Waves(lefts, settings.wave_bytes, settings.message_bytes)
-        self._streams = Sharding(settings.shards)  # of the next wave
-        self._next: asyncio.Task[PreparedWave] | None = None  # until what it read was taken
-        self._ahead = False  # it is read while something else has its slots first
-        self._starved = True  # tasks waited for what was read last
+        self._divides = settings.shards > 1  # whether the next wave is divided
+        self._next: asyncio.Task[PreparedWave] | None = None  # reads the next wave
+        self._ahead = False  # whether a dispatch gets its slots before the reading
+        self._starved = True  # whether tasks waited for the wave that was read last
         self._job: str | None = None
         self._messages = self._bytes = 0  # that were read
-        # Partitions that are read no further, since ``split`` rejected a message.
         self.stops: set[int] = set()
-        self.stopped = False  # whether no other wave is begun, and no broker waited for
-        self.trouble: str | None = None  # why nothing is read
-        self.is_patient = False  # whether a broker is waited for, as it answered before
+        self.stopped = False
+        self.trouble: str | None = None
+        self.is_patient = False
 
     @property
     def reads(self) -> bool:
+        """Whether a job reads at this moment."""
         return self._job is not None
 
     @property
     def ready(self) -> bool:
-        """Whether ``take`` ends without waiting: what was to be read was."""
+        """Whether the next wave is read, so that ``next_wave`` returns without waiting."""
         return self._next is not None and self._next.done()
 
     @property
     def about(self) -> int:
-        """Number of waves to come, as far as is known."""
+        """About how many waves are to come."""
         return self._waves.about
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
-        """Return how the reading of all tasks stands to its cap, by the waves that were read."""
+        """Return how the reading of all tasks compares with its cap, by the waves that were read.
+
+        ``waited_for`` is whether tasks wait for the next wave.
+        """
         limits = self.plan.terms.limits
         if limits is None or not self._messages:
             return None
@@ -97,51 +110,53 @@ class Reader:
         return CapStatus.of(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
 
     def begin(self, behind: Begun | None = None) -> bool:
-        """Begins to read the next wave; False when nothing is left.
+        """Begin to read the next wave; return False if nothing is left.
 
-        ``behind`` is whether a job has begun that is to have its slots first. Without it, what is
-        read would take them all, and nothing be handled meanwhile.
+        ``behind`` returns whether the job has begun that gets its slots first. Without it, reading
+        may take all slots.
         """
         if self._next is None and self._waves.left:
             self._ahead = behind is not None
             self._next = asyncio.create_task(self._read_next(behind))
-            # After a stop nothing waits for what it raises.
+            # After a stop, nobody waits for the error that this raises.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._next is not None
 
-    async def take(self) -> PreparedWave | None:
-        """The next wave, once it was read; None when nothing is left.
+    async def next_wave(self) -> PreparedWave | None:
+        """Return the next wave once it is read; None if nothing is left.
 
-        Raises Interrupted when a stop was requested.
+        Raises Interrupted if something has requested a stop.
         """
         self.begin()
-        self._ahead = False  # what it was to come behind is over
+        self._ahead = False  # The dispatch that went first is over.
         self._starved = not self.ready
         if self._next is None:
             return None
-        prepared = await asyncio.shield(self._next)  # else what it read would stay with Spark
+        # If this is cancelled, the reading goes on, for ``cancel`` to release what it reads.
+        prepared = await asyncio.shield(self._next)
         self._ensure_running()
         self._next = None
         return prepared
 
     async def ensure_read(self) -> None:
-        """Raises Refused when the first wave could not be read."""
+        """Ensure that the first wave was read. Raises Refused if it could not be."""
         assert self._next is not None
         with raised_as(Refused, Interrupted):
             await self._next
 
     def stop(self) -> None:
+        """Begin no other wave, and wait for no broker."""
         self.stopped = True
 
     async def cancel(self) -> None:
-        """Stops, ends the tasks that read, and releases what was not taken."""
+        """Stop, end the tasks that read, and release a wave that nobody has taken."""
         self.stop()
         reading, until_s = self._next, monotonic() + CANCEL_S
         if reading is None:
             return
-        with suppress(DrainerError):  # Spark itself may be what is gone
+        with suppress(DrainerError):  # Spark itself may be gone.
             while not reading.done() and monotonic() < until_s:
-                if self._job is not None:  # Spark may not know it yet
+                if self._job is not None:  # Spark may not know the job yet, so this is repeated.
                     await blocking_call(self.jobs.cancel, self._job)
                 await asyncio.wait({reading}, timeout=CANCEL_AGAIN_S)
             if reading.done() and not reading.cancelled() and reading.exception() is None:
@@ -157,20 +172,20 @@ class Reader:
                 break
             await asyncio.sleep(BEGUN_LOOK_S)
         prepared = await self._read_wave()
-        # A reading that is followed by another of the same messages stops nothing: split may
-        # change its mind.
+        # Only the last reading of these messages stops partitions, since split may have changed its
+        # mind.
         self.stops.update(prepared.stops)
         self._waves.stop(self.stops)
         return prepared
 
     async def _read_wave(self) -> PreparedWave:
-        """Reads until a wave can be handled: divided if nothing connects its shards, and without
-        what follows a stop."""
+        """Read the next wave until it can be handled: without a division if something connects its
+        shards, and without what follows a stop."""
         ranges: Mapping[int, Range] = self._waves.next()
         while True:
-            prepared = await self._read_patiently(ranges, self._streams)
-            if prepared.connected and self._streams != UNDIVIDED:
-                self._streams = UNDIVIDED
+            prepared = await self._read_patiently(ranges)
+            if prepared.connected and self._divides:
+                self._divides = False
             elif not prepared.stops_at_ends:
                 stops = prepared.stops
                 ranges = {n: (start, stops.get(n, end)) for n, (start, end) in ranges.items()}
@@ -178,17 +193,17 @@ class Reader:
                 break
             await blocking_call(prepared.release)
         if not prepared.connected:
-            self._streams = Sharding(self.settings.shards)
+            self._divides = self.settings.shards > 1
         processor_s = sum(each.processor_s for each in prepared.manifests)
         self._waves.took(ranges, prepared.log_bytes, processor_s)
         return prepared
 
-    async def _read_patiently(self, ranges: Mapping[int, Range], streams: Sharding) -> PreparedWave:
+    async def _read_patiently(self, ranges: Mapping[int, Range]) -> PreparedWave:
         since_s = monotonic()
         while True:
             self._ensure_running()
             try:
-                prepared = await self._read_once(ranges, streams)
+                prepared = await self._read_once(ranges)
             except BrokerUnreachable as error:
                 if not self.is_patient:
                     raise
@@ -202,18 +217,18 @@ class Reader:
                 self._bytes += prepared.log_bytes
                 return prepared
 
-    async def _read_once(self, ranges: Mapping[int, Range], streams: Sharding) -> PreparedWave:
+    async def _read_once(self, ranges: Mapping[int, Range]) -> PreparedWave:
         plan, slots = self.plan, max(1, self.settings.slots.count)
         readers = slots
-        if plan.terms.limits is not None:  # what waits for a cap leaves room for handling
+        if plan.terms.limits is not None:  # Readers that wait for the cap must leave slots.
             readers = max(1, slots // 2)
-        elif self._ahead and not self._starved:  # what is dispatched would wait behind it
+        elif self._ahead and not self._starved:  # The next dispatch must not wait for readers.
             readers = max(1, slots - self.settings.slots.handling)
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(
             handler=self.settings.handler,
             shards=self.settings.shards,
-            streams=streams,
+            divided=self._divides,
             slices=slices,
             known=plan.account.claims,
             failures=self.failures,
@@ -228,7 +243,7 @@ class Reader:
 
 
 def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
-    """Typical bytes of a message, by those that come first in a few partitions.
+    """Return the mean size of a message, by the first messages of a few partitions.
 
     Raises as ``read_spans``.
     """

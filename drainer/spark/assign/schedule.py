@@ -1,8 +1,8 @@
 """The schedule of a drain on Spark: which shards are handled when, and by which task.
 
-A shard goes through the waves one after the other, so a lane's order holds across them. Shards
-don't wait for each other, so nothing waits behind a hot lane: its shard's next part comes later,
-and all others go on. What is ready is assigned late, to as many slots as there are by then.
+A shard goes through the waves one after the other, so that each lane keeps its order. Shards don't
+wait for each other: the next part of a shard with a hot lane comes later, and all others go on.
+Parts are assigned late, to as many slots as there are by then.
 """
 
 from __future__ import annotations
@@ -14,67 +14,78 @@ from heapq import heapreplace
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
-from drainer.spark.state.sharding import Sharding
+from drainer.model.claims import Shard
 
-WAVES_MOST = 4  # on disk, where a lane is hot
-HOT = 4  # times what a shard has on average
-SHARE_MOST = 1.5  # of a slot's share of a wave, for a slot that is free before others
+WAVES_MOST = 4  # on disk at once, if a lane is hot
+HOT = 4  # A shard is hot if it has this many times the average of its wave.
+SHARE_MOST = 1.5  # times a slot's share of a wave, for a slot that is free before others
 
 
 class Part(NamedTuple):
-    """Part of one shard in one wave."""
+    """What one wave has of one shard: ``subs`` sub-messages."""
 
     wave: int
-    shard: int
+    shard: Shard
     subs: int
 
 
 @dataclass(slots=True)
 class _Wave:
-    """One that is under way."""
+    """A wave that is not done.
 
-    streams: Sharding
-    subs: Mapping[int, int]  # by shard
-    hot: float  # a shard that has more
-    left: int  # parts
+    Attributes:
+        of: the number of shards that the wave is divided into.
+        subs: the number of sub-messages by shard.
+        hot: a shard with more sub-messages is hot.
+        left: the number of parts that are not done.
+    """
+
+    of: int
+    subs: Mapping[Shard, int]
+    hot: float
+    left: int
 
 
 class Schedule:
     """The parts of a drain's waves, from when they are read until they are done.
 
-    Has one owner, and takes no locks.
+    It has one owner, and takes no locks.
     """
 
     def __init__(self) -> None:
         self._waves: dict[int, _Wave] = {}  # the oldest first
-        self._chains: defaultdict[int, deque[int]] = defaultdict(deque)  # waves, by shard
-        self._under_way: set[int] = set()  # shards
-        self._most = 0  # sub-messages of a wave
+        self._chains: defaultdict[Shard, deque[int]] = defaultdict(deque)  # waves, by shard
+        self._under_way: set[Shard] = set()
+        self._most = 0  # sub-messages of the largest wave
 
-    def add(self, wave: int, subs: Mapping[int, int], streams: Sharding) -> None:
-        """Takes the next wave, as it was read: how many sub-messages each shard has of it.
+    def add(self, wave: int, subs: Mapping[Shard, int]) -> None:
+        """Add the next wave, with the number of sub-messages that it has of each shard.
 
-        One that is divided otherwise than the wave before begins when all before it is done, for
-        lanes are in other shards then.
+        A wave that has another number of shards than the wave before begins when all before it is
+        done, because its lanes are in other shards.
         """
         subs = {shard: count for shard, count in sorted(subs.items()) if count}
         total = sum(subs.values())
         self._most = max(self._most, total)
         if subs:
-            hot = HOT * total / streams.shards
-            self._waves[wave] = _Wave(streams, subs, hot, len(subs))
+            of = next(iter(subs)).of
+            self._waves[wave] = _Wave(of, subs, HOT * total / of, len(subs))
         for shard in subs:
             self._chains[shard].append(wave)
 
     def dispatch(
         self, slots: int, busy: int, *, urgent: bool, least: int = 1
     ) -> list[list[Part]] | None:
-        """Assign what can begin to tasks for the slots that are free, beside those that are
-        ``busy``; None when that is better done later.
+        """Assign what can begin to tasks for the free slots; None if it is better to wait.
 
-        It is done when half of the slots are free, or one is and a hot shard waits. When it is
-        ``urgent``, slots have been free for long. ``least`` sub-messages are worth a task of their
-        own.
+        Parts are assigned when half of the slots are free, or when one is free and a hot shard
+        waits.
+
+        Args:
+            slots: the number of free slots.
+            busy: the number of slots that have a task.
+            urgent: whether slots have been free for long, so that nothing is waited for.
+            least: the number of sub-messages that are worth a task of their own.
         """
         ready = self._ready()
         if slots < 1 or not ready:
@@ -84,8 +95,8 @@ class Schedule:
         most = SHARE_MOST * self._most * slots / (slots + busy)
         return self._assigned(self._first(ready, most), slots, least)
 
-    def done(self, shard: int) -> None:
-        """Note that the part of a shard that is under way is done."""
+    def done(self, shard: Shard) -> None:
+        """Note that the part of a shard that was assigned is done."""
         self._under_way.remove(shard)
         number = self._chains[shard].popleft()
         self._waves[number].left -= 1
@@ -94,13 +105,13 @@ class Schedule:
 
     @property
     def waves(self) -> tuple[int, ...]:
-        """Waves that are not done, the oldest first."""
+        """The numbers of the waves that are not done, the oldest first."""
         return tuple(self._waves)
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether the next wave should be read: no more than one is left to do, but for shards
-        that a hot lane holds up."""
+        """Whether the next wave should be read: no more than one wave is left to do, apart from
+        shards that a hot lane delays."""
         if len(self._waves) >= WAVES_MOST:
             return False
         left = 0
@@ -113,7 +124,7 @@ class Schedule:
         return left <= self._most
 
     def _first(self, parts: list[Part], most: float) -> list[Part]:
-        """The hot parts, and the oldest others up to about ``most`` sub-messages."""
+        """Return the hot parts, and the oldest others up to about ``most`` sub-messages."""
         hot, others = list[Part](), list[Part]()
         for part in sorted(parts):
             (hot if self._is_hot(part) else others).append(part)
@@ -124,14 +135,13 @@ class Schedule:
         return part.subs > self._waves[part.wave].hot
 
     def _ready(self) -> list[Part]:
-        """Parts that can begin: of the oldest wave, and of those after it that are divided as it
-        is."""
+        """Return the parts that can begin, of the oldest wave and of waves after it that have as
+        many shards."""
         if not self._waves:
             return []
-        streams = next(iter(self._waves.values())).streams
+        of = next(iter(self._waves.values())).of
         begun = {
-            number
-            for number, _ in takewhile(lambda each: each[1].streams == streams, self._waves.items())
+            number for number, _ in takewhile(lambda each: each[1].of == of, self._waves.items())
         }
         return [
             Part(chain[0], shard, self._waves[chain[0]].subs[shard])
@@ -142,7 +152,7 @@ class Schedule:
     def _assigned(self, parts: Sequence[Part], slots: int, least: int) -> list[list[Part]]:
         worth = sum(part.subs for part in parts) // max(1, least)
         tasks: list[list[Part]] = [[] for _ in range(max(1, min(slots, len(parts), worth)))]
-        # The longest first to the least loaded task (LPT: Graham 1969).
+        # The largest part goes first, to the task with the least work (LPT: Graham 1969).
         loads = [(0, task) for task in range(len(tasks))]
         for part in sorted(parts, key=lambda part: -part.subs):
             load, task = loads[0]

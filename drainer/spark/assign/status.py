@@ -1,4 +1,4 @@
-"""Spark's part of a drain's status: its wave and tasks, in words, fields and metrics."""
+"""Spark's part of a drain's status: its wave and tasks in words, fields and metrics."""
 
 from __future__ import annotations
 
@@ -7,35 +7,48 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from drainer.metrics.names import Metric, MetricRow
+from drainer.model.claims import Shard
 from drainer.model.codec import builtins
 from drainer.model.status import Status
 from drainer.view import figures
 
-# Of a task.
+# States of a task.
 STATES = HANDLING, READING, SILENT, WAITING, ENDED = (
     *("handling", "reading", "silent", "waiting", "ended"),
 )
-NAMED = 3  # tasks or shards in a sentence
-LOGGED = 8  # and in a line of the log
+NAMED = 3  # tasks or shards that a sentence names
+LOGGED = 8  # tasks that a line of the log names
 
 
 @dataclass(frozen=True, slots=True)
 class SparkStatus:
-    """The wave that is handled, and its tasks."""
+    """The wave that is handled, and the tasks.
 
-    wave: int  # its number, from 1; 0 while the first one is read
-    waves: int | None = None  # about how many there are, None while it can't be known
+    Attributes:
+        wave: the number of the wave, from 1; 0 while the first one is read.
+        waves: about how many waves there are; None while that can't be known.
+        ahead: whether the next wave is being read.
+        wave_s: the age of the wave.
+        tasks: the number of tasks by state.
+        stragglers: tasks that the others wait for, such as "12.0 on worker-1": the number of the
+            dispatch, the task's number in it, and its host.
+        silent: tasks that report nothing, such as "12.0 on worker-1 (shards 3, 7)".
+        repeated: the number of attempts that were lost or failed, and that Spark repeated.
+        quiet_s: the longest time for which a task that has not ended has been silent.
+    """
+
+    wave: int
+    waves: int | None = None
     ahead: bool = False
     wave_s: float = 0.0
-    tasks: Mapping[str, int] = field(default_factory=dict)  # how many there are, by what they do
-    # Those that the others wait for, as "12.0 on worker-1": number of the dispatch, their own
-    # there, and host.
+    tasks: Mapping[str, int] = field(default_factory=dict)
     stragglers: tuple[str, ...] = ()
-    silent: tuple[str, ...] = ()  # those that report nothing, as "12.0 on worker-1 (shards 3, 7)"
-    repeated: int = 0  # attempts that were lost or failed, and that Spark repeated
-    quiet_s: float = 0.0  # the longest that a task which has not ended was silent
+    silent: tuple[str, ...] = ()
+    repeated: int = 0
+    quiet_s: float = 0.0
 
     def limit(self, status: Status) -> str | None:
+        """Return what keeps the drain from going faster, if it is a matter of Spark."""
         if self.silent:
             return f"tasks that report nothing: the wave waits for {_named(self.silent)}"
         if self.stragglers:
@@ -49,7 +62,7 @@ class SparkStatus:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """``3 of ~12, for 42s, reading the next one meanwhile``, tasks by state, and those that are
+        """The lines on the wave (``3 of ~12, for 42s``), on tasks by state, and on tasks that are
         silent or late."""
         for_s = f"for {figures.duration(self.wave_s)}"
         of = "" if self.waves is None else f" of ~{figures.count(self.waves)}"
@@ -78,14 +91,16 @@ class SparkStatus:
         return len(self.stragglers)
 
 
-def task_name(name: str, host: str, shards: Sequence[int] = ()) -> str:
-    """Return ``7.0 on worker-1 (shards 3, 7)``: an address stays whole, of a host's name its first
-    part will do."""
+def task_name(name: str, host: str, shards: Sequence[Shard] = ()) -> str:
+    """Return the name of a task, such as ``7.0 on worker-1 (shards 3, 7)``.
+
+    It has the first part of a host's name, or a whole address.
+    """
     return f"{name}{_on(host)}{_of(shards)}"
 
 
-def repeat_words(host: str, shards: Sequence[int], *, failed: bool) -> str:
-    """Return what happened to a task that Spark repeats. One that ``failed`` reported its end."""
+def repeat_words(host: str, shards: Sequence[Shard], *, failed: bool) -> str:
+    """Return the line on a task that Spark repeats. A task that ``failed`` has reported its end."""
     if failed:
         return f"a task{_on(host)} failed{_of(shards)}; Spark repeats it"
     gone = "its Python worker or executor is gone"
@@ -97,8 +112,9 @@ def _on(host: str) -> str:
     return f" on {host if short.isdecimal() else short}" if host else ""
 
 
-def _of(shards: Sequence[int]) -> str:
-    return f" ({'shard' if len(shards) == 1 else 'shards'} {_named(shards)})" if shards else ""
+def _of(shards: Sequence[Shard]) -> str:
+    numbers = _named([shard.number for shard in shards])
+    return f" ({'shard' if len(shards) == 1 else 'shards'} {numbers})" if shards else ""
 
 
 def _named(each: Sequence[object]) -> str:

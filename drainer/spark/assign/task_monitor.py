@@ -1,4 +1,4 @@
-"""Monitor of the driver's tasks: their last reports, added up to the status of one drain."""
+"""The monitor of a driver's tasks: it adds their newest reports up to the status of one drain."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from drainer.core.remainder import ReadSample, Remainder
 from drainer.engine.meter import HOTTEST, MetricsSampler
-from drainer.model.claims import ALL
+from drainer.model.claims import ALL, Shard
 from drainer.model.latency import Latency, merge_latencies
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
@@ -36,20 +36,20 @@ from drainer.spark.read.slices import Manifest
 from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 
-QUIET_S = 3.0  # a task that reports nothing for so long is reported as silent
-BEHIND = 0.5  # of what the others have done on average: one that has less is a straggler
+QUIET_S = 3.0  # without a report, after which a task counts as silent
+BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 
 class Repeat(NamedTuple):
-    """Attempt of a task that Spark has repeated, with its host and shards that were left."""
+    """An attempt that was lost and that Spark repeats, with its host and the shards it had left."""
 
     lost: Attempt
     host: str
-    shards: tuple[int, ...]
+    shards: tuple[Shard, ...]
 
 
 class TaskMonitor(MetricsSampler):
-    """Owned by the driver's event loop; ``take`` is given each record's status."""
+    """Notes what tasks report, on the driver's event loop."""
 
     def __init__(
         self,
@@ -58,21 +58,21 @@ class TaskMonitor(MetricsSampler):
         quiet_s: float = QUIET_S,
         **named: Any,
     ) -> None:
-        """``given_up_before`` sub-messages were so by former runs; ``quiet_s`` without a report
-        make a task silent."""
+        """``given_up_before`` is the number of sub-messages that former runs gave up. After
+        ``quiet_s`` without a report, a task counts as silent."""
         self.aggregation = aggregation
         self._quiet_s = quiet_s
         super().__init__(**named)
-        # Of dispatches and attempts that are over.
+        # What dispatches and attempts did that are over.
         self._before = TaskStatus(failures=FailureStatus(given_up=given_up_before))
-        self._known = aggregation.claims()  # before the run
+        self._known = aggregation.claims()  # the progress before the run
         self._subs_before = aggregation.sub_messages
         self._skipped_before = aggregation.unhandled().without_call
-        # Of all waves: up to where they go, sub-messages to be handled, and those that were
-        # finished before.
+        # For each partition, the offset up to which waves were read, the number of their
+        # sub-messages to handle, and the number of those that were finished before.
         self._positions = aggregation.watermarks
         self._subs, self._finished = Counter[int](), Counter[int]()
-        self.repeats = deque[Repeat]()  # of which nothing was printed yet
+        self.repeats = deque[Repeat]()  # that the driver has not printed yet
         self._repeated = 0
         self.waves = 0
         self._about: int | None = None
@@ -80,14 +80,15 @@ class TaskMonitor(MetricsSampler):
         self.tasks_most = 0
 
     def start(self) -> None:
-        """Measure from now on: the tasks have been checked."""
+        """Start to measure: the tasks are checked and at work."""
         self._started = self._wave_began_s = self._dispatched_s = self._clock()
 
     def counts(self) -> tuple[Counts, Counts]:
         return self.aggregation.counts()
 
-    def begin_wave(self, about: int, manifests: Iterable[Manifest]) -> None:
-        """The next wave is to be handled, of about so many; ``manifests`` are of its slices."""
+    def note_wave(self, about: int, manifests: Iterable[Manifest]) -> None:
+        """Note that the next wave is ready, of ``about`` so many in all, by the manifests of its
+        slices."""
         for each in manifests:
             self._positions[each.partition] = max(self._positions[each.partition], each.end)
             self._subs[each.partition] += sum(each.subs.values())
@@ -96,41 +97,45 @@ class TaskMonitor(MetricsSampler):
         self._about = about
         self._wave_began_s = self._clock()
 
-    def begin(self) -> None:
-        """A dispatch has begun."""
+    def note_dispatch(self) -> None:
+        """Note that a dispatch has begun."""
         self._dispatched_s = self._clock()
         self.tasks_most = max(self.tasks_most, len(self._tasks))
 
-    def take(self, task: DispatchedTask, attempt: Attempt, status: TaskStatus | None) -> None:
-        """A record of a task's attempt, with its status when it reported one."""
+    def note_report(
+        self, task: DispatchedTask, attempt: Attempt, status: TaskStatus | None
+    ) -> None:
+        """Note a record of an attempt at a task, with its status if the record has one."""
         if task.attempt != attempt:
             if task.attempt is not None:
                 self.repeats.append(Repeat(task.attempt, task.host, task.shards_left))
                 self._repeated += 1
-            self._leave(task)
+            self._add_ended(task)
             task.attempt, task.reported_s = attempt, self._clock()
         if status is not None:
             task.status, task.reported_s = status, self._clock()
 
-    def end(self, dispatch: Dispatch) -> None:
-        """A dispatch is over; what its tasks reported is added up."""
+    def note_end(self, dispatch: Dispatch) -> None:
+        """Note that a dispatch is over, and add up what its tasks reported."""
         for task in dispatch.tasks:
-            self._leave(task)
+            self._add_ended(task)
 
     def overall(self) -> Latency | None:
-        """The handler's latency, in this run, for the checkpointer."""
+        """Return the handler's latency in this run, for the checkpointer."""
         return merge_latencies(each.latency for each in self._ever)
 
     def failures(self) -> FailureStatus:
+        """Return the failures of all tasks in this run."""
         return FailureStatus.sum([each.failures for each in self._ever])
 
     @property
     def given_up(self) -> int:
+        """The number of sub-messages that all tasks gave up, in this run and before."""
         return sum(each.failures.given_up for each in self._ever)
 
     @property
     def began_s(self) -> float:
-        """When the latest call began that has succeeded, as ``Totals`` has it."""
+        """The time at which the latest call began that has succeeded, as in ``Totals``."""
         return max(each.began_s for each in self._ever)
 
     def rules(self) -> RuleStatus:
@@ -138,7 +143,7 @@ class TaskMonitor(MetricsSampler):
 
     @property
     def trouble(self) -> str | None:
-        """Trouble that a task waits out, by its last report, or that all of them do."""
+        """The trouble that a task waits out by its last report, or that keeps all tasks waiting."""
         waited_s = self._clock() - self._dispatched_s
         if waited_s > QUIET_S and set(map(self._state, self._tasks)) == {WAITING}:
             return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
@@ -154,7 +159,7 @@ class TaskMonitor(MetricsSampler):
         self._measure(self._remainder(plan), self.running)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
-        """``ahead`` is whether the next wave is being read."""
+        """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
         loads = [each.processor for each in now if each.borrowed is not None]
         subs, left = self.aggregation.sub_messages, self._remainder(plan)
@@ -165,7 +170,7 @@ class TaskMonitor(MetricsSampler):
         return self._status(
             plan,
             left,
-            starved=False,  # waves come one by one: how soon shows little of how fast
+            starved=False,  # Waves come one by one, so waiting for one says little about speed.
             limits=LimitStatus(
                 running=self.running,
                 busy=sum(each.busy for each in now),
@@ -210,7 +215,7 @@ class TaskMonitor(MetricsSampler):
         read, finished = all_now.read - before_all.read, all_now.finished - before_all.finished
         given_up = aggregation.left_pending
         share = (read - skipped - given_up) / read if read else 1.0
-        in_waves = sum(self._subs.values()) - read  # and not in a task yet, where rules apply
+        in_waves = sum(self._subs.values()) - read  # No task has applied the rules to these yet.
         return Remainder.of(
             samples,
             handled=all_now.finished - skipped,
@@ -219,7 +224,7 @@ class TaskMonitor(MetricsSampler):
         )
 
     def _pending(self, number: int, now: Mapping[int, Counts]) -> int:
-        """Sub-messages of a partition that waves have, and that are not finished."""
+        """Return the number of a partition's sub-messages in waves that are not finished."""
         finished = now[number].finished - self._subs_before[number].finished
         return self._subs[number] - finished
 
@@ -257,15 +262,15 @@ class TaskMonitor(MetricsSampler):
 
     @property
     def _now(self) -> list[TaskStatus]:
-        """Last statuses of the tasks, but for the silent ones: theirs may be true no more."""
+        """The newest statuses of the tasks, except silent ones, whose status may be out of date."""
         return [e.status for e in self._tasks if e.status and self._state(e) != SILENT]
 
     @property
     def _ever(self) -> list[TaskStatus]:
         return [self._before, *(each.status for each in self._tasks if each.status)]
 
-    def _leave(self, task: DispatchedTask) -> None:
-        """Add up what an attempt reported that is over: nothing waits in it any more."""
+    def _add_ended(self, task: DispatchedTask) -> None:
+        """Add the newest status of an attempt that is over to what is over."""
         if task.status is None:
             return
         attempts = self._before, task.status

@@ -1,4 +1,4 @@
-"""Options of the data source: those of Spark's own Kafka source, and what drainer has beyond."""
+"""Options of the data source: those of Spark's own Kafka source, and some of drainer's."""
 
 from __future__ import annotations
 
@@ -24,35 +24,41 @@ from drainer.model.listed import listed
 from drainer.model.ranges import cut
 from drainer.spark.session.settings import MOST_TASKS
 
-READER = "drainer-spark"  # the name of a group without members
+READER = "drainer-spark"  # the default group, which has no members
 
 Bounds = Mapping[str, Mapping[int, Bound]]  # by topic and partition
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """Topics to read, and how. ``repr`` shows no property: it may be a secret."""
+    """The topics to read, and how. ``repr`` shows no properties, since they may be secrets.
 
-    topics: Mapping[str, tuple[int, ...]]  # by name which partitions, none for all
+    Attributes:
+        topics: by name of the topic, the partitions to read; none for all.
+        properties: properties of the client, which count before those of the file.
+        client_config: a properties file as for ``drainer run``, by a path that holds on the driver
+            and on every executor, or the name of a file that was sent to them.
+        group: the group that the broker sees, and whose committed offsets may be the start.
+        tasks: about how many tasks read, at least one for each partition.
+        headers: whether rows have headers if no schema decides it.
+    """
+
+    topics: Mapping[str, tuple[int, ...]]
     start: Bound | Bounds = EARLIEST
     end: Bound | Bounds = END
-    # The client's, over those of the file.
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)
-    # A properties file as ``drainer run`` takes it, by a path that holds on the driver and on every
-    # executor, or the name of one that was sent to them.
     client_config: str | None = None
-    # The name of a group that the broker sees, and whose committed offsets may be the start.
     group: str = READER
-    # Number of readers, about, each some offsets of one partition; at least one a partition.
     tasks: int = 1
-    headers: bool = False  # whether rows have them when no schema decides it
+    headers: bool = False
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> ReadOptions:
-        """Parse the options, whose names ignore case; one without a text counts as missing.
+        """Parse the options. The case of their names does not matter, and an empty text counts as
+        no option.
 
-        Raises UsageError when one is unknown, makes no sense or contradicts another. Of unknown
-        ones it shows no value: that may be a secret.
+        Raises UsageError if an option is unknown, makes no sense or contradicts another one. The
+        error shows no value of an unknown option, which may be a secret.
         """
         found, named_by, properties = dict[str, Any](), dict[str, str](), dict[str, str]()
         for given, value in options.items():
@@ -71,7 +77,7 @@ class ReadOptions:
                 )
             try:
                 found[about] = parse(text)
-            except (ValueError, OverflowError) as error:  # also msgspec's
+            except (ValueError, OverflowError) as error:  # Errors of msgspec are ValueErrors.
                 raise UsageError(
                     f"{name}={text!r}: {error}", hint=f"Give a value such as {example}."
                 ) from None
@@ -86,20 +92,20 @@ class ReadOptions:
         return cls(**found, properties=properties)
 
     def settings(self) -> ClientSettings:
-        """Return how to connect; the file is read where this is called, which is in a worker.
+        """Return the settings of the client. The file is read where this is called: in a worker.
 
-        Raises UsageError when the file can't be read, or librdkafka rejects it.
+        Raises UsageError if the file can't be read, or librdkafka rejects it.
         """
         overrides = [f"{name}={value}" for name, value in self.properties.items()]
         file = None if self.client_config is None else placed(self.client_config)
         settings = ClientSettings.load(None, file, overrides)
-        # As Spark's source does, so that a query has the same rows from both.
+        # Spark's own source reads uncommitted records by default. So queries get the same rows.
         return replace(settings, properties={ISOLATION: "read_uncommitted", **settings.properties})
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """Offsets ``[start, end)`` of one partition, with holes or not."""
+    """The offsets ``[start, end)`` of one partition, which may have holes."""
 
     origin: Origin
     start: int
@@ -107,7 +113,7 @@ class OffsetRange:
 
 
 def backlog_ranges(backlog: Backlog) -> list[OffsetRange]:
-    """A backlog as ranges, one a partition."""
+    """Return a backlog as ranges, one for each partition."""
     return [
         OffsetRange(Origin(backlog.topic, backlog.topic_id, number), part.start, part.end)
         for number, part in sorted(backlog.partitions.items())
@@ -115,7 +121,7 @@ def backlog_ranges(backlog: Backlog) -> list[OffsetRange]:
 
 
 def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
-    """The same in about so many ranges of about one length, none of them empty."""
+    """Cut ranges into about so many ranges of about the same length, none of them empty."""
     total = max(1, sum(each.end - each.start for each in ranges))
     return [
         OffsetRange(each.origin, *part)
@@ -127,12 +133,11 @@ def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
 
 
 def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
-    """Return the ranges to read, from now on the same whatever happens to the topics.
+    """Return the ranges to read. They stay the same, whatever happens to the topics.
 
-    Raises TopicMissing when a topic or a partition does not exist; OffsetMissing when it shall
-    start at a committed offset that there is not; Refused when the range lies outside of the log,
-    or can't be read; UsageError when offsets are named for other partitions than those that are
-    read.
+    Raises TopicMissing if a topic or a partition does not exist; OffsetMissing if the start is a
+    committed offset that does not exist; Refused if a range lies outside the log or can't be read;
+    UsageError if offsets are named for other partitions than those to read.
     """
     read = [
         (topic, number)
@@ -142,12 +147,13 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     alike = defaultdict[tuple[str, Bound, Bound], dict[int, tuple[Bound, Bound]]](dict)
     starts, ends = _by_partition(options.start, read), _by_partition(options.end, read)
     for (topic, number), start, end in zip(read, starts, ends, strict=True):
-        # Offsets themselves are looked at in the log as a whole.
+        # A named offset is compared with the whole log further below.
         key = topic, _unless_offset(start, EARLIEST), _unless_offset(end, END)
         alike[key][number] = start, end
     ranges = []
     for (topic, start, end), bounds in alike.items():
-        # A group with another start would be kept from going back; to read is to go anywhere.
+        # With a group, a start before its committed offset would be refused, but reading may start
+        # anywhere.
         group = options.group if start in OF_GROUPS else None
         backlog = freeze(cluster, topic, group, bounds, start, end)
         ranges += [
@@ -201,8 +207,11 @@ def _unknown(name: str) -> UsageError:
 
 
 def placed(path: str) -> Path:
-    """Find a file by its path, on the driver or on an executor. Raises UsageError."""
-    from pyspark import SparkFiles  # noqa: PLC0415 - clients of Spark Connect may do without
+    """Return the path of a file on this machine, where Spark may have sent it.
+
+    Raises UsageError if it is not there.
+    """
+    from pyspark import SparkFiles  # noqa: PLC0415 - a client of Spark Connect may lack it
 
     given = Path(path)
     if given.is_file():
@@ -263,7 +272,7 @@ _SOME = Annotated[tuple[int, ...], msgspec.Meta(min_length=1)]
 _ASSIGNED = partial(msgspec.json.decode, type=dict[str, _SOME])
 _COUNT = Annotated[int, msgspec.Meta(ge=1, le=MOST_TASKS)]
 _TIME = "2026-11-20T18:00Z, or milliseconds since 1970"
-# Which attribute an option is about, how it is read, and an example.
+# For each option, the attribute that it sets, the function that reads it, and an example.
 _OPTIONS: dict[str, tuple[str, Parse, str]] = {
     "subscribe": ("topics", _topics, "orders,refunds"),
     "assign": ("topics", _ASSIGNED, '{"orders": [0, 2]}'),

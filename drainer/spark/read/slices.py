@@ -1,4 +1,4 @@
-"""Reading a slice of the backlog in a task: each message is split once, and leaves in chunks."""
+"""Reading a slice of the backlog in a task, which splits each message once and makes chunks."""
 
 from __future__ import annotations
 
@@ -29,66 +29,90 @@ from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
 from drainer.spark.read.waves import Slice
 from drainer.spark.session.failure import carrying
-from drainer.spark.state.sharding import Sharding
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import MANIFEST, Row, batches_of
 from drainer.splitting import PAST, split_failed, split_or_reject
 
-DONE = -1  # in place of a shard
-READ_AHEAD_BYTES = 128 * 1024  # of the next slice, in vain; and in fetches of a quarter of it
+DONE = -1  # stands for the shard of a sub-message that was finished before
+# A task fetches this much of the next slice in vain, in requests of a quarter of it.
+READ_AHEAD_BYTES = 128 * 1024
 
 
 class Manifest(msgspec.Struct, frozen=True):
-    """Content of a slice."""
+    """The content of a slice.
+
+    Attributes:
+        start, end: the offsets ``[start, end)`` of the slice.
+        delivered: the offsets of messages that were not finished before.
+        subs, checksums: the number of sub-messages by the number of the shard, and their checksum.
+        finished: the number of sub-messages of these messages that were finished before.
+        bytes: the bytes of chunks by the number of the shard.
+        connected: whether a barrier or a sub-message connects several shards. The wave is then read
+            again, for one task, so a slice of a divided wave is read no further.
+        units: messages that ``split`` rejected, each of which is one unit.
+        stop: the offset behind the first message that ``split`` rejected, if its partition stops
+            there. The slice has nothing from there on.
+        log_bytes: bytes of keys and values.
+        processor_s: the processor time that reading and splitting took.
+        ignored: sub-messages that a redrive leaves, by the reason.
+    """
 
     partition: int
-    start: int  # offsets ``[start, end)``
+    start: int
     end: int
-    delivered: tuple[Range, ...] = ()  # those of messages that were not finished before
-    subs: dict[int, int] = {}  # sub-messages by shard
-    checksums: dict[int, int] = {}  # of these, by shard
-    finished: int = 0  # other sub-messages, which were finished before
-    bytes: dict[int, int] = {}  # of chunks, by shard
-    # Whether a barrier or a sub-message connects several of the shards of a divided wave. Then a
-    # divided wave is read no further, and has to be read again for one task.
+    delivered: tuple[Range, ...] = ()
+    subs: dict[int, int] = {}
+    checksums: dict[int, int] = {}
+    finished: int = 0
+    bytes: dict[int, int] = {}
     connected: bool = False
-    units: tuple[Range, ...] = ()  # messages that ``split`` rejected, which are one unit each
-    # The offset behind the first message that ``split`` rejected, if its partition stops there; the
-    # slice has nothing from there on.
+    units: tuple[Range, ...] = ()
     stop: int | None = None
-    log_bytes: int = 0  # of keys and values
-    processor_s: float = 0.0  # what it took to read and to split
-    ignored: dict[str, int] = {}  # by a redrive: why, and how many of the sub-messages
+    log_bytes: int = 0
+    processor_s: float = 0.0
+    ignored: dict[str, int] = {}
 
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """Reader of the slices of a wave; sent to the tasks, each of which is given numbers of them.
+    """The function that reads the slices of a wave. Spark sends it to tasks, and gives each of them
+    numbers of slices.
 
-    ``split`` gives the rows of chunks, and behind those of a slice what it has of each shard, and
-    its manifest. ``shards`` is how many a divided wave has; ``streams`` have so many, or one.
-    ``known`` is what was finished when the wave was begun, as the plan's claims have it.
-    ``failures`` decide whether it halts, or reads no more of a partition, at a message that
-    ``split`` rejects. Each slice is read at ``share`` of what the handler's ``limits`` allow for.
+    Attributes:
+        shards: the number of shards that a divided wave has.
+        divided: whether this wave is divided, or one task will handle all of it.
+        known: what was finished when the wave was begun, as the plan's claims have it.
+        failures: the settings by which the drain halts, or reads no further in a partition, at a
+            message that ``split`` rejects.
+        share: the share of what the terms' ``limits`` allow at which each slice is read.
+        message_bytes: the mean size of the messages that were read before.
     """
 
     handler: HandlerSpec
     shards: int
-    streams: Sharding
+    divided: bool
     slices: tuple[Slice, ...]
     known: Claims
     failures: FailureSettings
     share: float = 1.0
-    message_bytes: float = 1.0  # of what was read before, on average
+    message_bytes: float = 1.0
+
+    @property
+    def of(self) -> int:
+        """The number of shards that this wave has."""
+        return self.shards if self.divided else 1
 
     def pace(self) -> RateLimiter | None:
+        """Return the limiter of a task's reading; None if reading is not capped."""
         curve = self.handler.terms.limits
         return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the slices whose numbers are given; for ``mapInArrow``. A number without a slice
-        only opens the handler: its slot is to handle next."""
+        """Read the slices whose numbers are given, and yield their rows; for ``mapInArrow``.
+
+        A number without a slice opens the handler and no more, since its slot handles next.
+        """
         with carrying():
             for batch in batches:
                 for number in batch.column(0).to_pylist():
@@ -98,7 +122,7 @@ class SliceTask:
 
 
 class _SliceReader:
-    """One slice of it, from Kafka to rows."""
+    """Reads one slice, from Kafka to rows."""
 
     def __init__(self, task: SliceTask, part: Slice, opened: OpenHandler) -> None:
         number = part.partition
@@ -114,7 +138,6 @@ class _SliceReader:
         self._partial: Mapping[int, Partial] = before.partial
         others = {name: claim for name, claim in task.known.items() if name != ALL}
         self._shard_map = ShardMap(order)
-        self._divided = task.streams.shards > 1
         self._by_sub_key = order not in LANE_OF
         self._other_claims = OtherClaims(others, self._shard_map) if others else None
         self._delivered: list[int] = []
@@ -129,6 +152,7 @@ class _SliceReader:
         self._stop: int | None = None
 
     def rows(self) -> Iterator[Row]:
+        """Yield the chunks of the slice, then its count for each shard, then its manifest."""
         part, begun_s = self._slice, thread_time()
         for row in self._chunks():
             self._subs[row.shard] += row.subs
@@ -199,8 +223,8 @@ class _SliceReader:
 
     @property
     def _ended(self) -> bool:
-        """Whether nothing more of the slice is of use."""
-        return self._stop is not None or (self._connected and self._divided)
+        """Whether the rest of the slice is of no use."""
+        return self._stop is not None or (self._connected and self._task.divided)
 
     def _add(
         self,
@@ -215,16 +239,16 @@ class _SliceReader:
             shards = [DONE if done else self._shard_of(message, unit)]
         else:
             shards = self._shards_of(subs, keys, done)
-        if self._connected and self._divided:
-            return  # all of it is read again
-        if subs and not selects(subs[0]):  # all of a letter are, or none
+        if self._connected and self._task.divided:
+            return  # The whole wave is read again.
+        if subs and not selects(subs[0]):  # A redrive leaves all sub-messages of a letter, or none.
             self._ignored[subs[0].payload] += sum(shard != DONE for shard in shards)
         writer.add(message, subs, keys, shards)
 
     def _shard_of(self, message: Message, unit: Unsplit) -> int:
-        """The shard of a message that ``split`` rejected.
+        """Return the shard of a message that ``split`` rejected.
 
-        Raises SplitFailed when the drain is to halt at it.
+        Raises SplitFailed if the drain has to halt at it.
         """
         if unit.skip is None and self._task.failures.on_unsplit is OnFailure.HALT:
             raise split_failed(message, unit.why, PAST)
@@ -245,21 +269,22 @@ class _SliceReader:
     def _shards_of(
         self, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums, done: int
     ) -> list[int]:
-        """The shard of each sub-message; ``DONE`` if it was finished before."""
-        # The most common kind without a call for each: a backlog has millions of them.
+        """Return the shard of each sub-message; ``DONE`` if it was finished before."""
+        # The most common kind of sub-messages is done without a call for each, since a backlog has
+        # millions of them.
         plain = not done and self._by_sub_key and not isinstance(keys, KeySums)
         texts = cast("Sequence[str]", keys)
         if plain and set(map(type, texts)) == {str} and _no_barrier(subs):
-            shards = self._task.streams.shards
+            shards = self._task.of
             return [crc32(text.encode("utf-8", "surrogatepass")) % shards for text in texts]
         return [DONE if done >> index & 1 else self._shard(sub) for index, sub in enumerate(subs)]
 
     def _shard(self, sub: SubMessage) -> int:
-        """The shard of a sub-message, or what stands for it in a wave that is read again."""
+        """Return the shard of a sub-message, which means nothing if the wave is read again."""
         shard = self._shard_map.shard_of(sub, self._task.shards)
         if shard is None:
             self._connected = True
-        return shard if self._divided and shard is not None else 0
+        return shard if self._task.divided and shard is not None else 0
 
     def _done(
         self, message: Message, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums

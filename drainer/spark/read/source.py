@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 FORMAT = "drainer"
 BATCH_BYTES = 4 * 1024 * 1024
 _HEADER = pa.struct([("key", pa.string()), ("value", pa.binary())])
-COLUMNS = {  # their types in Spark and in Arrow
+COLUMNS = {  # the types of each column in Spark and in Arrow
     "key": ("binary", pa.binary()),
     "value": ("binary", pa.binary()),
     "topic": ("string", pa.string()),
@@ -39,11 +39,11 @@ COLUMNS = {  # their types in Spark and in Arrow
     "headers": ("array<struct<key:string,value:binary>>", pa.list_(pa.field("element", _HEADER))),
     "leader_epoch": ("int", pa.int32()),
 }
-# As Spark's Kafka source has them, which has headers on request only.
+# Spark's own Kafka source has these columns by default, and headers only on request.
 DEFAULT = tuple(COLUMNS)[:7]
-_MILLISECONDS = pa.timestamp("ms", "UTC")  # as Kafka has times
+_MILLISECONDS = pa.timestamp("ms", "UTC")  # the resolution of Kafka's timestamps
 
-# The advice of the command, for someone who has options, and no plan to resume.
+# Replaces advice for a person at the command line with advice for a program that sets options.
 _WORDS = (
     ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option kafka.bootstrap.servers,"),
     ("earliest, OFFSET or @TIME", "earliest, or a startingTimestamp"),
@@ -56,10 +56,9 @@ _WORDS = (
 
 
 class DrainerSource(DataSource):
-    """``spark.read.format("drainer")``; docs/reference/data-source.md has the options.
+    """The source of ``spark.read.format("drainer")``, described in docs/reference/data-source.md.
 
-    What it reads is fixed when it is made, by ``load()``: all queries that begin there read the
-    same.
+    ``load()`` makes it, which fixes what it reads: all queries on the frame read the same.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -87,7 +86,7 @@ class DrainerSource(DataSource):
 class SourceReader(DataSourceReader):
     """Reads ranges in tasks.
 
-    Raises UsageError when the schema has columns that a topic has not, or has with another type.
+    Raises UsageError if the schema has a column that no topic has, or that has another type.
     """
 
     def __init__(
@@ -104,7 +103,7 @@ class SourceReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         range_: OffsetRange | None = partition.value
         if range_ is None:
-            return  # Spark makes one up where there are none
+            return  # Where there are no partitions, Spark makes one up.
         with explained():
             settings, group = self._options.settings(), self._options.group
             stream = read_range(settings, range_.origin, range_.start, range_.end, reader=group)
@@ -113,7 +112,7 @@ class SourceReader(DataSourceReader):
 
 
 class NoStream(DataSourceStreamReader):
-    """Refuses to be a stream, in the first call that Spark makes and whose error it shows."""
+    """Refuses to be a stream in the first call of Spark's, whose error Spark shows."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         with explained():
@@ -124,19 +123,19 @@ class NoStream(DataSourceStreamReader):
             )
 
     def latestOffset(self, *_: Any, **__: Any) -> dict[str, int]:  # noqa: N802
-        return self.initialOffset()  # PySpark 4.0 calls this first
+        return self.initialOffset()  # PySpark 4.0 calls this one first.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise AssertionError("a stream that never begins has nothing to read")
 
 
 def register(spark: SparkSession) -> None:
-    """Make the source known to a session, classic or of Spark Connect, as ``drainer``."""
+    """Register the source as ``drainer`` with a session, classic or of Spark Connect."""
     spark.dataSource.register(DrainerSource)
 
 
 def ddl(names: Sequence[str]) -> str:
-    """The schema of these columns, in the order given, as Spark's SQL writes it."""
+    """Return the schema of columns in their order, as Spark's SQL writes it."""
     return ", ".join(f"{name} {COLUMNS[name][0]}" for name in names)
 
 
@@ -156,7 +155,7 @@ def _check(schema: StructType) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Lets drainer's errors out with their hint in the text: Spark shows an error's text alone."""
+    """Put the hint of drainer's errors into their text, since Spark shows nothing else."""
     try:
         yield
     except DrainerError as error:
@@ -169,14 +168,15 @@ def explained() -> Iterator[None]:
         for command, option in _WORDS:
             text = text.replace(command, option)
         shown = type(error)(text, hint=hint)
-        shown.args = (text,)  # DrainerError escapes the line break
+        shown.args = (text,)  # The constructor escapes line breaks.
         raise shown from None
 
 
 def record_batches(
     batch: FetchedBatch, schema: pa.Schema, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """The columns that the schema names, in pieces of ``batch_bytes`` on average, or one record."""
+    """Yield the columns that the schema names, in batches of about ``batch_bytes``, or of one
+    record that is larger."""
     count = len(batch.records)
     step = max(1, count * batch_bytes // max(batch.bytes, batch_bytes))
     for begin in range(0, count, step):

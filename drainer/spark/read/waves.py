@@ -1,4 +1,4 @@
-"""Waves: a backlog in slices that follow each other, each of about so many bytes."""
+"""Waves: parts of a backlog that follow each other, each of about so many bytes."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from drainer.model.ranges import Range, cut
 
 FIRST_BYTES = 8 * 1024 * 1024
-GROWTH = 4  # of a wave over the one before it
-# What is worth a task of its own. Slices of one partition each read the batch of its producer at
-# which they meet, and some of the next: so they are large, unless split takes long.
+GROWTH = 4  # times the size of the wave before
+# The processor time that makes a slice worth a task of its own. Where two slices of a partition
+# meet, both read the producer's batch there, and the first reads some of the next one. So slices
+# are large, unless split takes long.
 SLICE_S = 4.0
 FIRST_SLICE_BYTES = 4 * 1024 * 1024
 SLICE_BYTES_LEAST, SLICE_BYTES_MOST = 1024 * 1024, 16 * 1024 * 1024
@@ -19,7 +20,7 @@ SLICE_BYTES_LEAST, SLICE_BYTES_MOST = 1024 * 1024, 16 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """Offsets ``[start, end)`` of one partition, which one task reads."""
+    """The offsets ``[start, end)`` of one partition that one task reads."""
 
     partition: int
     start: int
@@ -27,11 +28,15 @@ class Slice:
 
 
 class Waves:
-    """Cuts what is left of a backlog; partitions come to their ends together.
+    """Cuts what is left of a backlog into waves, so that all partitions end with the last wave.
 
-    ``lefts`` are the offsets ``[start, end)`` that are left, by partition; ``bytes_per_offset`` is
-    a first guess, which ``took`` betters. The first waves are small, so that the tasks don't wait
-    long for the first, and larger and larger ones are read while they are busy.
+    The first waves are small, so that the tasks don't wait long for the first one. While the tasks
+    are busy, larger and larger waves are read.
+
+    Args:
+        lefts: by partition, the offsets ``[start, end)`` that are left.
+        wave_bytes: the maximum size of a wave.
+        bytes_per_offset: a first guess, which ``took`` improves.
     """
 
     def __init__(
@@ -46,19 +51,19 @@ class Waves:
 
     @property
     def left(self) -> int:
-        """Offsets that are in no wave yet."""
+        """The number of offsets that are in no wave yet."""
         return sum(end - start for start, end in self._lefts.values())
 
     @property
     def about(self) -> int:
-        """Number of waves to come, as far as is known."""
+        """About how many waves are to come."""
         left, size, waves = self.left * self._bytes_per_offset, self._wave_bytes, 0
         while left > 0 and size < self._most_bytes:
             left, size, waves = left - size, min(self._most_bytes, size * GROWTH), waves + 1
         return waves + max(0, math.ceil(left / size))
 
     def next(self) -> dict[int, Range]:
-        """The offsets of the next wave, by partition; none when nothing is left."""
+        """Return the offsets of the next wave, by partition; nothing if nothing is left."""
         offsets = max(1, int(self._wave_bytes / self._bytes_per_offset))
         share = min(1.0, offsets / max(1, self.left))
         return {
@@ -67,8 +72,10 @@ class Waves:
         }
 
     def took(self, ranges: Mapping[int, Range], read_bytes: int, processor_s: float) -> None:
-        """Notes that a wave was read, and what all its slices took. Sizes that drift are followed
-        by half of the way."""
+        """Note that a wave was read, with the bytes and the processor time of all its slices.
+
+        The guess of the size per offset moves half of the way to what was found.
+        """
         offsets = sum(end - start for start, end in ranges.values())
         if read_bytes and offsets:
             found = max(1.0, read_bytes / offsets)
@@ -83,12 +90,13 @@ class Waves:
         self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
 
     def stop(self, partitions: Iterable[int]) -> None:
-        """Leaves what these have left."""
+        """Leave out what these partitions have left."""
         for number in partitions:
             self._lefts.pop(number, None)
 
     def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
-        """A wave for at most about so many tasks, several to a partition if it is large."""
+        """Cut a wave into slices for about so many tasks at most. A large part of one partition
+        makes several slices."""
         offsets = max(1, sum(end - start for start, end in ranges.values()))
         worth = math.ceil(offsets * self._bytes_per_offset / self._slice_bytes)
         tasks = min(readers, worth)

@@ -1,6 +1,6 @@
-"""Objects in an object store: S3 and what speaks its protocol, Google Cloud Storage, Azure.
+"""Objects in an object store: S3 and stores that speak its protocol, Google Cloud Storage, Azure.
 
-By obstore: one client for all of them, with conditional puts, which pyarrow's file systems lack.
+The client for all of them is obstore. It has conditional puts, which pyarrow's file systems lack.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-# Short against a lease: a task that gets no answer tries again while it is still sure. No store is
-# read without TLS unless its endpoint, or that of AWS_ENDPOINT_URL, begins with http://.
+# The timeout is short compared with a lease, so that a task which gets no answer tries again while
+# its lease lasts. Only a store whose endpoint, or AWS_ENDPOINT_URL, begins with http:// is used
+# without TLS.
 REQUEST = timedelta(seconds=5)
 CLIENT: ClientConfig = {"timeout": REQUEST, "allow_http": True}
 RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": REQUEST}
 
-VENDORS = ("AWS_", "AZURE_", "GOOGLE_")  # begin names of the variables that obstore reads
+VENDORS = ("AWS_", "AZURE_", "GOOGLE_")  # beginnings of the variables that obstore reads
 NO_BUCKET = ("NoSuchBucket", "specified bucket does not exist", "ContainerNotFound")
-MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)  # of a store's answer
+MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)  # in the answer of a store
 REASON_LENGTH = 300
 
 T = TypeVar("T")
 
 
 class Bucket(Objects):
-    """Objects below a place in an object store."""
+    """The objects below a place in an object store."""
 
     is_local = False
 
@@ -59,7 +60,7 @@ class Bucket(Objects):
                 return False
             return True
 
-        # The answer to an earlier try may have been lost.
+        # An earlier try may have succeeded, and its answer may have been lost.
         return self._do("written", create) or self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
@@ -67,7 +68,7 @@ class Bucket(Objects):
         return None if found is None else found[0]
 
     def tagged(self, name: str) -> tuple[bytes, UpdateVersion] | None:
-        """Return the object as ``get``, with the tag of its content. Raises StateLost."""
+        """Return the content of an object and its tag; None if there is none. Raises StateLost."""
 
         def get() -> tuple[bytes, UpdateVersion] | None:
             try:
@@ -81,9 +82,9 @@ class Bucket(Objects):
         return self._do("read", get)
 
     def replace(self, name: str, data: bytes, known: UpdateVersion | None) -> UpdateVersion | None:
-        """Writes in place of what has this tag, or where nothing is (None), and gives the new tag.
+        """Write an object in place of the one with this tag, or where there is none (None).
 
-        Gives None when something else is there. Raises StateLost.
+        Return the new tag; None if something else is there. Raises StateLost.
         """
 
         def put() -> UpdateVersion | None:
@@ -95,7 +96,10 @@ class Bucket(Objects):
         return self._do("written", put)
 
     def ensure_replace(self) -> None:
-        """Raises StateRefused when ``replace`` writes over anything else, or StateLost."""
+        """Ensure that ``replace`` writes over nothing else.
+
+        Raises StateRefused if it does; StateLost.
+        """
         name = f"probe-{token_hex(8)}"
         try:
             first = self.replace(name, b"first", None)
@@ -118,7 +122,7 @@ class Bucket(Objects):
         def remove() -> None:
             for _ in range(REMOVE_TRIES):
                 below = [each["path"] for each in self._store.list(prefix or None).collect()]
-                with suppress(FileNotFoundError):  # removed by another process meanwhile
+                with suppress(FileNotFoundError):  # Another process removed it meanwhile.
                     self._store.delete(below or [prefix])
                     return
                 if not below:
@@ -134,9 +138,9 @@ class Bucket(Objects):
 
 
 def open_bucket(uri: str) -> Bucket:
-    """Open the bucket of a URI that ``check_uri`` accepts; its query has obstore's options by name.
+    """Open the bucket of a URI that ``check_uri`` accepts. Its query has options of obstore.
 
-    Raises StateRefused when it can't be used.
+    Raises StateRefused if the bucket can't be used.
     """
     parts = urlsplit(uri)
     uri = parts._replace(scheme=STORES[parts.scheme]).geturl()
@@ -160,7 +164,7 @@ def _tag(of: ObjectMeta | PutResult) -> UpdateVersion:
 
 
 def _reason(error: Exception) -> str:
-    """Return the reason in one line, without what only this process should know."""
+    """Return the reason of an error in one line, without secrets of this process."""
     text = str(error).partition("\n\nDebug source:")[0]
     answer = MESSAGE.search(text)
     text = " ".join((answer[1] if answer else text).split())[:REASON_LENGTH]

@@ -1,7 +1,7 @@
-"""Objects: small files in a folder, or in an object store, each written whole or not at all.
+"""Objects: small files in a folder or in an object store, each written whole or not at all.
 
-Here the driver and the tasks of a drain on Spark exchange what they know. A folder that all
-of them see is one; an object store (S3, Google Cloud Storage, Azure) is another.
+The driver and the tasks of a drain on Spark exchange by them what they know. The folder must be one
+that all of them see. Object stores are S3, Google Cloud Storage and Azure.
 """
 
 from __future__ import annotations
@@ -16,21 +16,23 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from secrets import token_hex
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
-from drainer.extensions import ensure_installed
 from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
-from drainer.store.place import STORES, is_folder, split
+from drainer.store.place import STORES, split
 
-REMOVE_TRIES = 5  # while another process removes or writes there
+REMOVE_TRIES = 5  # while another process writes there, or removes it too
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 
 def check_uri(uri: str) -> None:
-    """Raises UsageError when there can't be a state or plan at this place, or it holds credentials:
-    it is shown, and written into the plan."""
+    """Ensure that a plan or a state can be at a place, and that it holds no credentials: drainer
+    shows the place, and writes it into the plan.
+
+    Raises UsageError.
+    """
     if not uri.strip():
         raise UsageError(
             "the place of the state is empty", hint="Name a folder, or a URI such as s3://…"
@@ -69,59 +71,46 @@ def check_uri(uri: str) -> None:
 
 
 class Objects(ABC):
-    """Names and bytes. A name has slashes, and what stands before one is like a folder."""
+    """Bytes by name. A name has slashes, and what stands before a slash is like a folder."""
 
     uri: str
     is_local: bool
 
-    @staticmethod
-    def open(uri: str) -> Objects:
-        """Return the objects at a path, a ``file://`` URI, or the URI of an object store.
-
-        Nothing is made before something is put there. Raises UsageError when the URI can't be
-        understood or holds credentials, StateRefused when what it names can't be used.
-        """
-        check_uri(uri)
-        parts = split(uri)
-        if is_folder(uri):
-            return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
-        ensure_installed("spark", f"a state at {parts.scheme}://")
-        from drainer.spark.state.bucket import open_bucket  # noqa: PLC0415 - not in every installation
-
-        return open_bucket(uri)
-
     @abstractmethod
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
-        """Writes an object, whole or not at all; what it was before, if anything, is gone.
+        """Write an object, whole or not at all, in place of an earlier one.
 
-        With ``beside`` there must be something in its folder already, where that is known.
+        With ``beside``, it is not written if its folder was removed, as far as the place has
+        folders.
 
-        Raises PlanNotWritten when the disk takes no more, StateLost when it can't be reached.
+        Raises PlanNotWritten if the disk takes no more; StateLost if it can't be reached.
         """
 
     @abstractmethod
     def create(self, name: str, data: bytes) -> bool:
-        """Writes an object, whole or not at all, unless there is one by this name.
+        """Write an object, whole or not at all, unless there is one of this name.
 
-        Gives whether what is there is these bytes: of two that write different ones, one gets True.
-        Raises as ``put``.
+        Return whether the object has these bytes now: of two processes that write different ones,
+        one gets True. Raises as ``put``.
         """
 
     @abstractmethod
     def get(self, name: str) -> bytes | None:
-        """Return the content of an object; None when there is none. Raises StateLost."""
+        """Return the content of an object; None if there is none. Raises StateLost."""
 
     @abstractmethod
     def children(self, prefix: str) -> list[str]:
-        """Names right below a prefix, without it: objects and folders. Raises StateLost."""
+        """Return the names of objects and folders right below a prefix. Raises StateLost."""
 
     @abstractmethod
     def remove(self, prefix: str) -> None:
-        """Removes an object, or all below a prefix; it need not be there. Raises StateLost."""
+        """Remove an object, or all objects below a prefix, if there are any. Raises StateLost."""
 
     def ensure_create(self) -> None:
-        """Raises StateRefused when ``create`` writes over what is there, PlanNotWritten or
-        StateLost."""
+        """Ensure that ``create`` writes over nothing.
+
+        Raises StateRefused if it does; PlanNotWritten or StateLost.
+        """
         name = f"probe-{token_hex(8)}"
         try:
             if self.create(name, b"first") and not self.create(name, b"second"):
@@ -155,7 +144,7 @@ class Folder(Objects):
 
     def create(self, name: str, data: bytes) -> bool:
         def link(new: Path, last: Path) -> None:
-            last.hardlink_to(new)  # which replaces nothing
+            last.hardlink_to(new)  # A link replaces nothing, as a rename would.
             new.unlink()
 
         try:
@@ -167,8 +156,10 @@ class Folder(Objects):
     def _place(
         self, name: str, data: bytes, place: Callable[[Path, Path], object], *, beside: bool = False
     ) -> None:
-        """Writes a file by another name, and puts it where it belongs. Raises as ``put``, and
-        FileExistsError."""
+        """Write a file by another name, and put it into its place with ``place``.
+
+        Raises as ``put``, and FileExistsError.
+        """
         above = name.rpartition("/")[0]
         try:
             if not beside:
@@ -208,7 +199,7 @@ class Folder(Objects):
                     shutil.rmtree(path)
                 except NotADirectoryError:
                     path.unlink()
-                except OSError as error:  # somebody writes there, or removes it too
+                except OSError as error:  # Another process writes there, or removes it too.
                     if not left or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                         raise
                     continue
@@ -243,7 +234,7 @@ class Folder(Objects):
 
     @contextmanager
     def _reading(self, what: str = "") -> Iterator[None]:
-        """Goes past what is not there. Raises StateRefused and StateLost."""
+        """Leave the block if something is not there. Raises StateRefused or StateLost."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):
@@ -262,6 +253,7 @@ class Folder(Objects):
 
 
 def out_of_reach(reason: str, uri: str) -> StateLost:
+    """Return the error for a place that can't be reached."""
     return StateLost(
         f"can't reach {uri}: {reason}",
         hint="Resume once it is reachable. The plan and the state are valid.",

@@ -1,7 +1,7 @@
-"""A task's records: the journal and the plan of an engine that runs in a task, kept as objects.
+"""The records of a task: the journal and the plan of an engine that runs in a task, as objects.
 
-A driver reads while the drain runs how far the task is, and how it is. What finished beyond that
-is read once the task is over.
+While the drain runs, the driver reads from them how far the task is, and its status. It reads what
+finished beyond that only once the task is over.
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ import msgspec
 
 from drainer.core.merge import Record, TaskRecord
 from drainer.errors import DrainerError, StateLost
-from drainer.message import Stream
 from drainer.model import codec
-from drainer.model.claims import ALL, Claims
+from drainer.model.claims import ALL, Claims, Stream, claims_of, streams_of
 from drainer.model.codec import Whole
 from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
@@ -29,36 +28,47 @@ from drainer.model.ranges import Range, Ranges, join_ranges
 from drainer.model.status import NO_LOAD, FailureStatus, Load
 from drainer.model.unhandled import Unhandled
 from drainer.spark.state.objects import Objects
-from drainer.spark.state.sharding import Sharding
 from drainer.store.journal import encode_line
 
-# Between two records that have a status, at most, while ``beat`` is called. To an object store it
-# goes with what finished, which comes more often: each record is a request.
+# Seconds between two records with a status, as long as ``beat`` is called. In an object store, each
+# record is a request, so a status also goes with every record of what finished.
 STATUS_LOCAL_S, STATUS_REMOTE_S = 0.5, 2.5
-TRY_FOR_S = 30.0  # how long an object store that takes nothing is tried again
+TRY_FOR_S = 30.0  # for an object store that fails to take a record
 TRY_AGAIN_S = 1.0
 FLUSH_S = 60.0
 
-FIRST = "00000000"  # record: what an attempt goes on from
+FIRST = "00000000"  # the record of what an attempt goes on from
 ENDED = "ended"
 _NONE = Counts()
 
 
 class Borrowed(NamedTuple):
-    """Report of a task on what it has borrowed."""
+    """Report of a task on the calls that it has borrowed.
 
-    seen: int = 0  # the number of the grants that it obeys; 0 before the first
+    Attributes:
+        seen: the number of the newest grants that it has seen; 0 before the first.
+        in_flight: the calls that are in the handler, or may still begin.
+        ready: lanes that wait for nothing but a call.
+        done, calls, failed: sub-messages that the task has done since it began, calls that ended
+            well, and attempts that failed.
+    """
+
+    seen: int = 0
     in_flight: int = 0
-    ready: int = 0  # lanes that only wait for a call
-    done: int = 0  # sub-messages that calls have done, since it began
+    ready: int = 0
+    done: int = 0
     calls: int = 0
     failed: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """Status of a task; the fields are those of ``Status``, and what it has ``borrowed``, None
-    once it is over. It means nothing to a resume."""
+    """The status of a task, which a resume does not need. Most fields are those of ``Status``.
+
+    Attributes:
+        borrowed: what the task has borrowed; None once it is over.
+        began_s: when the latest call began that has succeeded, as in ``Totals``.
+    """
 
     host: str = ""
     running: int = 0
@@ -73,18 +83,20 @@ class TaskStatus:
     why: Mapping[str, str] = field(default_factory=dict)
     failures: FailureStatus = field(default_factory=FailureStatus)
     borrowed: Borrowed | None = None
-    began_s: float = 0.0  # as in ``Totals``
+    began_s: float = 0.0
     busy: int = 0
     processor: Load = NO_LOAD
 
 
 class Head(msgspec.Struct, omit_defaults=True, frozen=True):
-    """A record as the driver reads it.
+    """A record as the driver reads it. Fields without a description are those of ``TaskRecord``.
 
-    ``marks`` are by claim and partition: where the task's share begins, and up to which offset it
-    has finished all of it; ``beyond`` is what it finished beyond that, not decoded. ``fates`` are
-    those of ``Progress``, the other fields those of ``TaskRecord``. A ``whole`` record has all that
-    those before it have.
+    Attributes:
+        marks: by claim and partition, where the task's share begins, and the offset up to which it
+            has finished all of it.
+        fates: outcomes of messages, as ``Progress`` has them, by claim and partition.
+        whole: whether the record has all that the records before it have.
+        beyond: what the task has finished beyond its marks, not decoded.
     """
 
     marks: dict[str, dict[Whole, Range]] = {}
@@ -97,7 +109,7 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     beyond: msgspec.Raw = msgspec.Raw()
 
     def decoded(self) -> TaskRecord:
-        """The record with all of its progress. Raises ValueError when that makes no sense."""
+        """Return the record with all of its progress. Raises ValueError if that makes no sense."""
         raw = self.beyond
         beyond = codec.decode(bytes(raw), dict[str, dict[Whole, Progress]]) if raw else {}
         claims: dict[str, dict[int, Progress]] = {}
@@ -116,8 +128,11 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
 def encode_record(
     record: TaskRecord, starts: Claims, status: TaskStatus | None = None, *, whole: bool = False
 ) -> bytes:
-    """A record as a line, for ``Head``. It leaves out what lies before the task's share, which
-    begins at ``starts``: something there may be pending for a lane that is parked."""
+    """Return a record as a line, which ``Head`` reads.
+
+    It leaves out what lies before the task's share, which begins at ``starts``: there, something
+    may be pending in a lane that is parked.
+    """
     marks: dict[str, dict[int, Range]] = {}
     fates: dict[str, dict[int, dict[str, str]]] = {}
     beyond: dict[str, dict[int, dict[str, Any]]] = {}
@@ -146,38 +161,46 @@ def encode_record(
 
 
 class TaskRecords:
-    """Reports of one attempt: in place of a plan's file (``PlanStore``). It has to report first
-    what it goes on from.
+    """The reports of one attempt at a task, which stand in for a plan's file (``PlanStore``).
 
-    Each ``append`` is an object. In a folder it is there on return; to an object store it goes from
-    a thread, in order, and ``write`` waits for it.
+    Before anything else, the attempt reports what it goes on from. Each ``append`` makes an
+    object. A folder has it when the call returns. An object store gets it from a thread, in order,
+    and ``write`` waits for that.
+
+    Args:
+        name: the name of the attempt among the objects.
+        starts: by stream, the offset at which the task's share begins.
+        status: returns the status of the task. Whoever calls ``append`` or ``beat`` calls it.
     """
 
     def __init__(
-        self, objects: Objects, name: str, streams: Sharding, starts: Mapping[int, int]
+        self,
+        objects: Objects,
+        name: str,
+        starts: Mapping[int, int],
+        status: Callable[[], TaskStatus | None] = lambda: None,
     ) -> None:
         self.path = f"{objects.uri}/{name}"  # for people
-        # Called, by whoever calls ``append`` or ``beat``, for what the task shows of itself.
-        self.status: Callable[[], TaskStatus | None] | None = None
         self._objects = objects
         self._name = name
-        self._streams = streams
-        self._starts = streams.claims({n: Progress(start) for n, start in starts.items()})
+        self._status = status
+        self._starts = claims_of({n: Progress(start) for n, start in starts.items()})
         self._counts: dict[int, Counts] = {}  # by partition, with those of earlier attempts
-        self._counted: dict[int, Counts] = {}  # by stream, of this one
+        self._counted: dict[int, Counts] = {}  # by stream, of this attempt
         self._fates: dict[int, OutcomeRanges] = {}  # by stream, all that were reported
         self._status_due_s = 0.0
         self._changing = threading.RLock()
-        self._appended = 0  # records, whether they are there or on the way
+        self._appended = 0  # records that are written, or on their way
         self._untaken: deque[tuple[str, bytes]] = deque()  # name and content
         self._failing_since_s: float | None = None
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._sending: Future[None] | None = None
-        self._begun_at = (-1, 0)  # generation of the plan, and how many were appended before it
-        self._last: Mapping[int, Progress] = {}  # whole progress that was reported
+        # The generation of the newest plan, and how many records were appended before it.
+        self._begun_at = (-1, 0)
+        self._last: Mapping[int, Progress] = {}  # the last whole progress that was reported
 
     def go_on_from(self, earlier: TaskRecord) -> None:
-        """Repeat what earlier attempts reported: from here on only this one counts.
+        """Repeat what earlier attempts reported, which don't count from here on.
 
         Raises PlanNotWritten or StateLost.
         """
@@ -186,7 +209,7 @@ class TaskRecords:
             selector: {n: self._starts[selector][n].merge(found) for n, found in claim.items()}
             for selector, claim in earlier.claims.items()
         }
-        streams = self._streams.changes(earlier.claims)
+        streams = streams_of(earlier.claims)
         self._fates = {stream: found.fates for stream, found in streams.items()}
         again = replace(earlier, claims=claims, counts=self._counts)
         line = encode_record(again, self._starts, whole=True)
@@ -194,35 +217,32 @@ class TaskRecords:
             self._give(FIRST, line)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
-        """Note that the engine has taken a snapshot; the journal of a task is one to its end."""
+        """Note that the engine has taken a snapshot of its plan. A task has one journal for all of
+        its plans."""
         with self._changing:
             self._begun_at = generation, self._appended
 
     def append(self, record: Record) -> None:
-        """Reports what finished, next time again if it raises PlanNotWritten or StateLost."""
-        if not self._objects.is_local:
-            self.hurry()
-        self._report(record, self._status_if_due())
+        """Report what finished.
 
-    def beat(self) -> None:
-        """Reports that the task lives, and how it is, when the last time was a while ago."""
-        status = self._status_if_due()
-        if status is not None:
+        If this raises PlanNotWritten or StateLost, the next call reports it again.
+        """
+        self._report(record, self._status_if_due(at_once=not self._objects.is_local))
+
+    def beat(self, *, at_once: bool = False) -> None:
+        """Report the status of the task if the last report was a while ago, or ``at_once``."""
+        if (status := self._status_if_due(at_once=at_once)) is not None:
             self._report(Record({}), status)
 
-    def hurry(self) -> None:
-        """The next record has a status."""
-        self._status_due_s = 0.0
-
     def write(self, plan: OffsetPlan) -> None:
-        """Makes sure that all is reported that this plan of the task's share holds.
+        """Ensure that all is reported that this plan of the task's share holds.
 
         Raises PlanNotWritten or StateLost.
         """
         with self._changing:
             account = plan.account
             newest = self._begun_at == (account.generation, self._appended)
-            # What was appended since the plan's snapshot was taken knows more than it.
+            # What was appended after the plan's snapshot was taken knows more than the plan.
             if newest and account.claims[ALL] != self._last:
                 self._last = account.claims[ALL]
                 all_of_it = Record(self._last, account.parked, account.unhandled or None)
@@ -230,10 +250,10 @@ class TaskRecords:
         self._flush()
 
     def remove_journals(self) -> None:
-        """Nothing to be done: the driver removes what it has folded in."""
+        """Do nothing: the driver removes the records that it has taken in."""
 
     def end(self) -> None:
-        """Report that the attempt is over; nothing is reported after that.
+        """Report that the attempt is over. It must report nothing after that.
 
         Raises PlanNotWritten or StateLost.
         """
@@ -244,12 +264,12 @@ class TaskRecords:
         finally:
             self._sender.shutdown(wait=False)
 
-    def _status_if_due(self) -> TaskStatus | None:
+    def _status_if_due(self, *, at_once: bool) -> TaskStatus | None:
         now_s = time.monotonic()
-        if self.status is None or now_s < self._status_due_s:
+        if now_s < self._status_due_s and not at_once:
             return None
         self._status_due_s = now_s + (STATUS_LOCAL_S if self._objects.is_local else STATUS_REMOTE_S)
-        return self.status()
+        return self._status()
 
     def _report(
         self, record: Record, status: TaskStatus | None = None, *, whole: bool = False
@@ -270,7 +290,7 @@ class TaskRecords:
                     for stream, found in changes.items()
                 }
             reported = TaskRecord(
-                self._streams.claims(changes),
+                claims_of(changes),
                 {n: self._counts[n] for n in {Stream(stream).partition for stream in changes}},
                 record.parked,
                 record.unhandled,
@@ -286,10 +306,10 @@ class TaskRecords:
             return
         before, self._sending = self._sending, self._sender.submit(self._put_all)
         if before is not None and before.done():
-            before.result()  # or what it failed by
+            before.result()  # It raises what the thread failed by.
 
     def _put_all(self) -> None:
-        # In order, and each as it was: a later one must not be there without an earlier one.
+        # Each record is written as it was, in order: no record may be there without those before.
         while self._untaken:
             try:
                 self._objects.put(*self._untaken[0], beside=True)

@@ -1,16 +1,16 @@
-"""The state of a drain on Spark: its driver's messages to tasks, and their reports.
+"""The state of a drain on Spark: the messages of its driver to tasks, and the tasks' reports.
 
-Below ``DRAIN_ID/`` lie objects, each created once and whole, but for ``control``, which the driver
-of its epoch alone writes again:
+It consists of objects below ``DRAIN_ID/``. Each is created once and whole, except ``control``,
+which the driver of its epoch writes again and again:
 
-    epochs/EPOCH                          from then on the epochs before it are over
-    EPOCH/control                         beat, why to stop, how the drain fares
-    EPOCH/DISPATCH/TASK/ATTEMPT/begun     who it is
-    EPOCH/DISPATCH/TASK/ATTEMPT/00000000  what it goes on from; earlier attempts count no more
-    EPOCH/DISPATCH/TASK/ATTEMPT/00000001  … records, with nothing left out in between
-    EPOCH/DISPATCH/TASK/ATTEMPT/ended     that it does no more
+    epochs/EPOCH                          ends all epochs before this one
+    EPOCH/control                         the driver's newest message: beat, reason to stop, totals
+    EPOCH/DISPATCH/TASK/ATTEMPT/begun     the process that makes this attempt
+    EPOCH/DISPATCH/TASK/ATTEMPT/00000000  what it goes on from; earlier attempts no longer count
+    EPOCH/DISPATCH/TASK/ATTEMPT/00000001  … its records, without a gap
+    EPOCH/DISPATCH/TASK/ATTEMPT/ended     it does nothing any more
 
-Each line in them is a line of a journal, with its checksum.
+Each object holds a line as a journal has it, with its checksum.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 from uuid import uuid4
 
 from drainer.core.merge import TaskRecord, TaskReport, merged
@@ -34,21 +35,21 @@ from drainer.errors import (
     StateLost,
     StateRefused,
 )
+from drainer.extensions import ensure_installed
 from drainer.model.account import StateReference
 from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.policy.failures import Totals
 from drainer.spark.state.lease import LeaseTimes, Process, is_dead, this_process
-from drainer.spark.state.objects import Objects
-from drainer.spark.state.records import ENDED, Head, TaskRecords
-from drainer.spark.state.sharding import Sharding
+from drainer.spark.state.objects import Folder, Objects, check_uri
+from drainer.spark.state.records import ENDED, Head, TaskRecords, TaskStatus
 from drainer.store.journal import decode_line, encode_line
-from drainer.store.place import PlanPlace
+from drainer.store.place import PlanPlace, is_folder, split
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
-LIST_S = 5.0  # between two looks for new attempts, in an object store that is read sparingly
-REQUESTS_AT_ONCE = 16  # questions to an object store at the same time
+LIST_S = 5.0  # between two looks for new attempts in an object store, where each is a request
+REQUESTS_AT_ONCE = 16  # of one process to an object store
 
 EPOCHS, CONTROL, BEGUN, READS = "epochs", "control", "begun", "reads"
 
@@ -57,7 +58,7 @@ Share = tuple[int, int, int]  # epoch, dispatch, task
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """Epoch of one driver: its unique name, and the times of its tasks' lease."""
+    """The epoch of one driver, with its unique name and the times of its tasks' lease."""
 
     driver: str
     times: LeaseTimes
@@ -65,7 +66,10 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class QuotaGrant:
-    """Calls of ``total`` that each task may have in flight; ``number`` rises with changes."""
+    """The calls, of ``total`` in all, that each task may have in flight, by the task's name.
+
+    ``number`` rises whenever the grants change.
+    """
 
     number: Whole = 0
     total: Whole = 0
@@ -74,10 +78,14 @@ class QuotaGrant:
 
 @dataclass(frozen=True, slots=True)
 class DriverControl:
-    """Message of the driver of an epoch to its tasks.
+    """The message of the driver of an epoch to its tasks.
 
-    ``stop`` is why all are to end, ``totals`` what all of them did, as far as it knows.
-    ``failures`` are other settings than they began with.
+    Attributes:
+        beat: a number that rises while the driver is sure of its lock.
+        stop: the reason why all tasks have to end; None while they don't.
+        lent: the calls that the driver lends to each task.
+        totals: what all tasks did, as far as the driver knows.
+        failures: failure settings that replace those that the tasks began with.
     """
 
     beat: Whole = 0
@@ -89,9 +97,9 @@ class DriverControl:
 
 @dataclass(frozen=True, slots=True, order=True)
 class Attempt:
-    """One try at what a task of a dispatch was given.
+    """One attempt at what a task of a dispatch was given.
 
-    ``number`` rises from one to the next; what it counts is its owner's business.
+    ``number`` rises from one attempt to the next: it is Spark's id of the attempt.
     """
 
     epoch: int
@@ -101,12 +109,12 @@ class Attempt:
 
     @property
     def share(self) -> Share:
-        """Epoch, dispatch and task, which all attempts at the same have in common."""
+        """The epoch, dispatch and task, which all attempts at the same task have in common."""
         return self.epoch, self.dispatch, self.task
 
     @property
     def borrower(self) -> str:
-        """The name under which concurrency is lent to it, and to other tries at the same."""
+        """The name under which the driver lends calls to all attempts at the same task."""
         return f"{self.dispatch}.{self.task}"
 
     @property
@@ -118,7 +126,7 @@ class Attempt:
 
 
 def state_beside(plan: PlanPlace) -> str:
-    """Place of the state of a plan, unless another is named."""
+    """Return the place beside a plan where its state is, unless a person names another."""
     if isinstance(plan, Path):
         return str(plan.with_name(f"{plan.name}.state").absolute())
     place, mark, options = plan.partition("?")
@@ -126,9 +134,9 @@ def state_beside(plan: PlanPlace) -> str:
 
 
 def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
-    """Read what tasks reported of dispatches that a plan has not, or not all of.
+    """Read the reports of dispatches that a plan has not taken in, or not completely.
 
-    Raises UsageError, StateRefused or StateLost when it can't be had.
+    Raises UsageError, StateRefused or StateLost if they can't be read.
     """
     state = State.open(reference.uri, drain_id)
     if state.epoch() is None:
@@ -139,14 +147,34 @@ def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
 
 @dataclass(slots=True)
 class _Followed:
-    """Position in the records of a share, of the last attempt that has begun at it."""
+    """The newest attempt at a share, and the number of its records that were read."""
 
     attempt: Attempt | None = None
     read: int = 0
 
 
+def open_objects(uri: str) -> Objects:
+    """Return the objects at a path, a ``file://`` URI, or the URI of an object store.
+
+    Nothing is made there. Raises UsageError if the URI can't be understood or holds credentials;
+    StateRefused if the place can't be used; ExtraMissing.
+    """
+    check_uri(uri)
+    parts = split(uri)
+    if is_folder(uri):
+        return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
+    ensure_installed("spark", f"a state at {parts.scheme}://")
+    from drainer.spark.state.bucket import open_bucket  # noqa: PLC0415 - of the extra
+
+    return open_bucket(uri)
+
+
 class State:
-    """The objects of one drain. All that reads or writes raises StateLost, or PlanNotWritten."""
+    """The objects of one drain.
+
+    Every method that reads or writes raises StateLost if the place can't be reached, and
+    PlanNotWritten if it takes no more.
+    """
 
     def __init__(self, objects: Objects, drain_id: str) -> None:
         self.objects = objects
@@ -158,39 +186,39 @@ class State:
 
     @classmethod
     def open(cls, uri: str, drain_id: str) -> State:
-        """Makes nothing there. Raises UsageError or StateRefused when the URI can't be used."""
-        return cls(Objects.open(uri), drain_id)
+        """Return the state of a drain at a URI. Raises as ``open_objects``."""
+        return cls(open_objects(uri), drain_id)
 
     # --- drivers ---
 
     def epoch(self) -> int | None:
-        """Epoch of the newest driver; None when there was none, or the state was removed."""
+        """Return the epoch of the newest driver; None before the first, or after ``remove``."""
         return max(self._numbers(EPOCHS), default=None)
 
     def begin_epoch(self, epoch: int, times: LeaseTimes) -> bool:
-        """Ends all earlier epochs; False when there is such a one already.
+        """End all earlier epochs; return False if another driver has begun this one.
 
-        Raises StateRefused where two drivers could both begin one.
+        Raises StateRefused if the place would let two drivers begin the same epoch.
         """
         self.objects.ensure_create()
         return self._create(f"{EPOCHS}/{epoch}", Epoch(uuid4().hex, times))
 
     def times(self, epoch: int) -> LeaseTimes | None:
-        """Return the times that the driver of an epoch chose."""
+        """Return the times of the lease that the driver of an epoch chose."""
         found = self._body(f"{EPOCHS}/{epoch}", Epoch)
         return None if found is None else found.times
 
     def control(self, epoch: int) -> DriverControl | None:
-        """Return the message of an epoch's driver; None before the first."""
+        """Return the newest message of an epoch's driver; None before the first."""
         return self._body(f"{epoch}/{CONTROL}", DriverControl)
 
     def set_control(self, epoch: int, control: DriverControl) -> None:
-        """Write the control of an epoch that has begun; a removed state stays removed."""
+        """Write the message of an epoch's driver. If the state was removed, it stays removed."""
         name = self._name(f"{epoch}/{CONTROL}")
         self.objects.put(name, encode_line(control), beside=control.beat > 0)
 
     def ensure_epoch(self, epoch: int) -> None:
-        """Raises LockLost when a newer driver has taken over, or the state was removed."""
+        """Raise LockLost if a newer driver has taken over, or the state was removed."""
         newest = self.epoch()
         if newest is None:
             raise LockLost(
@@ -204,55 +232,61 @@ class State:
 
     # --- what tasks report ---
 
-    def begin(self, attempt: Attempt, streams: Sharding, starts: Mapping[int, int]) -> TaskRecords:
-        """Begins an attempt, whose streams begin at ``starts``; it is to ``revoke_lease`` before it
-        handles anything.
+    def begin(
+        self,
+        attempt: Attempt,
+        starts: Mapping[int, int],
+        status: Callable[[], TaskStatus | None] = lambda: None,
+    ) -> TaskRecords:
+        """Begin an attempt, and return its records. ``starts`` and ``status`` are as for these.
 
-        Raises LockLost when it is not to begin any more, StateRefused when it has begun before.
+        Before the attempt handles anything, it must call ``await_earlier_attempts``.
+
+        Raises LockLost if the attempt comes too late; StateRefused if it has begun before.
         """
         self.ensure_epoch(attempt.epoch)
         if not self._create(f"{attempt.name}/{BEGUN}", this_process()):
             raise StateRefused(
                 f"{attempt} has begun before", hint="This is a bug in drainer: report it."
             )
-        return TaskRecords(self.objects, self._name(attempt.name), streams, starts)
+        return TaskRecords(self.objects, self._name(attempt.name), starts, status)
 
     def attempts(self, share: Share | None = None) -> list[Attempt]:
-        """Attempts that have begun, sorted; of one share or of all."""
+        """Return the attempts that have begun, sorted: those at one share, or all."""
         shares = self.shares() if share is None else [share]
         return [
             Attempt(*each, n) for each in shares for n in self._numbers("/".join(map(str, each)))
         ]
 
-    def revoke_lease(self, attempt: Attempt, times: LeaseTimes) -> TaskRecord:
-        """Waits until all earlier attempts at the same share are over; gives what they finished.
+    def await_earlier_attempts(self, attempt: Attempt, times: LeaseTimes) -> TaskRecord:
+        """Wait until all earlier attempts at the same share are over; return what they finished.
 
-        They are when they have ended, their process is dead, or so much time has passed since this
-        call that no call of theirs goes on (``Lease``). What they might still write after that
-        counts no more: this one, which has begun, repeats what it goes on from.
+        An attempt is over when it has ended, when its process is dead, or when so much time has
+        passed since this call that its lease is over and its calls are cut off (``Lease``). What it
+        writes after that does not count, since this attempt repeats what it goes on from.
 
-        Raises LockLost when a later attempt or driver has taken over.
+        Raises LockLost if a later attempt or driver takes over.
         """
         earlier = [a for a in self.attempts(attempt.share) if a.number < attempt.number]
         self._wait(earlier, boottime_s(), times, lambda: self.ensure_newest(attempt))
         return self.report(attempt.share).record
 
-    def revoke_epochs(self, below: int, since_s: float, times: LeaseTimes) -> None:
-        """Waits until no attempt of an epoch below this one does anything any more.
+    def await_earlier_drivers(self, epoch: int, since_s: float, times: LeaseTimes) -> None:
+        """Wait until no attempt of an epoch before this one does anything any more.
 
-        ``since_s`` is when this one had begun, by ``boottime_s``.
+        ``since_s`` is the time by ``boottime_s`` at which this epoch had begun.
         """
-        earlier = [a for a in self.attempts() if a.epoch < below]
+        earlier = [a for a in self.attempts() if a.epoch < epoch]
         self._wait(earlier, since_s, times, lambda: None)
 
-    def at_rest(self, below: int) -> bool:
-        """Whether ``revoke_epochs`` has no attempt to wait for."""
+    def attempts_are_over(self, below: int) -> bool:
+        """Whether all attempts of epochs below this one are known to be over."""
         return all(self._is_over(each) for each in self.attempts() if each.epoch < below)
 
     def ensure_newest(self, attempt: Attempt) -> None:
-        """Raises LockLost when a newer driver or attempt has taken over.
+        """Raise LockLost if a newer driver or attempt has taken over.
 
-        Of a dispatch that was removed nothing is left to be done, so there is no attempt at it.
+        So it does if the dispatch was removed, since then nothing of it is left to do.
         """
         self.ensure_epoch(attempt.epoch)
         newest = max(self.attempts(attempt.share), default=None)
@@ -260,29 +294,31 @@ class State:
             raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
 
     def report(self, share: Share) -> TaskReport:
-        """All that was reported of one share, as one record: by the last attempt that has reported
-        what it goes on from."""
+        """Return all that was reported of one share, as one record.
+
+        The reports of the newest attempt count that has reported what it goes on from.
+        """
         torn = False
         for attempt in reversed(self.attempts(share)):
             names = self.objects.children(self._name(attempt.name))
             records: list[TaskRecord] = []
-            # Backwards, to the last one that has all: a task that has come to rest ends with it.
+            # Read backwards to the last record that is whole. A task that has ended ends with one.
             for number in range(max(map(int, filter(str.isdecimal, names)), default=-1), -1, -1):
                 try:
                     head = decode_line(self._record(attempt, number) or b"", Head)
                     records.append(head.decoded())
                     if head.whole:
                         return TaskReport(merged(reversed(records)), len(records), torn)
-                except ValueError:  # nor does anything behind it count
+                except ValueError:  # Neither this record nor those after it count.
                     records, torn = [], True
         return TaskReport(TaskRecord(), 0, torn)
 
     def reports_of(self, shares: Sequence[Share]) -> list[TaskReport]:
-        """The same of each of these."""
+        """Return the report of each of these shares."""
         return self._map(self.report, shares)
 
     def shares(self) -> list[Share]:
-        """Every share that an attempt has begun at, sorted."""
+        """Return the shares at which an attempt has begun, sorted."""
         return [
             (epoch, dispatch, task)
             for epoch in self._numbers("")
@@ -293,11 +329,11 @@ class State:
     # --- what a driver follows ---
 
     def news(self, epoch: int, dispatches: Mapping[int, int]) -> list[tuple[Attempt, Head]]:
-        """Return the records since the last call, of the last attempts that have begun, in order.
+        """Return the records that the newest attempts have written since the last call, in order.
 
-        They are of the dispatches of these numbers, of so many tasks each. An object store is read
-        for the next record of each attempt alone, and seldom for second attempts; the rest comes
-        with a later call.
+        ``dispatches`` has the number of tasks by the number of the dispatch. From an object store,
+        a call reads at most one record of each attempt, and it seldom looks for newer attempts. The
+        rest comes with later calls.
         """
         shares = [(epoch, number, n) for number, tasks in dispatches.items() for n in range(tasks)]
         followed = {share: self._followed.get(share) or _Followed() for share in shares}
@@ -333,9 +369,9 @@ class State:
     # --- where handlers are open ---
 
     def opening(self, epoch: int) -> str:
-        """A process is about to open the handler; gives the name to report when it is closed.
+        """Note that a process is about to open the handler; return the name for ``closed``.
 
-        Raises LockLost or Interrupted when the drain is over.
+        Raises LockLost or Interrupted if the drain is over.
         """
         self.ensure_epoch(epoch)
         control = self.control(epoch)
@@ -346,7 +382,7 @@ class State:
         return name
 
     def report_reading(self, epoch: int) -> None:
-        """Report that a task reads: its handler is open, and it has reached Kafka."""
+        """Report that a task has opened the handler and reached Kafka."""
         self._create(f"{epoch}/{READS}", this_process())
 
     def is_reading(self, epoch: int) -> bool:
@@ -354,12 +390,13 @@ class State:
         return self._has(f"{epoch}/{READS}")
 
     def closed(self, name: str, failure: str | None) -> None:
-        """The handler of that name is closed; ``failure`` is why that failed, if it did."""
+        """Report that the handler of this name is closed, and why that failed if it did."""
         line = encode_line({"failure": failure})
         self.objects.put(self._name(f"{name}/{ENDED}"), line, beside=True)
 
     def handlers(self, epoch: int) -> tuple[int, list[str]]:
-        """Return how many are open in processes that live, and why some failed to close."""
+        """Return how many handlers are open in processes that live, and why some failed to
+        close."""
         still_open, failures = 0, list[str]()
         for child in self.objects.children(self._name(f"{epoch}/handlers")):
             name = f"{epoch}/handlers/{child}"
@@ -371,7 +408,7 @@ class State:
         return still_open, failures
 
     def not_shared(self, what: str) -> StateRefused:
-        """Error for a state that is not the same place for all."""
+        """Return the error for a state that driver and tasks don't see at the same place."""
         return StateRefused(
             f"{what.format(self.uri)}: it must be the same place on all machines",
             hint="Set drainer.state to a place that all executors and this machine reach: s3://,"
@@ -381,13 +418,13 @@ class State:
     # --- and the end ---
 
     def remove_dispatch(self, epoch: int, dispatch: int) -> None:
-        """Removes what tasks reported of a dispatch, when the plan on disk has it."""
+        """Remove the reports of a dispatch, which the plan on disk must have."""
         self.objects.remove(self._name(f"{epoch}/{dispatch}"))
 
     def remove(self, plan: PlanPlace | None = None) -> None:
-        """Removes all of the drain, its epochs first: a task that still runs ends by that.
+        """Remove everything of the drain. The epochs go first, by which tasks that still run end.
 
-        The folder that is beside its ``plan`` goes too, if nothing else is in it.
+        The folder beside the ``plan`` goes too, if nothing else is in it.
         """
         self.objects.remove(self._name(EPOCHS))
         self.objects.remove(self.drain_id)
@@ -412,7 +449,8 @@ class State:
             time.sleep(min(times.look_s, left_s))
 
     def has_ended(self, attempt: Attempt) -> bool:
-        """Whether an attempt reported its end, as one that fails does; one that is killed can't."""
+        """Whether an attempt has reported its end. One that fails does, and one that is killed
+        can't."""
         return self._has(f"{attempt.name}/{ENDED}")
 
     def _is_over(self, attempt: Attempt) -> bool:
@@ -420,7 +458,7 @@ class State:
 
     def _is_dead(self, name: str) -> bool:
         begun = self._body(f"{name}/{BEGUN}", Process)
-        return begun is not None and is_dead(begun)  # or it is on the way: time will show
+        return begun is not None and is_dead(begun)
 
     def _record(self, attempt: Attempt, number: int) -> bytes | None:
         return self.objects.get(self._name(f"{attempt.name}/{number:08d}"))
@@ -467,13 +505,13 @@ _NOTHING = "Do nothing here."
 def take_over(
     plan: OffsetPlan, path: PlanPlace, print_line: Callable[[str], None]
 ) -> Callable[[], None]:
-    """Makes sure that no task of a former driver does anything any more, for a plan with a state.
+    """Ensure that no task of a former driver does anything any more, for a plan with a state.
 
-    The plan and the lock on its group are to be held. What the tasks reported is to be loaded again
-    after this: there may be more since it was looked at.
+    The caller holds the plan and the lock on its group. Afterwards it must load the reports of the
+    tasks again, for there may be more of them.
 
-    Gives what removes all of that, once the plan on disk has it. Raises PlanRefused or
-    StateRefused when they can't be reached.
+    Return a function that removes the reports once the plan on disk has them. Raises PlanRefused or
+    StateRefused if the tasks can't be ended.
     """
     assert plan.account.state is not None
     try:
@@ -484,11 +522,11 @@ def take_over(
             raise PlanRefused(f"the state at {state.uri} is gone")
         epoch = max(former, plan.account.state.epoch) + 1
         while not state.begin_epoch(epoch, times):
-            epoch += 1  # another driver's, which is over by this
+            epoch += 1  # Another driver has begun it, and is ended by the next one.
         since_s = boottime_s()
-        if not state.at_rest(below=epoch):
+        if not state.attempts_are_over(below=epoch):
             print_line("waiting until the tasks of the former driver have ended")
-        state.revoke_epochs(epoch, since_s, times)
+        state.await_earlier_drivers(epoch, since_s, times)
     except (PlanNotWritten, StateLost) as error:
         raise StateRefused(
             f"can't stop tasks of the former driver: {error}",

@@ -18,32 +18,32 @@ from drainer.store.plan_file import SavedPlan, no_plan
 if TYPE_CHECKING:
     from obstore import UpdateVersion
 
-TRY_FOR_S = 30.0  # how long a store that takes nothing is tried again
+TRY_FOR_S = 30.0  # for a store that fails to take a plan
 TRY_AGAIN_S = 1.0
 
 _refusing = partial(raised_as, PlanRefused, StateLost, hint="Name another place with --plan.")
 
 
 class StoredPlan(SavedPlan):
-    """One plan at the URI of an object.
+    """A plan at the URI of an object.
 
-    There is no lock as on a file: the lock on the group keeps others off, and who resumes after a
-    death waits until that has expired. Each write names what it is to replace, so that of two
-    processes the one that was overtaken writes nothing any more. There is no journal either: tasks
+    An object has no lock as a file has. The lock on the group keeps other drains off, and a resume
+    after a death waits until that lock has expired. Each write names the version that it replaces,
+    so that a process which was overtaken writes nothing any more. There is no journal either: tasks
     write to the state what they finish.
     """
 
     def __init__(self, uri: str) -> None:
-        """Raises UsageError or StateRefused when the URI can't be used."""
+        """Raises UsageError or StateRefused if the URI can't be used."""
+        super().__init__(uri)
         check_uri(uri)
         place, mark, options = uri.partition("?")
         self._folder, _, self._name = place.rpartition("/")
         self._options = f"{mark}{options}"
         self._bucket = open_bucket(f"{self._folder}{self._options}")
-        self._tag: UpdateVersion | None = None  # of what was read or written last
-        self._unanswered: set[bytes] = set()  # what was written since then, maybe
+        self._tag: UpdateVersion | None = None  # of the plan that was read or written last
+        self._unanswered: set[bytes] = set()  # plans that may have been written since then
         self._owner = token_hex(8)
-        self.named = (uri,)
 
     @property
     def path(self) -> str:
@@ -81,7 +81,7 @@ class StoredPlan(SavedPlan):
                 return
 
     def archive(self, plan: OffsetPlan) -> str:
-        """Copies it; the new plan is then written over it."""
+        """Copy the finished plan, so that a new one can be written over it."""
         aside = f"{self._name.removesuffix('.json')}.{plan.terms.drain_id}.json"
         with _refusing():
             self._bucket.put(aside, plan.encode())

@@ -1,4 +1,4 @@
-"""The fence: a Python worker checks whether it may still make calls for its driver."""
+"""The fence, by which a Python worker checks whether it may still make calls for its driver."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drainer.spark.state.lease import Lease, LeaseTimes
 from drainer.spark.state.state import Attempt, DriverControl, State
 
 CUT_LOOK_S = 0.1
-EXIT_CUT = 75  # of a Python worker: try again (EX_TEMPFAIL)
+EXIT_CUT = 75  # exit code of a Python worker whose calls are cut off: try again (EX_TEMPFAIL)
 
 
 def _no_calls() -> int:
@@ -29,52 +29,60 @@ def _exit() -> NoReturn:
 
 @dataclass(eq=False)
 class Fence:
-    """Looks for messages of the driver and for newer drivers and attempts, in a thread of its own.
+    """Looks for messages of the driver, and for newer drivers and attempts, in a thread of its own.
 
-    A Python worker has one for as long as its handler is open; for an engine in a task it is the
-    lock. Beyond its lease no call begins, also in a process that stood still in the meantime; a
-    call that goes on beyond the cut ends the whole process.
+    A Python worker has a fence for as long as its handler is open. For the engine in a task, the
+    fence is the lock. After the end of its lease no call begins, even in a process that stood still
+    in the meantime. If a call goes on after the cut, the fence ends the whole process.
+
+    ``looked`` is called with the fence after each look, in the thread of the fence.
     """
 
     state: State
     epoch: int
     times: LeaseTimes
-    # Called with it after each look, in its thread.
     looked: Callable[[Fence], None] = lambda fence: None
     _: KW_ONLY
     clock: Callable[[], float] = boottime_s
     end_process: Callable[[], object] = _exit
 
     def __post_init__(self) -> None:
-        # Why the task is to end: LockLost when a newer driver or attempt has taken over,
-        # Interrupted when the driver requests a stop.
+        # Why the task has to end: LockLost if a newer driver or attempt has taken over, Interrupted
+        # if the driver requests a stop.
         self.lost: DrainerError | None = None
         self.trouble: str | None = None  # why the last look was not answered
-        self.calls: Callable[[], int] = _no_calls  # how many calls are in the handler
-        self.control = DriverControl()  # the driver's last message
+        self.calls: Callable[[], int] = _no_calls  # returns how many calls are in the handler
+        self.control = DriverControl()  # the newest message of the driver
         self._lease = Lease(self.times)
         self._attempt: Attempt | None = None
         self._looking = threading.Lock()
         self._stopped = threading.Event()
 
     def start(self) -> None:
+        """Start to look."""
         threading.Thread(target=self._watch, name="fence", daemon=True).start()
         threading.Thread(target=self._watch_lease, name="fence-cut", daemon=True).start()
 
     def stop(self) -> None:
+        """Look no more."""
         self._stopped.set()
 
-    def guard(self, attempt: Attempt) -> None:
-        """Make this attempt the one at work. Raises what is ``lost``, or StateLost."""
+    def guard(self, attempt: Attempt, calls: Callable[[], int]) -> None:
+        """Guard an attempt from now on. ``calls`` returns how many of its calls are in the handler.
+
+        Raises the error by which the attempt is ``lost``, or StateLost.
+        """
         with self._looking:
-            self._attempt, self.lost = attempt, None
+            self._attempt, self.lost, self.calls = attempt, None, calls
             self._look()
             if self.lost is not None:
                 raise self.lost
 
     def leave(self) -> bool:
-        """The attempt does no more. Whether that is so: else a call goes on that nothing waits for,
-        until it is cut."""
+        """Guard the attempt no more; return whether it has no call left in the handler.
+
+        A call that is left goes on until it is cut off, since nothing waits for it.
+        """
         with self._looking:
             self._attempt = None
         if self.calls():
@@ -83,13 +91,13 @@ class Fence:
         return True
 
     def ensure_at_rest(self) -> None:
-        """Returns when no call of an earlier task goes on; those that do are cut."""
+        """Return once no call of an earlier task goes on; those that do are cut off."""
         while self.calls():
             self.end()
             time.sleep(CUT_LOOK_S)
 
     def end(self) -> None:
-        """No call begins any more; those that go on are cut."""
+        """End the lease: no call begins any more, and calls that go on are cut off."""
         with self._looking:
             self._lease.end(self.clock())
 
@@ -106,7 +114,7 @@ class Fence:
                 with self._looking:
                     if is_look:
                         self._look()
-                    else:  # which renews no lease
+                    else:  # Reading the message alone renews no lease.
                         self._take(self.state.control(self.epoch))
             except StateLost as error:
                 self.trouble = str(error)

@@ -1,9 +1,8 @@
-"""The Python worker of Spark, which keeps things from task to task: the handler, open, and its
-event loop.
+"""A Python worker of Spark, which keeps the open handler and its event loop from task to task.
 
-Spark runs one task after another in a worker, and ends idle ones without a word. So the handler is
-opened by the first task that needs it, and closed when the drain is over, or when the worker has
-had nothing to do for a while; the next task opens it again then.
+Spark runs one task after another in a worker, and ends an idle worker without a word. So the first
+task that needs the handler opens it. It is closed when the drain is over, or when the worker had
+nothing to do for a while; then the next task opens it again.
 """
 
 from __future__ import annotations
@@ -31,15 +30,21 @@ from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.state import State
 from drainer.spark.task.fence import Fence
 
-IDLE_S = 20.0  # Spark ends a worker that is idle for a minute
+IDLE_S = 20.0  # until an idle worker closes the handler; Spark ends the worker after a minute
 
 
 @dataclass(frozen=True, slots=True)
 class HandlerSpec:
-    """The handler of a drain, as a task needs it.
+    """The handler of a drain, with all that a task needs to open it.
 
-    ``concurrency`` is how many calls of ``handle`` one task makes at most. ``share`` is what of the
-    ``limits`` of the terms it may write until it has borrowed some.
+    Attributes:
+        epoch: the epoch of the driver.
+        state: the URI of the drain's state.
+        lease: the times of the task's lease.
+        concurrency: the maximum number of calls of ``handle`` that one task makes at once.
+        options: the options of the handler.
+        share: the share of the terms' ``limits`` that the task may write until it has borrowed
+            calls.
     """
 
     shipped: Shipped
@@ -56,8 +61,9 @@ class HandlerSpec:
 class OpenHandler:
     """The handler of a drain, open in this process, with its event loop and its fence.
 
-    Its ``name`` in the state shows whether it is open. Raises Refused when it can't be opened,
-    LockLost when the drain is over.
+    By its ``name`` in the state, the driver knows whether it is open.
+
+    Raises Refused if the handler can't be opened; LockLost if the drain is over.
     """
 
     def __init__(self, spec: HandlerSpec, looked: Callable[[Fence], None]) -> None:
@@ -66,9 +72,10 @@ class OpenHandler:
         self._state = State.open(spec.state, terms.drain_id)
         self.name = self._state.opening(spec.epoch)
         self._reads = False
-        # Keeps two drivers and two attempts apart.
+        # The fence keeps two drivers, and two attempts, apart. It starts before the handler is
+        # opened, so that it has a lease by the time of the first call.
         self.fence = Fence(self._state, spec.epoch, spec.lease, looked)
-        self.fence.start()  # to be sure by the time that the first call is to begin
+        self.fence.start()
         self.loop = new_event_loop()
         try:
             limits = terms.limits
@@ -89,7 +96,7 @@ class OpenHandler:
             )
             self.loop.run_until_complete(self.handler.open(context))
         except BaseException:
-            self._end(None)  # the error reports that it isn't open
+            self._end(None)  # The error reports that it is not open.
             raise
 
     def report_reading(self) -> None:
@@ -104,7 +111,7 @@ class OpenHandler:
             self._pace.share = share
 
     def close(self) -> None:
-        """Closes the handler and reports to the driver how that went."""
+        """Close the handler, and report to the driver how that went."""
         failure = None
         try:
             self.loop.run_until_complete(self.handler.close())
@@ -116,12 +123,12 @@ class OpenHandler:
     def _end(self, failure: str | None) -> None:
         self.fence.stop()
         self.loop.close()
-        with suppress(DrainerError):  # the state is gone: no driver reads it any more
+        with suppress(DrainerError):  # If the state is gone, no driver reads it any more.
             self._state.closed(self.name, failure)
 
 
 class PythonWorker:
-    """The one of this process."""
+    """The Python worker that this process is."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()  # held while a task is at work, or the handler is closed
@@ -130,14 +137,14 @@ class PythonWorker:
 
     @contextmanager
     def at_work(self, spec: HandlerSpec) -> Iterator[OpenHandler]:
-        """The handler, open, for as long as the block lasts.
+        """The open handler, for as long as the block lasts.
 
-        Raises Refused when it can't be opened, LockLost when the drain is over.
+        Raises Refused if it can't be opened; LockLost if the drain is over.
         """
         with self._lock:
             opened = self._opened
             if opened is not None:
-                opened.fence.ensure_at_rest()  # an overtaken task may have left calls behind
+                opened.fence.ensure_at_rest()  # A task that was overtaken may have left calls.
                 if opened.drain != (spec.terms.drain_id, spec.epoch):
                     self._opened = None
                     opened.close()
@@ -158,7 +165,7 @@ class PythonWorker:
             opened = self._opened
             if opened is None or opened.fence is not fence:
                 return
-            if fence.calls():  # that their task has given up
+            if fence.calls():  # The task has given them up.
                 fence.end()
             else:
                 self._opened = None
@@ -171,14 +178,16 @@ _python_worker = PythonWorker()
 
 
 def python_worker() -> PythonWorker:
-    """Return the one that the tasks of this process share."""
+    """Return the Python worker that this process is."""
     return _python_worker
 
 
 def forget_zip_files() -> None:
-    """Forget zip files; what was imported stays. Before a task Spark has Python look again what
-    there is to import (PySpark 4.3 if the path has changed), and it reads a zip file for each
-    folder in it: 0.4 s for PySpark's own."""
+    """Make Python forget the zip files that it imports from; imported modules stay.
+
+    Before each task (with PySpark 4.3, if the path has changed) Spark invalidates the caches of
+    importers. Python then reads a zip file once for each folder in it: PySpark's own takes 0.4 s.
+    """
     for path, found in list(sys.path_importer_cache.items()):
         if isinstance(found, zipimporter):
             sys.path_importer_cache.pop(path, None)

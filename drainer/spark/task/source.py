@@ -1,0 +1,181 @@
+"""The chunks that Spark gives a task, as the source of messages of the engine."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import NamedTuple
+
+from drainer.errors import DrainerError, Interrupted
+from drainer.message import Origin, ShippedMessage
+from drainer.model.claims import Stream
+from drainer.model.plan import OffsetPlan
+from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
+from drainer.spark.task.rows import Row
+
+AHEAD_BYTES = 8 * 1024 * 1024  # of chunks that are taken from Spark before the engine wants them
+WAIT_S = 0.1
+STOP_S = 1.0
+DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
+
+
+class TaskInput(NamedTuple):
+    """The share of a stream that a task is given.
+
+    Attributes:
+        start, end: the offsets ``[start, end)``.
+        subs: the number of sub-messages.
+        slices: by the first offset of each slice, the number of its sub-messages and a checksum
+            that tells which they are.
+    """
+
+    start: int
+    end: int
+    subs: int
+    slices: Mapping[int, tuple[int, int]]
+
+
+class ChunkSource:
+    """Chunks as a source of messages. A thread takes them as Spark delivers them.
+
+    Spark computes rows again that it has lost, and by then the log may have other messages. So the
+    source compares what it gets with what the manifests say was ``given``. Rows with the counts of
+    each slice come before the chunks, so that a difference is found before the first call.
+    """
+
+    trouble: str | None = None
+
+    def __init__(
+        self,
+        rows: Iterable[Row],
+        plan: OffsetPlan,
+        given: Mapping[int, TaskInput],
+        notify: Callable[[], None],
+    ) -> None:
+        self._rows = rows
+        self._notify = notify
+        self._given = given
+        # For each stream, the number of sub-messages that were read, and their checksum.
+        self._read = dict.fromkeys(given, (0, 0))
+        self._origins: dict[int, Origin] = {}
+        self._streams: dict[tuple[int, int], Stream] = {}  # by partition and number of the shard
+        self._together: dict[int, list[int]] = {}  # streams by partition
+        for stream in map(Stream, given):
+            self._origins[stream] = Origin(
+                plan.terms.topic, plan.terms.topic_id, stream.partition, stream
+            )
+            self._streams[stream.partition, stream.shard.number] = stream
+            self._together.setdefault(stream.partition, []).append(stream)
+        self._ends = {stream: each.end for stream, each in given.items()}
+        self._queue: deque[_ChunkBatch] = deque()
+        self._queue_bytes = 0
+        self._room = threading.Event()
+        self._stopping = False
+        self.failure: DrainerError | None = None
+        self._thread = threading.Thread(target=self._read_rows, name="drainer-chunks", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def next_batch(self) -> _ChunkBatch | None:
+        if not self._queue:
+            return None
+        batch = self._queue.popleft()
+        self._queue_bytes -= batch.bytes
+        self._room.set()
+        return batch
+
+    def stop(self) -> None:
+        self._stopping = True
+        self._room.set()
+        self._thread.join(STOP_S)
+
+    def _read_rows(self) -> None:
+        try:
+            for stream, row in self._checked():
+                while self._queue_bytes > AHEAD_BYTES and not self._stopping:
+                    self._room.clear()
+                    self._room.wait(WAIT_S)
+                if self._stopping:
+                    return
+                # Rows are sorted by offset, so all streams of the partition have come this far.
+                reached = dict.fromkeys(self._together[row.partition], row.offset)
+                self._put(_ChunkBatch(row.body, self._origins[stream], reached))
+            self._put(_ChunkBatch(None, None, self._ends))
+        except DrainerError as error:
+            self.failure = error
+            self._notify()
+        except BaseException as error:
+            self.failure = Interrupted(
+                f"Spark gave no more rows: {type(error).__name__}: {error}",
+                hint="Resume with the plan.",
+                cause=error,
+            )
+            self._notify()
+
+    def _checked(self) -> Iterator[tuple[Stream, Row]]:
+        """Yield the chunks with their streams.
+
+        Raises Interrupted if they are not the chunks that were read first.
+        """
+        slices: dict[int, dict[int, tuple[int, int]]] = {stream: {} for stream in self._given}
+        compared = False
+        for row in self._rows:
+            stream = self._streams.get((row.partition, row.shard))
+            if stream is None:
+                raise Interrupted(
+                    f"Spark gave a task rows of shard {row.shard}, of another task",
+                    hint=DOES_IT_SHUFFLE,
+                )
+            if not row.body:
+                slices[stream][row.offset] = row.subs, row.checksum
+                continue
+            if not compared:
+                self._ensure_same(slices)
+                compared = True
+            subs, checksum = self._read[stream]
+            self._read[stream] = subs + row.subs, (checksum + row.checksum) & CHECKSUM_MASK
+            yield stream, row
+        if not compared:
+            self._ensure_same(slices)
+        # Without this, missing chunks would be taken for holes.
+        for number, each in self._given.items():
+            checksum = sum(checksum for _, checksum in each.slices.values()) & CHECKSUM_MASK
+            if self._read[number] != (each.subs, checksum):
+                raise self._changed(number, self._read[number][0])
+
+    def _ensure_same(self, slices: Mapping[int, Mapping[int, tuple[int, int]]]) -> None:
+        for stream, each in self._given.items():
+            if slices[stream] != each.slices:
+                raise self._changed(stream, sum(subs for subs, _ in slices[stream].values()))
+
+    def _changed(self, stream: int, found: int) -> Interrupted:
+        left = self._given[stream].subs - found
+        what = f"{left:,} fewer" if left > 0 else f"{-left:,} more" if left else "other"
+        return Interrupted(
+            f"shard {Stream(stream).shard.number} has {what} sub-messages than at the first read:"
+            " Spark read lost rows again, but the log, or what split makes of it, had changed",
+            hint="Resume with the plan: that reads again what is not done.",
+        )
+
+    def _put(self, batch: _ChunkBatch) -> None:
+        self._queue_bytes += batch.bytes
+        self._queue.append(batch)
+        self._notify()
+
+
+class _ChunkBatch:
+    """A chunk as a batch of the engine. It is decoded when its messages are wanted."""
+
+    def __init__(self, body: bytes | None, origin: Origin | None, reached: dict[int, int]) -> None:
+        self._body = body
+        self._origin = origin
+        self.reached = reached
+        self.bytes = 0 if body is None else len(body)
+
+    @property
+    def messages(self) -> Iterable[ShippedMessage]:
+        if self._body is None or self._origin is None:
+            return ()
+        return decode_chunk(self._body, self._origin)
