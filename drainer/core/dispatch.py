@@ -1,7 +1,7 @@
-"""The dispatcher: the ledgers, the lanes and the barrier queues of one drain, behind one interface.
+"""The dispatcher: the ledgers, lanes and barrier queues of one drain, behind one interface.
 
-Every engine drives this object and nothing else of the core: it delivers messages, takes
-sub-messages, finishes them, and reads what to write down.
+Every engine drives this object and nothing else of the core. It delivers messages, takes
+sub-messages and finishes them, and reads from it what to write to the plan and the journal.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from drainer.model.sub_messages import Payloads, identify_or_reject
 from drainer.model.unhandled import Unhandled
 from drainer.policy.rules import RuleFilter
 
-# What the objects of one message and one sub-message take in memory beside the record's bytes, and
-# beside sub-keys and payloads (CPython 3.11, measured with tracemalloc).
+# The memory that the objects of one message and one sub-message take, without the record's bytes,
+# the sub-keys and the payloads (CPython 3.11, measured with tracemalloc).
 MESSAGE_BYTES = 500
 SUB_MESSAGE_BYTES = 300
 WHOLE_BYTES = MESSAGE_BYTES + SUB_MESSAGE_BYTES
@@ -38,34 +38,42 @@ _SUB_KEYS = attrgetter("keys")
 
 
 class BarrierQueue:
-    """Sub-messages of one ledger that wait for a barrier, or for the outcome of messages that
-    ``split`` rejected; the barrier first."""
+    """The sub-messages of one ledger that wait for a barrier, beginning with the barrier.
+
+    A message that ``split`` rejected holds back what is behind it in the same way, until its
+    outcome is decided.
+    """
 
     __slots__ = ("running", "undecided", "waiting")
 
     def __init__(self) -> None:
         self.waiting: deque[SubMessage] = deque()
-        self.running = False
-        self.undecided = 0  # messages whose turn has come
+        self.running = False  # Whether the handler has the barrier.
+        # Rejected messages whose turn has come, and whose outcome is not decided yet.
+        self.undecided = 0
 
 
 class Dispatcher:
-    """The state of one drain over some partitions of a topic; has one owner and takes no locks.
+    """The state of one drain over some partitions of a topic. It has one owner and takes no locks.
 
-    ``parked`` are the lanes (``repr`` of their keys) that an earlier run parked behind a dead
-    letter, and the partitions that it parked behind a barrier. What ``selects`` rejects stays
-    pending, and holds back nothing. ``named`` is what that run reported of lanes. What a rule of
-    ``rule_filter`` takes out never enters a lane.
-
-    ``others`` is what claims other than "all" have finished: it is neither read, pending nor
-    finished here, and no message waits for it. Partitions that are ``behind`` have something
-    unfinished before what is delivered here, so a barrier of theirs can't run.
+    Args:
+        ledgers: the ledgers by number: by partition, or on Spark by stream.
+        order: which sub-messages share a lane.
+        parked: the lanes (``repr`` of their keys) that an earlier run parked behind a dead letter,
+            and the partitions that it parked behind a barrier.
+        selects: sub-messages for which this is false stay pending, and hold nothing back.
+        rule_filter: sub-messages that a rule takes out never enter a lane.
+        others: what claims other than "all" have finished. Here it is neither read, pending nor
+            finished, and no message waits for it.
+        named: the facts on parked lanes that the earlier run reported.
+        behind: partitions in which something before the dispatcher's first offset is not finished.
+            A barrier of theirs can't run.
     """
 
-    claim = ALL  # whose account it keeps
-    state = None  # of tasks: it has none
+    claim = ALL  # The claim whose progress it keeps.
+    state = None  # It has no tasks with a state.
     unbalanced = False
-    deferred = 0  # sub-messages that wait for others than those of this run
+    deferred = 0  # Sub-messages that wait for some that are not handled in this run.
 
     def __init__(
         self,
@@ -80,7 +88,7 @@ class Dispatcher:
     ) -> None:
         self.ledgers: dict[int, Ledger] = {}
         self.load = LedgerLoad(len(ledgers))
-        # Of thousands, most questions are about those that are open.
+        # There may be thousands of ledgers, so those that are not complete are kept apart.
         self._incomplete: list[Ledger] = []
         self._undelivered: list[Ledger] = []
         self._changing: dict[int, Ledger] = {}
@@ -89,25 +97,29 @@ class Dispatcher:
         self.parked = set(parked)
         self.lanes = Lanes(self._leave, self.parked.copy())
         self._behind = behind
-        self.leaves_something = bool(self.parked)  # whether not all will be done in this run
+        self.leaves_something = bool(self.parked)  # Whether some will stay pending in this run.
         self._newly_parked: list[str] = []
         self._named = list(named.of(self.parked))
         self._selects = selects
         self.rule_filter = rule_filter or RuleFilter()
-        self.ruled_out = 0  # sub-messages, in this run: no call was made for them
+        self.ruled_out = 0  # Sub-messages that rules took out in this run.
         self._sift = self.rule_filter.sift if self.rule_filter.has_rules or selects else None
         self._others = others
-        # Whether expressions are evaluated for what is delivered.
+        # Whether expressions of rules or classes are evaluated on what is delivered.
         self.evaluates = self._sift is not None or (others is not None and others.evaluates)
-        self._shared_below: dict[int, int] = {}  # by partition, the offset; empty when there's none
+        # The offset by partition below which other claims may have finished something. It is empty
+        # when there are no other claims.
+        self._shared_below: dict[int, int] = {}
         if others is not None:
             self._shared_below = {number: others.highest(number) for number in self.ledgers}
         self._lane_of = LANE_OF.get(order)
         self._ordered = order is not Order.NONE
         self._payloads = Payloads()
-        self.barrier_queues: dict[int, BarrierQueue] = {}  # by ledger
-        self.rejected: deque[Unsplit] = deque()  # their turn has come; see ``next_rejected``
-        self._shut = {  # ledgers
+        self.barrier_queues: dict[int, BarrierQueue] = {}  # By number of the ledger.
+        # Rejected messages whose turn has come (see ``next_rejected``).
+        self.rejected: deque[Unsplit] = deque()
+        # The numbers of ledgers that are parked behind a barrier.
+        self._shut = {
             number
             for number, ledger in self.ledgers.items()
             if all_of(Stream(number).partition) in self.parked and not ledger.complete
@@ -118,7 +130,7 @@ class Dispatcher:
         self.delay, self.resume = self.lanes.delay, self.lanes.resume
 
     def open(self, number: int, ledger: Ledger) -> None:
-        """Takes a ledger in, to which nothing was delivered yet."""
+        """Add a ledger to which nothing was delivered yet."""
         self.ledgers[number] = self._changing[number] = ledger
         ledger.load = self.load
         self._incomplete.append(ledger)
@@ -126,8 +138,9 @@ class Dispatcher:
 
     @property
     def complete(self) -> bool:
+        """Whether all ledgers are complete."""
         incomplete = self._incomplete
-        while incomplete and incomplete[-1].complete:  # it stays so
+        while incomplete and incomplete[-1].complete:  # A complete ledger stays complete.
             incomplete.pop()
         return not incomplete
 
@@ -141,24 +154,27 @@ class Dispatcher:
 
     @property
     def ready(self) -> int:
-        """Lanes that wait for a worker."""
+        """The number of lanes that wait for a worker."""
         return self.lanes.ready
 
     @property
     def left_pending(self) -> int:
-        """Messages whose sub-messages all stay pending in this run: parked, or not selected."""
+        """The number of messages whose sub-messages all stay pending in this run.
+
+        They are parked, or were not selected.
+        """
         return self.load.left_pending
 
     @property
     def pending_bytes(self) -> int:
-        """An estimate of the memory that delivered and unfinished messages take."""
+        """The estimated memory of messages that were delivered and are not finished."""
         return self.load.pending_bytes
 
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
-        """Takes in a message with what it split into.
+        """Deliver a message with the sub-messages that it split into.
 
-        When ``subs`` has something that is not a sub-message, or a key that is not one, the whole
-        message is one unit, as when ``split`` raises.
+        If ``subs`` has something that is not a sub-message, or a sub-key that can't be one, the
+        whole message becomes one unit, as it does when ``split`` raises.
 
         Raises SplitFailed when ``subs`` is not what an earlier drain saw. Nothing of this message
         is taken in then.
@@ -173,10 +189,9 @@ class Dispatcher:
         self._let_in(message, sequence, done)
 
     def deliver_parts(self, messages: Sequence[ShippedMessage]) -> None:
-        """``wants`` and ``deliver`` for messages of one partition in their order, of which only
-        some sub-messages came along.
+        """Deliver messages of one stream, in their order, that came with some sub-messages only.
 
-        The others are in no account here.
+        Messages that are not wanted are skipped. The other sub-messages are in no account here.
         """
         ledger = self.ledgers[messages[0].origin.stream]
         subs = list(chain.from_iterable([message.subs for message in messages]))
@@ -188,12 +203,13 @@ class Dispatcher:
         for message in messages:
             message.left = count = len(message.subs)
             message.size += MESSAGE_BYTES + SUB_MESSAGE_BYTES * count
-            message.subs = ()  # they refer to each other
+            message.subs = ()  # A reference in each direction would keep both in memory.
         ledger.deliver_fresh(messages, len(subs))
         self.lanes.push_each(subs)
 
     def _deliver_part(self, message: ShippedMessage) -> None:
-        subs, message.subs = message.subs, ()  # they refer to each other
+        # References in both directions would keep message and sub-messages in memory.
+        subs, message.subs = message.subs, ()
         message.own = sum(1 << sub.index for sub in subs)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
         ledger = self.ledgers[message.origin.stream]
@@ -211,7 +227,7 @@ class Dispatcher:
         return self._others.finished(message, subs), self._others.fate(message)
 
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
-        # ``done`` has the bits of those that need not be handled.
+        # Let the sub-messages into their lanes, except those whose bit is in ``done``.
         number = message.origin.stream
         queue = self.barrier_queues.get(number) if self.barrier_queues else None
         if subs and type(subs[0]) is Unsplit and message.left:
@@ -237,10 +253,10 @@ class Dispatcher:
             self._open(number, queue)
 
     def deliver_whole(self, messages: Sequence[Message]) -> None:
-        """Takes in messages that are one sub-message each, by their own keys.
+        """Deliver messages of one partition, in their order, that are one sub-message each.
 
-        It is ``wants`` and ``deliver`` for the default split, and for records of one partition in
-        their order.
+        This is the default split: the message key is the sub-key. Messages that are not wanted are
+        skipped.
         """
         ledger = self.ledgers[messages[0].origin.stream]
         if not self._is_plain(ledger, messages):
@@ -262,7 +278,10 @@ class Dispatcher:
         self.lanes.push_each(subs)
 
     def _is_plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
-        """Whether all that these split into enters lanes by its own keys, and none began before."""
+        """Return whether the messages can be delivered together, without a look at each.
+
+        Then every sub-message enters the lane of its own sub-key, and none was finished before.
+        """
         if self.barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
             return False
         if self._shared_below:
@@ -272,10 +291,11 @@ class Dispatcher:
         return ledger.fresh(messages)
 
     def wants(self, message: Message) -> bool:
-        """Whether a fetched message is to be delivered; notes it as passed when it is not."""
+        """Return whether a fetched message must be delivered. If not, note that it was passed."""
         offset = message.offset
         ledger = self.ledgers[message.origin.stream]
-        if ledger.position <= offset < ledger.end and not ledger.resumed:  # of most, in one call
+        # For most messages this answers without a second call.
+        if ledger.position <= offset < ledger.end and not ledger.resumed:
             return True
         if ledger.wants(offset):
             return True
@@ -283,11 +303,14 @@ class Dispatcher:
         return False
 
     def skip_to(self, partition: int, position: int) -> None:
-        """Notes that no record below ``position`` is left to deliver (holes, finished before)."""
+        """Note that no record below ``position`` is left to deliver.
+
+        What was skipped are holes, or messages that were finished before.
+        """
         self.ledgers[partition].reach(position)
 
     def finish(self, sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
-        """Ends a sub-message that was taken."""
+        """Finish a sub-message that was taken."""
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
         self.lanes.finish(sub)
@@ -295,7 +318,10 @@ class Dispatcher:
             self._finished_beside_queue(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-        """``finish`` as done, then ``take``, in one call: the hot path of every worker."""
+        """Finish a sub-message as done, and take the next one.
+
+        It is one call because every worker goes this way for nearly every sub-message.
+        """
         message = sub.message
         message.ledger.finish(message, sub.index)
         if self.barrier_queues:
@@ -305,14 +331,15 @@ class Dispatcher:
         return self.lanes.finish_and_take(sub)
 
     def next_rejected(self) -> Unsplit | None:
-        """Return the next message that ``split`` rejected and whose outcome is to be decided; it
-        counts as taken. None when there is none.
+        """Take the next message that ``split`` rejected, so that its outcome can be decided.
+
+        Returns None when there is none.
         """
         while self.rejected:
             unit = self.rejected.popleft()
             if unit.message.origin.stream not in self._shut:
                 return unit
-            self.lanes.finish(unit)  # one before it has parked the partition
+            self.lanes.finish(unit)  # A message before it has parked the partition.
             self._leave(unit)
         return None
 
@@ -323,13 +350,13 @@ class Dispatcher:
 
     @property
     def parked_lanes(self) -> ParkedLanes:
-        """Facts on the lanes that this run leaves parked."""
+        """The facts on the lanes that this run leaves parked."""
         return ParkedLanes(self.lanes.parked, tuple(self._named))
 
     def park(self, sub: SubMessage, error: str = "") -> None:
-        """Leave a sub-message that was taken pending for this run, and all behind it.
+        """Leave a sub-message that was taken pending in this run, with all that is behind it.
 
-        ``error`` is the reason.
+        ``error`` is the reason, as a text.
         """
         for key in self.lanes.park(sub):
             self._name(repr(key), sub, error)
@@ -338,8 +365,10 @@ class Dispatcher:
             self._shut_behind(sub, error)
 
     def park_behind(self, sub: SubMessage, outcome: Outcome, error: str = "") -> None:
-        """Ends a sub-message that was taken, and leaves what is behind it pending, for later runs
-        too: the plan and the journal have these lanes."""
+        """Finish a sub-message that was taken, and leave pending what is behind it in its lanes.
+
+        These lanes are written to the journal and the plan, so that later runs leave them, too.
+        """
         self.leaves_something = True
         message = sub.message
         message.ledger.finish(message, sub.index, outcome)
@@ -353,18 +382,21 @@ class Dispatcher:
                 self._note_parked(text := repr(key))
                 self._name(text, sub, error)
         else:
-            self.lanes.finish(sub)  # nothing is behind it
+            self.lanes.finish(sub)  # Without order, nothing is behind it.
         if self.barrier_queues:
             self._finished_beside_queue(sub)
 
     def left_behind(self) -> set[str]:
-        """Return what is to be ``parked`` for whoever delivers what comes after, once nothing is
-        left to do: also what waits for a sub-message or a barrier that has no turn."""
+        """Return what a dispatcher of later messages must have as ``parked``.
+
+        This is called when nothing is left to do. Beside the parked lanes, it has lanes that wait
+        for a sub-message or a barrier whose turn never came.
+        """
         shut = (all_of(Stream(each).partition) for each in self._shut | self.barrier_queues.keys())
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
 
     def newly_parked(self) -> list[str]:
-        """Lanes parked behind a dead letter since the last call, for the journal."""
+        """Return the lanes parked behind a dead letter since the last call, for the journal."""
         found, self._newly_parked = self._newly_parked, []
         return found
 
@@ -373,15 +405,16 @@ class Dispatcher:
         return self.rule_filter.unhandled()
 
     def progress(self) -> dict[int, Progress]:
-        """All that is finished here, by partition: the plan's claim "all"."""
+        """Return all that is finished here by partition, for the plan's claim "all"."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
 
     @property
     def watermarks(self) -> dict[int, int]:
+        """The offset that is safe to commit, by partition."""
         return {number: ledger.watermark for number, ledger in self.ledgers.items()}
 
     def claims(self) -> Claims:
-        """Claims for the plan: this progress, and of the other claims those that add to it."""
+        """Return the claims for the plan: this progress, and other claims that add to it."""
         others: Claims = {}
         if self._others is not None:
             marks = {number: ledger.watermark for number, ledger in self.ledgers.items()}
@@ -389,29 +422,29 @@ class Dispatcher:
         return {ALL: self.progress(), **others}
 
     def record(self) -> Record | None:
-        """Return what the journal is to have since the last call; None when nothing is done."""
+        """Return what happened since the last call, for the journal; None if nothing finished."""
         if not (changes := self.changes()):
             return None
         unhandled = self.unhandled() or None
         return Record(changes, tuple(self.newly_parked()), unhandled, self.claim)
 
     def changes(self) -> dict[int, Progress]:
-        """Progress since the last call, by partition, for the journal."""
+        """Return what has finished since the last call, by partition, for the journal."""
         found = {}
         for number, ledger in self._changing.items():
             if (changes := ledger.changes()) is not None:
                 found[number] = changes
         for number in found:
-            if self.ledgers[number].complete:  # nothing more comes of it
+            if self.ledgers[number].complete:  # It will not change any more.
                 del self._changing[number]
         return found
 
     def messages_passed(self, number: int) -> int:
-        """Messages of a partition that nothing is left of, in all runs."""
+        """Return how many messages of a partition all runs so far have finished."""
         return self.ledgers[number].messages_finished
 
     def subs_finished(self, number: int) -> int:
-        """Sub-messages of a partition that are finished, in all runs."""
+        """Return how many sub-messages of a partition all runs so far have finished."""
         return self.ledgers[number].tally()[1].finished
 
     def complete_status(
@@ -425,7 +458,7 @@ class Dispatcher:
         return ""
 
     def remainder(self) -> Remainder:
-        """Estimate what is left, by what was delivered in this run."""
+        """Estimate what is left, from what was delivered in this run."""
         left_pending, read = (
             self.load.left_pending_subs,
             sum(e.subs_read for e in self.ledgers.values()),
@@ -447,7 +480,10 @@ class Dispatcher:
         return _summed(ledger.tally() for ledger in self.ledgers.values())
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Count likewise, what is pending one by one, so that the law can fail."""
+        """Count messages and sub-messages over all ledgers, the pending ones one by one.
+
+        The law of conservation is checked on these counts (see ``Ledger.counts``).
+        """
         return _summed(ledger.counts() for ledger in self.ledgers.values())
 
     def _take_out(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
@@ -489,7 +525,7 @@ class Dispatcher:
             self._named.append(ParkedLane(key[:KEY_LENGTH], str(sub), error))
 
     def _shut_behind(self, barrier: Barrier, error: str) -> None:
-        # All that is not in a lane yet of its partition is behind it.
+        # Everything of its partition that is not in a lane yet is behind the barrier.
         number = barrier.message.origin.stream
         if isinstance(barrier, Unsplit):
             error = f"split failed, so its lanes are unknown: {error}"
@@ -518,7 +554,7 @@ class Dispatcher:
             self._open(number, queue)
 
     def _open(self, number: int, queue: BarrierQueue) -> None:
-        # Lets through what no barrier holds back any more.
+        # Let through what no barrier holds back any more.
         waiting = queue.waiting
         while waiting and not queue.running:
             sub = waiting[0]
@@ -532,7 +568,8 @@ class Dispatcher:
             if not isinstance(sub, Barrier):
                 self._push(waiting.popleft())
                 continue
-            if sub.message.partition in self._behind:  # what it waits for is left pending elsewhere
+            if sub.message.partition in self._behind:
+                # Another task has left something pending that this barrier waits for.
                 self.lanes.parked += 1
                 self._shut_behind(sub, "something before this barrier is left pending")
                 return
@@ -551,12 +588,13 @@ def _summed(accounts: Iterable[tuple[Counts, Counts]]) -> tuple[Counts, Counts]:
 
 
 def _are_plain(subs: Sequence[SubMessage]) -> bool:
-    # Whether each of them has one sub-key, and is no barrier.
+    # Return whether each of them has exactly one sub-key, and none is a barrier.
     return set(map(type, subs)) == {SubMessage} and not any(map(_SUB_KEYS, subs))
 
 
 def _is_next(sub: SubMessage) -> bool:
-    # Whether all before it in its message is finished; by rules some behind it may be, too.
+    # Return whether everything before it in its message is finished. Rules may also have finished
+    # something behind it.
     before = (1 << sub.index) - 1
     if isinstance(sub.message, ShippedMessage):
         before &= sub.message.own
@@ -565,5 +603,5 @@ def _is_next(sub: SubMessage) -> bool:
 
 
 def all_of(partition: int) -> str:
-    """Name of all lanes of a partition in a plan; no repr of a key looks like it."""
+    """Return the name for all lanes of a partition in a plan. No repr of a key looks like it."""
     return f"partition {partition}"

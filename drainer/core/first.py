@@ -1,8 +1,9 @@
-"""Draining a class of sub-messages before the rest: a pass over the backlog that handles no others.
+"""Draining a priority class before the rest: a pass over the backlog that handles nothing else.
 
-What does not match holds back what matches behind it in its lanes, for order comes first. That is
-noted in a filter of fixed size, which may err only towards waiting. It begins empty where the
-backlog does, so each run of a pass reads from there, and handles what is left.
+Order comes first: a sub-message that does not match the class holds back those that match and stand
+behind it in one of its lanes. The lanes that are held back are kept in a filter of fixed size,
+which errs only towards waiting. The filter is empty at the beginning of the backlog. So each run of
+a pass reads from there again, and handles what is left.
 """
 
 from __future__ import annotations
@@ -37,13 +38,17 @@ from drainer.model.sub_messages import identify_or_reject
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
 
-FILTER_BITS = 2**27  # 16 MiB, of which only pages in use take memory; 0.01% wrong at 2M lanes
-FATES_MOST = 10_000  # ranges, of all partitions; of more only sub-messages are counted exactly
-_WHOLE = "0/1"  # the claim that all sub-messages are in, as "all" is
+# 16 MiB, but only the pages that are used take memory. With 2M lanes, 0.01% of the answers are
+# wrong.
+FILTER_BITS = 2**27
+# The most ranges of outcomes that are kept, over all partitions. If there are more, the counts of
+# messages are no longer exact, but those of sub-messages are.
+FATES_MOST = 10_000
+_WHOLE = "0/1"  # A claim that has all sub-messages, as "all" does.
 
 
 class KeyBloom:
-    """Bloom filter of lanes by partition: it may take some for added that were not."""
+    """A Bloom filter of lanes by partition. It may report a lane that was never added."""
 
     def __init__(self, bits: int = FILTER_BITS) -> None:
         self._mask = bits - 1
@@ -55,14 +60,14 @@ class KeyBloom:
             bits[at >> 3] |= 1 << (at & 7)
 
     def has_any(self, partition: int, lanes: Iterable[Hashable]) -> bool:
-        """Whether one of these was added."""
+        """Return whether one of these lanes was added, or looks as if it was."""
         return any(
             all(self._bits[at >> 3] >> (at & 7) & 1 for at in self._places(partition, (lane,)))
             for lane in lanes
         )
 
     def _places(self, partition: int, lanes: Iterable[Hashable]) -> Iterable[int]:
-        # Three of each, from one hash (Kirsch and Mitzenmacher, 2006).
+        # Three bits for each lane, from a single hash (Kirsch and Mitzenmacher, 2006).
         mask = self._mask
         for lane in lanes:
             found = hash((partition, lane))
@@ -73,9 +78,9 @@ class KeyBloom:
 
 
 class PriorityDispatcher(Dispatcher):
-    """The dispatcher of one class: of each message it takes in what matches.
+    """The dispatcher of one priority class: it takes in the sub-messages that match the class.
 
-    The plan's progress of "all" stays as it is, and so does the group's offset.
+    The plan's progress of the claim "all" stays as it is, and so does the group's offset.
     """
 
     def __init__(
@@ -92,7 +97,8 @@ class PriorityDispatcher(Dispatcher):
             name: each for name, each in plan.account.others.items() if name != claim
         }
         order = Order(plan.terms.order)
-        whole = self._other_claims.get(_WHOLE, {})  # what one task has finished of all
+        # On Spark, a drain with a single task may have finished a part of everything.
+        whole = self._other_claims.get(_WHOLE, {})
         known_of_all = {
             n: each.merge(whole[n]) if n in whole else each for n, each in known.items()
         }
@@ -117,12 +123,12 @@ class PriorityDispatcher(Dispatcher):
         )
         self._selection, self.evaluates = Selection(where), True
         self._waits, self._lanes_of = KeyBloom(filter_bits), lanes_of(order)
-        # Where messages with a match lie, finished or not.
+        # The offsets of messages that have a match, finished or not.
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
-        # Sub-messages that do not match, and are not finished, by partition.
+        # The number of sub-messages that do not match and are not finished, by partition.
         self.beside = Counter[int]()
         self._ends = {number: part.end for number, part in plan.account.partitions.items()}
-        # Partitions that it does not look at to their ends, for a barrier stands there.
+        # Partitions that this pass does not read to their ends, because a barrier stands in them.
         self.cut: set[int] = set()
         self._fates = {number: each.fates for number, each in own.items()}
         self._rejected = {
@@ -134,7 +140,7 @@ class PriorityDispatcher(Dispatcher):
             (n.messages.without_pending(), n.sub_messages.without_pending()) for n in known.values()
         ]
         self._base = tuple(map(Counts.sum, zip(*finished, strict=True)))
-        for partition in self._shut:  # all of it is behind a barrier
+        for partition in self._shut:  # Everything in it is behind a barrier.
             self._cut(partition, self.ledgers[partition].position)
 
     @property
@@ -142,13 +148,17 @@ class PriorityDispatcher(Dispatcher):
         return {number: progress.watermark for number, progress in self._all.items()}
 
     def wants(self, message: Message) -> bool:
-        """Whether to look at a message: also at a finished one, beside which others may wait."""
+        """Return whether to read a message.
+
+        A message that this class has finished is read, too: its other sub-messages may hold some
+        of the class back.
+        """
         number = message.origin.stream
         ledger = self.ledgers[number]
         if ledger.position <= message.offset < ledger.end:
             if message.offset not in self._rejected[number]:
                 return True
-            self._passed[number] += 1  # it was given up, whatever it splits into now
+            self._passed[number] += 1  # It was given up as a unit, whatever it splits into now.
         ledger.reach(message.offset + 1)
         return False
 
@@ -160,10 +170,10 @@ class PriorityDispatcher(Dispatcher):
         if offset < self._shared_below[number]:
             finished, fate = self._finished_by_others(message, sequence)
         selected = self._selection.bits(sequence)
-        # Whoever has finished it: another class's map may not know it either.
+        # The map notes a match whoever has finished it, because the map of another class may not.
         self.found.add(number, offset, bool(selected))
         matching = selected & ~finished
-        done = matching  # unless they are still to be handled
+        done = matching  # This changes below if the ledger wants the message.
         if matching and ledger.wants(offset):
             size = self._size_of(message, sequence)
             foreign = ((1 << len(sequence)) - 1) & ~matching
@@ -183,7 +193,7 @@ class PriorityDispatcher(Dispatcher):
                 break
             if isinstance(sub, LeftAlone):
                 if matching & bit:
-                    self._leave(sub)  # another run may redrive it
+                    self._leave(sub)  # Another run may redrive it.
             elif not matching & bit:
                 self._waits.add(number, self._lanes_of(sub))
                 self.beside[number] += 1
@@ -281,12 +291,14 @@ class PriorityDispatcher(Dispatcher):
         return max(rest_s, subs / rate) if rate else rest_s
 
     def left_beside(self) -> Mapping[int, float] | None:
-        """Estimate by partition what is left for later passes, beside what this one has read; None
-        while nothing was read."""
+        """Estimate by partition how many sub-messages are left for later passes.
+
+        The result is None while nothing was read.
+        """
         samples = {}
         for number, each in self.ledgers.items():
             known, subs = self._all[number], self.beside[number]
-            if number in self.cut:  # all that it has not read is for later
+            if number in self.cut:  # Everything behind the barrier is left for later passes.
                 subs += each.subs_read
             bounds = known.watermark, each.position, self._ends[number]
             samples[number] = ReadSample.of(bounds, known.finished, subs)
@@ -294,7 +306,7 @@ class PriorityDispatcher(Dispatcher):
         return unread and {number: each + self.beside[number] for number, each in unread.items()}
 
     def unread(self) -> str:
-        """Return a text that names the unread offsets and the reason; empty if there are none."""
+        """Describe the offsets that were not read, and why. The text is empty if there are none."""
         found = []
         for number, end in self._ends.items():
             ledger, is_cut = self.ledgers[number], number in self.cut
@@ -309,22 +321,25 @@ class PriorityDispatcher(Dispatcher):
         return {number: each.sample() for number, each in self.ledgers.items()}
 
     def tally(self) -> tuple[Counts, Counts]:
-        """Count as ever, but no messages: whoever finishes the rest of them counts them."""
+        """Count the sub-messages of this class. Messages are counted by the pass that ends them."""
         return self._base[0], self._base[1] + super().tally()[1]
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._base[0], self._base[1] + super().counts()[1]
 
     def counts_of_class(self) -> Counts:
-        """Counts of this class's sub-messages, in this run."""
+        """Count the class's sub-messages, in this run alone."""
         return super().tally()[1]
 
     def _fates_of(self, number: int, news: Progress) -> OutcomeRanges:
-        """Outcomes of all messages, for whoever finishes the rest of them: the worst, if they are
-        too many."""
+        """Return the outcomes of messages, for the pass that finishes the rest of them.
+
+        If there are too many, only the worst ones are kept.
+        """
         fates = merge_outcomes((self._fates.get(number, {}), news.fates))
         room = FATES_MOST // len(self.ledgers)
-        kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}  # all of these
+        # Every message that ``split`` rejected is kept.
+        kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}
         for outcome in reversed(OTHERWISE):
             if found := fates.get(outcome, ())[:room]:
                 kept[outcome] = found
@@ -342,13 +357,13 @@ class PriorityDispatcher(Dispatcher):
                 self._defer(sub)
 
     def _cut(self, number: int, end: int) -> None:
-        """End the class's part of a partition: nothing at or behind this offset can be first."""
+        """End this pass over a partition: a barrier holds back everything from this offset on."""
         self.cut.add(number)
         self.ledgers[number].end = end
 
 
 def _from(start: int, known: Progress | None) -> Progress:
-    """A class's progress as that of a pass which begins at an offset."""
+    """Return the progress of a class as that of a pass that begins at this offset."""
     if known is None:
         return Progress(start)
     below = ((start, known.watermark),) if start < known.watermark else ()

@@ -1,4 +1,7 @@
-"""The ledger: the account of one partition, by what was delivered and never by offsets counted."""
+"""The ledger: the account of one partition.
+
+Offsets have holes, so the ledger counts the messages that were delivered, and never offsets.
+"""
 
 from __future__ import annotations
 
@@ -20,19 +23,21 @@ from drainer.model.progress import (
 )
 from drainer.model.ranges import Range, RangeSet, join_ranges, ranges_of
 
-PURGE_MIN = 64  # finished messages inside the queue that are not worth purging yet
-PURGE_BYTES_MIN = 1024 * 1024  # nor these, in all
-# What a message takes of which only the account is kept, and each sub-key that stays in it beside
-# its text.
+# Finished messages inside the queue of pending ones are removed together, once there are more than
+# PURGE_MIN of them, or once they take more than PURGE_BYTES_MIN in all ledgers.
+PURGE_MIN = 64
+PURGE_BYTES_MIN = 1024 * 1024
+# The memory of a message that was let go of, so that only its account is kept, and the memory of
+# each of its sub-keys beside the text of the key.
 LEFT_PENDING_BYTES = 700
 LEFT_PENDING_KEY_BYTES = 100
 
 
 class PartialMessage:
-    """Finished sub-messages of a message that is finished in part.
+    """The finished sub-messages of a message that is finished in part.
 
-    It has the attributes of a ``Partial``, and changes while others read it: making an immutable
-    one of each, for each record of the journal, would cost a tenth of the drain's speed.
+    It has the attributes of a ``Partial``, but it changes while others read it. To copy it for each
+    record of the journal would cost a tenth of the drain's speed.
     """
 
     __slots__ = (
@@ -52,20 +57,24 @@ class PartialMessage:
     def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:
         self.keys = keys
         self.bits = 0
-        self.by_others = 0  # not to be finished here, and in none of the records
-        self.changed = False  # since the journal's last record
-        self.fate = DONE  # the worst of those that are finished
-        self.left_pending = 0  # pending, and not to be handled in this run
-        self.unsplit = False  # what is left stands for the whole message
-        self._checksum: int | None = None  # of most messages it is not needed
+        # Sub-messages of other accounts. They are not finished here, nor written to any record.
+        self.by_others = 0
+        self.changed = False  # Whether it has changed since the journal's last record.
+        self.fate = DONE  # The worst outcome of the sub-messages that are finished.
+        self.left_pending = 0  # Pending sub-messages that are not handled in this run.
+        self.unsplit = False  # Whether the message is one unit, because ``split`` rejected it.
+        # Most messages are never recorded, so these are made when they are needed.
+        self._checksum: int | None = None
         self._head: str | None = None
 
     def record(self) -> Partial:
+        """Return an immutable copy for the plan."""
         if self._checksum is None:
             self._checksum = checksum_keys(self.keys)
         return Partial(len(self.keys), self._checksum, self.bits)
 
     def encode(self) -> str:
+        """Return the text that ``Partial.encode`` would give."""
         head = self._head
         if head is None:
             head = self._head = self.record().head
@@ -73,27 +82,33 @@ class PartialMessage:
 
 
 class LedgerLoad:
-    """Sums over all ledgers of one drain, kept as they change: a task on Spark has thousands."""
+    """Sums over all ledgers of one drain.
+
+    The ledgers keep them up to date, because a task on Spark has thousands of ledgers.
+    """
 
     __slots__ = ("left_pending", "left_pending_subs", "pending_bytes", "purge_bytes")
 
     def __init__(self, ledgers: int = 1) -> None:
-        # An estimate of the memory that delivered and unfinished messages take.
-        # Messages of which nothing else is left to do in this run.
+        # The estimated memory of messages that were delivered and are not finished.
+        self.pending_bytes = 0
+        # Messages whose unfinished sub-messages all stay pending in this run.
+        self.left_pending = 0
         # Sub-messages that stay pending in this run.
-        self.pending_bytes = self.left_pending = self.left_pending_subs = 0
-        # Finished ones inside one queue that are not worth purging yet.
+        self.left_pending_subs = 0
+        # Each queue may keep finished messages of so many bytes.
         self.purge_bytes = PURGE_BYTES_MIN // max(1, ledgers)
 
 
 class Ledger:
-    """Account of one partition's backlog: what was delivered, is finished and is pending.
+    """The account of one partition's backlog: what was delivered, what is finished and pending.
 
-    ``watermark`` is the offset that is safe to commit. Memory is bounded by what is pending: of
-    finished messages above the watermark nothing is kept but the gaps between pending ones.
+    ``watermark`` is the offset that is safe to commit. The memory is bounded by what is pending. Of
+    the finished messages above the watermark, the ledger knows only that they lie in the gaps
+    between pending ones.
 
-    Give ``progress`` to go on from an earlier drain: messages that are finished by it are not
-    delivered again, and messages finished in part go on with the rest.
+    ``progress`` is that of an earlier drain. Messages that are finished by it are not delivered
+    again, and a message that is finished in part goes on with the rest.
 
     A ledger that ``reports_outcomes`` reports the outcome of each message, not only of those that
     are finished in part. Whoever adds claims up needs it.
@@ -109,28 +124,29 @@ class Ledger:
     ) -> None:
         known = progress or Progress(start)
         self.end = end
-        self.position = known.watermark  # all below it was delivered, or is a hole
+        self.position = known.watermark  # Everything below was delivered, or is a hole.
         self.watermark = known.watermark
         self.pending_bytes = 0
-        self.left_pending_bytes = 0  # of these, what stays to the end of the run
-        self.load = LedgerLoad()  # until a drain's own takes its place
-        self._pending: deque[Message] = deque()  # by offset; finished ones inside go lazily
+        self.left_pending_bytes = 0  # The part of it that stays until the end of the run.
+        self.load = LedgerLoad()  # The dispatcher replaces it by the one of all its ledgers.
+        # Unfinished messages by offset. Finished ones inside the queue are removed later.
+        self._pending: deque[Message] = deque()
         self._finished_inside = self._bytes_inside = 0
         self.resumed = bool(known.finished)
-        self._before = known.watermark, known.finished  # of the drain that this one resumes
+        self._before = known.watermark, known.finished  # The progress of the earlier drain.
         self._earlier = RangeSet(known.finished)
         self._partial_below = max(known.partial, default=-1) + 1
         self._earlier_partial = dict(known.partial)
-        # Of messages that were delivered, sub-messages that were finished before, or elsewhere.
+        # Sub-messages of delivered messages that an earlier drain, or another claim, has finished.
         self._subs_before = self._subs_by_others = 0
         self._changed_finished: list[int] = []
         self._changed_partial: list[Message] = []
-        self._recorded = known.watermark  # the last watermark that changes() reported
+        self._recorded = known.watermark  # The last watermark that changes() returned.
         self._reports_outcomes = reports_outcomes
         self._fates: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
         self._earlier_fates = {outcome: RangeSet(at) for outcome, at in known.fates.items()}
         self.messages_read = self.messages_done = self.subs_read = self.subs_done = 0
-        self.subs_unsplit = 0  # finished
+        self.subs_unsplit = 0  # Finished units of messages that ``split`` rejected.
         self.messages_otherwise = dict.fromkeys(OTHERWISE, 0)
         self.subs_otherwise = dict.fromkeys(OTHERWISE, 0)
         self._base_messages = known.messages.without_pending()
@@ -138,7 +154,7 @@ class Ledger:
 
     @property
     def complete(self) -> bool:
-        """Whether everything below the end was delivered, or is a hole, and is finished."""
+        """Whether everything below the end is finished, or is a hole."""
         return self.watermark >= self.end
 
     @property
@@ -148,15 +164,16 @@ class Ledger:
 
     @property
     def moving_bytes(self) -> int:
-        """Bytes that go as the run goes on: a partition with many of them can wait for that."""
+        """Bytes that this run will free, so that a partition with many of them can wait for it."""
         return self.pending_bytes - self.left_pending_bytes
 
     @property
     def first_pending(self) -> Message | None:
+        """The unfinished message with the lowest offset."""
         return self._pending[0] if self._pending else None
 
     def wants(self, offset: int) -> bool:
-        """Whether a fetched message is to be delivered: not seen and not finished before."""
+        """Return whether a fetched message must be delivered: it is new, and not finished."""
         return self.position <= offset < self.end and not (self.resumed and offset in self._earlier)
 
     def deliver(
@@ -168,16 +185,22 @@ class Ledger:
         fate: Outcome = DONE,
         own: int = 0,
     ) -> int:
-        """Opens the account of a message that splits into one sub-message per key.
+        """Open the account of a message that splits into one sub-message per key.
 
-        Messages come in rising order of offset; ``size`` is in bytes, for ``pending_bytes``.
-        ``by_others`` has a bit for each sub-message that is none of this account's, and that the
-        message does not wait for. The result has one for each that need not be handled: these, and
-        those that an earlier drain finished. ``fate`` is the worst that became of those elsewhere.
-        ``own`` has the bits of those that are this account's when only these came along.
+        Returns the bits of the sub-messages that need not be handled: those that an earlier drain
+        finished, and those in ``by_others``.
 
-        Raises SplitFailed when an earlier drain finished a part of this message and the keys are
-        not the ones that it saw; nothing was taken in then.
+        Args:
+            message: the next message, in rising order of offset.
+            keys: the sub-key of each of its sub-messages.
+            size: its bytes, for ``pending_bytes``.
+            by_others: the bits of sub-messages that belong to another account. The message does not
+                wait for them.
+            fate: the worst outcome of the sub-messages in ``by_others``.
+            own: the bits of this account's sub-messages, when the message came without the others.
+
+        Raises SplitFailed when an earlier drain finished a part of the message and saw other keys;
+        the ledger is unchanged then.
         """
         offset = message.offset
         done = 0
@@ -195,7 +218,7 @@ class Ledger:
             left -= by_others.bit_count()
             self._subs_by_others += by_others.bit_count()
             done |= by_others
-            if left:  # or it is not needed any more
+            if left:  # A message that is finished needs no record of its parts.
                 part = message.part or self._begin_part(message)
                 part.by_others, part.fate = by_others, fate
         message.ledger = self
@@ -206,7 +229,7 @@ class Ledger:
         self.subs_read += left
         if left:
             if not self._pending:
-                self.watermark = offset  # what lies between is a hole
+                self.watermark = offset  # Offsets that were not delivered before it are holes.
             self._pending.append(message)
             self.pending_bytes += size
             self.load.pending_bytes += size
@@ -219,7 +242,10 @@ class Ledger:
         return done
 
     def deliver_fresh(self, messages: Sequence[Message], subs: int) -> None:
-        """``deliver`` for ``fresh`` messages, of which ``left``, sizes and keys are in place."""
+        """Deliver messages that are all ``fresh``. Their ``left``, sizes and keys are set already.
+
+        ``subs`` is the number of their sub-messages.
+        """
         size = 0
         for message in messages:
             message.ledger = self
@@ -235,7 +261,10 @@ class Ledger:
         self.load.pending_bytes += size
 
     def fresh(self, messages: Sequence[Message]) -> bool:
-        """Whether all of these, in rising order of offset, are wanted and none began before."""
+        """Return whether all of these messages are wanted, and none was finished in part before.
+
+        They are in rising order of offset.
+        """
         return (
             self.position <= messages[0].offset
             and messages[-1].offset < self.end
@@ -244,16 +273,16 @@ class Ledger:
         )
 
     def reach(self, position: int) -> None:
-        """Notes that nothing below ``position`` remains to be delivered; skipped offsets are holes.
+        """Note that nothing below ``position`` remains to be delivered. Skipped offsets are holes.
 
-        Positions past the end count as the end.
+        A position past the end counts as the end.
         """
         self.position = max(self.position, min(position, self.end))
         if not self._pending:
             self.watermark = self.position
 
     def finish(self, message: Message, index: int, outcome: Outcome = DONE) -> None:
-        """Ends one sub-message of a delivered message."""
+        """Finish one sub-message of a delivered message."""
         left = message.left = message.left - 1
         if outcome is DONE:
             self.subs_done += 1
@@ -293,13 +322,13 @@ class Ledger:
                 self._purge()
 
     def reject(self, message: Message) -> None:
-        """Notes that a delivered message is one unit, since ``split`` rejected it."""
+        """Note that a delivered message is one unit, because ``split`` rejected it."""
         (message.part or self._begin_part(message)).unsplit = True
 
     def leave_pending(self, message: Message) -> None:
-        """Notes that one more sub-message of a message stays pending in this run.
+        """Note that one more sub-message of a message stays pending in this run.
 
-        When none is left to be handled, the message's content is let go of.
+        When no other sub-message is left to be handled, the message lets go of its content.
         """
         part = message.part or self._begin_part(message)
         part.left_pending += 1
@@ -308,17 +337,17 @@ class Ledger:
             self._let_go(message)
 
     def tally(self) -> tuple[Counts, Counts]:
-        """Count messages and sub-messages; pending is what was read and has not finished."""
+        """Count messages and sub-messages. Those that were read and did not finish are pending."""
         return self._counts(
             self.messages_read - self.messages_done - sum(self.messages_otherwise.values()),
             self.subs_read - self.subs_done - sum(self.subs_otherwise.values()),
         )
 
     def sample(self, shared_below: int | None = None) -> ReadSample:
-        """Sample of what this run has read, for an estimate of the rest.
+        """Return a sample of what this run has read, for an estimate of the rest.
 
-        Below ``shared_below`` other claims have finished sub-messages; None when the estimate is
-        not to count those at all.
+        Below the offset ``shared_below``, other claims have finished sub-messages. If it is None,
+        the estimate leaves those out.
         """
         (start, before), finished, below = self._before, self._subs_before, self._partial_below
         if shared_below is not None:
@@ -329,20 +358,24 @@ class Ledger:
 
     @property
     def messages_finished(self) -> int:
-        """Messages that are finished, in all runs."""
+        """The number of messages that all runs so far have finished."""
         here = self.messages_done + sum(self.messages_otherwise.values())
         return self._base_messages.read + here
 
     def counts(self) -> tuple[Counts, Counts]:
-        """Count likewise, what is pending one by one, so that the law can fail.
+        """Count messages and sub-messages as ``tally`` does, but count the pending ones one by one.
 
-        Takes time in proportion to what is pending.
+        The law of conservation is checked on these counts. In those of ``tally`` it always holds.
+        This takes time in proportion to what is pending.
         """
         pending = [message.left for message in self._pending if message.left]
         return self._counts(len(pending), sum(pending))
 
     def progress(self) -> Progress:
-        """All that is finished, for the plan. Takes time in proportion to what is pending."""
+        """Return all that is finished, for the plan.
+
+        This takes time in proportion to what is pending.
+        """
         ranges: list[Range] = []
         partial: dict[int, Partial] = {}
         fates: dict[Outcome, list[int]] = {outcome: [] for outcome in OTHERWISE}
@@ -379,10 +412,10 @@ class Ledger:
         )
 
     def changes(self) -> Progress | None:
-        """Progress since the last call, for the journal; None when nothing finished.
+        """Return what has finished since the last call, for the journal; None for nothing.
 
-        Merged into the progress before it, it gives the progress now. Its partial messages go on
-        changing: write them down at once.
+        Merged into the progress before, it gives the progress now. Its partial messages change when
+        more of them finishes, so it must be written down at once.
         """
         if self._changed_finished or self._changed_partial:
             watermark = self.watermark
@@ -438,7 +471,8 @@ class Ledger:
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
         part = message.part or self._begin_part(message)
-        if message.left or self._reports_outcomes:  # else the account of messages has it
+        # When the last sub-message finishes, the counts of messages have the outcome already.
+        if message.left or self._reports_outcomes:
             self._fates[outcome].append(message.offset)
             if part.unsplit:
                 self._fates[Outcome.UNSPLIT].append(message.offset)
@@ -451,7 +485,8 @@ class Ledger:
         while pending and not pending[0].left:
             self._bytes_inside -= pending.popleft().size
             self._finished_inside -= 1
-        if (  # of fewer that are pending, as many may be too many
+        # With fewer pending messages, fewer finished ones may stay among them.
+        if (
             self._finished_inside > PURGE_MIN + len(pending) // 2
             or self._bytes_inside > self.load.purge_bytes + self.pending_bytes // 4
         ):

@@ -1,4 +1,4 @@
-"""Claims beside the one that a drain works for: what they have finished."""
+"""What claims have finished beside the one that a drain works for."""
 
 from __future__ import annotations
 
@@ -29,15 +29,16 @@ CLASS_MAP_BITS = 8 * 1024 * 1024
 
 
 class ClassMap:
-    """Map of a backlog, of fixed size: which stretches of offsets may have messages of a class.
+    """A map of fixed size of the stretches of a backlog that may have messages of a class.
 
-    It errs only towards yes, and knows what was read so far."""
+    It errs only towards yes. Of offsets that were not read yet, it always answers yes. ``ranges``
+    are the offsets ``[start, end)`` of the backlog by partition.
+    """
 
     def __init__(self, ranges: Mapping[int, Range]) -> None:
-        """``ranges`` are the offsets ``[start, end)`` by partition."""
         total = sum(end - start for start, end in ranges.values())
         self._stride = max(1, -(-total // CLASS_MAP_BITS))
-        self._starts: dict[int, int] = {}  # where the bits of a partition begin
+        self._starts: dict[int, int] = {}  # The number of the first bit of each partition.
         self._first = {number: start for number, (start, _) in ranges.items()}
         self._until = dict(self._first)
         bits = 0
@@ -47,13 +48,14 @@ class ClassMap:
         self._bits = bytearray(bits // 8 + 1)
 
     def add(self, partition: int, offset: int, selected: bool) -> None:
-        """Add a message, in the order of offsets."""
+        """Add a message. Those of one partition come in rising order of offset."""
         self._until[partition] = offset + 1
         if selected:
             at = self._at(partition, offset)
             self._bits[at >> 3] |= 1 << (at & 7)
 
     def may_have(self, partition: int, offset: int) -> bool:
+        """Return whether the message at this offset may have something of the class."""
         if not self._first[partition] <= offset < self._until[partition]:
             return True
         at = self._at(partition, offset)
@@ -65,7 +67,7 @@ class ClassMap:
 
 @dataclass(frozen=True, slots=True)
 class _Class:
-    """Progress of one class in a partition."""
+    """The progress of one priority class in a partition."""
 
     selection: Selection
     progress: Progress
@@ -73,6 +75,7 @@ class _Class:
     where: ClassMap | None
 
     def bits(self, message: Message, subs: Sequence[SubMessage]) -> int:
+        """Return the bits of the sub-messages that the class has finished."""
         offset = message.offset
         found = _finished_bits(self.progress, self.finished, offset)
         if not found or (
@@ -83,10 +86,10 @@ class _Class:
 
 
 class OtherClaims:
-    """Sub-messages that claims other than "all" have finished.
+    """The sub-messages that claims other than "all" have finished.
 
-    A sub-message is a shard's when all of its lanes are. ``maps`` are those of classes, by
-    selector, as far as this process has read.
+    A sub-message belongs to a shard when all of its lanes do. ``maps`` are the maps of priority
+    classes by selector, as far as this process has made them.
     """
 
     def __init__(
@@ -94,8 +97,8 @@ class OtherClaims:
     ) -> None:
         self._claims = {selector: claim for selector, claim in claims.items() if selector != ALL}
         self._shard_map = shard_map
-        self._classes: dict[int, list[_Class]] = {}  # by partition
-        # By partition; then by count of shards and number.
+        self._classes: dict[int, list[_Class]] = {}  # By partition.
+        # By partition, number of shards in the division, and number of the shard.
         self._shards: dict[int, dict[int, dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
         self._fates: dict[int, dict[Outcome, RangeSet]] = {}
@@ -124,9 +127,9 @@ class OtherClaims:
         return bool(self._classes)
 
     def finished(self, message: Message, subs: Sequence[SubMessage]) -> int:
-        """A bit for each sub-message that a claim has finished.
+        """Return the bits of the sub-messages that a claim has finished.
 
-        Raises SplitFailed when a claim saw the message split into others.
+        Raises SplitFailed when a claim saw the message split into other sub-messages.
         """
         partition, offset = message.origin.partition, message.offset
         if offset in self._fates.get(partition, {}).get(Outcome.UNSPLIT, ()):
@@ -136,7 +139,7 @@ class OtherClaims:
         parts = self._partial.get(partition, {}).get(offset, ())
         is_unread = bool(subs) and isinstance(subs[0], Unread)
         if is_unread and (parts or self.fate(message) is not Outcome.SKIPPED):
-            return 0  # of what it was for the claims, something may be left
+            return 0  # For the claims it was another message, of which something may be left.
         for known in parts:
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
             known.finished_of(message, keys)
@@ -155,9 +158,9 @@ class OtherClaims:
         return done
 
     def _whole(self, message: Message, unit: Unsplit) -> int:
-        """Whether a message that ``split`` rejects now is finished: 1 or 0.
+        """Return 1 if a message that ``split`` rejects now is finished, and 0 if not.
 
-        Raises SplitFailed when a claim has gone past what it split into.
+        Raises SplitFailed when a claim has finished some of what it split into before.
         """
         partition, offset = message.origin.partition, message.offset
         known = {
@@ -175,16 +178,16 @@ class OtherClaims:
         return 0
 
     def fate(self, message: Message) -> Outcome:
-        """Worst outcome with which a claim has finished a sub-message of the message."""
+        """Return the worst outcome with which a claim has finished a part of the message."""
         return outcome_of(message.offset, self._fates.get(message.origin.partition, {}))
 
     def highest(self, partition: int) -> int:
-        """Offset from which on no claim has finished anything."""
+        """Return the offset from which on no claim has finished anything."""
         claims = (claim[partition] for claim in self._claims.values() if partition in claim)
         return max((progress.end for progress in claims), default=0)
 
     def needed(self, watermarks: Mapping[int, int]) -> Claims:
-        """The claims that have finished something above these watermarks, by partition."""
+        """Return the claims that have finished something above these watermarks."""
         return {
             selector: claim
             for selector, claim in self._claims.items()
@@ -193,7 +196,8 @@ class OtherClaims:
 
 
 def _finished_bits(progress: Progress, finished: RangeSet, offset: int) -> int:
-    # Of a message's sub-messages that are a claim's; -1 for all.
+    # Return the bits of the sub-messages that a claim has finished of a message; -1 for all of
+    # them.
     if offset < progress.watermark or offset in finished:
         return -1
     part = progress.partial.get(offset)
@@ -203,7 +207,7 @@ def _finished_bits(progress: Progress, finished: RangeSet, offset: int) -> int:
 def other_claims(
     plan: OffsetPlan, maps: Mapping[str, ClassMap] | None = None
 ) -> OtherClaims | None:
-    """Claims of a plan beside "all", with their progress; None when it has none."""
+    """Return the claims of a plan beside "all"; None when it has none."""
     if not plan.account.others:
         return None
     return OtherClaims(plan.account.others, ShardMap(Order(plan.terms.order)), maps)

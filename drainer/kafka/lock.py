@@ -1,13 +1,13 @@
-"""The lock that one drain has on its group: the membership of a lock group of its own.
+"""The lock of a drain on its group: the membership in a lock group of its own.
 
-Kafka fences no two committers that are not members, so something has to keep drains apart. The
-members of ``drainer.lock.GROUP`` are the drains that work for ``GROUP``: a drain checks that it is
-alone there before it works, and its client's heartbeats keep its place for as long as it lives.
-Drains that commit nothing have ``drainer.again.GROUP``: they may run beside another one.
+Kafka does not fence two committers that are not members, so something else must keep drains apart.
+The members of ``drainer.lock.GROUP`` are the drains that work for ``GROUP``. A drain checks that it
+is alone there before it works, and its client's heartbeats keep its place for as long as it lives.
+Drains that commit nothing use ``drainer.again.GROUP``, so they may run beside one that commits.
 
-The place is that of a static member (KIP-345): the next process of the same drain takes it over at
-once. The client is replaced when it fails, for librdkafka fences itself when a coordinator that
-stood still answers the same join twice. Whether the place is still ours, the coordinator reports.
+The drain is a static member (KIP-345), so the next process of the same drain takes its place over
+at once. A client that fails is replaced, because librdkafka fences itself when a coordinator that
+stood still answers the same join twice. The coordinator decides whether the place is still ours.
 """
 
 from __future__ import annotations
@@ -33,20 +33,23 @@ from drainer.kafka.group import LOCK, LOCK_OF_REPEATS, Member, close_later
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 
-SESSION_TIMEOUT_MS = 6000  # the least that brokers allow by default
-HEARTBEAT_MS = 1000  # how late the earlier of two drains notices, at worst
-EXPIRY_MARGIN_S = 2.0  # a broker notices a dead member a little late
-MARGIN_SHARE = 1 / 6  # of a session: for clocks that run at different paces, and a late thread;
-MARGIN_MOST_S = 1.0  # and as often a member is confirmed
-SILENT_MOST_S = 180.0  # the longest session of any drain, and some
-ACQUIRE_TIMEOUT_S = 30.0  # brokers hold a new group's first join back for 3 s, by default
+SESSION_TIMEOUT_MS = 6000  # The least that brokers allow by default.
+HEARTBEAT_MS = 1000  # The earlier of two drains notices the later one after so long at most.
+EXPIRY_MARGIN_S = 2.0  # A broker notices a dead member a little late.
+# The lease is shorter than the session by this share of it, but at most by MARGIN_MOST_S. The
+# margin is for clocks that run at different paces and for a late thread. The place is confirmed as
+# often.
+MARGIN_SHARE = 1 / 6
+MARGIN_MOST_S = 1.0
+SILENT_MOST_S = 180.0  # A little more than the longest session of any drain.
+ACQUIRE_TIMEOUT_S = 30.0  # By default, brokers delay the first join of a new group by 3 s.
 RELEASE_TIMEOUT_S = 3.0
 REGAIN_TIMEOUT_S = 120.0
-REPLACE_AFTER_S = 10.0  # for a client that does not get in again
+REPLACE_AFTER_S = 10.0  # A client that is not confirmed for so long is replaced.
 RETRY_S = 1.0
 FIRST_NUMBER_MOST = 2**40
 CHECK_EVERY_S = 0.2
-CHECK_TIMEOUT_S = 1.0  # for a check amid polling
+CHECK_TIMEOUT_S = 1.0  # Of a check between two polls, which must not be late.
 POLL_S = 0.02
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 MAX_SESSION_MS = "session.timeout.ms"
@@ -54,31 +57,31 @@ NEVER_S = float("-inf")
 
 
 class Membership(Enum):
-    """A drain's membership in the lock group, as far as it knows."""
+    """What a drain knows of its membership in the lock group."""
 
     JOINING = "joining"
-    MEMBER = "member"  # others have not come since it was alone
-    UNSURE = "unsure"  # it may have been out, with others in: a check decides
-    LOST = "lost"  # another drain has the lock, or had it
+    MEMBER = "member"  # No other drain has joined since this one was alone.
+    UNSURE = "unsure"  # The drain may have been out while others were in. A check decides.
+    LOST = "lost"  # Another drain has the lock, or had it meanwhile.
 
 
 def lock_group(group: str, *, commits: bool = True) -> str:
-    """The group whose only member holds the lock of drains that commit, or of those that don't."""
+    """Return the lock group of a group, for drains that commit or for those that don't."""
     return f"{LOCK if commits else LOCK_OF_REPEATS}{group}"
 
 
 class GroupLock:
-    """The right to drain for a group, taken once; heartbeats keep it, and end with the process.
+    """The right to drain for a group. It is taken once, and heartbeats keep it.
 
     Args:
-        topic: its topic; the lock subscribes to it, as members must, and reads nothing of it.
-        drain_id: of this drain; it names the holder to others. No other process that lives may
-            have it (its plan file is locked by us): a lock that an earlier one left behind is taken
-            over at once.
-        report: called with a line on who is waited for.
-        commits: whether it is to commit for the group.
-        session_s: how long others are to be kept out, at least, when this process falls silent; 0
-            when all calls are its own.
+        topic: the drained topic. The lock subscribes to it, as members must, but reads nothing.
+        drain_id: the id of this drain, by which others name the holder. No other living process has
+            it, because this one has locked the plan. So a lock that an earlier process of the drain
+            left behind is taken over at once.
+        report: called with a line that names the drain for which it waits.
+        session_s: if this process falls silent, others are kept out for at least so long. It is 0
+            when all calls of the handler are made by this process.
+        commits: whether the drain commits for the group.
     """
 
     def __init__(
@@ -94,11 +97,11 @@ class GroupLock:
     ) -> None:
         self.client_id = f"drainer-{drain_id}@{socket.gethostname()}"
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
-        # Why it is LOST; None otherwise.
+        # The reason why the lock is lost; None while it is not.
         self.lost: LockLost | None = None
-        # When the last commit was sent that the coordinator took from its member: it lets no other
-        # one in for a session from then on. So until ``sure_until_s`` calls may begin. Both are
-        # by ``boottime_s``.
+        # The time at which the last commit was sent that the coordinator accepted from this member.
+        # From then on, it lets no other member in for a session. So calls may begin until
+        # ``sure_until_s``. Both times are by ``boottime_s``.
         self.confirmed_s = self.sure_until_s = NEVER_S
         self._lingers = False
         self._cluster = cluster
@@ -111,26 +114,29 @@ class GroupLock:
         self._lease_s = self._session_s - self._margin_s
         self._log = ClientLog()
         self._membership = Membership.JOINING
-        self._member_since_s = 0.0  # or since it was last checked to be alone
+        # The time since when it is a member, or of the last check that it was alone.
+        self._member_since_s = 0.0
         self._thread: threading.Thread | None = None
-        self._joined = threading.Event()  # or lost before that
+        self._joined = threading.Event()  # It is also set when the lock is lost before it joined.
         self._released = threading.Event()
-        # Numbers are committed to confirm the place: no other drain begins with the same.
+        # Commits of rising numbers confirm the place. No two drains begin with the same number.
         self._first_number = self._number = secrets.randbelow(FIRST_NUMBER_MOST)
 
     def acquire(self) -> None:
-        """Take the lock; a holder that may be dead gets its session's time to show that it isn't.
+        """Take the lock.
+
+        A holder that may be dead gets the time of its session to show that it is alive.
 
         Raises:
-            LockHeld: when another drain holds it; the text names it.
-            BrokerUnreachable: when the group's coordinator does not let us in.
-            Refused: when this user may not use the lock's group.
+            LockHeld: when another drain holds the lock; the text names it.
+            BrokerUnreachable: when the coordinator does not let this drain in.
+            Refused: when this user may not use the lock group.
         """
         self._wait_until_free()
         try:
             self._join()
             self._ensure_alone()
-        except BaseException:  # Ctrl-C too: whoever failed to take the lock won't release it
+        except BaseException:  # On Ctrl-C as well, the caller won't release it.
             self.release()
             raise
 
@@ -142,7 +148,7 @@ class GroupLock:
         self._lingers = lingers
 
     def release(self) -> None:
-        """Give the lock back, so that the next drain need not wait. Never raises."""
+        """Give the lock back, so that the next drain does not have to wait. It never raises."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._released.set()
@@ -163,12 +169,12 @@ class GroupLock:
             time.sleep(CHECK_EVERY_S)
 
     def _last_number(self, timeout_s: float | None = None) -> int | None:
-        """The last number that a holder has committed."""
+        """Return the last number that a holder of the lock has committed."""
         return self._cluster.committed(self._lock_group, self._topic, (0,), timeout_s)[0]
 
     def _ensure_alone(self) -> None:
-        # Of those that joined at the same moment the first by name waits for the others to leave.
-        # One among them may hold the lock: then all leave.
+        # If several drains joined at the same moment, the first by name waits until the others
+        # leave. If one of the others holds the lock, it stays, and this one leaves in the end.
         until_s = boottime_s() + self._session_s + EXPIRY_MARGIN_S
         while self.lost is None:
             members = self._members()
@@ -211,13 +217,13 @@ class GroupLock:
         return self._membership is Membership.LOST or self._released.is_set()
 
     def _run(self) -> None:
-        """Keep the lock, with one client after the other, until it is released or lost."""
+        """Keep the lock until it is released or lost, with a new client whenever one fails."""
         started_s = boottime_s()
         try:
             while not self._over:
                 try:
                     client = self._make_client()
-                except BrokerUnreachable:  # there is no token for its login, for now
+                except BrokerUnreachable:  # At this moment, there is no token for the login.
                     time.sleep(RETRY_S)
                     continue
                 try:
@@ -231,7 +237,7 @@ class GroupLock:
                 if not self._over:
                     self._doubt()
                     time.sleep(RETRY_S)
-        except Exception as error:  # whatever it is, the lock is not held any more
+        except Exception as error:  # After any error, nothing keeps the lock any more.
             reason = foreign(repr(error))
             self._lose(f"the lock on group {self._group} failed: {reason}")
 
@@ -250,7 +256,7 @@ class GroupLock:
         return _Client(settings, conf, self._topic)
 
     def _keep(self, client: _Client, started_s: float) -> None:
-        """Poll a client until it is to be replaced, or the lock is released or lost."""
+        """Poll a client until it has to be replaced, or the lock is released or lost."""
         joined_s = checked_s = boottime_s()
         while not self._over:
             client.poll()
@@ -268,7 +274,8 @@ class GroupLock:
             if self._membership is Membership.MEMBER:
                 self._confirm(client, now_s)
                 if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
-                    # This process may have stood still, or was expelled and let in again unnoticed.
+                    # This process may have stood still, or may have been expelled and let in again
+                    # without a notice.
                     self._doubt()
             if now_s - max(joined_s, client.confirmed_s) > REPLACE_AFTER_S:
                 return
@@ -280,7 +287,7 @@ class GroupLock:
                 )
 
     def _confirm(self, client: _Client, now_s: float) -> None:
-        """Count the coordinator's answer to the last commit, and make the next when it is due."""
+        """Take in the answer to the last commit, and make the next one when it is due."""
         if client.confirmed_s > self.confirmed_s:
             self.confirmed_s = client.confirmed_s
             self.sure_until_s = self.confirmed_s + self._lease_s
@@ -293,12 +300,13 @@ class GroupLock:
         self._membership, self.sure_until_s = Membership.UNSURE, NEVER_S
 
     def _check_alone(self) -> None:
-        # The coordinator lets whoever was out in again, beside those who came since: it is theirs.
+        # A member that was expelled can join again, beside a drain that has joined since. In that
+        # case the lock belongs to the other drain.
         try:
             members = self._members(CHECK_TIMEOUT_S)
             number = self._last_number(CHECK_TIMEOUT_S)
         except DrainerError:
-            return  # it is checked again, and nothing begins until there is an answer
+            return  # It is checked again later, and no call begins until there is an answer.
         others = [m for m in members if m.client_id != self.client_id]
         is_ours = number is None or self._first_number < number <= self._number
         if others or not (is_ours or self.confirmed_s < 0):
@@ -312,7 +320,7 @@ class GroupLock:
             self._membership = Membership.MEMBER
 
     def _on_error(self, error: KafkaError) -> None:
-        """Lose the lock by an answer that another client would get, too."""
+        """Lose the lock if another client would get the same error."""
         if error.code() in FORBIDDEN:
             of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             resource = f"topic {self._topic}" if of_topic else f"group {self._lock_group}"
@@ -336,12 +344,14 @@ class GroupLock:
 
 
 class _Client:
-    """One client in the lock group, for the lock's thread."""
+    """One client in the lock group. Only the lock's thread uses it."""
 
     def __init__(self, settings: ClientSettings, conf: dict[str, Any], topic: str) -> None:
         self.in_group = False
-        self.expelled = False  # the coordinator took the place away; whoever notices clears it
-        # When a commit was sent: the one without an answer, the last, and the last that was taken.
+        # The coordinator has taken the place away. The lock's thread clears this when it notices.
+        self.expelled = False
+        # The times at which commits were sent: the one without an answer, the last one, and the
+        # last one that was accepted.
         self.pending_s: float | None = None
         self.sent_s = self.confirmed_s = NEVER_S
         self._topic = topic
@@ -351,23 +361,23 @@ class _Client:
         )
 
     def poll(self) -> None:
-        """Serve the client. Raises KafkaException with what does not pass by itself."""
+        """Serve the client. Raises KafkaException for an error that does not pass by itself."""
         message = self.consumer.poll(POLL_S)
         error = None if message is None else message.error()
         if error is not None and error.code() not in PASSING | NO_TOPIC:
             raise KafkaException(error)
 
     def commit(self, number: int, now_s: float) -> None:
-        """Begin to commit a number: only a member may."""
+        """Begin to commit a number. The coordinator accepts it only from a member."""
         self.pending_s = self.sent_s = now_s
         self.consumer.commit(offsets=[TopicPartition(self._topic, 0, number)], asynchronous=True)
 
     def leave(self, members: Callable[[], Sequence[Member]]) -> None:
         """Give the place up, and wait until the coordinator has noticed."""
-        # close() keeps the place of a static member until its session is over; unsubscribe()
-        # gives it up, if it is polled meanwhile.
+        # close() keeps the place of a static member until its session is over. unsubscribe() gives
+        # it up, if the client is polled meanwhile.
         until_s = boottime_s() + RELEASE_TIMEOUT_S
-        with suppress(KafkaException, DrainerError):  # why it ends is known, and reported by others
+        with suppress(KafkaException, DrainerError):  # The drain ends, and reports why, anyway.
             member_id = self.consumer.memberid()
             self.consumer.unsubscribe()
             while boottime_s() < until_s:
@@ -381,7 +391,7 @@ class _Client:
             self.confirmed_s = sent_s
 
     def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
-        consumer.assign([])  # a member that reads nothing
+        consumer.assign([])  # The member reads nothing.
         self.in_group = True
 
     def _on_revoke(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
