@@ -250,6 +250,7 @@ def preview_and_drain(
                 control=control,
             )
     followers.end(summary)
+    oversight.linger(terminal)
     ignore_signals()
     return summary.exit_code
 

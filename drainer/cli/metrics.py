@@ -47,7 +47,7 @@ class OversightOptions:
 
     @contextmanager
     def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:
-        """Serves metrics while inside, and lingers after a drain; None without a port.
+        """Serve metrics while inside; None without a port.
 
         Raises Refused when the port can't be had; UsageError for a weak token.
         """
@@ -62,16 +62,18 @@ class OversightOptions:
             terminal.print_line(f"page: {metrics.page_url}")
             yield metrics
         finally:
-            if metrics.ended and self.metrics_linger_s > 0:
-                terminal.print_line(
-                    f"metrics stay up for {round_duration(self.metrics_linger_s)}; Ctrl-C ends them"
-                )
-                _wait(self.metrics_linger_s)
             metrics.close()
 
+    def linger(self, terminal: Terminal) -> None:
+        """Leave the metrics of a drain that is over to the last scrape, for as long as was asked.
 
-def _wait(seconds: float) -> None:
-    # The drain is over and reported: a signal ends the wait, with the exit code of the drain.
-    over = Event()
-    with signals_to(lambda _number, _frame: over.set()):
-        over.wait(seconds)
+        A signal ends the wait, and the exit code stays that of the drain.
+        """
+        if self.metrics is None or self.metrics_linger_s <= 0:
+            return
+        terminal.print_line(
+            f"metrics stay up for {round_duration(self.metrics_linger_s)}; Ctrl-C ends them"
+        )
+        over = Event()
+        with signals_to(lambda _number, _frame: over.set()):
+            over.wait(self.metrics_linger_s)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -90,7 +91,8 @@ def test_members_missing_topics_and_handlers_are_named(command: Command) -> None
     assert "✗ right" not in live.out
     assert f"✗ topic     topic {topic.name}x does not exist" in missing.out
     assert "✗ handler" in missing.out
-    assert f"Did you mean {topic.name}?" in missing.err
+    # A topic of another test may have a name that is as similar, so it may be named as well.
+    assert re.search(f"Did you mean .*{topic.name}", missing.err)
 
 
 def test_each_server_is_probed_and_a_wrong_password_named(command: Command, broker: Broker) -> None:
