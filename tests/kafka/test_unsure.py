@@ -23,7 +23,8 @@ from scenarios.brokers import Broker
 
 MIXED: list[Truth] = ["dropped", "written", "known", "dropped", "dropped", "written"]
 # After the first 20 records come those that are written again. One of them is dropped twice more.
-DROPPED_AGAIN: list[Truth] = [*["known"] * 14, "dropped", "known", "known", "dropped"]
+KNOWN: list[Truth] = ["known"]
+DROPPED_AGAIN: list[Truth] = [*KNOWN * 14, "dropped", "known", "known", "dropped"]
 
 
 @pytest.fixture
