@@ -1,6 +1,6 @@
-"""Figures as a person reads them: counts, sizes, durations, rates, sub-keys. Pure functions.
+"""Figures as a person reads them: counts, sizes, durations, rates, sub-keys.
 
-Counts carry thousands separators. Offsets do not: they are copied into other Kafka tools.
+Counts have thousands separators. Offsets have none, because people copy them into other tools.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ UNKNOWN = "unknown"
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
-_LONGEST_KEY = 256  # characters of a sub-key that are looked at; more is never shown
+_LONGEST_KEY = 256  # Of a longer text or bytes, only both ends are used: repr() would take long.
 
 
 counted, round_duration = listed.counted, listed.round_duration
 
 
 def count(number: int) -> str:
-    """``1,234,567``."""
+    """Return ``1,234,567``."""
     return f"{number:,}"
 
 
 def offset(found: int | None) -> str:
-    """An offset, or ``none``."""
+    """Return an offset, or ``none``."""
     return "none" if found is None else str(found)
 
 
 def about(number: float) -> str:
-    """A large number to two or three figures: ``4.8M``, ``12.6M``, ``130k``, ``950``."""
+    """Return a number to two or three figures: ``4.8M``, ``12.6M``, ``130k``, ``950``."""
     value, unit = float(number), ""
     for unit in ("", "k", "M", "G", "T"):
         if value < 999.5 or unit == "T":
@@ -45,12 +45,12 @@ def about(number: float) -> str:
 
 
 def tally(*counts: tuple[int, str]) -> str:
-    """``30 retried, 4 timed out``: those of which there are any."""
+    """Return ``30 retried, 4 timed out``, without the counts that are 0."""
     return ", ".join(f"{number:,} {what}" for number, what in counts if number)
 
 
 def size(number: int) -> str:
-    """Bytes in binary units: ``512 B``, ``1.5 KiB``, ``256 MiB``."""
+    """Return bytes in binary units: ``512 B``, ``1.5 KiB``, ``256 MiB``."""
     if number < 1024:
         return f"{number} B"
     value = float(number)
@@ -63,7 +63,10 @@ def size(number: int) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """``10ms``, ``4.2s``, ``3m 20s``, ``1h 02m``, ``14 days``; ``unknown`` for None or no end."""
+    """Return ``10ms``, ``4.2s``, ``3m 20s``, ``1h 02m`` or ``14 days``.
+
+    None and infinity are ``unknown``.
+    """
     if seconds is None or not math.isfinite(seconds):
         return UNKNOWN
     seconds = max(0.0, seconds)
@@ -81,7 +84,7 @@ def duration(seconds: float | None) -> str:
 
 
 def latency(found: Latency) -> str:
-    """``p50 10ms, p95 14ms, p99 300ms``."""
+    """Return ``p50 10ms, p95 14ms, p99 300ms``."""
     at = (("p50", found.p50_s), ("p95", found.p95_s), ("p99", found.p99_s))
     return ", ".join(f"{name} {duration(value)}" for name, value in at)
 
@@ -95,7 +98,10 @@ def _moment(seconds: float) -> str:
 
 
 def rate(per_s: float) -> str:
-    """A rate without its unit: ``89,123``; one decimal below ten, so that slow isn't zero."""
+    """Return a rate without its unit: ``89,123``.
+
+    Below ten it has one decimal, so that a slow rate is not shown as 0.
+    """
     if not math.isfinite(per_s):
         return UNKNOWN
     if 0 < per_s < 0.05:
@@ -104,14 +110,14 @@ def rate(per_s: float) -> str:
 
 
 def percent(fraction: float) -> str:
-    """``41.2%``, rounded down: it is 100% only when nothing is left."""
+    """Return ``41.2%``, rounded down: it is 100% only when nothing is left."""
     if fraction >= 1:
         return "100%"
     return f"{math.floor(max(0.0, fraction) * 1000) / 10:.1f}%"
 
 
 def share(fraction: float) -> str:
-    """A part of a whole, rounded: ``38%``, ``5.2%``, ``<0.1%``; ``100%`` only for all of it."""
+    """Return a part of a whole, rounded: ``38%``, ``5.2%``, ``<0.1%``; ``100%`` only for all."""
     if 0 < fraction < 0.001:
         return "<0.1%"
     if 0.995 <= fraction < 1:
@@ -120,7 +126,7 @@ def share(fraction: float) -> str:
 
 
 def shorten(text: str, width: int) -> str:
-    """Text cut in its middle to a width: both ends of an id matter."""
+    """Cut a text to a width in its middle, because both ends of an id matter."""
     if len(text) <= width:
         return text
     if width <= 1:
@@ -130,13 +136,13 @@ def shorten(text: str, width: int) -> str:
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The cells of a table, each as wide as the widest of its column, to the right."""
+    """Make all cells of a column equally wide, and align them right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [[cell.rjust(n) for cell, n in zip(row, widths, strict=True)] for row in rows]
 
 
 def sub_key(key: Hashable, width: int = 24) -> str:
-    """A sub-key's repr, shortened or masked. Never raises."""
+    """Return a sub-key's repr, shortened or masked. Never raises."""
     half = _LONGEST_KEY // 2
     match key:
         case str() if len(key) > _LONGEST_KEY:

@@ -1,4 +1,4 @@
-"""The limit of a drain: one name, found from what was measured, with its words and its advice."""
+"""The limit of a drain: what keeps it from being faster, and what can be done about that."""
 
 from __future__ import annotations
 
@@ -8,20 +8,24 @@ from drainer.model.status import Status
 from drainer.policy.concurrency_limit import FULL
 from drainer.view import caps, figures
 
-BUSY = 0.95  # of the workers
-AT_RATE = AT_BUFFER = AT_LANE = 0.9  # the last of all that is left
-SHOWN = 40  # characters of a key
+BUSY = 0.95  # If this share of the workers is busy, all of them count as busy.
+# From these shares on, a drain counts as limited by --rate, a full buffer, or one lane.
+AT_RATE = AT_BUFFER = AT_LANE = 0.9
+SHOWN = 40  # A sub-key is cut to so many characters.
 
 
 class Bottleneck(Enum):
-    """Bottlenecks in words, each with what can be done about it.
+    """Bottlenecks: each has its words, and the advice on what can be done about it.
 
-    Both are formatted with the status and its texts.
+    Both are formats for the status and the names in ``_in_words``.
     """
 
     PAUSE = "the pause", "`drainer unpause` ends it"
     DOWNSTREAM = "the downstream: it fails, and drainer waits until it is back", ""
-    TROUBLE = "trouble: {0.health.trouble}", ""  # brokers away, a lock that is not confirmed
+    TROUBLE = (
+        "trouble: {0.health.trouble}",
+        "",
+    )  # Such as brokers that don't answer, or a lost lock.
     PROCESSOR = (
         "the processor: {each} uses {0.limits.processor.used:.0%} of a core{waits}",
         "a cheaper `split` or `handle`, or {cores}; more concurrency does not help",
@@ -35,7 +39,7 @@ class Bottleneck(Enum):
     BLOCKED = "the handler: it blocks the event loop at {0.health.blocked_by}", "await it there"
     HANDLER = "the handler: every worker is busy", "{more_calls}"
     RETRIES = "retries: failed sub-messages wait for their next attempt", ""
-    ENGINE = "{engine}", ""  # what only the engine knows
+    ENGINE = "{engine}", ""  # A limit that only this engine has.
     STARTS = "{machine}: lanes wait though workers are free", ""
     TAIL = "the tail: all is read, and the last lanes end", ""
     ORDER = "order: the buffer is full of few sub-keys, each one at a time", ""
@@ -44,7 +48,7 @@ class Bottleneck(Enum):
 
 
 def limit_of(status: Status) -> Bottleneck:
-    """Find the limit that binds now. More calls at once help only where it is HANDLER."""
+    """Return what limits the drain now. More concurrency helps only if it is HANDLER."""
     progress, limits, failures = status.progress, status.limits, status.failures
     workers, engine = limits.workers_busy, status.engine
     eta_s, lane_s = progress.eta_s, progress.lane_s
@@ -75,12 +79,12 @@ def limit_of(status: Status) -> Bottleneck:
 
 
 def limit(status: Status) -> str:
-    """Name what keeps the drain from going faster, in a few words."""
+    """Return in a few words what keeps the drain from being faster."""
     return _in_words(limit_of(status).value[0], status)
 
 
 def advice(status: Status) -> str:
-    """Give what can be done about that; nothing when there is nothing."""
+    """Return what can be done about the limit; empty if nothing can."""
     return _in_words(limit_of(status).value[1], status)
 
 
@@ -88,7 +92,7 @@ def _in_words(text: str, status: Status) -> str:
     limits, auto = status.limits, status.limits.auto
     key, waiting = next(iter(limits.hottest), ("", 0))
     more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
-    if auto is not None:  # it raises it by itself, up to its most
+    if auto is not None:  # --concurrency auto raises it by itself, up to its maximum.
         more_calls = more_calls.replace("…", "auto:…") if auto.limit == auto.most else ""
     here, waited = status.engine is None, limits.processor.waited
     return text.format(

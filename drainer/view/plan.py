@@ -1,4 +1,4 @@
-"""The page of an offset plan, and the checks that were made on one."""
+"""The page of an offset plan, and the result of checks on a plan."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from drainer.view.terminal import Terminal
 def plan_page(
     plan: OffsetPlan, path: Path | str | None = None, options: Sequence[str] = ()
 ) -> Page:
-    """Page of how far a drain has come, its task, and with a path and options how to resume it."""
+    """Make the page of a plan: how far the drain has come, and its task.
+
+    With a ``path``, the page also has the commands to resume and undo the drain, with ``options``.
+    """
     subject = f"{plan.terms.topic}, for group {plan.terms.group}"
     left = sum(map(plan.account.to_go, plan.account.partitions))
     head = Line(f"at most {figures.counted(left, 'offset')} left", Tone.WARN)
@@ -45,7 +48,7 @@ def plan_page(
 
 
 def history_page(plan: OffsetPlan) -> Page:
-    """The events of a drain, the first one first."""
+    """Make the page of a drain's events, in the order in which they happened."""
     subject = f"{plan.terms.topic}, for group {plan.terms.group}"
     count = figures.counted(len(plan.account.history), "event")
     return Page(Line(count), (section("History", events(plan.account.history)),), subject=subject)
@@ -61,9 +64,9 @@ def show_before_connecting(
     *,
     state: str | None = None,
 ) -> None:
-    """Print what this machine would do for a plan, before anything of it is done; even when quiet.
+    """Print what a plan makes this machine do, before any of it is done. Shown even with --quiet.
 
-    ``extras`` are the properties that the plan's handler gets; None if it is not loaded.
+    ``extras`` are the properties that the plan's handler gets; None if the handler is not loaded.
     """
     note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
@@ -84,7 +87,7 @@ def show_checks(
     checks: Sequence[tuple[str, DrainerError | None]],
     warnings: Sequence[str] = (),
 ) -> None:
-    """The verdict, then each check and why it failed; failures are shown even when quiet."""
+    """Print the verdict, then each check and why it failed. Failures are shown even when quiet."""
     failed = sum(error is not None for _, error in checks)
     of = figures.counted(len(checks), "check")
     head = Line(f"{failed} of {of} failed", Tone.BAD, BAD)
@@ -109,7 +112,7 @@ def show_checks(
 
 
 def _loads(terms: Terms, extras: Mapping[str, str]) -> Iterator[Field]:
-    """Yield fields of the handler and of the places in terms, with the logins that they get."""
+    """Yield the handler and the destinations of a plan, each with the login that it gets."""
     yield Field("loads", terms.handler, "this runs its code")
     for each in destinations(terms):
         login = each.login(extras)

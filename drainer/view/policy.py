@@ -1,4 +1,4 @@
-"""Terms of a drain in words: the handler, the failure policy, the rules and their results."""
+"""The terms of a drain in words: its handler, failure policy and rules, and what rules skipped."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.view import figures, priority
 from drainer.view.page import Field, Tone, few
 
-WIDTH = 60  # characters of a name or an expression
+WIDTH = 60  # A name or an expression is cut to so many characters.
 
 _ORDERS = {
     "sub-key": "one sub-message at a time per sub-key, many sub-keys at once",
@@ -23,7 +23,7 @@ _ORDERS = {
 
 
 def task_fields(found: OffsetPlan) -> Iterator[Field]:
-    """Fields of a drain's task, as its preview and its plan show it."""
+    """Yield the task of a drain, for its preview and for the page of its plan."""
     yield Field("topic", found.terms.topic, f"id {found.terms.topic_id}")
     kept = "" if found.terms.commits else "keeps its offsets: drainer commits nothing"
     yield Field("group", found.terms.group, kept)
@@ -40,7 +40,7 @@ def task_fields(found: OffsetPlan) -> Iterator[Field]:
 
 
 def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
-    """Fields of what becomes of a message before the handler gets it."""
+    """Yield how a message is decoded and split before the handler gets it."""
     if payloads.times is not None:
         yield Field("times", str(payloads.times), "drainer skips other records")
     for name, found in (("value", payloads.value_format), ("key", payloads.key_format)):
@@ -54,7 +54,7 @@ def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:
-    """Fields of what happens when the handler fails, one for each part that matters."""
+    """Yield what happens when the handler fails."""
     retries, limit = "none", "no timeout"
     if failures.retries:
         first, most = map(figures.duration, (failures.retry_delay_s, failures.retry_max_delay_s))
@@ -80,7 +80,7 @@ def policy_fields(failures: FailureSettings) -> Iterator[Field]:
 
 
 def redrive_field(redrive: RedriveSettings) -> Field:
-    """Name the dead letters that go to the handler again."""
+    """Name the dead letters that a redrive gives to the handler again."""
     chosen = redrive.letters
     named = [
         f"{each.name.replace('_', '-').removesuffix('s')} {', '.join(texts)}"
@@ -101,7 +101,7 @@ def _then(failures: FailureSettings, action: OnFailure) -> str:
 
 
 def skip_fields(expressions: Sequence[str]) -> Iterator[Field]:
-    """Fields of what a drain skips."""
+    """Yield the rules by which a drain skips sub-messages, if it has any."""
     if expressions:
         known = figures.counted(len(expressions), "rule")
         shown = [figures.shorten(text, 2 * WIDTH) for text in expressions]
@@ -109,7 +109,7 @@ def skip_fields(expressions: Sequence[str]) -> Iterator[Field]:
 
 
 def rule_lines(rules: Unhandled) -> Iterator[Field]:
-    """Fields of what rules and handler skipped so far."""
+    """Yield how many sub-messages rules and the handler have skipped or diverted so far."""
     for label, counts in (
         ("skipped by", rules.skipped_by),
         ("skipped for", rules.skipped_for),
@@ -123,7 +123,7 @@ def rule_lines(rules: Unhandled) -> Iterator[Field]:
 
 
 def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
-    """Fields of what was let through because an expression could not be decided."""
+    """Yield how many sub-messages were handled because a rule failed on them."""
     if rules.undecided:
         each = [
             f"{figures.count(number)} by {_name(name)}: {rules.why.get(name, '')}"

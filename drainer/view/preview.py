@@ -14,7 +14,7 @@ from drainer.view.policy import task_fields
 
 
 def preview_page(action: Preview) -> Page:
-    """Page of what a drain is about to do, and with what."""
+    """Make the page of a drain that is about to begin: its backlog, settings and checks."""
     parts = figures.counted(len(action.partitions), "partition")
     details = []
     if finished := sum(part.finished for part in action.partitions):
@@ -49,7 +49,7 @@ def _verb(action: Preview) -> str:
 
 
 def settings(action: Preview) -> Iterator[Item]:
-    """Fields of what a drain works on, and with what."""
+    """Yield the task of a drain, and the settings of this run."""
     yield from task_fields(action.plan)
     if action.makes_topic is not None:
         yield Field("creates", f"topic {action.makes_topic}", "for dead letters")

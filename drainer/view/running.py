@@ -1,4 +1,4 @@
-"""The drains of a machine, as a page, as lines and as JSON."""
+"""The drains on this machine, as a page, as lines and as JSON."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.status import share_finished
 
-SILENT_S = 5.0  # a drain looks twice a second
+# A drain answers twice a second. It counts as silent if its last answer is older than this.
+SILENT_S = 5.0
 
 
 def state_of(found: FoundDrain) -> str:
-    """Name what a drain does, in a word."""
+    """Return the state of a drain in a word or two."""
     status = found.status
     if found.left is not None:
         return "killed" if found.left.account.running else "stopped"
@@ -37,7 +38,7 @@ def state_of(found: FoundDrain) -> str:
 
 
 def running_page(found: Sequence[FoundDrain]) -> Page:
-    """A row for each, and how to resume those that no process works on."""
+    """Make a page with a row for each drain, and how to resume those that no process works on."""
     user = ("user",) if any(each.uid != os.geteuid() for each in found) else ()
     columns = ("plan", "topic", "group", *user, "engine", "state", "done", "left", "since", "pid")
     rows = tuple(_row(each, named=bool(user)) for each in found)
@@ -61,7 +62,7 @@ def running_page(found: Sequence[FoundDrain]) -> Page:
 
 
 def found_line(found: FoundDrain) -> str:
-    """``orders for indexer  draining  41.2%  3m 20s left  89,000 sub-messages/s``."""
+    """Return ``orders for indexer  draining  41.2%  3m 20s left  89,000 sub-messages/s``."""
     about, status = found.about, found.status
     words = [f"{about.topic} for {about.group}", state_of(found)]
     if status is not None:
@@ -71,8 +72,11 @@ def found_line(found: FoundDrain) -> str:
 
 
 def found_as_json(found: FoundDrain) -> dict[str, Any]:
-    """A drain as JSON of bounded size; ``done`` is a share, ``left_s`` None while unknown."""
-    found_at = partial(at, found.status)  # None before the first status
+    """Return a drain as JSON of bounded size.
+
+    ``done`` is a share from 0 to 1. ``left_s`` is None while it is unknown.
+    """
+    found_at = partial(at, found.status)  # It returns None before the first status.
     return found.about.as_json() | {
         "pid": found.pid or None,
         "user": user_name(found.uid),
@@ -129,6 +133,6 @@ def _left(found: FoundDrain) -> str:
 
 
 def _short(plan: str) -> str:
-    """Path of a plan as seen from here."""
+    """Return a plan's path relative to the working directory, if it lies below that."""
     path, here = Path(plan), Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else plan

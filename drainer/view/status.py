@@ -1,4 +1,7 @@
-"""A status as facts: each is made once here, for the live view, lines, the log and the page."""
+"""The facts of a running drain, for all that show them: live view, lines, log, and HTML page.
+
+Each fact is made in one place, so all of these agree.
+"""
 
 from __future__ import annotations
 
@@ -40,11 +43,11 @@ from drainer.view.page import (
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN = 3
-_MOST_LEFT, _ERRORS_LOGGED = 8, 5  # in the log
+_MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The log has so many partitions and errors.
 
 
 class LivePage:
-    """The page of a drain, for threads that show it while the drain's own one adds statuses."""
+    """The HTML page of a drain, for any thread, while the drain's own thread adds statuses."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -58,11 +61,11 @@ class LivePage:
             self._last = status, datetime.now().astimezone()
 
     def end(self, page: Page) -> None:
-        """Show this page from now on."""
+        """Show this page from now on, because the drain has ended."""
         self._ended = page
 
     def __call__(self, nonce: str) -> str:
-        """Return the page as HTML, whose script has this nonce; there must be a status."""
+        """Return the page as HTML, with ``nonce`` on its script. A status must have been added."""
         try:
             from drainer.view.report.page import html  # noqa: PLC0415 - an extra, and slow
         except ImportError:
@@ -74,7 +77,7 @@ class LivePage:
 
 
 def _page(status: Status, now: datetime, history: History) -> Page:
-    """The page of a running drain; ``now`` has the zone of the times on it."""
+    """Make the page of a running drain. ``now`` has the time zone in which times are shown."""
     begun = now - timedelta(seconds=status.timing.elapsed_s)
     changes = (Line(event_words(each)) for each in reversed(status.control.changes))
     errors = (Line(f"{figures.count(n)} x {kind}") for kind, n in status.failures.errors)
@@ -141,10 +144,11 @@ _ORDER = (
 
 
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
-    """Share of a backlog that is finished, 0 to 1: 1 only when it is complete.
+    """Return the share of a backlog that is finished, from 0 to 1. It is 1 only if all is finished.
 
-    In sub-messages, of which those to come are estimated. While nothing was read they can't be, and
-    offsets count: those below the watermark, or messages if these are more.
+    The share is one of sub-messages, and the number of those to come is an estimate. Until some
+    messages were read there is no estimate, so the share is one of offsets: those below the
+    watermark, or the finished messages if they are more.
     """
     parts = tuple(partitions)
     if all(part.complete for part in parts):
@@ -159,7 +163,7 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
-    """Warnings that can't wait: the name of the event, its text and its tone."""
+    """Yield the warnings that can't wait: each is the name of its event, its text and its tone."""
     progress = status.progress
     if status.health.trouble is not None:
         yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
@@ -172,7 +176,7 @@ def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
 
 
 def blocking_warnings(health: HealthStatus) -> Iterator[str]:
-    """A warning if the handler blocks the event loop."""
+    """Yield a warning if the handler blocks the event loop."""
     if health.blocked_by is not None:
         yield (
             f"the handler blocks the event loop at {health.blocked_by}: nothing else runs"
@@ -182,12 +186,12 @@ def blocking_warnings(health: HealthStatus) -> Iterator[str]:
 
 
 def event_words(event: Event) -> str:
-    """``18:32:07 changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
+    """Return ``18:32:07 changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
     return f"{clock(event.at)} {event}"
 
 
 def verdict(status: Status) -> Line:
-    """Whether it will be done in time, first of all."""
+    """Return the first line of all: how long the drain still takes, or what it waits for."""
     progress, control = status.progress, status.control
     left, known = figures.duration(progress.eta_s), progress.eta_s is not None
     if progress.complete:
@@ -204,14 +208,14 @@ def verdict(status: Status) -> Line:
 
 
 def beside_verdict(status: Status) -> Iterator[tuple[str, Tone]]:
-    """The warnings that the verdict doesn't give."""
+    """Yield the warnings that the verdict does not contain, each with its tone."""
     for event, text, tone in warnings(status):
         if event not in ("deadline", "stopping"):
             yield text, tone
 
 
 def causes(status: Status) -> Iterator[Field]:
-    """Fields of what limits it, what can be done, and what a kill would cost: in that order."""
+    """Yield what limits the drain, what can be done about it, and what a kill would repeat."""
     ending = share_finished(status.progress.partitions) >= 1 or status.control.stopping is not None
     if not ending:
         yield Field("limited by", limit(status))
@@ -223,7 +227,7 @@ def causes(status: Status) -> Iterator[Field]:
 
 
 def facts(status: Status) -> Iterator[Field]:
-    """Fields of how far it is, how fast, and what keeps it from being faster."""
+    """Yield how far the drain is, how fast it is, and what its workers and memory are used for."""
     progress, latency = status.progress, status.timing.latency_recent
     yield from _done(progress)
     if failed := failure_words(status.failures):
@@ -243,7 +247,7 @@ def facts(status: Status) -> Iterator[Field]:
 
 
 def _done(progress: ProgressStatus) -> Iterator[Field]:
-    """Fields of what is done, of what is drained first, of messages and of sub-messages."""
+    """Yield the progress of priority classes, of messages, and of sub-messages."""
     yield from priority.fields_now(progress)
     messages = figures.count(sum(part.messages_finished for part in progress.partitions))
     total = figures.count(sum(part.end - part.start for part in progress.partitions))
@@ -280,7 +284,7 @@ def _memory(limits: LimitStatus) -> Iterator[Field]:
 
 
 def failure_words(failures: FailureStatus) -> str:
-    """``410 failed attempts on 96 sub-messages, 300 retries``; nothing if none failed."""
+    """Return ``410 failed attempts on 96 sub-messages, 300 retries``; empty if none failed."""
     attempts = "failed attempt" if failures.failures == 1 else "failed attempts"
     if subs := failures.failed_sub_messages:
         attempts += f" on {figures.counted(subs, 'sub-message')}"
@@ -296,13 +300,13 @@ def failure_words(failures: FailureStatus) -> str:
 
 
 def partition_cells(part: PartitionStatus) -> tuple[str, ...]:
-    """Number, watermark, committed offset and end of a partition, and how much is done."""
+    """Return a partition's number, watermark, committed offset and end, and the share done."""
     share = figures.percent(share_finished((part,)))
     ends = str(part.watermark), figures.offset(part.committed), str(part.end)
     return (str(part.partition), *ends, share)
 
 
 def finished(part: PartitionStatus) -> int:
-    """Offsets of a partition that are finished, at least."""
+    """Return how many offsets of a partition are finished. It may be more than that."""
     offsets = part.end - part.start
     return min(offsets, max(part.messages_finished, part.watermark - part.start))

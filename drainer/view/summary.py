@@ -1,4 +1,4 @@
-"""The page of a drain that ended: how it ended, how to go on, and the account that proves it."""
+"""The page of a drain that has ended: how it ended, how to go on, and the account."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ from drainer.view.status import blocking_warnings, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
-OFFSETS_SHOWN = 4  # partitions of an event
-PARKED_WIDTH = 60  # characters of a key
+OFFSETS_SHOWN = 4  # The committed offsets of so many partitions are shown with an event.
+PARKED_WIDTH = 60  # The key of a parked lane is cut to so many characters.
 _ACCOUNT = ("read", *(each.value for each in (DONE, *reversed(OTHERWISE))), "pending")
 _UNHAPPY = ("dead", "failed", "pending")
 _LEFT = {NOT_MATCHED: "did not match the filter"}
 
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
-    """Print how it ended and how to go on, then what happened and the account that proves it."""
+    """Print how a drain ended and how to go on, then the account and what happened."""
     terminal.data(summary.as_json())
     terminal.present(summary_page(summary))
 
@@ -58,7 +58,7 @@ def show_summary(terminal: Terminal, summary: Summary) -> None:
 def show_cut_short(
     terminal: Terminal, error: DrainerError, plan: PlanPlace, resuming: Resuming
 ) -> None:
-    """The end of a drain that has no account: the error, and how to resume."""
+    """Print the end of a drain that stopped before it had an account, and how to resume it."""
     terminal.data(
         {
             "status": "interrupted",
@@ -73,9 +73,10 @@ def show_cut_short(
 
 
 def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:
-    """The page for a report, which shows how it went too; ``ended`` has the zone to show it in.
+    """Make the page of a report, which also has the charts and the history of the drain.
 
-    It may be read in another folder than that of the command, so the plan is named in full.
+    The plan is named by its full path, because the report may be read in another folder. ``ended``
+    has the time zone in which times are shown.
     """
     if summary.plan is not None:
         path = str(absolute(parse_place(summary.plan)))
@@ -106,7 +107,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
 
 
 def summary_page(summary: Summary) -> Page:
-    """Page of how it ended, the commands to go on with, the account, and the group's offsets."""
+    """Make the page of a drain that has ended."""
     head, last = _headline(summary), summary.last
     stands = section("Committed offsets", _partitions(summary))
     happened = section(
@@ -121,7 +122,7 @@ def summary_page(summary: Summary) -> Page:
     )
     if summary.status == "empty":
         return Page(head, (happened, stands), data=summary.as_json(), event="summary")
-    # The account is of all runs of a drain, these are of the last one.
+    # The account covers all runs of the drain. Time and speed are those of the last run.
     took, pace = figures.duration(last.timing.elapsed_s), figures.rate(last.progress.rate_average)
     run = f"  this run took {took}, at {pace} sub-messages/s"
     ways = [] if summary.resume is None else [_resume(summary.resume, summary.resuming)]
@@ -143,7 +144,7 @@ def summary_page(summary: Summary) -> Page:
 
 
 def _plan(last: Status) -> Iterator[Field]:
-    """Fields of the plan's place, and of how long the run and its calls took."""
+    """Yield the plan's path, the deadline, and how long the calls of the handler took."""
     yield from deadline.fields(last.progress.deadline)
     yield Field("plan", last.plan_path)
     if last.timing.latency is not None:
@@ -151,7 +152,7 @@ def _plan(last: Status) -> Iterator[Field]:
 
 
 def account(messages: Counts, sub_messages: Counts) -> Section:
-    """The law of conservation as a table: read = done + dead + failed + skipped + pending."""
+    """Show that read = done + dead + failed + skipped + pending, or that it is not so."""
     rows: list[tuple[str | Cell, ...]] = []
     for label, counts in (("messages", messages), ("sub-messages", sub_messages)):
         numbers = [(name, getattr(counts, name)) for name in _ACCOUNT]
@@ -177,7 +178,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
 
 
 def _engine(summary: Summary) -> Iterator[Field]:
-    """Fields of the engine, and of its speed beside what the brokers' limits allow for."""
+    """Yield the engine's counts, its concurrency, and its speed beside the brokers' limits."""
     if summary.engine_counts:
         counts = (f"{name} {figures.count(n)}" for name, n in summary.engine_counts.items())
         yield Field("engine", summary.engine.capitalize(), ", ".join(counts))
@@ -214,7 +215,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
 
 
 def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
-    """The first parked lanes by name, with the place that each waits at and the error there."""
+    """Name the first parked lanes, with the place at which each waits and the error there."""
     if not parked.total:
         return None
     lines = tuple(
@@ -227,7 +228,7 @@ def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
 
 
 def _undelivered(summary: Summary) -> Iterator[Field]:
-    # What is in no account.
+    """Yield what is not in the account, because the drain did not read or redrive it."""
     if alone := summary.ignored_letters:
         ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
         lines = tuple(f"{figures.count(n)} {_LEFT.get(why, f'x {why}')}" for why, n in ranked)
@@ -243,7 +244,7 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
 
 
 def events(history: Sequence[Event]) -> Table | None:
-    """A row for each thing that was done with a drain, the first one first."""
+    """Make a table of what was done with a drain, in the order in which it happened."""
     columns = (Column("when"), Column("what"), Column("by"), Column("details", wide=True))
     rows = tuple(map(_event_row, history))
     return Table(columns, rows, shown=len(rows)) if rows else None
@@ -271,7 +272,7 @@ def _headline(summary: Summary) -> Line:
             done = f": {messages}, {subs}"
             if summary.sub_messages.skipped:
                 done += f", {figures.count(summary.sub_messages.skipped)} of them skipped"
-            if summary.exit_code:  # of a redrive: in this run
+            if summary.exit_code:
                 return Line(f"{verb}, {_shortcomings(summary)}", Tone.WARN, WARN, done)
             return Line(verb, Tone.GOOD, OK, done)
         case "class-done" | "class-waits":
@@ -292,7 +293,7 @@ def _headline(summary: Summary) -> Line:
 
 
 def _shortcomings(summary: Summary) -> str:
-    """Name what a drain did not handle: ``with 3 dead letters, at most 100 records lost``."""
+    """Return what a drain did not handle: ``with 3 dead letters, at most 100 records lost``."""
     lost, subs = sum(map(count_offsets, summary.lost.values())), summary.sub_messages
     given_up = ((subs.dead, "dead letter"), (subs.failed, "failed sub-message"))
     words = " and ".join(figures.counted(number, what) for number, what in given_up if number)
@@ -305,8 +306,8 @@ def _shortcomings(summary: Summary) -> str:
 
 
 def _to_go(summary: Summary, what: str = "offset", seconds: float | None = None) -> str:
-    """``. At most 6,695 messages left (about 19s)``."""
-    left = summary.to_go  # holes are among them, so it may be fewer messages
+    """Return ``. At most 6,695 messages left (about 19s)``, or nothing if none is left."""
+    left = summary.to_go  # Offsets include holes, so there may be fewer messages.
     about = "" if seconds is None else f" (about {figures.duration(seconds)})"
     return f". At most {figures.counted(left, what)} left{about}" if left else ""
 
@@ -322,7 +323,7 @@ def _resume(command: str, resuming: Resuming) -> Field:
 def _partitions(summary: Summary) -> Table | None:
     if not summary.partitions:
         return None
-    # What is not as it should be comes first, so that it is never in the part that isn't shown.
+    # Partitions that are not as they should be come first, because a long table is cut.
     commits = summary.commits
     verdicts = {n: _verdict(part, commits=commits) for n, part in summary.partitions.items()}
     ranked = sorted(summary.partitions.items(), key=lambda item: (verdicts[item[0]][0], item[0]))
@@ -343,7 +344,10 @@ def _partitions(summary: Summary) -> Table | None:
 
 
 def _verdict(part: PartitionResult, *, commits: bool) -> tuple[int, Cell]:
-    """0 for what is wrong, 1 for unfinished, 2 for what is as it should be; and in words."""
+    """Return the rank of a partition, and its state in words.
+
+    The rank is 0 if its committed offset is wrong, 1 if it is not finished, and otherwise 2.
+    """
     if commits and part.committed != part.watermark and part.watermark > part.start:
         past = part.committed is not None and part.committed > part.watermark
         text = "committed past the watermark" if past else "committed is not the watermark"

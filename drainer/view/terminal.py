@@ -1,4 +1,4 @@
-"""The terminal: a command's result to stdout, all else to stderr, answers from stdin."""
+"""The terminal of a command: its result goes to stdout, all else to stderr."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _MARKS: dict[int | str, tuple[str, Tone]] = {
 
 
 class Form(StrEnum):
-    """Forms of a result on standard output, for programs."""
+    """The forms that a result on standard output can have for programs."""
 
     JSON = "json"
     YAML = "yaml"
@@ -49,16 +49,17 @@ class Form(StrEnum):
 
 
 class Terminal:
-    """Output of a command.
+    """The output of a command.
 
-    ``present`` and ``data`` write its result to stdout: as a page, or with a ``form`` as what
-    programs read. Messages go to stderr: ``preview``, ``print_line`` (both silenced by ``quiet``),
-    ``warn`` and ``fail`` (never silenced). Lines are never broken to fit the width, so that
-    commands and paths in them copy whole. Nothing in a text is taken for markup, and a line stays
-    one line of what can be seen, whatever is in it. Colours need two terminals, or FORCE_COLOR.
+    ``present`` and ``data`` write its result to stdout: as a page, or in the ``form`` that a
+    program asked for. Messages go to stderr. ``quiet`` silences those of ``preview`` and
+    ``print_line``, but never those of ``warn`` and ``fail``. ``debug`` adds tracebacks to ``fail``.
 
-    ``debug`` adds tracebacks to ``fail``.
-    The streams are those of the process unless given: they take everything (view/streams.py).
+    Lines are never broken to fit the width, so that commands and paths can be copied whole. Texts
+    may contain anything: nothing in them counts as markup, and a line stays one line. Colours need
+    two terminals, or FORCE_COLOR.
+
+    Without arguments, the streams are those of the process, which never fail (view/streams.py).
     """
 
     def __init__(
@@ -79,7 +80,8 @@ class Terminal:
         self._stdin = stdin or sys.stdin
         self._stdout = stdout or sys.stdout
         self._stderr = stderr or sys.stderr
-        # Markup, emoji codes and highlighting are off: topics, sub-keys and errors hold [, ] and :.
+        # Markup, emoji codes and highlighting are off, because topics, sub-keys and errors may
+        # contain brackets and colons.
         streams = (self._stderr, self._stdout)
         coloured = all(Console(file=each).is_terminal for each in streams)
         self.console, self._paper = (
@@ -97,60 +99,61 @@ class Terminal:
 
     @property
     def json(self) -> bool:
-        """Whether the result is one object."""
+        """Whether the result is one JSON or YAML object."""
         return self.form in (Form.JSON, Form.YAML)
 
     @property
     def is_interactive(self) -> bool:
-        """Whether a person can answer: stdin and stderr are both a terminal."""
+        """Whether a person can answer a question: stdin and stderr are both terminals."""
         return _is_tty(self._stdin) and _is_tty(self._stderr)
 
     @property
     def keyboard(self) -> int | None:
-        """The descriptor to read keys from; None without a terminal."""
+        """The descriptor from which keys are read; None without a terminal."""
         return self._stdin.fileno() if self.is_interactive else None
 
     @property
     def is_live(self) -> bool:
-        """Whether stderr can be redrawn in place; FORCE_COLOR does not make a pipe a screen."""
+        """Whether stderr can be redrawn in place. With FORCE_COLOR, a pipe still can't."""
         return _is_tty(self._stderr) and self.console.is_interactive
 
     @property
     def shares_screen(self) -> bool:
-        """Whether stdout is a terminal as well, most likely the same one."""
+        """Whether stdout is a terminal, too, most likely the same one as stderr."""
         return _is_tty(self._stdout)
 
     @property
     def is_ready(self) -> bool:
         """Whether a write to stderr would go through now.
 
-        It would not while the terminal is held (Ctrl-S) or a pager has stopped reading. A running
-        drain leaves out a frame rather than wait for its audience.
+        It would not while the terminal is stopped (Ctrl-S), or while a pager does not read. A
+        running drain leaves out a frame rather than wait for its reader.
         """
         try:
             poll = select.poll()
             poll.register(self._stderr.fileno(), select.POLLOUT)
             return bool(poll.poll(0))
         except (OSError, ValueError, AttributeError):
-            return True  # no descriptor (tests, captured output), or no poll on this platform
+            return True  # The stream has no descriptor, or the platform has no poll().
 
     def print_line(self, text: str) -> None:
-        """One line of words."""
+        """Print a line of words, unless the terminal is quiet."""
         self.event(logging.INFO, "note", text)
 
     def warn(self, text: str) -> None:
-        """``warning: …``; shown even when quiet."""
+        """Print ``warning: …``, even with --quiet."""
         self.event(logging.WARNING, "warning", text)
 
     def hint(self, text: str) -> None:
-        """``hint: …``, the way out; shown even when quiet, since it follows an error."""
+        """Print ``hint: …``, even with --quiet, because it follows an error."""
         self.event(logging.WARNING, "hint", text)
 
     def fail(self, error: BaseException) -> None:
-        """``error: …`` and its hint; no traceback, unless debug requests it.
+        """Print ``error: …`` and its hint.
 
-        A requested stop is not an error.
-        Of a DrainerError debug shows the traceback of its cause, such as the handler's error.
+        A stop that the user asked for is printed as such, not as an error. With ``debug``, a
+        traceback is printed as well. For a DrainerError it is that of its cause, such as an error
+        of the handler.
         """
         cause: BaseException | None = None
         if isinstance(error, DrainerError):
@@ -171,7 +174,10 @@ class Terminal:
         self.event(logging.ERROR, "error", text, **fields)
 
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:
-        """A line at one of logging's levels. Of its fields a terminal shows traceback and hint."""
+        """Print a message. Of its ``fields``, a terminal shows only the traceback and the hint.
+
+        ``level`` is one of ``logging``.
+        """
         for line in fields.get("traceback", "").splitlines():
             self.show([(f"  | {line}", Tone.QUIET)], urgent=True)
         mark = _MARKS.get(event) or _MARKS[level]
@@ -180,7 +186,10 @@ class Terminal:
             self.hint(hint)
 
     def data(self, obj: Any) -> None:
-        """The result as one object, if that is its form; indented when a person is looking."""
+        """Print the result as one object, if the user asked for JSON or YAML.
+
+        On a terminal it is indented, because a person reads it there.
+        """
         if not self.json:
             return
         text = json_text(obj, indent=self.shares_screen)
@@ -188,9 +197,10 @@ class Terminal:
         self._stdout.flush()
 
     def confirm(self, question: str) -> bool | None:
-        """Confirm on stderr. None when no person can answer; the caller refuses then.
+        """Ask a question on stderr, and return the answer.
 
-        Only ``y`` or ``yes`` is a yes. Ctrl-C and Ctrl-D are a no.
+        Only ``y`` and ``yes`` mean yes. Ctrl-C and Ctrl-D mean no. If no person can answer, the
+        result is None, and the caller refuses to go on.
         """
         if not self.is_interactive:
             return None
@@ -206,19 +216,19 @@ class Terminal:
         return answer.strip().lower() in ("y", "yes")
 
     def present(self, page: Page) -> None:
-        """The result as a page: warnings, the verdict, how to go on, facts, and tables last.
+        """Print the result as a page: warnings, the verdict, how to go on, facts, and tables last.
 
-        This is the order of every page: what to do next never scrolls away behind a table.
-        Warnings, the error and hints go to stderr. With a form the verdict does as well: stdout
-        has the facts alone as a table, and as an object only what ``data`` is given.
-        Quiet shows only what is wrong, and how to go on from there.
+        Every page has this order, so that what to do next never scrolls away behind a table.
+        Warnings, the error and hints go to stderr. If a program reads the result, the verdict goes
+        there as well: stdout then has the facts alone (-o table), or only what ``data`` gets. With
+        --quiet, a page shows only what is wrong, and how to go on from there.
         """
         self._verdict(page, result=self.form is None)
         if not self.json:
             self._facts(page, result=True)
 
     def preview(self, page: Page) -> None:
-        """Print a page on stderr, to be read before a question is answered."""
+        """Print a page on stderr, which the user reads before answering a question."""
         self._verdict(page, result=False)
         self._facts(page, result=False)
 
@@ -256,22 +266,22 @@ class Terminal:
                 self.show(each, urgent=urgent or requested, result=result)
 
     def items(self, *items: Item, urgent: bool = False) -> None:
-        """Parts of a page, one below the other; what is bad is shown even when quiet."""
+        """Print parts of a page. Those that are bad are shown even with --quiet."""
         for item in items:
             for each in lay_out(item):
                 self.show(each, urgent=urgent or is_urgent(item))
 
     def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
-        """Prints a line that was laid out; ``urgent`` shows it even when quiet."""
+        """Print a line that was laid out. If it is ``urgent``, it is shown even with --quiet."""
         if self.quiet and not urgent:
             return
         printed = Segments([*segments(line), Segment.line()])
-        # A table is as wide as its figures: an offset cut short would be another offset.
+        # A line is never cut: an offset that is cut short would be another offset.
         (self._paper if result else self.console).print(printed, soft_wrap=True, end="")
 
 
 def _as_yaml(text: str) -> str:
-    import yaml  # noqa: PLC0415 - it takes its time, and few need it
+    import yaml  # noqa: PLC0415 - slow to import, and rarely needed
 
     dump = partial(yaml.safe_dump, json.loads(text), sort_keys=False)
     made: str = dump(allow_unicode=True)
@@ -280,8 +290,11 @@ def _as_yaml(text: str) -> str:
 
 @contextmanager
 def _interruptible() -> Iterator[None]:
-    # A Ctrl-C that comes between Python's last look at signals and the system's read would wait
-    # for the next line. Alarms end that read, and Python looks again.
+    """Let Ctrl-C end a read at once.
+
+    Python handles signals between two system calls. A Ctrl-C that comes just before a read begins
+    would wait for the next line of input, so regular alarms interrupt the read.
+    """
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, ALARM_S, ALARM_S)
     try:
@@ -294,5 +307,5 @@ def _interruptible() -> Iterator[None]:
 def _is_tty(stream: TextIO | None) -> bool:
     try:
         return stream is not None and stream.isatty()
-    except ValueError:  # closed
+    except ValueError:  # The stream is closed.
         return False
