@@ -20,7 +20,6 @@ from drainer.certify.laws import check_commutes, check_idempotent
 from drainer.certify.split import LawBroken, check_split
 from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
 from drainer.core.batches import Batch, BatchOf, InPart
-from drainer.engine.blame import blame
 from drainer.engine.loop import ensure_done
 from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import UNSIGNALLED
@@ -31,6 +30,7 @@ from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.sub_messages import identify
 from drainer.operations.in_memory import drain_of
+from drainer.policy.fault import blame
 from drainer.splitting import split_or_reject
 
 __all__ = [

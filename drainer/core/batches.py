@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from typing import Protocol
 
-from drainer.core.admission import Admission
-from drainer.core.dispatch import Dispatcher
+from drainer.core.lanes import Lanes
 from drainer.errors import HandleFailed
 from drainer.handler import Results, Retry, Skip
 from drainer.mask import error_text, key_repr
@@ -23,6 +23,27 @@ from drainer.message import Barrier, SubMessage
 FOLD_MOST = 1_000
 
 Coalesce = Callable[[SubMessage, SubMessage], SubMessage | None]
+
+
+class SubMessageSource(Protocol):
+    """Gives out sub-messages one by one, and takes them back: a dispatcher, or what stands before
+    one."""
+
+    @property
+    def lanes(self) -> Lanes: ...
+
+    @property
+    def ready(self) -> int:
+        """Sub-messages that may start now."""
+
+    def take(self) -> SubMessage | None:
+        """Start the next sub-message, if one may start."""
+
+    def take_next_in_lane(self, sub: SubMessage) -> SubMessage | None:
+        """Start the next sub-message of a lane, to be handled with ``sub``, if it may start."""
+
+    def finish(self, sub: SubMessage) -> None:
+        """End a sub-message that was handled."""
 
 
 class BatchOf(Enum):
@@ -122,7 +143,7 @@ class Batch:
 class Batcher:
     """Makes batches of the dispatcher's sub-messages, and takes them apart after the call."""
 
-    def __init__(self, inner: Admission | Dispatcher, batching: Batching) -> None:
+    def __init__(self, inner: SubMessageSource, batching: Batching) -> None:
         self._batching = batching
         self._looks_behind = batching.folds
         self.calls = 0  # Calls that have done at least some of their work.

@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Callable
 from contextlib import suppress
 
-from drainer.engine.blame import summary_of
+from drainer.engine.error_kinds import summary_of
 from drainer.engine.ports import DeadLetters
 from drainer.errors import DeadLetterFlawed, DrainerError, Halted
 from drainer.message import SubMessage

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from drainer.core.dispatch import Dispatcher
 from drainer.engine.ports import DrainContext
 from drainer.errors import (
     EXIT_DEAD_LETTERS,
@@ -14,13 +15,21 @@ from drainer.errors import (
     EXIT_INTERRUPTED,
     DrainerError,
     Halted,
+    HandleFailed,
     Interrupted,
     LanesParked,
+    RecordUnsure,
+    ThreadsOverdue,
+    ValueNotShipped,
     account_wrong,
 )
 from drainer.mask import describe
+from drainer.message import SubMessage, Unsplit
+from drainer.model.listed import counted
 from drainer.model.progress import Counts
+from drainer.splitting import PAST, describe_with_line, split_failed
 
+STUCK_HINT = "Find out why they block, then resume: drainer handles them again."
 AT_ONCE_S = 0.5  # A second Ctrl-C leaves so much time to each step of the end.
 
 _STATUS_OF = {
@@ -117,6 +126,41 @@ def given_up_before(context: DrainContext) -> int:
     if terms.redrive is not None and terms.failures.dead_letter_topic in (None, terms.topic):
         return context.given_up
     return account.counts()[1].given_up - account.unhandled.dead_by_request
+
+
+def halted_at(sub: SubMessage, error: BaseException, why: str | None) -> DrainerError:
+    """Make the cause of a drain that halts at a sub-message. ``why`` is the reason for that, if the
+    error alone is none."""
+    if isinstance(error, RecordUnsure):
+        return error
+    if isinstance(sub, Unsplit):
+        past = PAST if why is None else ", or resume with a higher --max-failures"
+        return split_failed(sub.message, sub.why, past, f"{why}; last, " if why else "")
+    attempts = f" after {sub.attempt} attempts" if sub.attempt > 1 else ""
+    reason, cause = "" if why is None else f"{why}; last, ", describe_with_line(error)
+    return HandleFailed(
+        f"{reason}handle failed for sub-message {sub} ({sub!r}){attempts}: {cause}",
+        hint=error.hint
+        if isinstance(error, ValueNotShipped)
+        else "Fix the handler or its downstream, then resume. Its lane is still pending.",
+        cause=error,
+    )
+
+
+def left_over(dispatcher: Dispatcher, late: int) -> DrainerError | None:
+    """Return why a drain ends that has nothing left to do, though not all is done; None if no more
+    was wanted. ``late`` sub-messages are overdue, and still in their threads."""
+    lanes = dispatcher.lanes
+    if late:
+        return ThreadsOverdue(
+            f"{counted(late, 'sub-message')} did not return from the handler's threads in time;"
+            " their lanes are pending",
+            hint=STUCK_HINT,
+        )
+    read = dispatcher.delivered or dispatcher.deferred > 0  # The next pass reads what is deferred.
+    if lanes.parked:
+        return lanes_parked(lanes.parked, read=read, behind_letters=bool(dispatcher.parked))
+    return None if read else too_many_ignored(dispatcher.left_pending)
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:

@@ -18,7 +18,7 @@ from drainer.engine.failures import Failures
 from drainer.engine.latencies import Latencies
 from drainer.engine.loop import spawn
 from drainer.engine.meter import LocalSampler, auto_status
-from drainer.engine.outcome import Ending, given_up_before, not_closed
+from drainer.engine.outcome import Ending, given_up_before, left_over, not_closed
 from drainer.engine.ports import DeadLetters, DrainContext, Ports, Quota
 from drainer.engine.pump import Pump
 from drainer.engine.threads import ThreadWorkers
@@ -226,13 +226,13 @@ class Pipeline:
     def on_moved(self) -> None:
         self._decide_rejected()
         self._workers.wake()
-        if self._failures.holding_back:
+        if self._failures.checks:
             self._failures.schedule()
         self._end_if_over()
 
     def on_idle(self) -> None:
         self._end_if_over()
-        if self._failures.holding_back:  # of each worker
+        if self._failures.checks:  # of each worker
             self._failures.schedule()
         self._decide_rejected()
         self._pump.poke()
@@ -265,7 +265,7 @@ class Pipeline:
             or self._failures.late
             or self._cut_off
         ) and not (dispatcher.lanes.ready or self._failures.waiting or self._pump.awaits):
-            self._ending.end(self._cut_off or self._failures.left_over())
+            self._ending.end(self._cut_off or left_over(dispatcher, len(self._failures.late)))
 
     # --- how many calls at once ---
 

@@ -11,7 +11,7 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
 from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
-from drainer.policy.outage import Outage
+from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.splitting import Prepare
 

@@ -21,7 +21,7 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import TopicCheck, recreated, unreadable
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, headers_unreadable
-from drainer.policy.outage import Outage
+from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.splitting import Prepare
 

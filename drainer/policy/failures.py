@@ -1,48 +1,312 @@
-"""Decisions about sub-messages whose attempts fail: which is at fault, they or the downstream.
+"""What to do about a failed attempt: the state machine of failures, on one page.
 
-Calls are numbered by the failed calls before them: one that began after so many of them, and
-succeeds, shows that the downstream was there, and speaks against all that failed before.
+An attempt has failed, and ``policy/fault.py`` has found whose fault it is. This module decides what
+follows; ``engine/failures.py`` reports the events to it, and carries out what it decides.
+
+A sub-message:
+
+    state     | event                                                | next
+    ----------|------------------------------------------------------|------------------------------
+    untried   | it fails by its own fault                            | counted
+    untried   | it fails, and that may be the downstream's fault     | in doubt
+    in doubt  | a call that began after the doubt succeeds           | counted ("others succeeded")
+    in doubt  | nothing but doubts can run for ``max_doubt_s``       | counted ("--max-doubt")
+    in doubt  | the breaker opens                                    | untried: nothing counts
+    counted   | more failures count than there are ``retries``       | given up, by ``on_failure``
+    any       | an attempt succeeds                                  | done
+
+The downstream, as the ``Breaker`` sees it:
+
+    closed    | many fail for the first time, and hardly any succeed | open
+    open      | 0.5 to 5 s are over                                  | half open: one probe runs
+    half open | the probe fails                                      | open
+    half open | the probe succeeds, or one of another process does   | closed
+    open      | ``max_outage_s`` or ``max_doubt_s`` is over          | the drain halts
+
+"A call that began after": calls are numbered by the failed calls before them. A call that began
+after so many failures, and succeeds, shows that the downstream was there, and speaks against all
+that failed before.
 """
 
 from __future__ import annotations
 
 from collections import Counter, deque
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
+from itertools import count
 from random import Random
+from time import monotonic
+from typing import NamedTuple
 
+from drainer.errors import Halted
 from drainer.message import SubMessage
 from drainer.model.codec import Whole
+from drainer.model.listed import round_duration
 from drainer.model.settings import FailureSettings, OnFailure
-from drainer.policy.breaker import HEALTHY, Breaker, FailureWindow
 from drainer.policy.fault import Fault
 
-MARK_S = 0.5  # between two failed calls whose times are kept
-MARKS_MOST = 1_000
-SKEW_S = 1.0  # that clocks of machines may differ
-LANE_BAD = 2  # sub-messages of a lane, given up one after the other: it is bad, whoever comes next
+# The breaker opens once this many sub-messages have failed (fewer if there are fewer lanes, more
+# if more calls are in flight), unless a quarter as many calls have succeeded meanwhile.
+FAILURES = 50
+HEALTHY = 0.25
+FAILURES_OWN = 100  # The same for errors that are the messages' own, and not one success.
+SUCCESSES = 50  # So many successes show that the failures before them were no outage.
+PROBE_FIRST_S, PROBE_MOST_S = 0.5, 5.0
 
-# The rules by which failures that may be the downstream's count.
+MARK_S = 0.5  # The times of failed calls are kept this far apart,
+MARKS_MOST = 1_000  # and so many of them.
+SKEW_S = 1.0  # The clocks of two machines may differ by this much.
+OTHERS_S = 60.0  # After the last success in another task, for so long another one may still come.
+LANE_BAD = 2  # Once so many of a lane were given up one after the other, the next is suspect, too.
+
+# The rules by which a sub-message is given up. The last two compare it with what else runs.
+OWN_ERROR = "error of its own"
+HANDLER = "GiveUp"
+UNSPLIT = "split failed"
 OTHERS_SUCCEED = "others succeeded"
 IN_DOUBT = "--max-doubt"
+BY_COMPARISON = (OTHERS_SUCCEED, IN_DOUBT)
+
+NOTHING_SUCCEEDED = (
+    "nothing has succeeded in this run: the handler or its downstream is broken, not one message"
+    " (--no-breaker gives up anyway)"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """What becomes of a sub-message whose attempt has ended without success.
+
+    Attributes:
+        action: how it is given up; None to try it again at ``at_s``, by the clock of the caller.
+        rule: the rule by which it is given up.
+        why: the reason for people, where the error alone does not tell it.
+    """
+
+    action: OnFailure | None
+    at_s: float = 0.0
+    rule: str = ""
+    why: str | None = None
+
+
+class Patience(NamedTuple):
+    """Something that a drain waits out: what, since when, and for how long by which option."""
+
+    what: str
+    since_s: float
+    most_s: float
+    option: str
+
+    @property
+    def ends_s(self) -> float:
+        return self.since_s + self.most_s
+
+    def __str__(self) -> str:
+        return f"for up to {round_duration(self.most_s)} ({self.option})"
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Outcomes of sub-messages in a drain of several tasks.
+
+    Attributes:
+        done: done in this run.
+        given_up: given up in all runs.
+        finished: finished in all runs, without those that rules skipped.
+        began_s: when the latest of the calls began that are known to have succeeded, in seconds
+            since 1970.
+    """
+
+    done: Whole = 0
+    given_up: Whole = 0
+    finished: Whole = 0
+    began_s: float = 0.0
+
+    def beside(self, own: Totals, whole: Totals) -> Totals:
+        """Return what others have done at least: ``self`` is what was known of them before, and
+        ``whole`` what all tasks had done a moment ago, with a part of our ``own`` in it."""
+        return Totals(
+            max(self.done, whole.done - own.done),
+            max(self.given_up, whole.given_up - own.given_up),
+            max(self.finished, whole.finished - own.finished),
+            max(self.began_s, whole.began_s),
+        )
+
+
+@dataclass(slots=True)
+class FailureWindow:
+    """Failures that one breaker window counts, and the successes meanwhile.
+
+    ``since`` is the number of the first failed call, ``failed`` counts distinct sub-messages, and
+    ``succeeded`` calls that began after the first failure.
+    """
+
+    since: int = 0
+    failed: int = 0
+    succeeded: int = 0
+
+
+class Breaker:
+    """Circuit breaker: spares a downstream that is away most calls, and detects when it is back.
+
+    It is closed while most calls succeed. While it is open, one sub-message at a time is let
+    through, the probe; while a probe is under way, it is half open. It decides about load only:
+    what counts against a sub-message is for ``FailurePolicy``. After Nygard, "Release It!" (2007).
+
+    Attributes:
+        opened: how many times it has opened.
+        generation: rises when it opens and when it closes.
+        open_since_s: since when it is open; None while it is closed.
+        own_since_s: since when it is open for errors that look like the messages' own; None if it
+            is not, or if a probe has failed with another error since.
+        prefers_tried: whether the next probe shall be a sub-message that has failed before: probes
+            take turns between tried and untried ones.
+    """
+
+    def __init__(self) -> None:
+        self.opened = self.generation = 0
+        self.open_since_s: float | None = None
+        self.own_since_s: float | None = None
+        self.prefers_tried = False
+        self._probe: SubMessage | None = None
+        self._next_probe_s = 0.0
+        self._wait_s = PROBE_FIRST_S
+        self._unclear, self._own = FailureWindow(), FailureWindow()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the breaker is open or half open."""
+        return self.open_since_s is not None
+
+    @property
+    def needs_successes(self) -> bool:
+        """Whether a success would change anything."""
+        return self.is_open or self._unclear.failed + self._own.failed > 0
+
+    @property
+    def probe_at_s(self) -> float | None:
+        """When the next probe may start; None while the breaker is closed or half open."""
+        return self._next_probe_s if self.is_open and self._probe is None else None
+
+    def failed(
+        self,
+        sub: SubMessage,
+        number: int,
+        counted_in: FailureWindow | None,
+        *,
+        own: bool,
+        lanes: int,
+        running: int,
+        now_s: float,
+    ) -> FailureWindow | None:
+        """Count the failed call of this number, and open if that is one too many.
+
+        Return the window in which the sub-message counts, to be given as ``counted_in`` when it
+        fails again. ``lanes`` is how many have something to do. ``running`` calls are in flight:
+        they may still end well, so at least as many have to fail.
+        """
+        if sub is self._probe:
+            self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
+            self.end_probe(sub, now_s)
+            if not own:
+                self.own_since_s = None
+        if counted_in is not None and (counted_in is self._own or not own):
+            return counted_in
+        window = self._own if own else self._unclear
+        window.since = window.since if window.failed else number
+        window.failed += 1
+        if own:  # A success would have ended this window.
+            if window.failed >= FAILURES_OWN:
+                self.own_since_s = self.own_since_s or now_s
+                self.open(now_s)
+            return window
+        enough = window.failed >= max(running, min(FAILURES, max(2, lanes)))
+        if enough and window.succeeded < HEALTHY * window.failed:
+            self.open(now_s)
+        return window
+
+    def succeeded(self, started_at: int, calls: int = 1) -> None:
+        """Count successes of calls that began after so many had failed."""
+        if self._own.failed and started_at >= self._own.since:
+            self._own = FailureWindow()
+        if self._unclear.failed and started_at >= self._unclear.since:
+            self._unclear.succeeded += calls
+            if self._unclear.succeeded >= SUCCESSES:
+                self._unclear = FailureWindow()
+
+    def open(self, now_s: float) -> None:
+        """Open the breaker if it is closed."""
+        if not self.is_open:
+            self.open_since_s = now_s
+            self.opened += 1
+            self.generation += 1
+            self._wait_s = PROBE_FIRST_S
+            self._next_probe_s = now_s + PROBE_FIRST_S
+
+    def close(self) -> None:
+        """Close the breaker, also while a probe is under way, and count from nothing."""
+        self._probe = self.open_since_s = self.own_since_s = None
+        self.generation += 1
+        self._unclear, self._own = FailureWindow(), FailureWindow()
+
+    def start_probe(self, sub: SubMessage) -> None:
+        """Note the sub-message that is let through as the probe."""
+        self._probe = sub
+        self.prefers_tried = not self.prefers_tried
+
+    def end_probe(self, sub: SubMessage, now_s: float) -> None:
+        """Let the next probe start if this sub-message was one, and did not close the breaker."""
+        if sub is self._probe:
+            self._probe = None
+            self._next_probe_s = now_s + self._wait_s
+
+    def close_if_probe(self, sub: SubMessage) -> bool:
+        """Close the breaker if the sub-message, which is done, was the probe; return whether."""
+        if sub is not self._probe:
+            return False
+        self.close()
+        return True
+
+    def leave_out(self, since_s: float, now_s: float) -> None:
+        """Leave out a time in which nothing could be tried."""
+        if self.open_since_s is not None:
+            self.open_since_s += now_s - max(since_s, self.open_since_s)
+        if self.own_since_s is not None:
+            self.own_since_s += now_s - max(since_s, self.own_since_s)
 
 
 @dataclass(slots=True, eq=False)
 class FailureRecord:
-    """Knowledge of a sub-message that has failed and not ended."""
+    """Knowledge of a sub-message that has failed and not ended.
 
-    own: int = 0  # failures of its own
-    generation: int = 0  # of the breaker, in which the rest is counted
-    tries: int = 0  # attempts that failed
-    proven: int = 0  # failures that may be the downstream's, and that count by ``rule``
-    rule: str = ""
-    is_stale: bool = False  # whether the attempt in flight began before the last of these did
-    doubted_at: int = 0  # the failed call with which the doubt began, at ``doubted_s``
-    doubted_s: float = 0.0
-    successes_before: int = 0  # that had ended when the doubt began
-    latest: int = 0  # the last failed call, which failed with ``error``
+    Attributes:
+        error: the error of the last attempt; None until an attempt of its own has failed.
+        latest: the number of that failed call.
+        own: failures by its own fault.
+        tries: failed attempts since the breaker last opened or closed (``generation``).
+        proven: those of them that count although they could have been the downstream's, by
+            ``rule``.
+        is_stale: whether the attempt in flight began before the last of these was proven.
+        doubted_at, doubted_s: the number of the failed call with which the doubt began, and when.
+        successes_before: successes that had ended when the doubt began.
+        given_up_before: sub-messages before it in its lane that were given up one after the other.
+        window: the breaker's window that it was counted in.
+    """
+
     error: BaseException | None = None
-    given_up_before: int = 0  # sub-messages before it in its lane, one after the other
-    window: FailureWindow | None = None  # of the breaker, that it was counted in
+    latest: int = 0
+    own: int = 0
+    tries: int = 0
+    generation: int = 0
+    proven: int = 0
+    rule: str = ""
+    is_stale: bool = False
+    doubted_at: int = 0
+    doubted_s: float = 0.0
+    successes_before: int = 0
+    given_up_before: int = 0
+    window: FailureWindow | None = None
 
     @property
     def failures(self) -> int:
@@ -51,48 +315,65 @@ class FailureRecord:
 
     @property
     def is_suspect(self) -> bool:
-        """Whether it, or its lane, has failed where others succeeded."""
+        """Whether the sub-message, or its lane, has failed where others succeeded."""
         return self.proven > 0 or self.given_up_before >= LANE_BAD
 
     def begin_generation(self, generation: int) -> None:
-        """Counts from nothing what may be the downstream's, if the breaker has opened or closed."""
+        """Forget what may be the downstream's, if the breaker has opened or closed since."""
         if self.generation != generation:
             self.generation = generation
             self.tries = self.proven = 0
             self.is_stale = False
 
-    def count(self, failures: int, rule: str) -> None:
-        """Counts so many failures as proven, by this rule; two rules may prove the same failure."""
+    def prove(self, failures: int, rule: str) -> None:
+        """Count so many failures by a rule; two rules may prove the same failure."""
         self.proven, self.rule = min(failures, self.tries), rule
 
 
-class Suspicion:
+class Doubts:
     """Sub-messages in doubt: each has failed, and nothing that began later has succeeded yet."""
 
     def __init__(self) -> None:
         self.failed_calls = 0
-        self.in_doubt: dict[SubMessage, FailureRecord] = {}  # by the failures with which it began
+        self._records: dict[SubMessage, FailureRecord] = {}  # in the order in which doubts began
         self._successes = 0
-        self._expired_at: int | None = None  # failed calls by then; nothing has succeeded since
+        self._expired_at: int | None = (
+            None  # failed calls when doubts expired; None after a success
+        )
         self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)  # failed calls, and when
 
-    @property
-    def needs_successes(self) -> bool:
-        """Whether a success would change anything."""
-        return bool(self.in_doubt) or self.expired
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[SubMessage]:
+        return iter(self._records)
 
     @property
-    def expired(self) -> bool:
+    def need_successes(self) -> bool:
+        """Whether a success would change anything."""
+        return bool(self._records) or self.have_expired
+
+    @property
+    def have_expired(self) -> bool:
         """Whether doubts have lasted too long, and nothing has succeeded since."""
         return self._expired_at is not None
 
     @property
     def since_s(self) -> float:
-        """When the oldest doubt began; for as long as there is one."""
-        return next(iter(self.in_doubt.values())).doubted_s
+        """When the oldest doubt began, for as long as there is one."""
+        return next(iter(self._records.values())).doubted_s
+
+    @property
+    def mean_outage(self) -> bool:
+        """Whether it is the downstream that fails, if all that can run is in doubt: several are no
+        suspects, and hardly any call has succeeded meanwhile."""
+        new = [each.successes_before for each in self._records.values() if not each.is_suspect]
+        if not new or self.have_expired:
+            return bool(new)
+        return len(new) > 1 and self._successes - min(new) < HEALTHY * len(new)
 
     def count_call(self, wall_s: float) -> None:
-        """Counts a failed call; ``wall_s`` is the time that other processes have too."""
+        """Count a failed call; ``wall_s`` is a time that other processes have, too."""
         self.failed_calls += 1
         if not self._times or abs(wall_s - self._times[-1][1]) >= MARK_S:
             self._times.append((self.failed_calls, wall_s))
@@ -102,285 +383,375 @@ class Suspicion:
         return max((n for n, at_s in self._times if at_s + SKEW_S < wall_s), default=-1)
 
     def add(self, sub: SubMessage, record: FailureRecord, now_s: float) -> None:
-        """Puts a sub-message in doubt, if it isn't."""
-        if sub not in self.in_doubt:
+        """Put a sub-message in doubt, if it is not."""
+        if sub not in self._records:
             record.doubted_at, record.doubted_s = self.failed_calls, now_s
             record.successes_before = self._successes
-            self.in_doubt[sub] = record
+            self._records[sub] = record
+
+    def drop(self, sub: SubMessage) -> None:
+        """End the doubt of a sub-message that succeeded, or whose failure says nothing."""
+        self._records.pop(sub, None)
 
     def clear(self) -> None:
         """Forget all doubts, as after an outage."""
-        self.in_doubt.clear()
+        self._records.clear()
         self._expired_at = None
 
-    def count_success(self, sub: SubMessage) -> None:
-        """Counts a call that ended well."""
-        self.in_doubt.pop(sub, None)
-        self._successes += 1
-
     def prove(self, started_at: int) -> list[SubMessage]:
-        """Counts a failure of each sub-message that a success speaks against, and ends the doubt:
-        the call that succeeded began after so many had failed."""
+        """End the doubts that a success speaks against, and count a failure of each. The call that
+        succeeded began after so many had failed."""
         if self._expired_at is not None and started_at >= self._expired_at:
             self._expired_at = None
         proven = []
-        while self.in_doubt:
-            sub, record = next(iter(self.in_doubt.items()))
+        while self._records:
+            sub, record = next(iter(self._records.items()))
             if record.doubted_at > started_at:
                 break
-            del self.in_doubt[sub]
+            del self._records[sub]
             if not record.is_stale:
-                record.count(record.proven + 1, OTHERS_SUCCEED)
-            record.is_stale = (
-                getattr(sub, "started_at", -1) >= record.latest
-            )  # it is tried again now
+                record.prove(record.proven + 1, OTHERS_SUCCEED)
+            # It may be in the handler now, by an attempt that began before this was known.
+            record.is_stale = getattr(sub, "started_at", -1) >= record.latest
             proven.append(sub)
         return proven
 
     def expire(self) -> list[SubMessage]:
-        """Ends all doubts, for nothing else can run: each failure in doubt counts."""
+        """End all doubts because nothing else can run: each failure in doubt counts."""
         self._expired_at = self.failed_calls
-        expired = list(self.in_doubt)
-        for record in self.in_doubt.values():
-            record.count(record.tries, IN_DOUBT)
-        self.in_doubt.clear()
+        expired = list(self._records)
+        for record in self._records.values():
+            record.prove(record.tries, IN_DOUBT)
+        self._records.clear()
         return expired
 
+    def count_success(self, sub: SubMessage) -> None:
+        """Count a call that ended well, and end the doubt of its sub-message."""
+        self.drop(sub)
+        self._successes += 1
+
     def leave_out(self, since_s: float, now_s: float) -> None:
-        """Leaves out a time in which nothing could be tried."""
-        for record in self.in_doubt.values():
+        """Leave out a time in which nothing could be tried."""
+        for record in self._records.values():
             record.doubted_s += now_s - max(since_s, record.doubted_s)
 
-    @property
-    def is_outage(self) -> bool:
-        """Whether it is the downstream that all that can run is in doubt."""
-        new = [each.successes_before for each in self.in_doubt.values() if not each.is_suspect]
-        if not new or self.expired:
-            return bool(new)
-        return len(new) > 1 and self._successes - min(new) < HEALTHY * len(new)
 
+class Moment(NamedTuple):
+    """State of the drain when a call failed.
 
-# The rules by which a sub-message is given up.
-OWN_ERROR = "error of its own"
-HANDLER = "GiveUp"
-UNSPLIT = "split failed"
-BY_COMPARISON = (OTHERS_SUCCEED, IN_DOUBT)  # with what else succeeds or runs
-
-
-@dataclass(frozen=True, slots=True)
-class Decision:
-    """Decision about a sub-message after a failed attempt: ``action``, or None to try again.
-
-    ``at_s`` is when, by the clock that was given; ``why`` is the reason to give it up, and ``rule``
-    the rule that applies.
+    Attributes:
+        now_s, wall_s: the time by the drain's clock, and in seconds since 1970.
+        lanes: lanes that have something to do.
+        running: calls that are in flight.
+        done: sub-messages that this process has done in this run.
     """
 
-    action: OnFailure | None
-    at_s: float = 0.0
-    why: str | None = None
-    rule: str = ""
-
-
-NOTHING_SUCCEEDED = (
-    "nothing has succeeded in this run: the handler or its downstream is broken, not one message"
-    " (--no-breaker gives up anyway)"
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Totals:
-    """Outcomes of sub-messages in a drain of several tasks."""
-
-    done: Whole = 0  # in this run
-    given_up: Whole = 0  # in all runs
-    finished: Whole = 0  # likewise, without those that rules skipped
-    # When the latest of the calls began that are known to have succeeded, or later ones: seconds
-    # since 1970.
-    began_s: float = 0.0
-
-    def beside(self, own: Totals, whole: Totals) -> Totals:
-        """Return what others did, at least, as of now: ``self`` is what was known of it before, and
-        ``whole`` what all did a moment ago, with part of our ``own`` in it."""
-        return Totals(
-            max(self.done, whole.done - own.done),
-            max(self.given_up, whole.given_up - own.given_up),
-            max(self.finished, whole.finished - own.finished),
-            max(self.began_s, whole.began_s),
-        )
+    now_s: float
+    wall_s: float = 0.0
+    lanes: int = 0
+    running: int = 0
+    done: int = 0
 
 
 class FailurePolicy:
     """Decides after each failed attempt, and keeps count of what was given up.
 
-    A failure of the message's own counts at once. Any other counts only once a call that began
-    after it has succeeded: until then the sub-message is in doubt, is tried again and spends
-    nothing. Two such failures are needed at least, for the first may be the last one of an outage.
-    Where nothing but what is in doubt can run, it is given up after ``max_doubt_s``, once until
-    something succeeds; but the breaker opens if several failed that were no suspects, and hardly
-    any call ended well meanwhile.
+    A failure by the message's own fault counts at once. Any other counts only once a call that
+    began after it has succeeded: until then the sub-message is in doubt, is tried again, and spends
+    no retry. Two such failures are needed at least, because the first may be the last one of an
+    outage. If nothing but what is in doubt can run, it is given up after ``max_doubt_s``, once
+    until something succeeds; but the breaker opens if several failed that were no suspects, and
+    hardly any call ended well meanwhile.
 
-    ``given_up`` continues from what former runs gave up.
+    Attributes:
+        given_up: sub-messages given up in all runs; those of former runs are handed in.
+        given_up_by: those of this run, by the rule that applied.
+        others: what other tasks of the drain have done, as far as is known.
+        whole: what all tasks had done, as was heard last.
     """
 
     def __init__(self, settings: FailureSettings, random: Random, given_up: int = 0) -> None:
         self.settings = settings
-        self.breaker = Breaker()
-        self.suspicion = Suspicion()
-        self.given_up = given_up
-        self.given_up_by = Counter[str]()  # in this run, by the rule that applied
-        self._opened_at = 0  # failed calls by then
+        self.breaker, self.doubts = Breaker(), Doubts()
+        self.given_up, self.given_up_by = given_up, Counter[str]()
+        self.others = self.whole = Totals()
+        self._others_until_s = 0.0  # Until then, another task may still show that all is well.
+        self._opened_at = 0  # Failed calls when the breaker opened last.
         self._random = random
 
-    @property
-    def needs_successes(self) -> bool:
-        """Whether it has to see each success, and when its call began."""
-        return self.suspicion.needs_successes or self.breaker.needs_successes
+    # --- events ---
 
-    def try_later(self, now_s: float, after_s: float | None, sub: SubMessage) -> Decision:
-        """Decides on a handler that requests another call: no failure, and spends no retry."""
-        self.excuse(sub, now_s)
-        wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
-        return Decision(None, now_s + max(0.0, wait_s))
-
-    def give_up(self, rule: str, why: str | None = None) -> Decision:
-        """Decides on a sub-message that is given up by this rule."""
-        return Decision(self.settings.on_failure, why=why, rule=rule)
-
-    def count_call(
-        self,
-        sub: SubMessage,
-        fault: Fault,
-        *,
-        lanes: int,
-        now_s: float,
-        running: int = 0,
-        wall_s: float = 0.0,
-    ) -> None:
-        """Counts a failed call, of several sub-messages too: ``sub`` is the first of them.
-
-        ``lanes`` have something to do, ``running`` calls are in flight; ``wall_s`` is the time
-        that other processes have too.
-        """
-        self.suspicion.count_call(wall_s)
-        record: FailureRecord | None = getattr(sub, "failing", None)
-        if record is None:
-            record = sub.failing = FailureRecord()
-        if self.settings.breaker:
-            generation = self.breaker.generation
-            record.window = self.breaker.failed(
-                sub,
-                self.suspicion.failed_calls,
-                record.window,
-                own=fault is Fault.OWN,
-                lanes=lanes,
-                running=running,
-                now_s=now_s,
-            )
-            if generation != self.breaker.generation:
-                self._opened()
-        record.begin_generation(self.breaker.generation)
-
-    def decide(
-        self, sub: SubMessage, error: BaseException, fault: Fault, *, done: int, now_s: float
-    ) -> Decision:
-        """Decides on an attempt that failed, or took too long, and was counted.
-
-        ``done`` is how many sub-messages this run has done so far.
-        """
-        settings, breaker, suspicion = self.settings, self.breaker, self.suspicion
+    def failed(self, sub: SubMessage, error: BaseException, fault: Fault, at: Moment) -> Decision:
+        """Decide on an attempt that failed, or took too long."""
+        self.count_call(sub, fault, at)
+        settings, breaker, doubts = self.settings, self.breaker, self.doubts
         record: FailureRecord = sub.failing
         record.tries += 1
-        record.latest, record.error = suspicion.failed_calls, error
+        record.latest, record.error = doubts.failed_calls, error
         if fault is Fault.OWN or not settings.breaker:
-            suspicion.in_doubt.pop(sub, None)
+            doubts.drop(sub)
             if breaker.own_since_s is None:
                 record.own += 1
                 if record.failures > settings.retries:
                     return self.give_up(OWN_ERROR)
         elif not breaker.is_open:
-            if suspicion.expired and record.is_suspect:
-                record.count(record.proven + 1, IN_DOUBT)
+            if doubts.have_expired and record.is_suspect:
+                record.prove(record.proven + 1, IN_DOUBT)
             if record.failures > self._allowed:
                 return self.give_up(record.rule)
-            halts = settings.on_failure is OnFailure.HALT  # a resume tries it again
-            if halts and not done and record.tries > settings.retries:
+            # A drain that halts on a failure loses nothing by that: a resume tries again.
+            halts = settings.on_failure is OnFailure.HALT and record.tries > settings.retries
+            if halts and not at.done + self.others.done:
                 return Decision(OnFailure.HALT, why=NOTHING_SUCCEEDED)
-            suspicion.add(sub, record, now_s)
-            lasts_s = now_s - suspicion.since_s
-            if lasts_s >= settings.max_doubt_s and suspicion.is_outage:
-                self._open(now_s)  # calls that hang: few fail in all that time
-        return Decision(None, now_s + settings.delay_s(record.tries, self._random))
+            doubts.add(sub, record, at.now_s)
+            if at.now_s - doubts.since_s >= settings.max_doubt_s and doubts.mean_outage:
+                self._open(at.now_s)  # Calls that hang: few of them fail in all that time.
+        return Decision(None, at.now_s + settings.delay_s(record.tries, self._random))
 
-    def succeeded(self, sub: SubMessage) -> list[SubMessage]:
-        """Records a success; returns the sub-messages in doubt that it shows to be bad."""
-        self.suspicion.count_success(sub)
-        return self._shown_bad(getattr(sub, "started_at", -1), 1)
-
-    def succeeded_elsewhere(self, began_s: float, calls: int) -> list[SubMessage]:
-        """Record successes in other processes, the last of which began at that time; they close the
-        breaker, too. Returns as ``succeeded`` does."""
-        started_at = self.suspicion.calls_before(began_s)
-        if self.breaker.is_open and started_at >= self._opened_at:
-            self.breaker.close()
-        return self._shown_bad(started_at, calls)
-
-    def _shown_bad(self, started_at: int, calls: int) -> list[SubMessage]:
-        self.breaker.succeeded(started_at, calls)
-        return [
-            sub for sub in self.suspicion.prove(started_at) if sub.failing.failures > self._allowed
-        ]
+    def count_call(self, sub: SubMessage, fault: Fault, at: Moment) -> None:
+        """Count a failed call, of several sub-messages too: ``sub`` is the first of them."""
+        self.doubts.count_call(at.wall_s)
+        record: FailureRecord | None = getattr(sub, "failing", None)
+        if record is None:
+            record = sub.failing = FailureRecord()
+        breaker = self.breaker
+        if self.settings.breaker:
+            generation = breaker.generation
+            record.window = breaker.failed(
+                sub,
+                self.doubts.failed_calls,
+                record.window,
+                own=fault is Fault.OWN,
+                lanes=at.lanes,
+                running=at.running,
+                now_s=at.now_s,
+            )
+            if generation != breaker.generation:
+                self._note_open()
+        record.begin_generation(breaker.generation)
 
     def excuse(self, sub: SubMessage, now_s: float) -> None:
-        """Records an attempt that proves nothing of the downstream, and is no failure."""
-        self.suspicion.in_doubt.pop(sub, None)
+        """Note an attempt that proves nothing of the downstream, and is no failure."""
+        self.doubts.drop(sub)
         self.breaker.end_probe(sub, now_s)
 
-    @property
-    def doubts_end_s(self) -> float:
-        """When ``end_doubts`` has something to do, if nothing but what is in doubt can run."""
-        longest_s = 0.0 if self.suspicion.is_outage else self.settings.max_doubt_s
-        return self.suspicion.since_s + longest_s
+    def try_later(self, sub: SubMessage, after_s: float | None, now_s: float) -> Decision:
+        """Decide on a request for another call, which is no failure and spends no retry."""
+        self.excuse(sub, now_s)
+        wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
+        return Decision(None, now_s + max(0.0, wait_s))
+
+    def succeeded(self, sub: SubMessage) -> list[SubMessage]:
+        """Note a success; return the sub-messages in doubt that are to be given up for it."""
+        self.doubts.count_success(sub)
+        return self._prove(getattr(sub, "started_at", -1), 1)
+
+    def hear(self, own: Totals, whole: Totals, now_s: float) -> list[SubMessage]:
+        """Note what all tasks of the drain have done, our ``own`` part in it.
+
+        Their successes close the breaker, too. Return what ``succeeded`` returns.
+        """
+        if whole == self.whole:
+            return []
+        before, self.whole = self.others, whole
+        self.others = before.beside(own, whole)
+        if self.others.began_s <= before.began_s:
+            return []
+        self._others_until_s = now_s + OTHERS_S
+        started_at = self.doubts.calls_before(self.others.began_s)
+        if self.breaker.is_open and started_at >= self._opened_at:
+            self.breaker.close()  # All that failed here had failed before that call began.
+        return self._prove(started_at, self.others.done - before.done)
 
     def end_doubts(self, now_s: float) -> list[SubMessage]:
-        """Ends the doubts where nothing else can run; returns the sub-messages to give up."""
-        if self.suspicion.is_outage:
+        """End the doubts if nothing else can run for long enough; return what is to be given up."""
+        if now_s < self.doubts_end_s:
+            return []
+        if self.doubts.mean_outage:
             self._open(now_s)
             return []
-        expired = self.suspicion.expire()
+        expired = self.doubts.expire()
         return [sub for sub in expired if sub.failing.failures > self.settings.retries]
 
-    def leave_out(self, since_s: float, now_s: float) -> None:
-        """Leaves out a time in which nothing could be tried: it proves nothing."""
-        self.breaker.leave_out(since_s, now_s)
-        self.suspicion.leave_out(since_s, now_s)
+    def change(self, settings: FailureSettings) -> None:
+        """Decide by these settings from now on. Without the breaker, an outage is over."""
+        if self.settings.breaker and not settings.breaker:
+            self.breaker.close()
+            self.doubts.clear()
+        self.settings = settings
 
-    def count_given_up(self, rule: str, finished: int, by_others: int = 0) -> str | None:
-        """Counts one that was given up by this rule; returns the reason to halt when those are too
-        many, with those that others gave up."""
+    def leave_out(self, since_s: float, now_s: float) -> None:
+        """Leave out a time in which nothing could be tried: it proves nothing."""
+        self.breaker.leave_out(since_s, now_s)
+        self.doubts.leave_out(since_s, now_s)
+
+    # --- giving up ---
+
+    def give_up(self, rule: str, why: str | None = None) -> Decision:
+        """Decide on a sub-message that is given up by this rule."""
+        return Decision(self.settings.on_failure, rule=rule, why=why)
+
+    def count_given_up(self, rule: str, finished: int) -> str | None:
+        """Count a sub-message that is given up by this rule, when so many are finished in all runs.
+
+        Return the reason to halt if too many are given up, with those that others gave up.
+        """
         self.given_up_by[rule] += 1
         self.given_up += 1
-        given_up, most = self.given_up + by_others, self.settings.max_failures
-        if not most.passed(given_up, finished):
+        given_up, most = self.given_up + self.others.given_up, self.settings.max_failures
+        if not most.passed(given_up, finished + self.others.finished):
             return None
         many = f"{given_up:,} sub-messages in all runs"
         return f"drainer gave up {many}, more than --max-failures {most}"
 
     def suspect_next(self, sub: SubMessage, given_up: SubMessage) -> None:
-        """Suspects the next one in the lane of a sub-message that is given up: if it fails as
-        well, that proves nothing of the downstream."""
+        """Suspect the next one in the lane of a sub-message that is given up: if it fails as well,
+        that proves nothing of the downstream."""
         former: FailureRecord = given_up.failing
         before = former.given_up_before + 1
         sub.failing = FailureRecord(given_up_before=before, window=former.window)
 
+    # --- questions ---
+
+    @property
+    def needs_successes(self) -> bool:
+        """Whether the policy has to see each success, and when its call began."""
+        return self.doubts.need_successes or self.breaker.needs_successes
+
+    def outage(self, done: int) -> Patience | None:
+        """Return what the open breaker waits out; None while it is closed. ``done`` is how many
+        sub-messages this process has done in this run."""
+        since_s, own_since_s = self.breaker.open_since_s, self.breaker.own_since_s
+        if since_s is None:
+            return None
+        done += self.others.done
+        if done and own_since_s is None:
+            most_s = self.settings.max_outage_s
+            return Patience("the downstream is failing", since_s, most_s, "--max-outage")
+        what = "no message of many succeeds" if done else "nothing has succeeded in this run"
+        what += "" if own_since_s is None else ", with errors that look like the messages' own"
+        return Patience(what, own_since_s or since_s, self.settings.max_doubt_s, "--max-doubt")
+
+    def others_may_succeed(self, now_s: float) -> bool:
+        """Whether another task may still show whose fault it is."""
+        return now_s < self._others_until_s
+
+    @property
+    def doubts_end_s(self) -> float:
+        """When ``end_doubts`` has something to do, if nothing but what is in doubt can run."""
+        longest_s = 0.0 if self.doubts.mean_outage else self.settings.max_doubt_s
+        return self.doubts.since_s + longest_s
+
+    # --- helpers ---
+
     @property
     def _allowed(self) -> int:
-        # The first one may be the last of an outage.
+        # The first failure may be the last of an outage, so it takes a second one.
         return max(1, self.settings.retries)
+
+    def _prove(self, started_at: int, calls: int) -> list[SubMessage]:
+        self.breaker.succeeded(started_at, calls)
+        proven = self.doubts.prove(started_at)
+        return [sub for sub in proven if sub.failing.failures > self._allowed]
 
     def _open(self, now_s: float) -> None:
         self.breaker.open(now_s)
-        self._opened()
+        self._note_open()
 
-    def _opened(self) -> None:
-        self._opened_at = self.suspicion.failed_calls
-        self.suspicion.clear()
+    def _note_open(self) -> None:
+        self._opened_at = self.doubts.failed_calls
+        self.doubts.clear()
+
+
+class Retries:
+    """Sub-messages that wait for their next attempt, with their lanes, by when they are due.
+
+    Of those that are due at once, the one that came first is the first.
+
+    Attributes:
+        started: attempts that have come of it.
+    """
+
+    def __init__(self) -> None:
+        self._heap: list[tuple[float, int, SubMessage, bool, bool]] = []
+        self._ties = count()
+        self._waiting: dict[SubMessage, int] = {}  # the tie of the entry that counts
+        self.started = 0
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def __contains__(self, sub: SubMessage) -> bool:
+        return sub in self._waiting
+
+    @property
+    def due_s(self) -> float | None:
+        """When the first of them is due; None if there is none."""
+        while self._heap and self._waiting.get(self._heap[0][2]) != self._heap[0][1]:
+            heappop(self._heap)  # It was removed, or has been added again since.
+        return self._heap[0][0] if self._heap else None
+
+    def push(
+        self, sub: SubMessage, at_s: float, *, requested: bool = False, counts: bool = True
+    ) -> None:
+        """Add a sub-message. ``requested`` says that the handler wants this time, and ``counts``
+        that what comes of it is another attempt."""
+        self._waiting[sub] = tie = next(self._ties)
+        heappush(self._heap, (at_s, tie, sub, requested, counts))
+
+    def remove(self, sub: SubMessage) -> bool:
+        """Remove a sub-message that gets no other attempt; return whether it waited."""
+        return self._waiting.pop(sub, None) is not None
+
+    def hurry(self, now_s: float) -> None:
+        """Make those due that wait only because they failed."""
+        self._heap = [
+            (at_s if requested else min(at_s, now_s), tie, sub, requested, counts)
+            for at_s, tie, sub, requested, counts in self._heap
+        ]
+        heapify(self._heap)
+
+    def pop(self, now_s: float | None = None) -> SubMessage | None:
+        """Remove the first that is due, and return it; without a time, the first of all."""
+        due_s = self.due_s
+        if due_s is None or (now_s is not None and due_s > now_s):
+            return None
+        _, _, sub, _, counts = heappop(self._heap)
+        del self._waiting[sub]
+        self.started += counts
+        return sub
+
+
+@dataclass(eq=False, slots=True)
+class Outage:
+    """An outage of what a split needs: a schema registry, or the topic of a letter's message.
+
+    It is called with each answer that did not come.
+
+    Attributes:
+        pause: waits so many seconds, and returns whether to try again then.
+        trouble: the reason of an outage that lasts.
+    """
+
+    most_s: float
+    pause: Callable[[float], bool]
+    clock: Callable[[], float] = monotonic
+    since_s: float | None = None
+    trouble: str | None = None
+
+    def __call__(self, seconds: float, why: str) -> bool:
+        """Wait so many seconds; return whether to try again. Raises Halted if it lasts too long."""
+        now_s = self.clock()
+        if self.since_s is None:
+            self.since_s = now_s
+        if now_s - self.since_s > self.most_s:
+            raise Halted(
+                f"{why}, for longer than --max-outage ({round_duration(self.most_s)})",
+                hint="Once it answers, resume with the plan.",
+            )
+        self.trouble = why
+        return self.pause(seconds)
+
+    def end(self) -> None:
+        """Note that an answer came."""
+        self.since_s = self.trouble = None

@@ -6,15 +6,18 @@ class decides; the cause does where the outer error is unclear.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from enum import Enum
 from errno import EHOSTDOWN, EHOSTUNREACH, ENETDOWN, ENETUNREACH, ETIMEDOUT
 from typing import Any
 
-from drainer.handler import Retry
-from drainer.mask import CAUSES_MOST
+from drainer.errors import RecordUnsure, ValueNotShipped
+from drainer.handler import Fatal, GiveUp, Retry, Skip
+from drainer.machine import is_of_machine
+from drainer.mask import CAUSES_MOST, describe
+from drainer.splitting import describe_with_line
 
 RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0  # clocks differ; some want years
 
@@ -108,6 +111,54 @@ _THROTTLED = (
     "RequestLimitExceeded",
     "SlowDown",
 )
+
+
+class MachineFails(Retry):
+    """Replaces an error by which this machine lacks something: no message or service is to blame.
+
+    The call is repeated, and no message is given up for it.
+    """
+
+    def __init__(self, error: OSError) -> None:
+        super().__init__(describe(error))
+        self.error = error
+
+
+def blame(
+    error: BaseException, is_outage: Callable[[BaseException], bool | None] | None
+) -> tuple[Fault, BaseException]:
+    """Return whose fault an error of a call is, and the error to go by.
+
+    The handler's own verdicts come first. What this machine lacks comes before ``is_outage``, the
+    handler's judgement: a connection may fail because this process has too many open files.
+    """
+    if isinstance(error, Skip | Retry | Fatal | GiveUp) or not is_retryable(error):
+        return Fault.OWN, error
+    for each in causes_of(error):
+        if is_of_machine(each):
+            return Fault.UNCLEAR, MachineFails(each)
+    try:
+        answer = None if is_outage is None else is_outage(error)
+    except Exception as failure:
+        return Fault.OWN, Fatal(f"is_outage() failed: {describe_with_line(failure)}")
+    if answer is not None:
+        return (Fault.DOWNSTREAM if answer else Fault.OWN), error
+    try:
+        return fault_of(error), as_retry(error) or error
+    except Exception:  # An attribute of the error is not what it is in the libraries known here.
+        return Fault.UNCLEAR, error
+
+
+def is_retryable(error: BaseException) -> bool:
+    """Whether another attempt may end otherwise.
+
+    Errors of drainer's own would come in each attempt. What is no ``Exception`` asks the process to
+    end, but for a cancellation.
+    """
+    if isinstance(error, ValueNotShipped | RecordUnsure):
+        return False
+    names = ((kind.__module__.partition(".")[0], kind.__name__) for kind in type(error).__mro__)
+    return isinstance(error, Exception) or ("asyncio", "CancelledError") in names
 
 
 def fault_of(error: BaseException) -> Fault:

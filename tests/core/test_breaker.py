@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.message import SubMessage
-from drainer.policy.breaker import (
+from drainer.policy.failures import (
     FAILURES,
     FAILURES_OWN,
     HEALTHY,

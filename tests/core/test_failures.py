@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from drainer.errors import Halted
 from drainer.message import SubMessage
 from drainer.model.settings import (
     JITTER,
@@ -25,6 +26,9 @@ from drainer.policy.failures import (
     OWN_ERROR,
     Decision,
     FailurePolicy,
+    Moment,
+    Outage,
+    Retries,
     Totals,
 )
 from drainer.policy.fault import Fault
@@ -52,15 +56,19 @@ def fails(
     lanes: int = 999,
     now_s: float = 50.0,
 ) -> Decision:
-    policy.count_call(sub, fault, lanes=lanes, now_s=now_s)
-    return policy.decide(sub, ValueError(), fault, done=done, now_s=now_s)
+    return policy.failed(sub, ValueError(), fault, Moment(now_s, lanes=lanes, done=done))
 
 
 def succeeds(policy: FailurePolicy, *, started_at: int | None = None) -> list[SubMessage]:
     """A call that began now, or after so many failed calls."""
     sub = new_sub()
-    sub.started_at = policy.suspicion.failed_calls if started_at is None else started_at
+    sub.started_at = policy.doubts.failed_calls if started_at is None else started_at
     return policy.succeeded(sub)
+
+
+def hears(policy: FailurePolicy, began_s: float) -> list[SubMessage]:
+    """Ten more successes in another process, the last of which began at that time."""
+    return policy.hear(Totals(), Totals(policy.whole.done + 10, began_s=began_s), 0.0)
 
 
 # --- limits ---
@@ -149,7 +157,7 @@ def test_a_delay_doubles_up_to_the_longest_and_is_never_past_it(
     whole = min(most, first * 2.0 ** min(failures - 1, 900))
     sub = new_sub()
     sub.attempt = failures
-    without_a_time = policy.try_later(0.0, None, sub).at_s
+    without_a_time = policy.try_later(sub, None, 0.0).at_s
     for delay in (policy.settings.delay_s(failures, Random(seed)), without_a_time):
         assert JITTER * whole * 0.999 <= delay <= whole * 1.001
 
@@ -181,7 +189,7 @@ def test_a_requested_retry_spends_no_retry() -> None:
     policy = policy_of(retries=1, retry_delay_s=1.0)
     sub = new_sub()
     for _ in range(20):
-        assert policy.try_later(10.0, 7.0, sub).at_s == 17.0
+        assert policy.try_later(sub, 7.0, 10.0).at_s == 17.0
         sub.attempt += 1
     assert fails(policy, sub).action is None
     assert fails(policy, sub).action is OnFailure.HALT
@@ -265,9 +273,8 @@ def test_an_outage_makes_all_that_was_in_doubt_begin_anew() -> None:
     fails(policy, sub, Fault.UNCLEAR)
     while not policy.breaker.is_open:
         fails(policy, new_sub(), Fault.UNCLEAR, done=1)
-    assert not policy.suspicion.in_doubt
+    assert not policy.doubts
     policy.breaker.close()
-    policy.suspicion.clear()
     assert succeeds(policy) == []
     assert fails(policy, sub, Fault.UNCLEAR, done=1).action is None
     assert succeeds(policy) == [], "it has one failure that counts"
@@ -300,11 +307,35 @@ def test_successes_of_other_processes_count_by_the_time_at_which_they_began() ->
     policy = policy_of(retries=0, on_failure=OnFailure.DEAD_LETTER)
     sub = new_sub()
     for wall_s in (1_000.0, 1_010.0):
-        policy.count_call(sub, Fault.UNCLEAR, lanes=9, now_s=0.0, wall_s=wall_s)
-        policy.decide(sub, ValueError(), Fault.UNCLEAR, done=1, now_s=0.0)
-        assert policy.succeeded_elsewhere(wall_s + 0.5, 10) == [], "clocks may differ"
-        bad = policy.succeeded_elsewhere(wall_s + 1.5, 10)
+        policy.failed(sub, ValueError(), Fault.UNCLEAR, Moment(0.0, wall_s, lanes=9, done=1))
+        assert hears(policy, wall_s + 0.5) == [], "clocks may differ"
+        bad = hears(policy, wall_s + 1.5)
     assert bad == [sub]
+
+
+def test_a_success_of_another_process_closes_the_breaker_if_it_began_after_that_opened() -> None:
+    policy = policy_of()
+    while not policy.breaker.is_open:
+        policy.failed(new_sub(), OSError(), Fault.DOWNSTREAM, Moment(0.0, 1_000.0, 2, done=1))
+        policy.failed(new_sub(), OSError(), Fault.DOWNSTREAM, Moment(0.0, 1_005.0, 2, done=1))
+    hears(policy, 1_003.0)
+    assert policy.breaker.is_open, "the call began before"
+    hears(policy, 1_007.0)
+    assert not policy.breaker.is_open
+    assert policy.others_may_succeed(59.0)
+    assert not policy.others_may_succeed(61.0)
+
+
+def test_without_the_breaker_an_outage_is_over_and_nothing_is_in_doubt() -> None:
+    policy = policy_of()
+    fails(policy, new_sub(), Fault.UNCLEAR, done=1)
+    policy.change(FailureSettings(breaker=False))
+    assert not policy.doubts
+    while not policy.breaker.is_open:
+        policy.change(FailureSettings())
+        fails(policy, new_sub(), Fault.UNCLEAR, done=1)
+    policy.change(FailureSettings(breaker=False))
+    assert policy.outage(1) is None
 
 
 # --- too many ---
@@ -312,10 +343,7 @@ def test_successes_of_other_processes_count_by_the_time_at_which_they_began() ->
 
 def test_too_many_given_up_are_a_reason_to_halt() -> None:
     policy = policy_of(max_failures=Limit(count=2))
-    assert [policy.count_given_up(OWN_ERROR, 10), policy.count_given_up(OWN_ERROR, 11)] == [
-        None,
-        None,
-    ]
+    assert [policy.count_given_up(OWN_ERROR, n) for n in (10, 11)] == [None, None]
     assert "more than --max-failures 2" in (policy.count_given_up(OTHERS_SUCCEED, 12) or "")
     assert policy.given_up_by == {OWN_ERROR: 2, OTHERS_SUCCEED: 1}
 
@@ -342,3 +370,56 @@ def test_what_others_did_is_never_overstated_and_known_at_rest(
         before, known = known, known.beside(all_of(own), all_of(shown + others))
         assert before.done <= known.done <= others
     assert known.beside(all_of(own), all_of(own + others)) == all_of(others)
+
+
+# --- what waits ---
+
+
+@given(st.lists(st.integers(0, 5)))
+def test_they_come_by_time_and_then_as_they_came(times: list[int]) -> None:
+    retries = Retries()
+    subs = [SubMessage(number) for number in range(len(times))]
+    for sub, at_s in zip(subs, times, strict=True):
+        retries.push(sub, float(at_s))
+    found = []
+    for now_s in range(6):
+        while (due := retries.pop(now_s)) is not None:
+            found.append((now_s, due.key))
+    assert found == sorted((at_s, number) for number, at_s in enumerate(times))
+    assert len(retries) == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.booleans())))
+def test_what_is_removed_never_comes(times: list[tuple[int, bool]]) -> None:
+    retries = Retries()
+    subs = [SubMessage(number) for number in range(len(times))]
+    for sub, (at_s, _) in zip(subs, times, strict=True):
+        retries.push(sub, float(at_s))
+    removed = {sub for sub, (_, goes) in zip(subs, times, strict=True) if goes}
+    assert all(retries.remove(sub) for sub in removed)
+    assert not any(retries.remove(sub) for sub in removed)
+    assert retries.due_s == min((at_s for at_s, goes in times if not goes), default=None)
+    found = set()
+    while (sub_or_none := retries.pop()) is not None:
+        found.add(sub_or_none)
+    assert found == set(subs) - removed
+    assert retries.started == len(found)
+
+
+def test_an_outage_lasts_from_its_first_failure_to_the_next_answer() -> None:
+    now_s, requested_stop = 0.0, False
+    outage = Outage(60.0, lambda _: not requested_stop, lambda: now_s)
+    assert outage(0.2, "it is away")
+    now_s = 60.0  # requests take time, too
+    assert outage(0.2, "it is away")
+    assert outage.trouble == "it is away"
+    outage.end()
+    assert outage.trouble is None
+    now_s = 100.0
+    assert outage(0.2, "it is away again")
+    now_s = 161.0
+    with pytest.raises(Halted, match=r"away again, for longer than --max-outage \(1m\)"):
+        outage(0.2, "it is away again")
+    outage.end()
+    requested_stop = True
+    assert not outage(0.2, "it is away")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from drainer.engine.blame import ErrorCounts, blame, kind_of
+from drainer.engine.error_kinds import ErrorCounts, kind_of
+from drainer.policy.fault import blame
 
 
 @pytest.mark.parametrize(

@@ -19,8 +19,7 @@ from virtual_drain import Bad, VirtualDrain, given_up_by, named
 from drainer.errors import Halted
 from drainer.handler import GiveUp, Retry, Skip
 from drainer.model.settings import FailureSettings, Limit, OnFailure
-from drainer.policy.breaker import FAILURES_OWN, PROBE_MOST_S
-from drainer.policy.failures import OWN_ERROR
+from drainer.policy.failures import FAILURES_OWN, OWN_ERROR, PROBE_MOST_S
 
 POLICY = FailureSettings(retries=3, on_failure=OnFailure.DEAD_LETTER)
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from math import inf
 
 from core.messages import Place, finished_subs, is_finished, sub_place
-from drainer.core.admission import BURST_S
 from drainer.core.dispatch import Dispatcher
 from drainer.message import SubMessage
 from drainer.model.claims import ALL, class_of
@@ -15,6 +14,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import ENDS, Counts, Outcome, Progress
 from drainer.model.ranges import Range
 from drainer.model.settings import JITTER, AfterDead, FailureSettings, OnFailure
+from drainer.policy.rate import BURST_S
 from simulation.backlog import Act, Backlog, Script
 from simulation.world import World
 

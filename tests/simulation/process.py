@@ -21,7 +21,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, SubMessage
 from drainer.model.progress import Outcome
 from drainer.operations.engine import InProcess
-from drainer.policy import breaker
+from drainer.policy import failures
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 from drainer.store import atomic_file, journal, plan_file
 from simulation.account import Account
@@ -197,7 +197,7 @@ def replaced(it: Simulation, now: Callable[[], Process]) -> Iterator[None]:
         (plan_file, "Path", DiskPath),
         (plan_file, "read_own", DiskPath.read_bytes),
         (journal, "os", disk),
-        (breaker, "FAILURES", it.outages_after),
+        (failures, "FAILURES", it.outages_after),
         (producer, "log_ends", lambda settings, topic: {}),
         (producer, "find_marks", it.broker.find),
         (DiskPath, "disk", disk),

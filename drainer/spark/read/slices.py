@@ -24,7 +24,7 @@ from drainer.model.progress import Partial, Progress
 from drainer.model.ranges import Range, RangeSet, ranges_of
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.sub_messages import identify, identify_or_reject
-from drainer.policy.outage import Outage
+from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
 from drainer.spark.read.waves import Slice

@@ -1,0 +1,283 @@
+"""Where attempts begin and end: no more starts than the rate, one probe at a time, no wait without
+an end, and questions without effects."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+from virtual_drain import VirtualLoop, work
+
+from core.messages import deliver, one_partition
+from drainer.engine.failures import Failures
+from drainer.engine.runtime import THIS_PROCESS
+from drainer.handler import Retry
+from drainer.message import SubMessage
+from drainer.model.settings import FailureSettings, OnFailure
+from drainer.policy.failures import PROBE_FIRST_S, FailurePolicy, Totals
+from drainer.policy.rate import Rate
+
+WALL_S = 1e9
+PATIENT = FailureSettings(
+    retries=1_000, on_failure=OnFailure.PARK, max_doubt_s=1e9, max_outage_s=1e9
+)
+
+
+class Story:
+    """The failures of a drain in virtual time, with lanes of one sub-message each. Nothing moves
+    but what the test takes, finishes and fails."""
+
+    awaits_more = False
+
+    def __init__(self, lanes: int = 0, **named: Any) -> None:
+        self.loop = VirtualLoop()
+        self.dispatcher = one_partition(0, 10_000)
+        for offset in range(lanes):
+            deliver(self.dispatcher, offset, f"k{offset}")
+        self.policy = FailurePolicy(replace(PATIENT, **named), Random(1))
+        self.breaker = self.policy.breaker
+        self.failures = self.loop.run_until_complete(self._failures())
+
+    async def _failures(self) -> Failures:
+        runtime = replace(
+            THIS_PROCESS,
+            monotonic=self.loop.time,
+            wall=lambda: datetime.fromtimestamp(WALL_S + self.loop.now_s, UTC),
+        )
+        return Failures(self.dispatcher, self.policy, None, None, events=self, runtime=runtime)
+
+    def wait(self, seconds: float = 0.0) -> None:
+        self.loop.run_until_complete(work(seconds))
+
+    def take(self) -> SubMessage:
+        sub = self.failures.take()
+        assert sub is not None
+        return sub
+
+    def fail(self, sub: SubMessage, error: BaseException | None = None) -> None:
+        self.failures.failed(sub, error or ConnectionError("away"))
+
+    def halt(self, cause: BaseException) -> None:
+        raise cause
+
+    def on_moved(self) -> None:
+        """No worker waits for this."""
+
+    def on_idle(self) -> None:
+        """No worker waits for this."""
+
+    def on_busy_loop(self, now_s: float) -> None:
+        """There is no journal."""
+
+
+def told(lanes: int = 0, **named: Any) -> Iterator[Story]:
+    story = Story(lanes, **named)
+    yield story
+    story.loop.close()
+
+
+@pytest.fixture
+def two() -> Iterator[Story]:
+    yield from told(2)
+
+
+@pytest.fixture
+def three() -> Iterator[Story]:
+    yield from told(3)
+
+
+@pytest.fixture
+def many() -> Iterator[Story]:
+    yield from told(50, rate=10.0)
+
+
+@pytest.fixture
+def twenty() -> Iterator[Story]:
+    yield from told(20, max_outage_s=3_600.0)
+
+
+def test_what_starts_is_taken_off_the_rate(many: Story) -> None:
+    many.wait(1.0)
+    started = sum(many.failures.take() is not None for _ in range(50))
+    assert started == Rate(10.0, 0.0).allowed(1.0)
+
+
+def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe(two: Story) -> None:
+    first, second = two.take(), two.take()
+    for sub, delay_s in ((first, 900.0), (second, 80.0)):
+        changed = replace(PATIENT, retry_delay_s=delay_s, retry_max_delay_s=delay_s)
+        two.failures.change(changed, None)
+        two.fail(sub)
+    assert two.breaker.is_open
+    assert two.failures.take() is None
+    two.wait(PROBE_FIRST_S)
+    assert two.take() is second
+    assert (second.attempt, two.failures.waiting) == (2, 1)
+    two.failures.finish(second)
+    assert not two.breaker.is_open
+    two.wait()
+    assert two.take() is first, "it was not its fault that it failed"
+
+
+def test_a_success_speaks_against_the_failures_before_its_call_began(three: Story) -> None:
+    early, bad = three.take(), three.take()
+    three.fail(bad)
+    late = three.take()
+    three.failures.finish(early)
+    assert list(three.policy.doubts) == [bad]
+    three.failures.finish(late)
+    assert not three.policy.doubts
+
+
+def test_a_later_time_that_was_requested_stays_whatever_recovers(two: Story) -> None:
+    for sub in (two.take(), two.take()):
+        two.fail(sub)
+    two.wait(PROBE_FIRST_S)
+    two.fail(two.take(), Retry("busy", after=900.0))
+    assert two.breaker.is_open, "that is no failure, and no success"
+    two.wait(PROBE_FIRST_S)
+    two.failures.finish(two.take())
+    assert not two.breaker.is_open
+    two.wait(800.0)
+    assert (two.failures.ready, two.failures.waiting) == (0, 1)
+    two.wait(100.0)
+    assert (two.failures.ready, two.failures.waiting) == (1, 0)
+
+
+def test_a_status_changes_nothing_until_an_event_comes(twenty: Story) -> None:
+    story = twenty
+    failures, now_s = story.failures, 0.0
+    failures.hear(Totals(done=1))
+    for sub in [story.take() for _ in range(20)]:
+        story.fail(sub)
+        story.loop.now_s += 1.0
+
+    def seen() -> tuple[object, ...]:
+        return failures.status(), failures.trouble, failures.waiting
+
+    first = seen()
+    assert "for up to 1h (--max-outage)" in (failures.trouble or "")
+    assert [seen() for _ in range(3)] == [first] * 3
+    story.loop.now_s = now_s = 10_000.0
+    assert seen() == first, "only events and the clock's timers change anything"
+    assert story.breaker.is_open
+
+    failures.hear(Totals(done=60, finished=60, began_s=WALL_S + now_s))
+    assert not story.breaker.is_open
+    assert failures.trouble is None
+
+
+class Starts(RuleBasedStateMachine):
+    """A law of any events: what may start and does not has a time, or a probe is under way."""
+
+    @initialize(rate=st.sampled_from([None, 0.5, 10.0, 1000.0]))
+    def begin(self, rate: float | None) -> None:
+        self.story = Story(rate=rate)
+        self.failures, self.breaker = self.story.failures, self.story.breaker
+        self.offset = 0
+        self.out: list[SubMessage] = []
+        self.probe: SubMessage | None = None
+        self.paused = False
+
+    @rule(count=st.integers(1, 30), lanes=st.integers(1, 30))
+    def deliver(self, count: int, lanes: int) -> None:
+        for _ in range(count):
+            deliver(self.story.dispatcher, self.offset, f"k{self.offset % lanes}")
+            self.offset += 1
+
+    @rule(wait_s=st.sampled_from([0.001, 0.1, 1.0, 30.0]))
+    def wait(self, wait_s: float) -> None:
+        self.story.wait(wait_s)
+
+    @rule()
+    def wait_until_next(self) -> None:
+        at_s, was_open = self.failures.next_start_s, self.breaker.is_open
+        if at_s is None:
+            return
+        self.story.wait(max(0.0, at_s - self.story.loop.now_s) + 1e-6)
+        if self.breaker.is_open == was_open:  # Else it has opened meanwhile.
+            assert self.failures.ready
+            self.take()
+
+    @rule()
+    def take(self) -> None:
+        ready = self.failures.ready
+        sub = self.failures.take()
+        assert (sub is not None) == (ready > 0)
+        if sub is None:
+            return
+        self.out.append(sub)
+        if self.breaker.is_open:
+            assert self.probe is None, "one probe at a time"
+            self.probe = sub
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data())
+    def finish(self, data: st.DataObject) -> None:
+        sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+        was_open = self.breaker.is_open
+        self.failures.finish(sub)
+        assert (was_open and not self.breaker.is_open) == (sub is self.probe)
+        if sub is self.probe:
+            self.probe = None
+
+    @precondition(lambda self: self.out)
+    @rule(data=st.data(), all_of_them=st.booleans())
+    def fail(self, data: st.DataObject, all_of_them: bool) -> None:
+        for _ in range(len(self.out) if all_of_them else 1):
+            sub = self.out.pop(data.draw(st.integers(0, len(self.out) - 1)))
+            self.story.fail(sub)
+            if sub is self.probe:
+                self.probe = None
+
+    @rule()
+    def the_downstream_goes_away(self) -> None:
+        while not self.breaker.is_open and (sub := self.failures.take()) is not None:
+            self.out.append(sub)
+        if not self.breaker.is_open:
+            while self.out:
+                self.story.fail(self.out.pop())
+
+    @rule(paused=st.booleans())
+    def pause(self, paused: bool) -> None:
+        self.paused = paused
+        self.failures.pause(paused)
+
+    @invariant()
+    def what_waits_has_a_time(self) -> None:
+        failures, is_open = self.failures, self.breaker.is_open
+        if self.paused:
+            assert (failures.ready, failures.take(), failures.next_start_s) == (0, None, None)
+            return
+        if self.story.policy.settings.rate is None and not is_open:
+            return  # Nothing has to be allowed to start.
+        found = self.story.dispatcher.ready + (failures.waiting if is_open else 0)
+        if found and not failures.ready:
+            assert failures.next_start_s is not None or self.probe is not None
+        if failures.next_start_s is not None and failures.next_start_s < self.story.loop.now_s:
+            assert failures.ready, "a time in the past, and nothing may start: a busy loop"
+
+    def teardown(self) -> None:
+        if hasattr(self, "story"):
+            self.story.loop.close()
+
+
+def test_whatever_happens_what_waits_has_a_time() -> None:
+    run_state_machine_as_test(
+        Starts,
+        settings=settings(deadline=None, max_examples=60, stateful_step_count=40, print_blob=True),
+    )
