@@ -1,5 +1,5 @@
-"""The checkpointer: writes what finished, every few milliseconds to the journal and every interval
-to the plan, and commits to the group what the plan holds."""
+"""The checkpointer: writes what finished to the journal every few milliseconds, and to the plan at
+each plan interval, and commits to the group what the plan holds."""
 
 from __future__ import annotations
 
@@ -30,12 +30,15 @@ from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings
 from drainer.model.unhandled import Unhandled
 
-COMMIT_TRIES = 10  # for the last commit, when a broker is slow to answer
+COMMIT_TRIES = 10  # The last commit is tried so often if a broker is slow to answer.
 COMMIT_PAUSE_S = 1.0
 HURRY_S = 0.02
-JOURNAL_SHARE = 0.03  # of the time, at most: on a slow disk it is written less often,
-JOURNAL_SLOWEST_S = 0.5  # but after this pause at the latest
-SLOW_WRITES = 3  # one after the other; a single one may be slow for other reasons
+# Writing the journal may take this share of the time. On a slow disk it is written less often, but
+# never later than this pause after the last time.
+JOURNAL_SHARE = 0.03
+JOURNAL_SLOWEST_S = 0.5
+# The disk is slow if so many writes in a row were slow; a single one may be slow for other reasons.
+SLOW_WRITES = 3
 
 
 class LiveAccount(Protocol):
@@ -90,18 +93,18 @@ class Checkpointer:
         self.written = plan
         self._file = context.file
         self.account = account
-        self._latency = latency  # the handler's, in this run
-        self._latency_before = plan.account.latency  # in former runs
+        self._latency = latency  # The latency of the handler in this run.
+        self._latency_before = plan.account.latency  # The one in former runs.
         self._committer = context.committer
         self._interval_s = context.running.plan_interval_s
         self._journal_interval_s = context.running.journal_interval_s
-        self._due_s = inf  # the journal; before it is started there is none
+        self._due_s = inf  # When the journal is due; there is none before it is started.
         self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
         self._lock = context.lock
         self._failed = failed
-        self._call: asyncio.Future[None] | None = None  # the write that is under way
+        self._call: asyncio.Future[None] | None = None  # The write that is under way.
         self._committing: asyncio.Task[None] | None = None
-        self._hurry = asyncio.Event()  # the plan is to be written now
+        self._hurry = asyncio.Event()  # Set when the plan is to be written now.
         self._tasks: list[asyncio.Task[None]] = []
 
     def start(self) -> None:
@@ -113,30 +116,30 @@ class Checkpointer:
         ]
 
     async def stop(self) -> None:
-        """Ends the periodic writing, after a write under way."""
+        """End the periodic writing, after a write that is under way."""
         self._due_s = inf
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        with suppress(PlanNotWritten, StateLost):  # the save that follows will raise it
+        with suppress(PlanNotWritten, StateLost):  # The save that follows will raise it.
             self.note()
-        # A cancelled task leaves its write to its thread; a commit goes on by itself.
+        # The write of a cancelled task continues in its thread, and a commit by itself.
         under_way = [each for each in (self._call, self._committing) if each is not None]
         if under_way:
             await asyncio.wait(under_way)
 
     def note(self) -> None:
-        """Writes what finished into the journal. Raises PlanNotWritten."""
+        """Write what finished into the journal. Raises PlanNotWritten."""
         record = self.account.record()
         if record is not None:
             self._file.append(record)
 
     async def wait_until_written(self) -> None:
-        """Returns once the plan on disk has what the account has now.
+        """Return once the plan on disk has what the account has now.
 
         The periodic writing must have been started.
         """
-        since = self.plan.account.generation  # one that is being written may be without them
+        since = self.plan.account.generation  # A plan that is being written may lack some of it.
         while self.written.account.generation <= since:
             self._hurry.set()
             await asyncio.sleep(HURRY_S)
@@ -147,16 +150,18 @@ class Checkpointer:
         self._hurry.set()
 
     def change(self, failures: FailureSettings) -> None:
-        """Put other failure settings into the plan."""
+        """Put these failure settings into the plan."""
         terms = replace(self.plan.terms, failures=failures)
         self.plan = OffsetPlan(terms, self.plan.account)
 
     async def save(self, *, commit: bool = True) -> None:
-        """Writes the plan as things stand, then commits its watermarks.
+        """Write the plan as things stand, then commit its watermarks.
 
-        Raises PlanNotWritten, or what the committer raises when the group is no longer ours.
+        Raises PlanNotWritten, or what the committer raises if the group is no longer ours.
         """
-        if self._call is not None:  # an older plan must not come last, when a stop was cut short
+        if (
+            self._call is not None
+        ):  # After a stop that was cut short, an older plan may be under way.
             await asyncio.wait((self._call,))
         self.note()
         account = replace(
@@ -183,11 +188,10 @@ class Checkpointer:
     async def finish(self, *, commit: bool, forced: asyncio.Event, ended: Event) -> None:
         """Save for the last time: make the commit certain, and leave the plan without a journal.
 
-        ``ended`` is noted with the offsets that are then known to be committed.
+        The event ``ended`` is put into the history, with the offsets that are known to be committed
+        then. A commit that fails is tried again until ``forced`` is set.
 
-        A commit that fails is tried again until ``forced`` is set.
-
-        Raises what ``save`` raises, and Interrupted when the commit is not certain.
+        Raises what ``save`` raises, and Interrupted if the commit is not certain.
         """
         refused, before = self._refused(), self.plan.account
         self._update(before.with_event(ended))
@@ -202,7 +206,7 @@ class Checkpointer:
         self._update(replace(self.plan.account, history=history))
         await self.save(commit=False)
         self._file.remove_journals()
-        if commit and refused:  # while the drain was stopping for another reason
+        if commit and refused:  # It was refused while the drain was stopping for another reason.
             raise refused
         if commit and self.trouble is not None:
             raise Interrupted(
@@ -211,12 +215,12 @@ class Checkpointer:
             )
 
     def _refused(self) -> BaseException | None:
-        """Reason why a commit failed for good, if one did."""
+        """Return why a commit failed for good, if one did."""
         done = self._committing is not None and self._committing.done()
         return self._committing.exception() if self._committing and done else None
 
     async def _commit(self) -> None:
-        """Commits the watermarks of the plan, which is on the disk."""
+        """Commit the watermarks of the plan, which is on the disk by now."""
         try:
             written = await self._runtime.blocking_call(self._commit_plan, self.plan)
         except CommitDelayed as delay:
@@ -229,7 +233,7 @@ class Checkpointer:
         self._note_committed(written)
 
     def _note_committed(self, written: Mapping[int, int]) -> None:
-        # The plan may be another one by now.
+        # The plan may have changed while the commit was under way.
         partitions = {
             n: replace(part, committed=written.get(n, part.committed))
             for n, part in self.plan.account.partitions.items()
@@ -253,7 +257,8 @@ class Checkpointer:
         return self._committer.commit(plan.account.watermarks, expected)
 
     def flush_if_due(self, now_s: float) -> None:
-        """Writes the journal when it is due, for a loop that is kept from calling in time."""
+        """Write the journal if it is due. Busy handlers may keep the event loop from doing so in
+        time."""
         if now_s < self._due_s:
             return
         interval_s = self._journal_interval_s
@@ -269,21 +274,21 @@ class Checkpointer:
         self._due_s = written_s + max(interval_s, pause_s)
 
     async def _keep_journal(self) -> None:
-        while True:  # after a failure too: what finishes while the drain stops is still written
+        while True:  # After a failure, too: what finishes while the drain stops is still written.
             self.flush_if_due(self._runtime.monotonic())
             await asyncio.sleep(self._due_s - self._runtime.monotonic())
 
     async def _keep_plan(self) -> None:
         while True:
             with suppress(TimeoutError):
-                # Not wait_for: of Python 3.11 it forgets a cancellation that comes with the event.
+                # `wait_for` of Python 3.11 forgets a cancellation that comes with the event.
                 async with asyncio.timeout(self._interval_s):
                     await self._hurry.wait()
             self._hurry.clear()
             await self.save(commit=False)
-            # Beside the saves: a broker that is slow to answer must not keep the plan waiting.
+            # The commit runs beside the saves: a broker that is slow to answer must not delay them.
             if self._committing is not None:
                 if not self._committing.done():
                     continue
-                self._committing.result()  # after one that failed there is no other
+                self._committing.result()  # After a commit that failed, there is no other.
             self._committing = spawn(self._commit(), "commit", self._failed)

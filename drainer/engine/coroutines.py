@@ -24,31 +24,34 @@ from drainer.errors import HandleFailed
 from drainer.forks import FORKS, end_if_forked
 from drainer.message import SubMessage
 
-SLICE_S = 0.01  # how long handlers that never wait may keep the event loop to themselves
-CANCELS_MOST = 3  # for one attempt, a timeout between two
+SLICE_S = 0.01  # Handlers that never wait may keep the event loop to themselves for so long.
+CANCELS_MOST = 3  # One attempt is cancelled so often, a timeout after the last time.
 
 
 class AsyncWorkers(Workers):
-    """``concurrency`` coroutines; a worker stays on its lane while that is the best choice.
+    """Coroutines; a worker stays on its lane while that is the best choice.
 
-    ``limit`` makes more of them, or lets some rest when they are done with what they are at.
-    A handler that takes longer than its timeout is cancelled.
+    ``limit`` makes more of them, or lets some rest once they have ended what they are at. A handler
+    that takes longer than its timeout is cancelled.
+
+    Attributes:
+        surplus: how many workers are above the limit, and are yet to rest.
     """
 
     def __init__(
         self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
     ) -> None:
         super().__init__(source, calls, failures, events)
-        self._gaps: list[int] = []  # by worker, between two attempts that are measured
+        self._gaps: list[int] = []  # By worker, the attempts from one that is measured to the next.
         self._abandoned = False
-        self._over = False  # it has waited for its workers as long as it does
-        self.surplus = 0  # workers that are above the limit, and are to rest
+        self._over = False  # Whether nothing waits for the workers any more.
+        self.surplus = 0
         self._next: Callable[[SubMessage], SubMessage | None] = source.finish_and_take
         self._pending: list[asyncio.Future[None]] = []
-        self._current: list[SubMessage | None] = []  # by worker
-        self._overdue: dict[int, int] = {}  # workers that were cancelled for it, and how often
+        self._current: list[SubMessage | None] = []  # By worker.
+        self._overdue: dict[int, int] = {}  # How often each worker was cancelled for its attempt.
         self._sleepers: deque[asyncio.Future[None]] = deque()
-        self._late = False  # this turn of the loop has lasted long enough
+        self._late = False  # Whether this turn of the loop has lasted long enough.
         self._slice_end = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._failed = failures.failed
@@ -61,24 +64,24 @@ class AsyncWorkers(Workers):
         self._timeout_s = timeout_s
 
     def pause(self, paused: bool) -> None:
-        """Each worker takes the next one itself: none is handed out ahead."""
+        """Do nothing: each worker takes its next sub-message itself, none is handed out ahead."""
 
     kept_back = 0
 
     def calls(self) -> int:
         """Return how many calls run, also those that nothing waits for any longer."""
-        if self._over:  # some swallow a cancellation, and go on when the loop does
+        if self._over:  # Some handlers swallow a cancellation, and continue when the loop does.
             return sum(not task.done() for task in self._tasks)
         at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
-        return min(at_work, self._lanes.running)  # one may be a batch's
+        return min(at_work, self._lanes.running)
 
     @property
     def idle(self) -> int:
-        """Number of workers without work. One that waits for the event loop is at work."""
+        """Number of workers without work. A worker that waits for the event loop is at work."""
         return len(self._sleepers)
 
     def limit(self, most: int) -> None:
-        """Let so many work from now on. Workers above that end what they are at."""
+        """Let so many workers work from now on. Those above that end what they are at."""
         if self._stopping:
             return
         self._concurrency = most
@@ -95,14 +98,14 @@ class AsyncWorkers(Workers):
         self._choose_next()
 
     def wake(self) -> None:
-        """Wake workers, for lanes have become ready."""
+        """Wake as many workers as there are ready lanes."""
         for _ in range(min(self._source.ready, len(self._sleepers))):
             sleeper = self._sleepers.popleft()
             if not sleeper.done():
                 sleeper.set_result(None)
 
     def start_no_more(self) -> None:
-        """Give nothing to the handler from here on that is not in it."""
+        """Give nothing more to the handler."""
         self._stopping = True
         self._next = self._finish_only
 
@@ -116,24 +119,24 @@ class AsyncWorkers(Workers):
         self._over = True
 
     async def abandon(self) -> None:
-        """End now; what is in the handler stays unfinished."""
+        """End now. What is in the handler stays unfinished."""
         self._abandoned = True
         self._watch_no_more()
-        # One that swallows the cancellation returns as if all were well: who knows what it did.
+        # A handler that swallows the cancellation returns as if all were well, whatever it did.
         self._next = self._finish = _forget
         for task in self._tasks:
             task.cancel()
-        if self._tasks:  # some handlers swallow a cancellation, and go on
+        if self._tasks:  # Some handlers swallow a cancellation, and continue.
             await asyncio.wait(self._tasks, timeout=CANCEL_S)
         self._over = True
 
     def _choose_next(self) -> None:
-        # A worker that has to look whether it is to rest gets no other sub-message before.
+        # A worker that may have to rest gets no other sub-message before it has looked.
         if not (self._stopping or self._abandoned):
             self._next = self._finish_only if self.surplus else self._source.finish_and_take
 
     async def _rest(self, number: int) -> None:
-        if not self.surplus:  # what else is due on the loop comes first
+        if not self.surplus:  # What else is due on the loop comes first.
             await asyncio.sleep(0)
             return
         self.surplus -= 1
@@ -141,7 +144,7 @@ class AsyncWorkers(Workers):
         self._current[number] = None
         pending = self._loop.create_future()
         self._pending.append(pending)
-        await pending  # there is always one that doesn't, and notices when all is done
+        await pending  # At least one worker does not rest, and notices when all is done.
 
     def _finish_only(self, sub: SubMessage) -> SubMessage | None:
         self._finish(sub)
@@ -152,15 +155,16 @@ class AsyncWorkers(Workers):
         self._slice_end = self._clock() + SLICE_S
 
     def _measured(self, number: int, handled: int, started_s: float, spent_s: float) -> int:
-        """Record when a worker began what has returned, and what it spent; return the count at
-        which it measures again.
+        """Record when a worker began the call that has returned, and the processor time in it.
 
-        It has looked at the clock: whether the slice is over is seen by the way.
+        Return the count of calls at which the worker measures again.
+
+        Because this looks at the clock anyway, it also sees whether the slice is over.
         """
-        if number in self._overdue:  # it was cancelled, and swallowed that
+        if number in self._overdue:  # The handler was cancelled, and swallowed that.
             return handled
         now_s = self._clock()
-        # The slice is the loop's, not the worker's: a thousand workers share it.
+        # All workers share the slice of the loop: there may be a thousand of them.
         if now_s > self._slice_end:
             self._events.on_busy_loop(now_s)
             if not self._late:
@@ -172,7 +176,7 @@ class AsyncWorkers(Workers):
         return handled + gap
 
     async def _watch(self) -> None:
-        # A look at all workers now and then costs less than a timer for each sub-message.
+        # To look at all workers now and then costs less than a timer for each sub-message.
         known: list[tuple[SubMessage | None, int, float]] = []
         while True:
             await asyncio.sleep(watch_interval_s(self._timeout_s))
@@ -184,14 +188,14 @@ class AsyncWorkers(Workers):
                 if sub is not seen or (sub is not None and sub.attempt != attempt):
                     known[number] = (sub, 0 if sub is None else sub.attempt, now)
                 elif sub is not None and now - since >= timeout_s:
-                    known[number] = (sub, attempt, now)  # it has as long again to clean up
+                    known[number] = (sub, attempt, now)  # It has as long again to clean up.
                     times = self._overdue[number] = self._overdue.get(number, 0) + 1
                     if times > CANCELS_MOST:
                         self._events.halt(_not_to_be_cancelled(sub, times - 1))
                     self._tasks[number].cancel()
 
     async def _cancelled(self, number: int) -> TimedOut:
-        """Ends the cancellation of an overdue worker, whether the handler let it pass or not."""
+        """End the cancellation of an overdue worker, whether the handler let it pass or not."""
         del self._overdue[number]
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)
@@ -203,7 +207,7 @@ class AsyncWorkers(Workers):
         handle, current, overdue = self._handle, self._current, self._overdue
         clock, uptime, lease = self._clock, self._uptime, self._lease
         thread_time, forks = self._runtime.thread_time, len(FORKS)
-        handled = measure_at = 0  # counted in those that returned
+        handled = measure_at = 0  # Counted in calls that returned.
         while not self._stopping:
             if self.surplus or self._late:
                 await self._rest(number)
@@ -229,7 +233,7 @@ class AsyncWorkers(Workers):
                         measure_at = self._measured(number, handled, started_s, call.spent_s)
                     if result is not None:
                         ensure_done(result)
-                    if overdue and number in overdue:  # it swallowed its cancellation
+                    if overdue and number in overdue:  # The handler swallowed its cancellation.
                         raise await self._cancelled(number)
                 except BaseException as raised:
                     end_if_forked(forks)
@@ -242,7 +246,7 @@ class AsyncWorkers(Workers):
                 handled += 1
                 if self._late:
                     current[number] = None
-                    self._finish(sub)  # and takes no other one into the pause
+                    self._finish(sub)  # It takes no other sub-message into the pause.
                     self.wake()
                     break
                 sub = self._next(sub)
@@ -254,8 +258,8 @@ CALLS_HANDLER = AsyncWorkers._work.__code__  # noqa: SLF001
 
 
 class _Timed:
-    """A call to await; ``spent_s`` is the processor time of its steps. Tasks that it starts, and
-    callbacks of the event loop, are not in it."""
+    """A call to await, which measures the processor time of its steps in ``spent_s``. Tasks that it
+    starts, and callbacks of the event loop, are not in it."""
 
     __slots__ = ("_steps", "_thread_time", "spent_s")
 
@@ -292,5 +296,5 @@ def _wake(sleeper: asyncio.Future[None]) -> None:
 
 
 def _forget(_: SubMessage) -> SubMessage | None:
-    """Take what a handler is done with for unfinished."""
+    """Leave a sub-message unfinished, though its call has returned."""
     return None

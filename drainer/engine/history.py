@@ -1,7 +1,7 @@
-"""The history of a running drain: some of its statuses, in bounded memory, evenly spread.
+"""The history of a running drain: some of its statuses, evenly spread, in bounded memory.
 
-A drain that takes two weeks gives two million statuses. When too many are kept, every other one
-goes, and of those to come half as many are kept.
+A drain that takes two weeks gives two million statuses. When too many are kept, every other one is
+dropped, and from then on half as many of the new ones are kept.
 """
 
 from __future__ import annotations
@@ -16,26 +16,30 @@ from drainer.model.status import Status
 POINTS_MOST = 1_000
 TROUBLES_MOST = 100
 HOTTEST_MOST = 10
-_HOTTEST_KEPT = 200  # before those that never were deep are forgotten
-_LEAST_S = 0.45  # statuses come each half second; the last one comes when it comes
+_HOTTEST_KEPT = 200  # At more lanes than that, those that never were deep are forgotten.
+_LEAST_S = 0.45  # Statuses come twice a second; only the last one may come sooner.
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """State of a drain at ``ends_s``; the point before is the beginning of its time.
+    """State of a drain at ``ends_s``. The time that it stands for begins at the point before it.
 
-    Counts are over all runs of the drain. ``running_s`` is the time that sub-messages were in the
-    handler, added up over this run: between two points ``rates`` makes of it how many were in
-    it at once, on average. ``to_go`` are offsets from the watermark to the end.
-    ``latency_s`` is None until an attempt returned.
+    Attributes:
+        finished, dead, failed: sub-messages, over all runs of the drain.
+        skipped: sub-messages that the handler skipped, without those that rules took out.
+        failures, retries, timeouts: attempts, in this run.
+        running_s: the time that sub-messages were in the handler, added up over this run. By two
+            points, ``rates`` finds how many were in it at once, on average.
+        to_go: offsets from the watermark to the end.
+        latency_s: p50, p95 and p99; None until an attempt returned.
     """
 
     ends_s: float
-    finished: int  # sub-messages
+    finished: int
     dead: int
-    failed: int  # and skipped for that
-    skipped: int  # by the handler, not by rules
-    failures: int  # attempts, of this run
+    failed: int
+    skipped: int
+    failures: int
     retries: int
     timeouts: int
     running_s: float
@@ -43,7 +47,7 @@ class HistoryPoint:
     lanes_ready: int
     concurrency: int
     to_go: int
-    latency_s: tuple[float, float, float] | None  # p50, p95, p99
+    latency_s: tuple[float, float, float] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,22 +60,26 @@ class Trouble:
 
 
 class History:
-    """Course of one run of a drain; ``add`` each status."""
+    """Course of one run of a drain; ``add`` each status to it.
+
+    Attributes:
+        troubles_more: how many troubles were not kept.
+    """
 
     def __init__(self, points_most: int = POINTS_MOST) -> None:
         self._most = max(4, points_most)
-        self._seen, self._each = 0, 1  # statuses, and of how many one is kept
+        self._seen, self._each = 0, 1  # Statuses so far; one of so many is kept.
         self._kept: list[HistoryPoint] = []
-        self._newest: HistoryPoint | None = None  # unless it is kept
+        self._newest: HistoryPoint | None = None  # The last point, if it is not kept.
         self._deepest: dict[Hashable, int] = {}
         self._troubles: list[Trouble] = []
         self._running_s = 0.0
-        self.troubles_more = 0  # that were not kept
+        self.troubles_more = 0
         self.last: Status | None = None
 
     @property
     def points(self) -> tuple[HistoryPoint, ...]:
-        """Points in order; the first is what was finished before anything ran."""
+        """Points in order; the first is the state before anything ran."""
         if self._newest is None:
             return tuple(self._kept)
         short = self._newest.ends_s - self._kept[-1].ends_s < _LEAST_S and len(self._kept) > 1
@@ -96,7 +104,7 @@ class History:
         self._running_s += status.limits.running * max(0.0, since_s)
         self.last = status
         new = self._point(status)
-        # The first one is the beginning: rates count from it.
+        # The first status is always kept, because rates count from it.
         if self._seen % self._each == 0:
             self._kept.append(new)
             if len(self._kept) >= self._most:
@@ -106,7 +114,7 @@ class History:
         self._seen += 1
 
     def evenly(self, most: int) -> list[HistoryPoint]:
-        """About ``most`` points of the same distance, or fewer."""
+        """Return about ``most`` points at the same distance, or fewer."""
         found = self.points
         step = max(1, -(-len(found) // most))
         return [*found[:-1:step], *found[-1:]]
@@ -145,7 +153,7 @@ class History:
 
 
 def rates(points: Sequence[HistoryPoint], counts: Iterable[float]) -> list[float]:
-    """Speed at which a count rose up to each point but the first, per second."""
+    """Return, for each point but the first, the speed per second at which a count rose up to it."""
     return [
         (count - before_count) / max(point.ends_s - before.ends_s, 1e-9)
         for (before, point), (before_count, count) in zip(

@@ -1,13 +1,14 @@
-"""Latencies of the handler: measured on a sample of the attempts that return.
+"""Latencies of the handler, measured on a sample of the attempts that return.
 
-Each worker measures one, and passes over as many as ``record`` returns. While there are few, each
-one is measured; where there are many, the number is drawn, so that no rhythm of the backlog decides
-which are seen, and what is measured stands for those that were passed over.
+Each worker measures an attempt, and then passes over as many as ``record`` returns. While there are
+few attempts, each is measured. If there are many, the number to pass over is drawn by chance, so
+that no rhythm of the backlog decides which attempts are seen. An attempt that is measured stands
+for those that were passed over.
 
-What is measured is what a worker is busy for: from the call of ``handle`` until the worker has its
-result. An attempt that fails, or is cancelled for taking too long, has no latency.
+A latency is the time for which a worker is busy: from the call of ``handle`` until the worker has
+its result. An attempt that fails, or is cancelled because it takes too long, has no latency.
 
-Latencies are counted in buckets whose bounds grow by 1%: all that is reported is right within 0.5%.
+Latencies are counted in buckets whose bounds grow by 1%, so what is reported is right within 0.5%.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from time import monotonic
 
 from drainer.model.latency import PERCENTILES, Latency
 
-SPARSE = 32  # of so many one is measured, on average, while there are many
+SPARSE = 32  # While there are many attempts, one of so many is measured, on average.
 EACH_MOST = 500  # More than so many that are measured between two calls of `look` are many.
 RECENT_S = 10.0
 LEAST_S = 1e-6
-BUCKET = log(1.01)  # from one to the next
+BUCKET = log(1.01)  # The step from one bucket to the next.
 
-Buckets = Counter[int]  # attempts that took about exp(BUCKET * number) seconds, by number
+Buckets = Counter[int]  # By number, attempts that took about exp(BUCKET * number) seconds.
 
 
 class Latencies:
@@ -41,18 +42,18 @@ class Latencies:
 
     def __init__(self, clock: Callable[[], float] = monotonic) -> None:
         self._clock = clock
-        self._draw = Random(SPARSE).random  # from a seed, so that a run can be repeated
+        self._draw = Random(SPARSE).random  # With a seed, so that a run can be repeated.
         self._new: list[tuple[float, float, int]] = []  # What was recorded since the last look.
-        self._spent_s = 0.0  # by all that ``_all`` stands for
+        self._spent_s = 0.0  # Processor seconds of all attempts that ``_all`` stands for.
         self._all = Buckets()
         self._recent: deque[tuple[float, Buckets]] = deque()
-        self._in_recent = Buckets()  # the sum of these
+        self._in_recent = Buckets()  # The sum of ``_recent``.
 
     def record(self, took_s: float, gap: int, spent_s: float = 0.0) -> int:
-        """Takes what a worker has measured, ``gap`` attempts after the one that it measured before.
+        """Count what a worker has measured, ``gap`` attempts after the one that it measured before.
 
-        Returns the gap to the one that it measures next; 0 is the very next too, and a worker's
-        first.
+        Return the gap to the attempt that it measures next. 0 stands for the very next one, too,
+        and for a worker's first.
         """
         self._new.append((took_s, spent_s, gap or 1))
         return 0 if len(self._new) < EACH_MOST else 1 + int(self._draw() * (2 * SPARSE - 1))
@@ -69,7 +70,7 @@ class Latencies:
     def look(self) -> None:
         """Count what was recorded since the last look."""
         now_s, found = self._clock(), Buckets()
-        measured = self._new[: len(self._new)]  # threads go on appending
+        measured = self._new[: len(self._new)]  # Threads append to it meanwhile.
         del self._new[: len(measured)]
         for took_s, spent_s, weight in measured:
             self._spent_s += weight * spent_s

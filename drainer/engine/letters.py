@@ -1,4 +1,4 @@
-"""Dead letters on their way to their topic; each is back on the event loop once it is safe."""
+"""Dead letters on their way to their topic. Each is reported on the event loop once it is safe."""
 
 from __future__ import annotations
 
@@ -14,12 +14,18 @@ from drainer.model.status import DOUBLED_MOST, least_of
 
 
 class LetterDelivery:
-    """Dead letters that are not acknowledged yet.
+    """Writes dead letters, and waits for their acknowledgements.
 
     Args:
-        sink: where they go; None while there are none.
-        on_safe: called with each sub-message whose letter is safe, and what it failed with.
-        halt: called when a letter can't be written.
+        sink: where letters go; None while there are none.
+        on_safe: called with each sub-message whose letter is safe, and with its error.
+        halt: called if a letter can't be written.
+
+    Attributes:
+        pending: letters that are not acknowledged yet.
+        doubled, doubled_first: letters that may be in their topic twice, and the first few places.
+        left_out: letters whose payload was too large to be written.
+        left_out_oldest_ms: the earliest timestamp of their messages.
     """
 
     def __init__(
@@ -33,23 +39,23 @@ class LetterDelivery:
         self._halt = halt
         self._loop = asyncio.get_running_loop()
         self.pending = 0
-        self.doubled = 0  # letters that may be in their topic twice
+        self.doubled = 0
         self.doubled_first: tuple[str, ...] = ()
-        self.left_out = 0  # letters whose payload was too large to be written
-        self.left_out_oldest_ms: int | None = None  # earliest timestamp of their messages
+        self.left_out = 0
+        self.left_out_oldest_ms: int | None = None
 
     @property
     def trouble(self) -> str | None:
-        """The reason that nothing is acknowledged; None while all is well."""
+        """Why nothing is acknowledged; None while all is well."""
         return None if self._sink is None else self._sink.trouble
 
     def use(self, sink: DeadLetters | None) -> None:
-        """Sends further letters there. None changes nothing: earlier ones may be on their way."""
+        """Send further letters there. None changes nothing, because letters may be on their way."""
         self._sink = sink or self._sink
 
     def send(self, sub: SubMessage, error: BaseException) -> bool:
-        """Writes the letter of a sub-message; False if that halts the drain instead."""
-        if self._sink is None:  # the sub-message was read when there was one
+        """Write the letter of a sub-message; return False if that halts the drain instead."""
+        if self._sink is None:  # There was one when the message was read.
             self._halt(
                 Halted(
                     f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
@@ -57,10 +63,10 @@ class LetterDelivery:
                 )
             )
             return False
-        summary = summary_of(error)  # the error itself keeps the frames that it came through
+        summary = summary_of(error)  # The error itself would keep the frames that it came through.
 
         def acknowledged(failure: DrainerError | None) -> None:
-            with suppress(RuntimeError):  # the loop is closed: nothing waits any more
+            with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
                 self._loop.call_soon_threadsafe(self._acknowledged, sub, summary, failure)
 
         self.pending += 1

@@ -17,12 +17,13 @@ from drainer.forks import call_alone
 T = TypeVar("T")
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
-with suppress(ImportError):  # not on every platform; the standard loop does the same, slower
+with suppress(ImportError):  # uvloop is not on every platform; the standard loop is slower.
     from uvloop import new_event_loop
 
-CANCEL_S = 0.5  # how long cancelled tasks and handlers may take
+CANCEL_S = 0.5  # Cancelled tasks and handlers may take so long to end.
 
-# Objects live as long as their message; the default looks at the young ones every 700 of them.
+# Objects live as long as their message, so the garbage collector would look at them in vain. By
+# default, it looks at the young ones each time that 700 more were made.
 GC_THRESHOLD = (100_000, 20, 100)
 SWITCH_INTERVAL_S = 0.002
 
@@ -31,9 +32,9 @@ SWITCH_INTERVAL_S = 0.002
 def event_loop(
     new: Callable[[], asyncio.AbstractEventLoop] = new_event_loop,
 ) -> Iterator[asyncio.AbstractEventLoop]:
-    """A new loop, closed at the end whatever still runs on it.
+    """Make a new loop, and close it at the end whatever still runs on it.
 
-    Not asyncio.Runner: on its way out it waits for every task, however long a handler stays.
+    ``asyncio.Runner`` would wait for every task at its end, however long a handler stays.
     """
     loop = new()
     try:
@@ -51,10 +52,10 @@ def event_loop(
 
 @contextmanager
 def hurried_interpreter() -> Iterator[None]:
-    """Fewer rounds of the garbage collector, and a quicker hand-over between threads.
+    """Collect garbage less often, and hand the interpreter over between threads sooner.
 
-    The fetch thread needs the interpreter several times a batch, and a busy event loop gives it
-    away only when the switch interval is over.
+    The fetch thread needs the interpreter several times for each batch, and a busy event loop hands
+    it over only when the switch interval is over.
     """
     threshold, interval = gc.get_threshold(), sys.getswitchinterval()
     gc.set_threshold(*GC_THRESHOLD)
@@ -69,7 +70,7 @@ def hurried_interpreter() -> Iterator[None]:
 def spawn(
     work: Coroutine[object, object, None], name: str, failed: Callable[[BaseException], None]
 ) -> asyncio.Task[None]:
-    """Runs ``work`` as a task; an exception that ends it is passed to ``failed``."""
+    """Run ``work`` as a task; an exception that ends it is passed to ``failed``."""
     task = asyncio.create_task(work, name=name)
 
     def report(ended: asyncio.Task[None]) -> None:
@@ -109,7 +110,7 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
             result = call_alone(function, *args)
         except BaseException as raised:
             error = raised
-        with suppress(RuntimeError):  # the loop is closed: the result is not needed
+        with suppress(RuntimeError):  # The loop is closed: nobody needs the result.
             loop.call_soon_threadsafe(finish, result, error)
 
     name = getattr(function, "__qualname__", "call")
@@ -118,7 +119,8 @@ def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T
 
 
 def ensure_done(result: object) -> None:
-    # What is given back unfinished may never be done: a forgotten await, a `yield`, a future.
+    """Raise TypeError if a handler returned something that is still to be done, such as a coroutine
+    that it forgot to await, a generator, or a future."""
     if result is None or not (
         isawaitable(result)
         or isgenerator(result)

@@ -1,4 +1,5 @@
-"""The pump: splits what was fetched and delivers it, in slices, while there is room."""
+"""The pump: splits fetched messages and delivers them to the dispatcher, in slices, while there is
+room."""
 
 from __future__ import annotations
 
@@ -13,20 +14,31 @@ from drainer.engine.ports import Events, Fetched
 from drainer.message import Message, SubMessage
 from drainer.splitting import split_or_reject
 
-SLICE_S = 0.005  # how long it keeps the event loop before others get a turn
-LEFT_PENDING_MOST = 50_000  # messages that stay pending; the plan has each of them
-PARKED_MOST = 50_000  # lanes, which stay in memory and in the plan
-SLICE_CHECK = 32  # messages between two looks at the clock; of many sub-messages one is as many
-WHOLE_SHARE = 32  # of the room that messages may take between two looks at it
+SLICE_S = 0.005  # The pump keeps the event loop for so long before others get a turn.
+# Messages that stay pending, and parked lanes, are kept in memory and in the plan. At so many of
+# them, the pump stops.
+LEFT_PENDING_MOST = 50_000
+PARKED_MOST = 50_000
+# The pump looks at the clock once in so many messages; as many sub-messages count as one more.
+SLICE_CHECK = 32
+WHOLE_SHARE = 32  # Between two looks at the room, messages may take this fraction of it.
 
 
 class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
-    With ``is_split`` the messages were split before. Stops while ``capacity_bytes`` are pending,
-    or ``ready_lanes`` wait for a worker: what lies there longer only gets cold. ``poke`` it when
-    there may be room again. It reports whenever it got something done. Any failure that no setting
-    lets it go past ends it for good: going on would make a hole of the message that failed.
+    It stops while ``capacity_bytes`` are pending, or ``ready_lanes`` wait for a worker: more would
+    only lie in memory. ``poke`` it when there may be room again. It reports each time that it has
+    delivered something. A failure that no setting lets a drain go past ends it for good, because
+    going on would leave out the message that failed.
+
+    Args:
+        is_split: whether the messages were split where they were read.
+
+    Attributes:
+        ready_lanes: the pump stops splitting once so many lanes are ready. Zero until a limit on
+            calls is set.
+        cut_off: whether nothing comes any more behind what was taken already.
     """
 
     def __init__(
@@ -44,8 +56,8 @@ class Pump:
         self._next_batch = next_batch
         self._dispatcher = dispatcher
         self._split = split
-        self._capacity_bytes = max(1, capacity_bytes)  # or nothing would ever be let in
-        self.ready_lanes = 0  # that are enough; nothing is let in before there are to be some
+        self._capacity_bytes = max(1, capacity_bytes)  # With 0, nothing would ever be let in.
+        self.ready_lanes = 0
         self._lanes = dispatcher.lanes
         self._events = events
         self._batch: Fetched | None = None
@@ -54,16 +66,16 @@ class Pump:
         if split is None or is_split:
             deliver = dispatcher.deliver_whole if split is None else dispatcher.deliver_parts
             self._deliver_some = partial(self._deliver_at_once, deliver)
-        # Expressions take microseconds for each sub-message: the clock is looked at more often.
+        # Expressions take microseconds for each sub-message, so the clock is looked at more often.
         self._slice_check = 1 if dispatcher.evaluates else SLICE_CHECK
         self._at_once = self._slice_check
         self._scheduled = False
         self._stopped = False
-        self.cut_off = False  # nothing comes any more behind what was taken already
+        self.cut_off = False
         self._loop = asyncio.get_running_loop()
 
     def poke(self) -> None:
-        """Looks for work soon; call it from the loop's thread."""
+        """Look for work soon; to be called from the loop's thread."""
         if not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._run)

@@ -1,4 +1,4 @@
-"""Runtime of a drain: clocks, an event loop, threads, chance. A simulation has its own."""
+"""The runtime of a drain: clocks, an event loop, threads and chance. A simulation has its own."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ StopSignals = Callable[
 ]
 
 
-# Seconds that go on while the machine is suspended, where the system has them: for leases and
-# locks, which others count on meanwhile.
+# A clock for leases and locks: it goes on while the machine is suspended, if the system has such a
+# clock, because others count the time meanwhile.
 boottime_s: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     if hasattr(time, "CLOCK_BOOTTIME")
@@ -43,10 +43,10 @@ _utc_now = partial(datetime.now, UTC)
 
 
 def processor_s(threads: bool) -> tuple[float, float]:
-    """Processor seconds of this thread, or of all ``threads`` of this process.
+    """Return the processor seconds that this thread has used, or all ``threads`` of this process,
+    and the seconds for which this thread has waited for a core.
 
-    Beside them, for how long this thread has waited for a core, where the system reports that; of
-    many threads it has nothing.
+    The second number is 0 for several threads, and where the system does not report it.
     """
     if threads:
         return time.process_time(), 0.0
@@ -58,38 +58,44 @@ def processor_s(threads: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """All that a drain needs of its process and its machine, but for the disk."""
+    """All that a drain needs of its process and its machine, except for the disk.
 
-    monotonic: Callable[[], float] = time.monotonic  # seconds of any origin, for intervals
-    # The same, and it goes on while the machine is suspended: for leases.
+    Attributes:
+        monotonic: seconds of any origin, for intervals.
+        uptime: the same for leases: it goes on while the machine is suspended.
+        wall: the time now, with a zone.
+        interpreter: sets Python up for a drain, for as long as its block lasts.
+        stop_signals: reports on the event loop that a person or a supervisor wants it to stop.
+        thread, event, lock, queue: the classes of ``threading`` and ``queue``.
+        random: makes the generator from which retries draw their pauses.
+        search: makes what finds the best concurrency, given the first to try and the most.
+        user: gives the name of the user that the drain runs for, as "user@host".
+        processor: gives the processor seconds that were used and those that were waited for.
+        thread_time: gives the processor seconds that this thread has used.
+    """
+
+    monotonic: Callable[[], float] = time.monotonic
     uptime: Callable[[], float] = boottime_s
-    wall: Callable[[], datetime] = _utc_now  # the time now, with a zone
+    wall: Callable[[], datetime] = _utc_now
     new_event_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop
-    # Sets Python up for a drain, while its block lasts.
     interpreter: Callable[[], AbstractContextManager[None]] = hurried_interpreter
-    # Reports, on the loop, that a person or a supervisor wants it to stop.
     stop_signals: StopSignals = stop_signals
     blocking_call: BlockingCall = blocking_call
-    # thread, event, lock, queue: as those of ``threading`` and ``queue``.
     thread: Callable[..., threading.Thread] = threading.Thread
     event: Callable[[], threading.Event] = threading.Event
     lock: Callable[[], threading.Lock] = threading.Lock
     queue: Callable[[], SimpleQueue[Any]] = SimpleQueue
-    random: Callable[[], Random] = Random  # makes what retries draw their pauses from
-    # Makes what finds the best concurrency, of the first to try and the most.
+    random: Callable[[], Random] = Random
     search: Callable[[int, int], ConcurrencyLimit] = ConcurrencyLimit
-    # Gives the name of whom it runs for, as "user@host".
     user: Callable[[], str] = lambda: user_at_host(os.geteuid())
-    # processor, thread_time: give the processor time that was spent; the first, also the time that
-    # was waited for it.
     processor: Callable[[bool], tuple[float, float]] = processor_s
     thread_time: Callable[[], float] = time.thread_time
 
     def now(self) -> str:
-        """The time as plans and dead letters have it: ISO 8601 with offset, milliseconds."""
+        """Return the time as plans and letters have it: ISO 8601 with milliseconds and zone."""
         return self.wall().isoformat(timespec="milliseconds")
 
 
 THIS_PROCESS = Runtime()
-# For a drain that others stop.
+# The runtime of a drain that others stop: it gets no signals.
 UNSIGNALLED = Runtime(stop_signals=lambda loop, stop, give_up: nullcontext())

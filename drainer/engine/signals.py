@@ -14,16 +14,17 @@ from typing import Any
 
 from drainer.forks import FORKS, keep_from_children
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # the last when a terminal goes away
-BLOCKED_S = 1.0  # a loop that has not noticed the second signal by then is blocked
+# SIGHUP comes when the terminal goes away.
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+BLOCKED_S = 1.0  # An event loop that has not noticed the second signal after this time is blocked.
 
 
 @contextmanager
 def signals_to(handler: Callable[[int, FrameType | None], object]) -> Iterator[None]:
-    """Gives the signals to stop to ``handler`` while inside.
+    """Let ``handler`` get the signals that stop a process, for as long as the block lasts.
 
-    One that was ignored when the process began stays ignored. ``nohup`` wants that, and a shell
-    without job control does for what it puts in the background.
+    A signal that was ignored when the process began stays ignored: ``nohup`` counts on that, and so
+    does a shell without job control for what it puts in the background.
     """
     before = {number: signal.getsignal(number) for number in STOP_SIGNALS}
     previous_handlers = {number: was for number, was in before.items() if was is not signal.SIG_IGN}
@@ -68,13 +69,12 @@ def ignore_signals() -> None:
 def stop_signals(
     loop: asyncio.AbstractEventLoop, observe: Callable[[str], None], give_up: Callable[[], None]
 ) -> Iterator[None]:
-    """Calls ``observe`` on the loop with each signal's name; only signals of the main thread.
+    """Call ``observe`` on the loop with the name of each signal; in the main thread only.
 
-    If the loop does not notice the second one, ``give_up`` is called from another thread.
-
-    That thread reads what the interpreter's C handler writes, in whichever thread it runs. What
-    Python offers otherwise (``loop.add_signal_handler``, or a handler of its own) waits for the
-    main thread, and that one may be inside a call that no signal ends.
+    If the loop does not notice the second signal, ``give_up`` is called from another thread. That
+    thread reads what the interpreter's handler in C writes, whichever thread runs that. What else
+    Python offers (``loop.add_signal_handler``, or a handler in Python) waits for the main thread,
+    which may be inside a call that no signal ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -82,11 +82,12 @@ def stop_signals(
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     pipe = os.fdopen(writing, "wb", buffering=0)
-    keep_from_children(pipe)  # a signal to a child would otherwise stop this process
+    keep_from_children(pipe)  # Otherwise, a signal to a child would stop this process.
     over, forks = threading.Event(), len(FORKS)
 
     def end_a_child(number: int, _: FrameType | None) -> None:
-        if number == signal.SIGTERM and len(FORKS) > forks:  # such as terminate() of a pool
+        # A handler's process pool ends its children in this way.
+        if number == signal.SIGTERM and len(FORKS) > forks:
             signal.signal(number, signal.SIG_DFL)
             signal.raise_signal(number)
 
@@ -110,7 +111,7 @@ def stop_signals(
             noticed.set()
             observe(signal.Signals(number).name)
 
-        with suppress(RuntimeError):  # the loop is closed: the drain has ended all the same
+        with suppress(RuntimeError):  # The loop is closed: the drain has ended already.
             loop.call_soon_threadsafe(on_the_loop)
         return noticed
 

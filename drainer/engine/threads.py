@@ -22,30 +22,33 @@ from drainer.errors import DrainerError
 from drainer.forks import call_alone
 from drainer.message import SubMessage
 
-AHEAD = 32  # sub-messages that wait for a free thread, so that none waits for the event loop
+AHEAD = (
+    32  # So many sub-messages wait for a free thread, so that no thread waits for the event loop.
+)
 
 
 class ThreadWorkers(Workers):
     """``concurrency`` threads for a handler that blocks.
 
-    A thread can't be ended from outside. One that takes longer than its timeout is reported, and
-    keeps its sub-message and its lane until it returns.
+    A thread can't be ended from outside. A call that takes longer than its timeout is reported, and
+    keeps its lane until it returns.
     """
 
     def __init__(
         self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
     ) -> None:
         super().__init__(source, calls, failures, events)
-        self._started: dict[
-            int, tuple[SubMessage, float]
-        ] = {}  # what each thread is at, since when
-        self._threads = 0  # ever begun
-        self._kept: list[SubMessage] = []  # while paused: handed out, and begun by no thread
-        self._leaves: list[list[bool]] = []  # in the inbox; whoever empties one has taken it
-        self._out = 0  # handed to the threads and not handed back
+        # By thread, the sub-message that it is at, and since when.
+        self._started: dict[int, tuple[SubMessage, float]] = {}
+        self._threads = 0  # Threads that were ever started.
+        # While paused, what was handed out and no thread has begun.
+        self._kept: list[SubMessage] = []
+        # A thread that finds a leave in the inbox ends. Whoever empties the leave has taken it.
+        self._leaves: list[list[bool]] = []
+        self._out = 0  # Sub-messages that were handed to the threads and not handed back.
         self._inbox = self._runtime.queue()
         self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
-        self._called = False  # whether the loop is about to look into the outbox
+        self._called = False  # Whether the loop is about to look into the outbox.
         self._drained = asyncio.Event()
 
     def calls(self) -> int:
@@ -67,10 +70,11 @@ class ThreadWorkers(Workers):
         more = most - self._concurrency
         self._concurrency = most
         for _ in range(more):
-            # Who is yet to leave stays: with another one beside it there would be too many.
+            # A thread that is yet to leave stays: with a new one beside it, there were too many.
             if not (self._leaves and _taken(self._leaves.pop())):
                 self._start_one()
-        ahead = self._recalled() if more < 0 else []  # who is to leave goes before it is begun
+        # Threads that are to leave do so before anything else begins.
+        ahead = self._recalled() if more < 0 else []
         self._let_go(-more)
         for sub in ahead:
             self._inbox.put(sub)
@@ -115,7 +119,9 @@ class ThreadWorkers(Workers):
         while self._out < most and not self._stopping:
             try:
                 sub = take()
-            except DrainerError as error:  # by coalesce; what other threads have done counts
+            except (
+                DrainerError
+            ) as error:  # ``coalesce`` failed; what other threads do still counts.
                 self._events.halt(error)
                 return
             if sub is None:
@@ -129,7 +135,7 @@ class ThreadWorkers(Workers):
         self._out -= len(self._kept)
         self._kept.clear()
         with suppress(Empty):
-            while True:  # what no thread has begun
+            while True:  # Take back what no thread has begun.
                 self._out -= self._inbox.get_nowait().__class__ is not list
         self._let_go(self._threads)
 
@@ -143,7 +149,7 @@ class ThreadWorkers(Workers):
         self._watch_no_more()
 
     def _let_go(self, threads: int) -> None:
-        for _ in range(threads):  # a thread that gets one ends
+        for _ in range(threads):
             self._leaves.append(leave := [True])
             self._inbox.put(leave)
 
@@ -166,7 +172,7 @@ class ThreadWorkers(Workers):
     def _work(self, number: int) -> None:
         clock, uptime, lease = self._clock, self._uptime, self._lease
         spent = self._runtime.thread_time
-        handled = gap = measure_at = 0  # counted in those that returned
+        handled = gap = measure_at = 0  # Counted in calls that returned.
         while True:
             sub = self._inbox.get()
             if sub.__class__ is list:
@@ -193,18 +199,18 @@ class ThreadWorkers(Workers):
                 self._called = True
                 try:
                     self._loop.call_soon_threadsafe(self._collect)
-                except RuntimeError:  # the loop is closed: this thread was abandoned
+                except RuntimeError:  # The loop is closed: this thread was abandoned.
                     return
 
     def _collect(self) -> None:
         self._called = False
         while self._outbox:
-            self._rollback(*self._outbox.popleft())
+            self._end_call(*self._outbox.popleft())
         if self._stopping and self._out <= 0:
             self._drained.set()
         self.wake()
 
-    def _rollback(self, sub: SubMessage, error: BaseException | None) -> None:
+    def _end_call(self, sub: SubMessage, error: BaseException | None) -> None:
         self._out -= 1
         if self._failures.late:
             self._failures.returned(sub)
@@ -215,7 +221,8 @@ class ThreadWorkers(Workers):
 
 
 def _taken(leave: list[bool]) -> bool:
-    """Takes a leave, or takes it back; False when it has been taken. Of two threads one gets it."""
+    """Take a leave, or take it back; return False if it was taken before. Of two threads, one gets
+    it."""
     try:
         return leave.pop()
     except IndexError:

@@ -1,8 +1,8 @@
 """The watchdog: notices an async handler that blocks the event loop, and names the line.
 
-A thread looks at the stack of the loop's thread now and then, twice in a few milliseconds. Where
-both looks find the same call of the handler at the same instruction, and the thread asleep, the
-handler waits for something that it should await: nothing else can run meanwhile.
+A thread looks at the stack of the loop's thread now and then, twice within a few milliseconds. If
+both looks find the same call of the handler at the same instruction, and the thread asleep, then
+the handler waits for something that it should await, and nothing else can run meanwhile.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from types import FrameType
 from drainer.engine.coroutines import CALLS_HANDLER
 
 EVERY_S = 0.1
-APART_S = 0.004  # between two looks: a call that blocks for 10 ms is seen in both mostly
-LOOKS = 20  # that are remembered
-BLOCKED = 6  # of them, for a warning: a third of the time or more
+APART_S = 0.004  # The two looks are so far apart: most calls that block for 10 ms are seen in both.
+LOOKS = 20  # So many looks are remembered.
+BLOCKED = 6  # So many of them have to find a blocked loop before a warning is given.
 STOP_S = 1.0
 
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"
@@ -33,7 +33,9 @@ _LIBRARIES = tuple(
 class Watchdog:
     """Watches the thread that makes it, within a ``with``.
 
-    ``blocked_by`` is None until a handler was found to block; ``is_blocked`` is set while it does.
+    Attributes:
+        blocked_by: the line of the handler that blocks most often; None until one was found.
+        is_blocked: whether the handler blocks the loop now.
     """
 
     is_blocked = False
@@ -63,7 +65,7 @@ class Watchdog:
                 self.blocked_by = found.most_common(1)[0][0]
 
     def _blocked_at(self) -> str | None:
-        # The frame itself, and not its number: another one would get that.
+        # The frame itself is compared, because another frame may get the same number.
         frame = sys._current_frames().get(self._watched)
         place = None if frame is None else _place_in_handler(frame)
         if frame is None or place is None:
@@ -74,14 +76,14 @@ class Watchdog:
         return place if still and self._sleeps() else None
 
     def _sleeps(self) -> bool:
-        # One that computes, or that a busy machine keeps waiting, is running or runnable.
+        # A thread that computes, or that waits for a processor, is running or runnable.
         with suppress(OSError, IndexError):
             return self._state.read_text().rpartition(") ")[2][0] in "SD"
-        return True  # not on every platform
+        return True  # The state of a thread is not known on every platform.
 
 
 def _place_in_handler(frame: FrameType) -> str | None:
-    """``file:line in function`` of the handler's own code that runs; None when none does.
+    """Return ``file:line in function`` of the handler's own code that runs; None if none does.
 
     That is the innermost frame that is neither drainer's nor a library's, if there is one.
     """

@@ -1,9 +1,9 @@
-"""Workers: they take sub-messages from the dispatcher and give them to the handler.
+"""Workers take sub-messages from the dispatcher and give them to the handler.
 
-Long-lived, and no task or future per sub-message: coroutines on the event loop for an async
-handler (``coroutines.py``), threads for a plain one (``threads.py``), with the same methods. The
-dispatcher has one owner, the event loop; threads get their sub-messages from it and hand them back
-to it in batches.
+They live as long as the drain, and make no task or future for a sub-message. They are coroutines on
+the event loop for an async handler (``coroutines.py``), and threads for a plain one
+(``threads.py``), with the same methods. The dispatcher has one owner, the event loop: threads get
+their sub-messages from it, and hand them back to it in batches.
 """
 
 from __future__ import annotations
@@ -21,11 +21,12 @@ from drainer.engine.runtime import Runtime
 from drainer.handler import Retry
 from drainer.message import SubMessage
 
-WATCH_SHARE = 0.1  # of the timeout between two looks at who is overdue
-RETRY_S = 0.1  # after the lease was over
+RETRY_S = 0.1  # A call that may not begin, because the lease is over, is tried again so much later.
+# Workers look for overdue calls after this share of the timeout, within these bounds.
+WATCH_SHARE = 0.1
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
 
-# What goes to the handler in one call: a SubMessage, or a Batch where it wants several at once.
+# What goes to the handler in one call: a SubMessage, or a Batch if it wants several at once.
 CallInput = Any
 
 
@@ -46,14 +47,15 @@ class TimedOut(TimeoutError):
 
 
 class WorkSource(Protocol):
-    """Source of workers' work: admission, or what makes batches of what it lets start."""
+    """Where workers take their calls from: ``Failures``, or what makes batches of what that lets
+    start."""
 
     @property
     def lanes(self) -> Lanes: ...
 
     @property
     def ready(self) -> int:
-        """Number that could start now; no more than lanes are."""
+        """Calls that may start now."""
 
     def take(self) -> CallInput | None: ...
 
@@ -86,9 +88,9 @@ class Calls:
 
     Attributes:
         timeout_s: how long a call may take; 0 for no limit.
-        lease: until when calls may begin.
-        record_latency: takes a latency, its gap and the processor time in it; gives the next gap
-            (latencies.py).
+        lease: tells until when calls may begin.
+        record_latency: is given a latency, its gap and its processor seconds, and returns the next
+            gap (latencies.py).
     """
 
     handle: Callable[[CallInput], Any]
@@ -99,7 +101,7 @@ class Calls:
 
 
 class Workers(ABC):
-    """Base of coroutines and threads; ``limit`` sets how many there are to be."""
+    """Base of coroutines and threads; ``limit`` sets how many there are."""
 
     def __init__(
         self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
@@ -132,7 +134,8 @@ class Workers(ABC):
 
 
 def watch_interval_s(timeout_s: float) -> float:
-    """Seconds between two looks at who is overdue; a timeout of 0 is none, and may be changed."""
+    """Return the seconds between two looks for overdue calls. A timeout of 0 is none, but may be
+    changed."""
     if not timeout_s:
         return WATCH_MOST_S
     return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))
