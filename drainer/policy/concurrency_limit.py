@@ -1,12 +1,13 @@
 """The concurrency at which a downstream's throughput stops growing, found while draining.
 
 A limit is tried until its throughput is known well enough. It doubles while throughput grows, as
-TCP's slow start does (Jacobson, "Congestion Avoidance and Control", 1988); then the least limit
-that gives nearly all of it is found by bisection. From there a quarter more and a fifth less are
-tried now and then, and the search goes on where that is better. Latency is not trusted: a
-downstream that becomes slower with each call more may still do more. Other processes of the machine
-only ever lower throughput: the best that was measured is believed until its limit does worse for
-longer than such noise lasts.
+TCP's slow start does (Jacobson, "Congestion Avoidance and Control", 1988). Then bisection finds the
+least limit that gives nearly all of the throughput. From there, a quarter more and a fifth less are
+tried now and then, and the search continues where that is better.
+
+Latency is not trusted, because a downstream that becomes slower with each further call may still do
+more. Other processes of the machine can only lower throughput, so the best that was measured is
+believed until its limit does worse for longer than such noise lasts.
 """
 
 from __future__ import annotations
@@ -14,37 +15,53 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-ENOUGH = 0.94  # of the best throughput: the least limit that gives it is the one to settle on
-FIRST_STEP, STEP = 2.0, 1.25  # between two limits, in the first search and in later ones
-NEAR = 1.15  # limits that are so close are not worth another trial
-CHANGED = 0.2  # of the throughput, up or down, in two trials in a row: it is another downstream now
-RECHECK_S, RECHECK_MOST_S = 5.0, 120.0  # until others are tried; twice that if in vain
-RECHECK_TRIALS = 8  # or so many times as long as a trial takes
+# The least limit with this share of the best throughput is the one to settle on.
+ENOUGH = 0.94
+FIRST_STEP, STEP = (
+    2.0,
+    1.25,
+)  # The factor from one limit to the next, in the first search and later.
+NEAR = 1.15  # Limits that differ by less than this factor are not worth another trial.
+# A downstream has changed if throughput differs by this share in two trials in a row.
+CHANGED = 0.2
+# Other limits are tried after so many seconds, and after twice as many if that was in vain; or
+# after so many times as long as a trial takes.
+RECHECK_S, RECHECK_MOST_S = 5.0, 120.0
+RECHECK_TRIALS = 8
 
-BOUND = 0.95  # of the limit in flight: then it is the limit that binds
-LOOSE = 0.25  # of the looks may find less; with more, the trial is inconclusive
-TRIAL_S, TRIAL_MOST_S = 0.3, 1.5  # of a trial, for downstreams that answer within milliseconds
-ROUNDS, ROUNDS_MOST = 3, 4  # and how often each worker has finished one, for slower ones
-ENDED_MOST = 200  # and how many have ended, for few workers
-EXACT = 0.02  # relative standard error at which a trial need not go on
-HOPELESS = 0.5  # of the best throughput; with less, a higher limit need not be known better
-HOPELESS_TRIALS = 2  # or so many times as long as the longest trial before: calls may hang there
+BOUND = 0.95  # The limit binds if this share of it is in flight.
+LOOSE = 0.25  # If more than this share of the looks finds less in flight, a trial is inconclusive.
+# A trial lasts so many seconds at least and at most; until each worker has ended so many calls;
+# and until so many calls have ended, if there are few workers.
+TRIAL_S, TRIAL_MOST_S = 0.3, 1.5
+ROUNDS, ROUNDS_MOST = 3, 4
+ENDED_MOST = 200
+EXACT = 0.02  # A trial may end once the relative standard error is so small.
+# A higher limit need not be known better if it has less than this share of the best throughput for
+# so many times as long as the longest trial before: calls may hang there.
+HOPELESS = 0.5
+HOPELESS_TRIALS = 2
 
-WORSE = 0.8  # of the best throughput ever measured: its limit is tried again. Other processes may
-PATIENCE_S = 20.0  # slow this one for a while: so long that limit stays, unless others do far more
+# If throughput is below this share of the best ever measured, the limit of that is tried again.
+# Other processes may slow this one for a while, so that limit stays for so many seconds, unless
+# others do far more.
+WORSE = 0.8
+PATIENCE_S = 20.0
 
-ERRORS_WEIGH = 2  # where 5% of the attempts fail, what is done is worth a tenth less
-FULL = 0.85  # of one processor: this process itself is the bottleneck
+ERRORS_WEIGH = 2  # If 5% of the attempts fail, what is done is worth a tenth less.
+FULL = 0.85  # At this share of one processor, this process itself is the bottleneck.
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
     """Measurements since the last look.
 
-    ``done`` and ``failed`` are attempts that ended; ``in_flight`` is how many were in the handler,
-    on average; ``busy`` the share of one processor that this process took for itself. ``calls`` is
-    in how many calls of the handler they were done, when it takes several in one: throughput is in
-    sub-messages, all else in calls.
+    Attributes:
+        done, failed: attempts that ended well and badly.
+        in_flight: attempts that were in the handler, on average.
+        busy: the share of one processor that this process took for itself.
+        calls: in how many calls the attempts were done, if the handler takes several in one: then
+            throughput is in sub-messages, and all else in calls.
     """
 
     seconds: float
@@ -68,8 +85,8 @@ class _Trial:
         self._wait = wait
         self._looks = self._loose = 0
         self.seconds = self._busy_s = 0.0
-        self.elapsed_s = 0.0  # waiting too
-        self._done_since = 0  # in that time
+        self.elapsed_s = 0.0  # The time of waiting is in it, too,
+        self._done_since = 0  # and what was done in that time.
         self._done = self._failed = self._ended = 0
         self._rates: list[float] = []
 
@@ -90,7 +107,7 @@ class _Trial:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether it was mostly something else than the limit that kept throughput where it is."""
+        """Whether mostly something else than the limit kept throughput where it is."""
         return self._looks >= 4 and self._loose > LOOSE * self._looks
 
     @property
@@ -106,7 +123,7 @@ class _Trial:
 
     @property
     def done_per_s(self) -> float:
-        """Rate since its start, when calls may have ended that started under another limit."""
+        """Rate since the start of the trial, with calls that started under another limit."""
         return self._done_since / self.elapsed_s
 
     @property
@@ -121,43 +138,49 @@ class _Trial:
 
 
 class ConcurrencyLimit:
-    """The limit that a drain should run with, from what it measures."""
+    """The limit that a drain should run with, by what it measures.
+
+    Attributes:
+        limit: the limit now.
+        found: the limit that was found last; None until one was.
+        searching: whether a limit is being looked for.
+    """
 
     look_s = 0.1
 
     def __init__(self, first: int, most: int, least: int = 1) -> None:
         self.most = most
         self.least = least
-        self.limit = max(least, min(first, most))  # the one for now
-        self.found: int | None = None  # the one that was found last, None until one was
+        self.limit = max(least, min(first, most))
+        self.found: int | None = None
         self._found_worth = 0.0
-        self.searching = True  # whether it is being looked for
-        self._bound = True  # whether it is the limit that binds
+        self.searching = True
+        self._bound = True  # Whether the limit is what binds.
         self._why = "beginning"
         self._step = FIRST_STEP
-        self._tried: dict[int, float] = {}  # limits and what they are worth, in this search
-        self._busy = 0.0  # the most, in this search
-        self._took_s = 0.0  # the longest trial of this search
+        self._tried: dict[int, float] = {}  # What each limit of this search is worth.
+        self._busy = 0.0  # The highest load of the processor in this search.
+        self._took_s = 0.0  # The longest trial of this search.
         self._trial = _Trial(self.limit, wait=self.limit)
-        self._best = (self.limit, 0.0)  # the limit that did best in any search, and its worth
-        self._strange = 0  # trials in a row that are far from what was found
+        self._best = (self.limit, 0.0)  # The limit that did best in any search, and its worth.
+        self._strange = 0  # How many trials in a row are far from what was found.
         self._rests_s = 0.0
         self._recheck_s = RECHECK_S
 
     @property
     def why(self) -> str:
-        """The reason why the limit is what it is, in a few words."""
+        """Why the limit is what it is, in a few words."""
         return self._why if self._bound else "fewer are ready than may run"
 
     def observe(self, interval: LoadSample) -> int:
-        """Takes in what was measured since the last call; returns the limit from now on."""
+        """Take what was measured since the last call; return the limit from now on."""
         if interval.seconds <= 0:
             return self.limit
         trial = self._trial
         trial.add(interval)
         self._rests_s += interval.seconds
         self._bound |= interval.in_flight >= BOUND * self.limit
-        if trial.is_inconclusive:  # too few lanes, an empty buffer, a pause
+        if trial.is_inconclusive:  # There may be too few lanes, an empty buffer, or a pause.
             self._bound = False
             self._trial = _Trial(self.limit, wait=self.limit)
         elif trial.over and self.searching:
@@ -177,7 +200,7 @@ class ConcurrencyLimit:
         self.limit, self._why = limit, why
 
     def _hopeless(self, trial: _Trial) -> bool:
-        # Past what a downstream bears, calls may time out, and three rounds of that take minutes.
+        # If a downstream has to bear too much, calls may time out; three rounds would take minutes.
         return (
             self.searching
             and self.limit > max(self._tried, default=self.limit)
@@ -232,7 +255,7 @@ class ConcurrencyLimit:
             self._found_worth += 0.3 * (trial.worth - self._found_worth)
             if self._rests_s >= max(self._recheck_s, RECHECK_TRIALS * trial.seconds):
                 step = STEP
-                if self._found_worth < WORSE * self._best[1]:  # it lasts: no noise of others
+                if self._found_worth < WORSE * self._best[1]:  # It lasts, so it is no noise.
                     step, self._best = FIRST_STEP, (self.limit, self._found_worth)
                 self._begin_again(step, self._found_worth, trial.elapsed_s)
                 self._search()
@@ -242,7 +265,7 @@ class ConcurrencyLimit:
             self._begin_again(FIRST_STEP, trial.worth, trial.elapsed_s)
             if ratio > 1:
                 self._search()
-            else:  # no queue is built meanwhile
+            else:  # Fewer calls build no queue meanwhile.
                 self._try(max(self.least, self.limit // 2), "throughput fell: looking again")
 
     def _begin_again(self, step: float, worth: float, took_s: float) -> None:

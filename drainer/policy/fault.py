@@ -1,7 +1,7 @@
 """Faults: whether an error is the message's own, the downstream's, or unclear.
 
-Errors of libraries are known by their names, so that none has to be imported. The most specific
-class decides; the cause does where the outer error is unclear.
+Errors of libraries are known by their names, so that no library has to be imported. The most
+specific class decides. If the outer error is unclear, its cause decides.
 """
 
 from __future__ import annotations
@@ -19,21 +19,22 @@ from drainer.machine import is_of_machine
 from drainer.mask import CAUSES_MOST, describe
 from drainer.splitting import describe_with_line
 
-RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0  # clocks differ; some want years
+# Clocks differ, and some services ask for years.
+RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0
 
 
 class Fault(Enum):
-    """The one that has to change before an attempt can succeed."""
+    """Who has to change before an attempt can succeed."""
 
     OWN = "own"
     DOWNSTREAM = "downstream"
     UNCLEAR = "unclear"
 
 
-# By the first part of the module that a class is from, and its name; "" stands for any module.
+# Classes by the first part of their module, and their names; "" stands for any module.
 _OWN = {
     "builtins": "ValueError TypeError LookupError ArithmeticError AssertionError UnicodeError",
-    # DB-API 2.0, for whichever driver; asyncpg and MongoDB have names of their own.
+    # These are of DB-API 2.0, for any driver; asyncpg and MongoDB have names of their own.
     "": "DataError IntegrityError",
     "asyncpg": "IntegrityConstraintViolationError",
     "pymongo": "DuplicateKeyError DocumentTooLarge InvalidOperation",
@@ -72,7 +73,7 @@ _DOWNSTREAM = {
     "botocore": "HTTPClientError ConnectionError EndpointConnectionError",
     "pymongo": "ConnectionFailure",
 }
-# Of classes that are derived from one above.
+# These classes are derived from one above.
 _UNCLEAR = {
     "psycopg": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",
     "psycopg2": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",
@@ -175,9 +176,9 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def as_retry(error: BaseException) -> Retry | None:
-    """Return what an answer requests, where it is no failure: HTTP 408, 425 or 429, or a time.
+    """Return what an answer requests if it is no failure: HTTP 408, 425 or 429, or a time.
 
-    None for all other errors.
+    Return None for all other errors.
     """
     for each in causes_of(error):
         after_s = _retry_after_s(each)
@@ -217,9 +218,9 @@ def _fault(error: BaseException) -> Fault:
 
 
 def _status(error: BaseException) -> int | None:
-    """The HTTP status of an answer that a client's library raised; None for other errors."""
+    """Return the HTTP status of an answer that a client's library raised; None for other errors."""
     response = getattr(error, "response", None)
-    if isinstance(response, dict):  # botocore's
+    if isinstance(response, dict):  # It is an error of botocore.
         found = _entry(response, "ResponseMetadata", "HTTPStatusCode")
         return found if _is_status(found) else None
     places = [(response, "status_code"), (response, "status")]
@@ -238,14 +239,14 @@ def _is_throttled(error: BaseException) -> bool:
 
 
 def _entry(value: Any, *path: str) -> Any:
-    """An entry of nested dicts; None where there is none, or something else than a dict."""
+    """Return an entry of nested dicts; None if there is none, or if something is no dict."""
     for name in path:
         value = value.get(name) if isinstance(value, dict) else None
     return value
 
 
 def _retry_after_s(error: BaseException) -> float | None:
-    """The seconds to wait by a ``Retry-After`` header, which gives seconds or a date."""
+    """Return how many seconds to wait by a ``Retry-After`` header, which has seconds or a date."""
     holders = (getattr(error, "response", None), error)
     headers = next((h for each in holders if (h := getattr(each, "headers", None))), None)
     try:
@@ -266,4 +267,4 @@ def _call(error: BaseException, name: str) -> Any:
     try:
         return method() if callable(method) else None
     except Exception:
-        return None  # a class of ours knows nothing of whoever has this name
+        return None  # The class only happens to have a method of this name.
