@@ -375,11 +375,13 @@ class Failures:
         for sub in self.late:
             self._breaker.end_probe(sub, now_s)  # Another probe may start.
         self._stuck_since_s = (self._stuck_since_s or now_s) if stuck else None
-        for_s = now_s - (self._stuck_since_s or now_s)
-        if for_s > self._policy.settings.max_outage_s:
-            late = counted(len(self.late), "sub-message")
-            what = f"all handler threads are blocked by {late} for {round_duration(round(for_s))}"
-            self._events.halt(Halted(f"{what}, longer than --max-outage", hint=STUCK_HINT))
+        late = counted(len(self.late), "sub-message")
+        what = f"all handler threads are blocked by {late}"
+        stuck_for = self._policy.waits_out(what, self._stuck_since_s or now_s)
+        if now_s > stuck_for.ends_s:
+            waited = round_duration(round(now_s - stuck_for.since_s))
+            why = f"{what} for {waited}, longer than {stuck_for.option}"
+            self._events.halt(Halted(why, hint=STUCK_HINT))
         if calls:
             self._events.on_moved()
 
@@ -498,12 +500,13 @@ class Failures:
         )
 
     def _machine_failed(self, error: OSError) -> None:
-        lasted_s = self._machine.failed(error, self._own_done, self._clock())
-        most_s = self._policy.settings.max_outage_s
-        if lasted_s is not None and lasted_s >= most_s:
-            why = f"{self._machine.text}; nothing has succeeded for {round_duration(most_s)}"
+        machine, now_s = self._machine, self._clock()
+        is_new = machine.failed(error, self._own_done, now_s)
+        trouble = self._policy.waits_out(machine.text, machine.since_s)
+        if not is_new and now_s >= trouble.ends_s:
+            why = f"{trouble.what}; nothing has succeeded for {round_duration(trouble.most_s)}"
             hint = f"{way_out(error, '')} Then resume."
-            self._events.halt(Halted(f"{why} (--max-outage)", hint=hint, cause=error))
+            self._events.halt(Halted(f"{why} ({trouble.option})", hint=hint, cause=error))
 
     # --- questions ---
 
@@ -540,10 +543,8 @@ class Failures:
                 f" {round_duration(settings.max_doubt_s)} (--max-doubt)"
             )
         if self._machine.lasts(self._own_done):
-            return (
-                f"{self._machine.text}: drainer tries again, and gives nothing up, for up to"
-                f" {round_duration(settings.max_outage_s)} (--max-outage)"
-            )
+            trouble = self._policy.waits_out(self._machine.text, self._machine.since_s)
+            return f"{trouble.what}: drainer tries again, and gives nothing up, {trouble}"
         return self._letters.trouble
 
     def status(self) -> FailureStatus:
@@ -619,26 +620,27 @@ class MachineTrouble:
 
     Attributes:
         text: what fails, for people.
+        since_s: when it began to fail.
     """
 
     def __init__(self) -> None:
         self.text = ""
-        self._since_s = 0.0
+        self.since_s = 0.0
         self._errno: int | None = None
         self._done = -1  # So many sub-messages were done when it began: more show that it is over.
 
-    def failed(self, error: OSError, done: int, now_s: float) -> float | None:
+    def failed(self, error: OSError, done: int, now_s: float) -> bool:
         """Note an error by which the machine failed a call, when so many sub-messages are done.
 
-        Return for how long it has failed without a success; None if this is the first time.
+        Return whether something has succeeded since the last one.
         """
         if error.errno != self._errno:  # An error is described once, because that may take long.
             self._errno = error.errno
             self.text = f"this machine fails the handler: {describe_os(error)}"
         if self.lasts(done):
-            return now_s - self._since_s
-        self._since_s, self._done = now_s, done
-        return None
+            return False
+        self.since_s, self._done = now_s, done
+        return True
 
     def lasts(self, done: int) -> bool:
         """Whether nothing has succeeded since it began, when so many sub-messages are done."""

@@ -626,11 +626,14 @@ class FailurePolicy:
             return None
         done += self.others.done
         if done and own_since_s is None:
-            most_s = self.settings.max_outage_s
-            return Patience("the downstream is failing", since_s, most_s, "--max-outage")
+            return self.waits_out("the downstream is failing", since_s)
         what = "no message of many succeeds" if done else "nothing has succeeded in this run"
         what += "" if own_since_s is None else ", with errors that look like the messages' own"
         return Patience(what, own_since_s or since_s, self.settings.max_doubt_s, "--max-doubt")
+
+    def waits_out(self, what: str, since_s: float) -> Patience:
+        """Return for how long something is waited out that is no message's fault."""
+        return Patience(what, since_s, self.settings.max_outage_s, "--max-outage")
 
     def others_may_succeed(self, now_s: float) -> bool:
         """Whether another task may still show whose fault it is."""
