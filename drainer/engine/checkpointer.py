@@ -159,9 +159,8 @@ class Checkpointer:
 
         Raises PlanNotWritten, or what the committer raises if the group is no longer ours.
         """
-        if (
-            self._call is not None
-        ):  # After a stop that was cut short, an older plan may be under way.
+        if self._call is not None:
+            # After a stop that was cut short, an older plan may still be under way.
             await asyncio.wait((self._call,))
         self.note()
         account = replace(

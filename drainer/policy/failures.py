@@ -337,9 +337,8 @@ class Doubts:
         self.failed_calls = 0
         self._records: dict[SubMessage, FailureRecord] = {}  # in the order in which doubts began
         self._successes = 0
-        self._expired_at: int | None = (
-            None  # failed calls when doubts expired; None after a success
-        )
+        # How many calls had failed when the doubts expired; None once something has succeeded.
+        self._expired_at: int | None = None
         self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)  # failed calls, and when
 
     def __len__(self) -> int:
