@@ -164,19 +164,6 @@ def test_parked_lanes_are_named_with_the_place_that_they_wait_at() -> None:
     assert again.parked_lanes.first == named.first[1:], "the lane of a is tried again"
 
 
-def test_how_far_it_is_counts_sub_messages_though_no_message_has_ended() -> None:
-    dispatcher = one_partition(0, 10)
-    for offset in range(2):
-        dispatcher.deliver(message_at(offset), subs_of(f"a{offset}", f"b{offset}", "last"))
-    for _ in range(2):
-        sub = dispatcher.take()
-        assert sub is not None
-        dispatcher.finish(sub)
-
-    left = dispatcher.remainder()
-    assert (left.handled, left.waiting, left.unread) == (2, 4, {0: 24.0})
-
-
 def test_more_parked_lanes_than_are_named_are_counted() -> None:
     dispatcher = one_partition(0, NAMED_MOST + 9)
     for offset in range(NAMED_MOST + 5):

@@ -89,30 +89,6 @@ def test_what_stands_behind_what_does_not_match_waits() -> None:
     assert dispatcher.tally()[1] == counts(done=1, pending=3)
 
 
-def test_a_barrier_ends_what_can_be_first() -> None:
-    dispatcher = first_of(with_class(a_plan(6)))
-    deliver(dispatcher, 0, "c1")
-    deliver(dispatcher, 1, "c2", None, "c3")
-    deliver(dispatcher, 2, "c4")
-    assert finish_all(dispatcher) == ["0[0]", "1[0]"]
-    assert dispatcher.delivered, "what is behind it is not read"
-    assert dispatcher.deferred == 1
-
-
-def test_a_pass_that_is_resumed_reads_from_the_beginning_and_repeats_nothing() -> None:
-    plan = with_class(a_plan(5))
-    before = first_of(plan)
-    deliver(before, 0, "x", "c1")
-    deliver(before, 1, "a")
-    finish_all(before)
-    dispatcher = first_of(advanced(after(plan, before), Account.without_pending), bits=2**20)
-    assert dispatcher.ledgers[0].position == 0
-    deliver(dispatcher, 0, "x", "c1")
-    deliver(dispatcher, 1, "a")
-    deliver(dispatcher, 2, ["x", "c2"], "c2", "c1")  # `key` decides nothing of several
-    assert finish_all(dispatcher) == ["2[2]"], "c2 waits, for it waits with x"
-
-
 def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
     plan = with_class(a_plan(20_000))
     dispatcher = first_of(plan, bits=2**22)
@@ -229,15 +205,6 @@ def test_a_plan_with_a_class_that_cannot_be_understood_is_refused(where: str) ->
     plan = a_plan(3, classes=PriorityClasses((PriorityClass(where),)))
     with pytest.raises(PlanRefused, match="class"):
         plan.account.check()
-
-
-def test_a_class_may_be_one_of_messages() -> None:
-    where = "message.offset == 1"
-    plan = advanced(a_plan(3, classes=PriorityClasses((PriorityClass(where),))), Account.begun)
-    dispatcher = PriorityDispatcher(plan, where, None, SMALL)
-    for offset in range(3):
-        deliver(dispatcher, offset, f"a{offset}", f"b{offset}")
-    assert finish_all(dispatcher) == ["1[0]", "1[1]"]
 
 
 def test_a_message_that_was_rejected_and_given_up_holds_nothing_back_once_it_splits() -> None:

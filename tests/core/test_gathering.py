@@ -115,18 +115,6 @@ def test_the_last_record_counts_where_news_of_it_never_came() -> None:
     assert aggregation.counts()[1].done == 6
 
 
-def test_parts_are_done_when_their_task_has_reported_all_of_them() -> None:
-    aggregation, dispatch = halves()
-    one, other = dispatch.tasks
-
-    assert aggregation.add_progress(one, head("0/2", 4, 2)) == []
-    assert aggregation.add_progress(other, head("1/2", 10, 3)) == ["1/2"]
-    assert [task.unfinished for task in dispatch.tasks] == [["0/2"], []]
-    assert aggregation.add_progress(one, head("0/2", 10, 3)) == ["0/2"]
-    assert aggregation.add_progress(one, head("0/2", 10, 3)) == []
-    assert not dispatch.busy
-
-
 def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it() -> None:
     """The message may split into something of that claim the next time."""
     units = {0: ((4, 5),)}
@@ -161,15 +149,6 @@ def test_the_plan_holds_no_endpoint_of_the_state() -> None:
     aggregation = Aggregation(a_plan(100), "s3://b/d?region=eu-1&endpoint=http://minio", 1)
     assert aggregation.state is not None
     assert aggregation.state.uri == "s3://b/d?region=eu-1"
-
-
-def test_a_wave_of_messages_that_split_into_nothing_is_finished_at_once() -> None:
-    aggregation = Aggregation(a_plan(100), "/state", 1)
-
-    aggregation.begin(1, {0: (0, 10)}, {0: ((0, 7),)}, {}, {})
-
-    assert aggregation.watermarks == {0: 10}
-    assert aggregation.counts()[0] == counts(done=7)
 
 
 class Backlog:

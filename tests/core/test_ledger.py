@@ -6,15 +6,12 @@ from collections.abc import Hashable
 
 import pytest
 
-from builders import counts
 from drainer.core.ledger import PURGE_MIN, Ledger
 from drainer.errors import SplitFailed
 from drainer.message import Message
-from drainer.model.progress import Counts, Outcome
+from drainer.model.progress import Outcome
 
 from .messages import entries_in, message_at, written_and_read
-
-DONE, DEAD, SKIPPED = Outcome.DONE, Outcome.DEAD, Outcome.SKIPPED
 
 
 def deliver(ledger: Ledger, offset: int, *keys: Hashable, size: int = 0) -> Message:
@@ -26,31 +23,6 @@ def deliver(ledger: Ledger, offset: int, *keys: Hashable, size: int = 0) -> Mess
 def resume(ledger: Ledger) -> Ledger:
     """A ledger that goes on from this one's progress, through the text of a plan."""
     return Ledger(0, ledger.end, written_and_read(ledger.progress()))
-
-
-# --- the account ---
-
-
-@pytest.mark.parametrize(
-    ("outcomes", "counts"),
-    [
-        ([DONE], counts(done=1)),
-        ([DEAD], counts(dead=1)),
-        ([SKIPPED], counts(skipped=1)),
-        ([DEAD, DONE], counts(dead=1)),
-        ([SKIPPED, DEAD], counts(dead=1)),
-        ([DEAD, SKIPPED], counts(dead=1)),
-    ],
-)
-def test_a_message_is_done_when_all_of_it_is_and_dead_when_any_of_it_is(
-    outcomes: list[Outcome], counts: Counts
-) -> None:
-    ledger = Ledger(0, 1)
-    message = deliver(ledger, 0, *range(len(outcomes)))
-    for index, outcome in enumerate(outcomes):
-        ledger.finish(message, index, outcome)
-
-    assert ledger.counts()[0] == counts
 
 
 # --- resuming ---
@@ -147,8 +119,8 @@ def test_how_a_part_ended_is_known_after_a_resume(by_journal: bool) -> None:
     first = Ledger(0, 3)
     began = first.progress()
     message = deliver(first, 1, *"abc")
-    first.finish(message, 0, Outcome.SKIPPED)
-    first.finish(message, 1, Outcome.DEAD)
+    first.finish(message, 0, Outcome.DEAD)
+    first.finish(message, 1, Outcome.SKIPPED)
     changes = first.changes()
     assert changes is not None
     known = began.merge(changes) if by_journal else first.progress()

@@ -15,7 +15,7 @@ from drainer.message import Barrier, Message, Origin, SubMessage
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter
 
-from .messages import message_at, take, take_all
+from .messages import message_at, take_all
 
 END = 1000
 
@@ -113,17 +113,6 @@ def test_rules_of_an_earlier_run_stay_in_the_account() -> None:
     none = RuleFilter((), first.unhandled())
     assert second.unhandled().skipped_by == none.unhandled().skipped_by == {"key == 'x'": 1}
     assert not none.has_rules
-
-
-def test_a_barrier_is_not_let_through_early_by_what_is_skipped_behind_it() -> None:
-    dispatcher = ruled_by("key == 'x'")
-    deliver(dispatcher, 0, "a", "b", Barrier(), "x", "x")
-    running = take_all(dispatcher)
-    assert set(running) == {"0[0]", "0[1]"}
-    dispatcher.finish(running["0[0]"])
-    assert dispatcher.take() is None
-    dispatcher.finish(running["0[1]"])
-    assert isinstance(take(dispatcher), Barrier)
 
 
 def test_a_rule_that_can_not_be_understood_is_refused() -> None:

@@ -8,9 +8,11 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
+from random import Random
 from types import FrameType
 from typing import Any, Never
 
@@ -39,6 +41,9 @@ from drainer.operations.passes import in_passes
 from drainer.policy.failures import Totals
 from drainer.store.plan_file import PlanFile
 from fake_kafka import FakeCluster, FakeKafka, FakeLock, FakeSource, Log, Record
+from simulation.loop import VirtualLoop
+from simulation.threads import Threading, Threads
+from simulation.world import EPOCH_S, World
 
 TOPIC, TOPIC_ID = "orders", "topic-id"
 CLIENT = ClientSettings("fake:9092")
@@ -64,6 +69,54 @@ def in_lanes(count: int, lanes: int | None = None) -> dict[int, Log]:
 
 def kafka_of(logs: Mapping[int, Log]) -> FakeKafka:
     return FakeKafka(TOPIC, TOPIC_ID, "group", logs)
+
+
+class Watched(World):
+    """A world in which nothing goes wrong by chance: a drain that hangs is the test's failure."""
+
+    def ensure(self, kept: object, law: str) -> None:
+        assert kept, law
+
+
+class VirtualTime:
+    """The time of a drain, which passes only while all wait; its threads take turns.
+
+    ``start`` begins what somebody does beside the drain, as one of its threads.
+    """
+
+    def __init__(self) -> None:
+        self.world = Watched(1)
+        self._loop = VirtualLoop(self.world)
+        self._threads = Threads(self.world, self._loop, lambda: 0.001)
+        made = Threading(lambda: self._threads)
+        self.event, self.start, self.sleep = made.event, self._threads.start, self._threads.sleep
+        self.runtime = Runtime(
+            monotonic=self.world.monotonic,
+            uptime=self.world.monotonic,
+            wall=lambda: datetime.fromtimestamp(EPOCH_S + self.world.now_s, UTC),
+            new_event_loop=self._begin,
+            interpreter=nullcontext,
+            stop_signals=lambda *_: nullcontext(),
+            blocking_call=self._threads.blocking_call,
+            thread=made.thread,
+            event=made.event,
+            queue=made.queue,
+            random=lambda: Random(1),
+            processor=lambda threads: (0.0, 0.0),
+            thread_time=lambda: 0.0,
+        )
+
+    def _begin(self) -> VirtualLoop:
+        if self._loop.is_closed():
+            self._loop = self._threads.loop = VirtualLoop(self.world)
+        return self._loop
+
+    def finish(self) -> None:
+        """Let whoever waits beside a drain that has ended look again."""
+        loop = self._begin()
+        self._threads.wake_all()
+        loop.run_until_complete(work(1.0))
+        loop.close()
 
 
 class Group(GroupCommitter):
@@ -246,7 +299,11 @@ Kind = type[OnTheLoop | OnThreads]
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 
 
-def handler_of(kind: Kind, step: Callable[[SubMessage], float | None]) -> OnTheLoop | OnThreads:
+def handler_of(
+    kind: Kind,
+    step: Callable[[SubMessage], float | None],
+    sleep: Callable[[float], None] = work_on_a_thread,
+) -> OnTheLoop | OnThreads:
     """One of this kind. ``step`` gives the seconds that it takes after it."""
 
     async def on_the_loop(sub: SubMessage) -> None:
@@ -256,7 +313,7 @@ def handler_of(kind: Kind, step: Callable[[SubMessage], float | None]) -> OnTheL
 
     def on_a_thread(sub: SubMessage) -> None:
         if (takes_s := step(sub)) is not None:
-            work_on_a_thread(takes_s)
+            sleep(takes_s)
 
     return OnTheLoop(on_the_loop) if kind is OnTheLoop else OnThreads(on_a_thread)
 

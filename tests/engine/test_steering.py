@@ -1,29 +1,30 @@
-"""People change, pause and stop a drain that runs: within a moment, and no law is broken by it."""
+"""People change, pause and stop a drain that runs: within a moment, and no law is broken by it.
+
+The drains run in virtual time.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import random
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
-from threading import Event as Flag
 from typing import Any
 
 import pytest
 from made_up_kafka import (
-    QUICK,
     Kind,
     OnTheLoop,
     OnThreads,
     Rehearsal,
+    VirtualTime,
     both_kinds,
     handler_of,
     in_lanes,
     work,
-    work_on_a_thread,
 )
 
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
@@ -34,28 +35,67 @@ from drainer.model.codec import builtins
 from drainer.model.option import Concurrency
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary
-from kafka.topic import eventually
 
 ANA = "ana@db1"
-LONG = in_lanes(4000, 400)
+LONG = in_lanes(1000, 200)
 
 
-@dataclass
 class Person:
     """Makes requests beside a drain, one after the other; each is done when it returns."""
 
-    rehearsal: Rehearsal
     handler: OnTheLoop | OnThreads
 
+    def __init__(self, folder: Path) -> None:
+        self.time = VirtualTime()
+        self.rehearsal = Rehearsal(folder, LONG, runtime=self.time.runtime)
+
+    def beside(self, handler: OnTheLoop | OnThreads, does: Callable[[], object]) -> Summary:
+        """A drain during which the person does something; what that raises is raised here."""
+        self.handler, ends = handler, list[BaseException | None]()
+
+        def act() -> None:
+            self.waits_for(1)
+            try:
+                does()
+                ends.append(None)
+            except BaseException as error:
+                ends.append(error)
+                with suppress(DrainerError):
+                    self.requests(Stop(now=True))
+
+        self.time.start(act)
+        summary = self.rehearsal.drain(handler)
+        self.time.finish()
+        assert ends == [None]
+        assert handler.account.breaches == []
+        return summary
+
+    def takes(self, kind: Kind, seconds: float = 0.01) -> OnTheLoop | OnThreads:
+        return handler_of(kind, lambda sub: seconds, self.time.sleep)
+
     def requests(self, request: ControlRequest) -> tuple[str, ...]:
-        return self.rehearsal.control.request(request, ANA).result(10)
+        return self.answer(self.rehearsal.control.request(request, ANA))
+
+    def answer(self, future: Future[tuple[str, ...]]) -> tuple[str, ...]:
+        self.until(future.done, "it is answered")
+        return future.result(0)
 
     def sets(self, **values: Any) -> tuple[str, ...]:
         return self.requests(Change(values))
 
+    def until(self, condition: Callable[[], object], what: str) -> None:
+        late_s = self.time.world.now_s + 600
+        while not condition():
+            assert self.time.world.now_s < late_s, what
+            self.time.sleep(0.01)
+
     def waits_for(self, begun: int) -> None:
-        began = self.handler.account.began
-        eventually(lambda: len(began) >= begun, f"{begun} are begun")
+        self.until(lambda: self.begun >= begun, f"{begun} are begun")
+
+    def sees(self, what: str) -> None:
+        """Waits for a status that has such failures."""
+        statuses = self.rehearsal.statuses
+        self.until(lambda: any(getattr(each.failures, what) for each in statuses), what)
 
     @property
     def begun(self) -> int:
@@ -66,68 +106,46 @@ class Person:
         return self.handler.account.in_flight
 
 
-def drained(
-    rehearsal: Rehearsal, handler: OnTheLoop | OnThreads, does: Callable[[Person], object]
-) -> Summary:
-    """A drain while a person does something; what that raises is raised here."""
-    with ThreadPoolExecutor(1) as pool:
-        person = Person(rehearsal, handler)
-
-        def act() -> None:
-            person.waits_for(1)
-            try:
-                does(person)
-            except BaseException:
-                with suppress(DrainerError):
-                    person.requests(Stop(now=True))
-                raise
-
-        acting = pool.submit(act)
-        summary = rehearsal.drain(handler)
-        acting.result(10)
-    assert handler.account.breaches == []
-    return summary
-
-
-def takes(kind: Kind, seconds: float) -> OnTheLoop | OnThreads:
-    return handler_of(kind, lambda sub: seconds)
+@pytest.fixture
+def person(tmp_path: Path) -> Person:
+    return Person(tmp_path)
 
 
 @both_kinds
-def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(kind, 0.002)
+def test_a_pause_begins_nothing_and_goes_on_where_it_was(kind: Kind, person: Person) -> None:
+    handler = person.takes(kind)
 
-    def pause_and_unpause(person: Person) -> None:
+    def pause_and_unpause() -> None:
         person.waits_for(100)
         done = person.requests(Pause(reason="failover"))
         assert "paused by ana@db1" in done[0]
         assert "in flight" in done[0]
-        eventually(lambda: not person.in_flight, "all calls have ended")
+        person.until(lambda: not person.in_flight, "all calls have ended")
         begun = person.begun
-        eventually(lambda: bool(rehearsal.group.committed[0]), "it commits meanwhile")
+        person.until(lambda: bool(person.rehearsal.group.committed[0]), "it commits meanwhile")
         with pytest.raises(UsageError):
             person.sets(concurrency=-1)
         person.sets(concurrency=16)
-        assert person.begun == begun < 4000
+        assert person.begun == begun < 1000
         assert person.requests(Unpause()) == ("unpaused",)
         assert person.requests(Unpause()) == ("the drain is not paused",)
 
-    summary = drained(rehearsal, handler, pause_and_unpause)
+    summary = person.beside(handler, pause_and_unpause)
     assert summary.exit_code == 0
-    assert sorted(handler.account.began) == sorted(rehearsal.places)
+    assert sorted(handler.account.began) == sorted(person.rehearsal.places)
     done = [(each.what, each.by, each.reason) for each in summary.history]
     assert done[:3] == [
         (EventKind.PAUSED, ANA, "failover"),
         (EventKind.CHANGED, ANA, None),
         (EventKind.UNPAUSED, ANA, None),
     ]
-    assert (done[-1][0], dict(summary.history[-1].offsets)) == (EventKind.ENDED, {0: 4000})
-    assert rehearsal.file.load().plan.account.history == summary.history
+    assert (done[-1][0], dict(summary.history[-1].offsets)) == (EventKind.ENDED, {0: 1000})
+    assert person.rehearsal.file.load().plan.account.history == summary.history
 
 
-def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
-    summary = drained(rehearsal, handler, lambda person: person.requests(Pause(0.2)))
+def test_a_pause_may_end_by_itself(person: Person) -> None:
+    handler = person.takes(OnTheLoop)
+    summary = person.beside(handler, lambda: person.requests(Pause(0.2)))
     assert summary.exit_code == 0
     assert [each.what for each in summary.history] == [
         EventKind.PAUSED,
@@ -138,65 +156,65 @@ def test_a_pause_may_end_by_itself(tmp_path: Path) -> None:
 
 
 @both_kinds
-def test_the_concurrency_is_what_was_set_last(kind: Kind, tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, in_lanes(20_000, 400)), takes(kind, 0.002)
+def test_the_concurrency_is_what_was_set_last(kind: Kind, person: Person) -> None:
+    handler = person.takes(kind)
 
-    def more_and_less(person: Person) -> None:
+    def more_and_less() -> None:
         assert person.sets(concurrency=50) == ("concurrency 8 → 50",)
-        eventually(lambda: person.in_flight > 40, "more are in flight")
+        person.until(lambda: person.in_flight > 40, "more are in flight")
         assert person.sets(concurrency=3) == ("concurrency 50 → 3",)
-        eventually(lambda: person.in_flight <= 3, "fewer are in flight")
+        person.until(lambda: person.in_flight <= 3, "fewer are in flight")
         begun = person.begun
         person.waits_for(begun + 30)
         assert person.in_flight <= 3
         assert person.sets(concurrency=3) == ("nothing changed",)
         automatic = {"first": 20, "most": 40, "most_threads": 40, "is_auto": True}
         assert person.sets(concurrency=automatic) == ("concurrency 3 → auto:40",)
-        eventually(lambda: person.in_flight > 3, "it looks for more")
+        person.until(lambda: person.in_flight > 3, "it looks for more")
         person.sets(concurrency=30, grace_s=4)
         person.requests(Stop())
 
-    assert drained(rehearsal, handler, more_and_less).exit_code == 4
-    assert rehearsal.control.typed_changes() == {"concurrency": "30", "grace_s": "4s"}
-    rehearsal.resumes_exactly(handler)
+    assert person.beside(handler, more_and_less).exit_code == 4
+    assert person.rehearsal.control.typed_changes() == {"concurrency": "30", "grace_s": "4s"}
+    person.rehearsal.resumes_exactly(handler)
 
 
 def test_auto_goes_back_to_the_search_and_the_maximum_that_the_drain_began_with(
-    tmp_path: Path,
+    person: Person,
 ) -> None:
     searching = LocalSettings(concurrency=Concurrency.auto(40), plan_interval_s=0.02)
-    rehearsal = Rehearsal(tmp_path, in_lanes(20_000, 400), searching)
+    person.rehearsal = replace(person.rehearsal, settings=searching)
 
-    def by_hand_and_back(person: Person) -> None:
+    def by_hand_and_back() -> None:
         person.sets(concurrency=3)
         assert person.sets(concurrency=builtins(Concurrency.auto())) == ("concurrency 3 → auto:40",)
         person.requests(Stop())
 
-    assert drained(rehearsal, takes(OnTheLoop, 0.002), by_hand_and_back).exit_code == 4
-    assert rehearsal.statuses[-1].limits.auto is not None
-    assert rehearsal.statuses[-1].limits.auto.most == 40
+    assert person.beside(person.takes(OnTheLoop), by_hand_and_back).exit_code == 4
+    assert person.rehearsal.statuses[-1].limits.auto is not None
+    assert person.rehearsal.statuses[-1].limits.auto.most == 40
 
 
 @both_kinds
-def test_a_rate_is_taken_away_and_given(kind: Kind, tmp_path: Path) -> None:
+def test_a_rate_is_taken_away_and_given(kind: Kind, person: Person) -> None:
     slow = FailureSettings(rate=1.0)  # an hour
-    rehearsal, handler = Rehearsal(tmp_path, LONG, failures=slow), takes(kind, 0.0)
+    handler, person.rehearsal.failures = person.takes(kind), slow
 
-    def without_and_with(person: Person) -> None:
+    def without_and_with() -> None:
         assert person.sets(rate=None) == ("rate 1/s → none",)
         person.waits_for(300)
         assert person.sets(rate=50) == ("rate none → 50/s",)
         begun = person.begun
         person.waits_for(begun + 3)
-        assert person.begun < 4000
+        assert person.begun < 1000
         person.sets(rate=100000)
 
-    assert drained(rehearsal, handler, without_and_with).exit_code == 0
-    assert rehearsal.file.load().plan.terms.failures.rate == 100000
+    assert person.beside(handler, without_and_with).exit_code == 0
+    assert person.rehearsal.file.load().plan.terms.failures.rate == 100000
 
 
-def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
+def test_what_is_wrong_in_part_is_refused_as_a_whole(person: Person) -> None:
+    handler = person.takes(OnTheLoop)
     wrong: list[Mapping[str, Any]] = [
         {"concurrency": 20, "retries": -1},
         {"concurrency": 20, "rate": 0},
@@ -211,14 +229,14 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
         {"plan_interval_s": 0},
     ]
 
-    def request_all(person: Person) -> None:
+    def request_all() -> None:
         for values in wrong:
             with pytest.raises(UsageError):
                 person.requests(Change(values))
 
-    summary = drained(rehearsal, handler, request_all)
+    summary = person.beside(handler, request_all)
     assert [each.what for each in summary.history] == [EventKind.ENDED]
-    assert rehearsal.control.typed_changes() == {}
+    assert person.rehearsal.control.typed_changes() == {}
 
 
 @pytest.mark.parametrize(
@@ -229,54 +247,54 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(tmp_path: Path) -> None:
     ],
 )
 def test_what_the_brokers_refuse_changes_nothing(
-    tmp_path: Path, error: Exception, shown: str
+    person: Person, error: Exception, shown: str
 ) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.001)
+    handler = person.takes(OnTheLoop)
 
     def fail(failures: FailureSettings) -> FailureSettings:
         raise error
 
-    rehearsal.resolve = fail
+    person.rehearsal.resolve = fail
 
-    def request_letters(person: Person) -> None:
+    def request_letters() -> None:
         with pytest.raises(Refused, match=shown):
             person.sets(on_failure="dead-letter", concurrency=20)
 
-    summary = drained(rehearsal, handler, request_letters)
+    summary = person.beside(handler, request_letters)
     assert (summary.exit_code, summary.history[0].what) == (0, EventKind.ENDED)
 
 
 @both_kinds
-def test_letters_are_written_from_the_moment_it_is_set(kind: Kind, tmp_path: Path) -> None:
+def test_letters_are_written_from_the_moment_it_is_set(kind: Kind, person: Person) -> None:
     def bad(sub: SubMessage) -> float:
-        if sub.message.offset % 400 == 7:
+        if sub.message.offset % 100 == 7:
             raise ValueError("bad")
-        return 0.001
+        return 0.01
 
     failures = FailureSettings(retries=1_000_000, retry_delay_s=0.01, retry_max_delay_s=0.01)
-    rehearsal = Rehearsal(tmp_path, LONG, failures=failures)
+    person.rehearsal.failures = failures
 
     def name_a_topic(failures: FailureSettings) -> FailureSettings:
-        rehearsal.failures = replace(failures, dead_letter_topic="named")
-        return rehearsal.failures
+        person.rehearsal.failures = replace(failures, dead_letter_topic="named")
+        return person.rehearsal.failures
 
-    rehearsal.resolve = name_a_topic
-    handler = handler_of(kind, bad)
+    person.rehearsal.resolve = name_a_topic
+    handler = handler_of(kind, bad, person.time.sleep)
 
-    def have_letters(person: Person) -> None:
-        eventually(lambda: bool(handler.account.failed), "one fails")
+    def have_letters() -> None:
+        person.until(lambda: bool(handler.account.failed), "one fails")
         done = person.sets(on_failure="dead-letter", retries=0)
         assert "on-failure halt → dead-letter" in done
         assert "dead-letter-topic none → named" in done
 
-    summary = drained(rehearsal, handler, have_letters)
+    summary = person.beside(handler, have_letters)
     assert summary.exit_code == 6
-    assert summary.sub_messages.dead == 10 == len(rehearsal.letters.written)
+    assert summary.sub_messages.dead == 10 == len(person.rehearsal.letters.written)
 
 
 @both_kinds
-def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, tmp_path: Path) -> None:
-    go_on = Flag()
+def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, person: Person) -> None:
+    go_on = person.time.event()
 
     def hang(sub: SubMessage) -> float | None:
         if sub.message.offset != 3:
@@ -287,103 +305,109 @@ def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, tmp_path: Path) -> Non
         return None
 
     failures = FailureSettings(timeout_s=0, breaker=False, on_failure=OnFailure.SKIP)
-    rehearsal = Rehearsal(tmp_path, in_lanes(50), failures=failures)
-    handler = handler_of(kind, hang)
+    person.rehearsal = replace(person.rehearsal, logs=in_lanes(50), failures=failures)
+    handler = handler_of(kind, hang, person.time.sleep)
 
-    def have_a_timeout(person: Person) -> None:
+    def have_a_timeout() -> None:
         person.waits_for(50)
         assert person.sets(timeout_s=0.05) == ("timeout 0s → 50ms",)
         if kind is OnThreads:
-            eventually(lambda: any(each.failures.timeouts for each in rehearsal.statuses), "late")
+            person.sees("timeouts")
         go_on.set()
 
-    summary = drained(rehearsal, handler, have_a_timeout)
+    summary = person.beside(handler, have_a_timeout)
     assert summary.last.failures.timeouts == 1
     assert summary.exit_code == (6 if kind is OnTheLoop else 0)
 
 
-def test_without_a_breaker_an_outage_is_no_longer_waited_out(tmp_path: Path) -> None:
+def test_without_a_breaker_an_outage_is_no_longer_waited_out(person: Person) -> None:
     async def down(sub: SubMessage) -> None:
         await asyncio.sleep(0)
         if sub.message.offset >= 100:
             raise ConnectionError("away")
 
     failures = FailureSettings(retries=1, retry_delay_s=0.01, on_failure=OnFailure.SKIP)
-    rehearsal = Rehearsal(tmp_path, in_lanes(300), failures=failures)
+    person.rehearsal = replace(person.rehearsal, logs=in_lanes(300), failures=failures)
     handler = OnTheLoop(down)
 
-    def give_up(person: Person) -> None:
-        eventually(lambda: any(each.failures.in_outage for each in rehearsal.statuses), "an outage")
+    def give_up() -> None:
+        person.until(
+            lambda: any(each.failures.in_outage for each in person.rehearsal.statuses), "an outage"
+        )
         assert person.sets(breaker=False, max_failures="none")
 
-    summary = drained(rehearsal, handler, give_up)
-    assert {each.progress.eta_s for each in rehearsal.statuses if each.failures.in_outage} == {None}
+    summary = person.beside(handler, give_up)
+    assert {
+        each.progress.eta_s for each in person.rehearsal.statuses if each.failures.in_outage
+    } == {None}
     assert summary.sub_messages.failed == 200
     assert summary.exit_code == 6
 
 
-def test_a_pause_is_no_outage(tmp_path: Path) -> None:
-    away = Flag()
+def test_a_pause_is_no_outage(person: Person) -> None:
+    away = person.time.event()
 
     async def down(sub: SubMessage) -> None:
-        await asyncio.sleep(0)
+        await work(0.01)
         if away.is_set():
             raise ConnectionError("away")
 
     failures = FailureSettings(retries=3, retry_delay_s=0.01, max_outage_s=3)
-    rehearsal = Rehearsal(tmp_path, LONG, failures=failures)
+    person.rehearsal.failures = failures
     handler = OnTheLoop(down)
 
-    def pause_through_it(person: Person) -> None:
+    def pause_through_it() -> None:
         person.waits_for(200)
         away.set()
-        eventually(lambda: any(each.failures.in_outage for each in rehearsal.statuses), "an outage")
+        person.until(
+            lambda: any(each.failures.in_outage for each in person.rehearsal.statuses), "an outage"
+        )
         person.requests(Pause())
-        Flag().wait(4)  # longer than an outage may last
+        person.time.sleep(4)  # longer than an outage may last
         away.clear()
         person.requests(Unpause())
 
-    summary = drained(rehearsal, handler, pause_through_it)
+    summary = person.beside(handler, pause_through_it)
     assert (summary.exit_code, summary.error) == (0, None)
-    assert set(handler.account.finished) == rehearsal.places
+    assert set(handler.account.finished) == person.rehearsal.places
 
 
 @pytest.mark.parametrize("paused", [False, True])
-def test_a_stop_is_as_ctrl_c_by_whoever_requests_it(tmp_path: Path, paused: bool) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.002)
+def test_a_stop_is_as_ctrl_c_by_whoever_requests_it(person: Person, paused: bool) -> None:
+    handler = person.takes(OnTheLoop)
 
-    def stop(person: Person) -> None:
+    def stop() -> None:
         person.waits_for(100)
         if paused:
             person.requests(Pause())
         assert "stopping" in person.requests(Stop(reason="wrong handler"))[0]
 
-    summary = drained(rehearsal, handler, stop)
+    summary = person.beside(handler, stop)
     assert (summary.exit_code, summary.error) == (4, "stopped by ana@db1")
     ended = summary.history[-1]
     assert (ended.by, ended.reason) == (ANA, "wrong handler")
-    assert ended.offsets == {0: rehearsal.group.committed[0]}
+    assert ended.offsets == {0: person.rehearsal.group.committed[0]}
     with pytest.raises(Refused, match="this drain is stopping"):
-        rehearsal.control.request(Pause(), ANA).result(1)
-    rehearsal.resumes_exactly(handler)
+        person.rehearsal.control.request(Pause(), ANA).result(0)
+    person.rehearsal.resumes_exactly(handler)
 
 
-def test_a_stop_at_once_waits_for_no_call(tmp_path: Path) -> None:
+def test_a_stop_at_once_waits_for_no_call(person: Person) -> None:
     async def hang(sub: SubMessage) -> None:
         await asyncio.Event().wait()
 
     settings = LocalSettings(concurrency=8, grace_s=3600)
-    rehearsal, handler = Rehearsal(tmp_path, in_lanes(50), settings), OnTheLoop(hang)
+    person.rehearsal, handler = replace(person.rehearsal, settings=settings), OnTheLoop(hang)
 
-    def stop(person: Person) -> None:
+    def stop() -> None:
         person.requests(Stop())
         person.requests(Stop(now=True))
 
-    assert drained(rehearsal, handler, stop).exit_code == 4
+    assert person.beside(handler, stop).exit_code == 4
 
 
 @both_kinds
-def test_no_order_of_requests_breaks_a_law(kind: Kind, tmp_path: Path) -> None:
+def test_no_order_of_requests_breaks_a_law(kind: Kind, person: Person) -> None:
     seed = random.randrange(2**32)
     print(f"seed {seed}")
     chance = random.Random(seed)
@@ -403,10 +427,10 @@ def test_no_order_of_requests_breaks_a_law(kind: Kind, tmp_path: Path) -> None:
         return 0.001
 
     settings = FailureSettings(retries=9, retry_delay_s=0.001, on_failure=OnFailure.SKIP)
-    rehearsal = Rehearsal(tmp_path, LONG, QUICK, failures=settings)
-    handler = handler_of(kind, fail_now_and_then)
+    person.rehearsal.failures = settings
+    handler = handler_of(kind, fail_now_and_then, person.time.sleep)
 
-    def request_more(person: Person) -> None:
+    def request_more() -> None:
         for _ in range(40):
             with suppress(Refused):
                 person.requests(chance.choice(choices)())
@@ -414,102 +438,104 @@ def test_no_order_of_requests_breaks_a_law(kind: Kind, tmp_path: Path) -> None:
             person.requests(Change({"retries": 9, "rate": None, "concurrency": 20}))
             person.requests(Unpause())
 
-    summary = drained(rehearsal, handler, request_more)
+    summary = person.beside(handler, request_more)
     assert summary.exit_code in (0, 6)
     assert summary.conserved
-    assert {*handler.account.finished, *handler.account.failed} == rehearsal.places
+    assert {*handler.account.finished, *handler.account.failed} == person.rehearsal.places
     assert len(handler.account.finished) == len(set(handler.account.finished))
 
 
-def test_a_change_that_waits_for_the_brokers_holds_up_nothing_else(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnTheLoop, 0.002)
-    requested, answers = Flag(), Flag()
+def test_a_change_that_waits_for_the_brokers_holds_up_nothing_else(person: Person) -> None:
+    handler = person.takes(OnTheLoop)
+    requested, answers = person.time.event(), person.time.event()
 
     def slow(failures: FailureSettings) -> FailureSettings:
         requested.set()
         answers.wait(10)
         return failures
 
-    rehearsal.resolve = slow
+    person.rehearsal.resolve = slow
 
-    def pause_and_stop_meanwhile(person: Person) -> None:
-        change = rehearsal.control.request(Change({"on_failure": "skip"}), ANA)
+    def pause_and_stop_meanwhile() -> None:
+        change = person.rehearsal.control.request(Change({"on_failure": "skip"}), ANA)
         assert requested.wait(10)
         assert "paused" in person.requests(Pause())[0]
         person.requests(Stop())
         with pytest.raises(Refused, match="this drain is stopping"):
-            change.result(10)
+            person.answer(change)
         answers.set()
 
-    assert drained(rehearsal, handler, pause_and_stop_meanwhile).exit_code == 4
+    assert person.beside(handler, pause_and_stop_meanwhile).exit_code == 4
 
 
-def test_late_threads_are_in_time_again_by_a_longer_timeout(tmp_path: Path) -> None:
-    go_on = Flag()
+def test_late_threads_are_in_time_again_by_a_longer_timeout(person: Person) -> None:
+    go_on = person.time.event()
 
     def slow(sub: SubMessage) -> None:
-        work_on_a_thread(0.002)
+        person.time.sleep(0.002)
         if sub.message.offset == 3:
             go_on.wait(30)
 
     failures = FailureSettings(timeout_s=0.05)
-    rehearsal, handler = Rehearsal(tmp_path, LONG, failures=failures), OnThreads(slow)
+    handler, person.rehearsal.failures = OnThreads(slow), failures
 
-    def wait_longer(person: Person) -> None:
-        eventually(lambda: any(each.failures.late for each in rehearsal.statuses), "it is late")
+    def wait_longer() -> None:
+        person.sees("late")
         person.sets(timeout_s=600)
-        eventually(lambda: rehearsal.statuses[-1].failures.late == 0, "it is in time")
+        person.until(lambda: person.rehearsal.statuses[-1].failures.late == 0, "it is in time")
         go_on.set()
 
-    rehearsal.settings = LocalSettings(concurrency=4, plan_interval_s=0.02, grace_s=5.0)
-    assert drained(rehearsal, handler, wait_longer).exit_code == 0
+    person.rehearsal.settings = LocalSettings(concurrency=4, plan_interval_s=0.02, grace_s=5.0)
+    assert person.beside(handler, wait_longer).exit_code == 0
 
 
-def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(tmp_path: Path) -> None:
+def test_a_pause_that_ends_while_a_drain_comes_to_rest_is_no_news(person: Person) -> None:
     answers: list[Future[tuple[str, ...]]] = []
 
     async def step(sub: SubMessage) -> None:
         if sub.message.offset == 100:
             # From the loop: the drain finds both in one look, and the pause can't end in between.
-            answers.extend(rehearsal.control.request(each, ANA) for each in (Pause(0.1), Stop()))
-        await work(0.3)
+            request = person.rehearsal.control.request
+            answers.extend(request(each, ANA) for each in (Pause(0.1), Stop()))
+        await work(0.3 if sub.message.offset >= 100 else 0.01)
 
-    rehearsal, handler = Rehearsal(tmp_path, LONG), OnTheLoop(step)
+    handler = OnTheLoop(step)
 
-    summary = rehearsal.drain(handler)
+    summary = person.rehearsal.drain(handler)
 
     assert [bool(each.result(0)) for each in answers] == [True, True]
     assert [each.what for each in summary.history] == [EventKind.PAUSED, EventKind.ENDED]
-    assert summary.history == rehearsal.file.load().plan.account.history
+    assert summary.history == person.rehearsal.file.load().plan.account.history
 
 
-def test_threads_begin_no_more_than_they_may_once_there_are_fewer(tmp_path: Path) -> None:
+def test_threads_begin_no_more_than_they_may_once_there_are_fewer(person: Person) -> None:
     """Sub-messages handed out ahead to threads wait for those that stay."""
-    rehearsal, handler = Rehearsal(tmp_path, LONG), takes(OnThreads, 0.05)
-    rehearsal.settings = LocalSettings(concurrency=32, plan_interval_s=0.02, grace_s=5.0)
+    handler = person.takes(OnThreads, 0.05)
+    person.rehearsal.settings = LocalSettings(concurrency=32, plan_interval_s=0.02, grace_s=5.0)
 
-    def fewer(person: Person) -> None:
+    def fewer() -> None:
         person.waits_for(64)
         person.sets(concurrency=2)
         begun = person.begun
-        eventually(lambda: person.in_flight <= 2, "the others have ended")
+        person.until(lambda: person.in_flight <= 2, "the others have ended")
         assert person.begun - begun <= 2 * 3, "32 calls of one length ended meanwhile"
         person.sets(concurrency=300)
 
-    assert drained(rehearsal, handler, fewer).exit_code == 0
+    assert person.beside(handler, fewer).exit_code == 0
 
 
-def test_a_pause_keeps_from_threads_what_was_handed_out_ahead(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, in_lanes(1000)), takes(OnThreads, 0.05)
-    rehearsal.settings = LocalSettings(concurrency=32, plan_interval_s=0.02, grace_s=5.0)
+def test_a_pause_keeps_from_threads_what_was_handed_out_ahead(person: Person) -> None:
+    person.rehearsal = replace(person.rehearsal, logs=in_lanes(1000))
+    handler = person.takes(OnThreads, 0.05)
+    person.rehearsal.settings = LocalSettings(concurrency=32, plan_interval_s=0.02, grace_s=5.0)
 
-    def pause(person: Person) -> None:
+    def pause() -> None:
         person.waits_for(64)
         person.requests(Pause())
         begun = person.begun
-        eventually(lambda: not person.in_flight, "all calls have ended")
+        person.until(lambda: not person.in_flight, "all calls have ended")
         assert person.begun - begun < 8, "but for threads that had taken theirs"
         person.sets(concurrency=300)
         person.requests(Unpause())
 
-    assert drained(rehearsal, handler, pause).exit_code == 0
+    assert person.beside(handler, pause).exit_code == 0

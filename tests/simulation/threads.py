@@ -75,6 +75,11 @@ class Threads:
         for me in list(islice(waiters, most)):
             self.loop.call_soon(self._switch, me, waiters.pop(me))
 
+    def wake_all(self) -> None:
+        """Let all that wait go on, though nothing that they wait for has happened."""
+        for me, ticket in self._waiting.items():
+            self.loop.call_soon(self._switch, me, ticket)
+
     def blocking_call(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
         """Stands in for ``drainer.engine.loop.blocking_call``."""
         future: asyncio.Future[T] = self.loop.create_future()

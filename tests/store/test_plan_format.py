@@ -24,7 +24,7 @@ from drainer.model.progress import Partial, Progress
 from drainer.model.settings import FailureSettings, Limit
 from drainer.model.terms import Terms
 from drainer.model.unhandled import Unhandled
-from store.plans import END, PLAN, START, edited, leaves, progress, put, signed, with_progress
+from store.plans import END, PLAN, edited, leaves, progress, put, signed, with_progress
 
 GOLDEN = (Path(__file__).parent / "full_plan.json").read_bytes()
 ACCOUNT = PLAN.account
@@ -244,19 +244,6 @@ def test_a_field_of_another_type_is_refused(path: tuple[str, ...], value: object
 
     assert "a field is missing or wrong" in str(error)
     assert f"`$.{path[0]}" in str(error)
-
-
-def test_a_merge_of_an_older_record_changes_nothing() -> None:
-    first = progress(110, (115, 118), partial={112: Partial(4, 7, 0b0001)}, done=15)
-    later = progress(120, (125, 126), done=21)
-    nowhere = {n: replace(part, committed=None) for n, part in ACCOUNT.partitions.items()}
-    plan = changed(with_progress(PLAN, p0=progress_at(START)), partitions=nowhere)
-
-    once = plan.account.merge({0: first}).merge({0: later})
-
-    assert once.merge({0: first}).merge({0: later}) == once
-    assert once.watermark(0) == 120
-    once.check()
 
 
 def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_was_skipped() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from builders import changed, counts, progress_at
-from drainer.core.merge import Record, fold
+from drainer.core.merge import Record
 from drainer.errors import PlanRefused
 from drainer.model.account import StateReference
 from drainer.model.claims import ALL, Shard, Stream
@@ -158,10 +158,3 @@ def test_a_last_record_after_the_drivers_death_is_no_other_process(
     file.write(changed(with_progress(plan_at(state), p2=done(9, count=9)), generation=8))
     with pytest.raises(PlanRefused, match="has changed"):
         file.ensure_unchanged(seen)
-
-
-def test_a_plan_with_a_state_is_read_as_it_was_written(file: PlanFile, state: State) -> None:
-    report(state, 3, 2, {0: done(123, count=3)})
-    plan = file.load().plan
-    assert OffsetPlan.decode(plan.encode()) == plan
-    assert plan == fold(plan_at(state), [state.report((2, 3, 2)).record])
