@@ -86,21 +86,19 @@ def echoed_token(stage: Stage) -> str:
     config = stage.folder / "client.properties"
     topic = stage.topic(20)
     with echoing() as url:
-        for number, login in enumerate(
-            (f"http.token={TOKEN}\n", f"http.user={USER}\nhttp.password={PASSWORD}\n")
+        dead = ("--set", "500=give-up", "--on-failure", "dead-letter")
+        for group, login, code, policy in (
+            ("halts", f"http.token={TOKEN}\n", 5, ("--on-failure", "halt")),
+            ("dead", f"http.user={USER}\nhttp.password={PASSWORD}\n", 6, dead),
         ):
             config.write_text(login, encoding="utf-8")
             more = ["--client-config", str(config), "--set", f"url={url}/?q=1", *LOUD]
-            more += ["--on-end", f"cat > end-{number}.json", "--max-doubt", "0", "--retries", "1"]
-            for group, code, policy in (
-                (f"halts{number}", 5, ("--on-failure", "halt")),
-                (f"dead{number}", 6, ("--set", "500=give-up", "--on-failure", "dead-letter")),
-            ):
-                own = ("--plan", f"{group}.json", "--max-failures", "none", *policy)
-                ended = stage.drain(topic, "http", *more, *own, group=group, code=code)
-                ensure_no_secret(stage, ended)
-            letters = ("--dead-letter-topic", f"{topic}.{group}.dead", "-b", stage.bootstrap)
-            ensure_no_secret(stage, stage.drainer("dead", "list", *letters, "-o", "json"))
+            more += ["--on-end", f"cat > end-{group}.json", "--max-doubt", "0", "--retries", "1"]
+            own = ("--plan", f"{group}.json", "--max-failures", "none", *policy)
+            ended = stage.drain(topic, "http", *more, *own, group=group, code=code)
+            ensure_no_secret(stage, ended)
+        letters = ("--dead-letter-topic", f"{topic}.{group}.dead", "-b", stage.bootstrap)
+        ensure_no_secret(stage, stage.drainer("dead", "list", *letters, "-o", "json"))
     return "*** stands in its place, whatever it was encoded in"
 
 

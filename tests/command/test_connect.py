@@ -12,7 +12,7 @@ import pytest
 
 from command.conftest import operations
 from command.process import Command
-from command.test_spark_chaos import CONCURRENCY, IN_PROCESS, PATIENCE_S, ensure_few_repeats
+from command.test_spark_chaos import CONCURRENCY, PATIENCE_S
 from kafka.topic import eventually
 from scenarios.connect_server import ConnectServer
 
@@ -63,24 +63,6 @@ def test_what_a_handler_imports_and_reads_travels_by_spark_s_own_settings(
     travels = (f"spark.submit.pyFiles={module}", f"spark.archives={archive}#data")
     words = [word for each in travels for word in ("--spark-conf", each)]
     command.drain(topic, *where, *words, handler=handler)
-
-
-def test_a_server_that_is_killed_ends_the_drain_and_a_process_resumes_it(
-    command: Command, tmp_path: Path
-) -> None:
-    topic = command.topic(operations(800, lanes=50))
-    with ConnectServer(tmp_path) as server:
-        running = command.begin(topic, *on(server.url, command), pause_ms=10)
-        command.wait_for(running, "done", 200, PATIENCE_S)
-        server.kill()
-    outcome = running.ends(4, PATIENCE_S)
-
-    assert "Spark" in outcome.error
-    assert outcome.hint
-    command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
-    command.ensure_drained(topic)
-    killed = {line.pid for line in command.record.lines()}
-    ensure_few_repeats(command, killed, victims=2)
 
 
 def test_a_session_that_expires_ends_the_drain_and_a_resume_goes_on(

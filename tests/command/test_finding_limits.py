@@ -19,6 +19,7 @@ from drainer.limits.search.boundary import from_json
 from kafka.topic import eventually
 from scenarios.brokers import Broker
 
+pytestmark = pytest.mark.long
 PATIENCE_S = 180.0
 
 
@@ -66,7 +67,6 @@ def test_a_known_result_is_shown_and_what_a_killed_run_left_is_removed_after_ask
     assert "consumer_groups was 5, and is 1" in other.error
 
 
-@pytest.mark.long
 def test_a_run_that_is_stopped_leaves_nothing_behind_and_is_resumed(command: Command) -> None:
     words = (
         *("limits", "-b", command.bootstrap, "--yes", "--master", "local[2]"),

@@ -8,12 +8,11 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
-from command.process import Command, Outcome, Running
+from command.process import Command, Running
 from command.service import Service, nothing, results, service
 from kafka.topic import Topic, eventually
 
 SPLIT = ("--split", "documents", "--split-key", "id")
-EARLIEST = ("--from", "earliest")
 QUICK = ("--retry-delay", "10ms", "--max-doubt", "0")
 
 
@@ -104,37 +103,6 @@ def test_killed_it_resumes_without_its_options(command: Command) -> None:
         assert back <= 1, "in order but for where it was killed"
 
 
-def test_what_is_wrong_is_refused_before_the_preview(command: Command) -> None:
-    topic = command.topic(['{"documents": [{"name": "x"}]}'])
-    what = [*command.what(topic, "http"), "--set"]
-    outcome = command("run", *what, "url=http://me:word@x/", code=2)
-    assert "has a login" in outcome.error
-    client = command.home / "client.properties"
-    client.write_text("http.tokn=s3cr3t\n")
-    outcome = command(
-        "run", *what, "url=http://x/", "--client-config", str(client), *EARLIEST, code=2
-    )
-    assert "http.tokn" in outcome.error
-    assert "http.ssl.ca.location" in outcome.hint
-    assert command.left_behind == []
-
-
-def test_a_service_that_is_down_is_a_warning_and_a_key_that_is_not_there_an_error(
-    command: Command,
-) -> None:
-    topic = command.topic(['{"documents": [{"id": "x"}]}'])
-    what = [*command.what(topic, "http"), "--set", "url=http://localhost:1/drain"]
-    split = ("--split", "documents", "--split-key", "payload.id")
-    outcome = command("run", *what, *split, *EARLIEST, "--yes", code=5)
-    assert "the service http://localhost:1/drain does not answer" in outcome.err
-    assert "there is nothing at the path 'payload.id'; did you mean 'id'?" in outcome.err
-
-
-def ensure_no_secret(*outcomes: Outcome) -> None:
-    for outcome in outcomes:
-        assert "s3cr3t" not in outcome.out + outcome.err
-
-
 def test_a_probe_logs_in_at_the_service(command: Command) -> None:
     client = command.home / "client.properties"
     client.write_text("http.user=me\nhttp.password=s3cr3t\n")
@@ -145,4 +113,4 @@ def test_a_probe_logs_in_at_the_service(command: Command) -> None:
         without = command(*words)
     assert f"the service {called.url} answers (OPTIONS 405" in probed.out
     assert f"the service {called.url} rejects the login (OPTIONS 401)" in without.out
-    ensure_no_secret(probed, without)
+    assert "s3cr3t" not in probed.out + probed.err + without.out + without.err

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import signal
 
 import pytest
 
 from command.conftest import distinct
 from command.process import Command, Running
-from drainer.kafka.cluster import Cluster
-from drainer.kafka.lock import lock_group
-from kafka.topic import Topic, eventually
+from kafka.topic import Topic
 
 SMALL = ("--buffer", "64KiB", "-c", "4")
-SESSION = ("-X", "session.timeout.ms=1500")
 BIG = 1000  # bytes a message: more of them than fit into the buffers
 COUNT = 2000
 
@@ -79,28 +75,3 @@ def test_a_consumer_that_joins_the_group_stops_it(command: Command, topic: Topic
     command.gate.touch()
     command.resume(topic)
     assert command.committed(topic) == {0: COUNT}
-
-
-def stop_until_its_lock_is_gone(running: Running, cluster: Cluster, group: str) -> None:
-    running.signal(signal.SIGSTOP)
-    eventually(
-        lambda: not cluster.group(lock_group(group)).members, "the lock's session is over", 30
-    )
-
-
-@pytest.mark.long
-def test_one_that_was_stopped_until_another_took_its_lock_gives_way(command: Command) -> None:
-    topic = command.topic(distinct(50))
-    first = command.begin(topic, *SESSION, gate=command.gate)
-    command.wait_for(first, "begun", 50)
-    stop_until_its_lock_is_gone(first, command.cluster, command.group(topic))
-    second = command.begin(topic, *SESSION, "--plan", "another.json", gate=command.gate)
-    command.wait_for(second, "begun", 100)
-    first.signal(signal.SIGCONT)
-    outcome = first.ends(4)
-    assert "took the lock" in outcome.error
-    assert "let that one finish" in outcome.hint
-    assert not command.record.done(), "calls of each wait: neither has moved the group"
-    command.gate.touch()
-    second.ends(0)
-    assert command.committed(topic) == {0: 50}

@@ -141,15 +141,3 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
 def end_of(cluster: Cluster, topic: Topic) -> int:
     bounds = cluster.log_bounds(topic.name, range(topic.partitions), "read_uncommitted")
     return sum(log.end for log in bounds.values())
-
-
-def test_a_resume_knows_the_options_of_the_plan(command: Command) -> None:
-    topic, target = command.topic([*bundles(3), "{}"]), command.topic()
-    missing = begin(command, topic, "nowhere", *DOCUMENTS).ends(3)
-    assert "the topic nowhere to write to does not exist" in missing.error
-    assert command.left_behind == []
-    bad = begin(command, topic, target.name, *DOCUMENTS).ends(5)
-    assert "there is nothing at the path" in bad.error
-    plan = str(command.plan(topic))
-    command("resume", plan, "--yes", "--on-split-failure", "skip", code=6)
-    assert end_of(command.cluster, target) == 15

@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 
-from command.conftest import distinct, is_refused
+from command.conftest import distinct
 from command.process import Command
 from kafka.topic import PASSWORD, USER, Topic
 from scenarios.brokers import Broker
@@ -41,18 +41,6 @@ def test_the_right_password_drains_and_is_kept_nowhere(command: Command, broker:
     assert "client.properties" in command("plan", "verify", str(plan), code=2).error
     moved = ["--client-config", str(config.with_name("moved"))]
     command("plan", "verify", str(plan), *moved, "--yes")
-
-
-def test_a_live_group_is_refused_and_its_members_named(command: Command, topic: Topic) -> None:
-    command.cluster.alter_committed(command.group(topic), topic.name, {0: 5})
-    consumer = topic.live_member(command.group(topic), "checkout-7")
-    try:
-        outcome = command.drain(topic, code=3)
-    finally:
-        consumer.close()
-    assert "checkout-7" in outcome.error
-    is_refused(command, outcome)
-    assert command.committed(topic) == {0: 5}
 
 
 def test_of_two_drains_at_once_the_second_refuses(command: Command) -> None:

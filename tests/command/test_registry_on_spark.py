@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -144,27 +143,3 @@ def test_an_outage_amid_the_reading_is_waited_out_or_halts_and_nothing_is_lost(
     print(ended.err)
     assert {line[1] for line in recorded(command)} == set(range(2 * MESSAGES + 1))
     assert command.committed(topic) == {0: 2 * MESSAGES + 1}
-
-
-def test_ctrl_c_ends_an_outage_and_letters_are_redriven_once_their_schema_is_there(
-    command: Command, registry: Registry
-) -> None:
-    topic, late = with_a_late_schema(command, registry)
-    formats = ("--value-format", "avro", "--registry", registry.url)
-    words = [*command.what(topic, handler(command)), "--from", "earliest", *formats]
-    dead = ("--on-split-failure", "dead-letter", "--max-failures", "9")
-    waits = command.start("run", *words, *ON_SPARK, "--yes", *dead, "--max-outage", "1h")
-    path = f"/schemas/ids/{late[4]}"
-    eventually(lambda: registry.requests[path] > 1, "tasks wait for the registry", PATIENCE_S)
-    waits.signal(signal.SIGINT)
-    ended = waits.ends(4, PATIENCE_S)
-    assert (command.committed(topic)[0] or 0) <= MESSAGES
-    registry.away.clear()
-    kept = registry.schemas.pop()
-    command.start(*ended.resume_words, "--yes").ends(6, PATIENCE_S)
-    registry.schemas.append(kept)
-    letters = ("--dead-letter-topic", f"{topic.name}.{command.group(topic)}.dead")
-    again = ["-b", command.bootstrap, "--handler", handler(command), *letters, *formats]
-    command.start("redrive", *again, *ON_SPARK, "--yes").ends(0, PATIENCE_S)
-    assert sorted(line[1] for line in recorded(command)) == [*range(2 * MESSAGES + 1)]
-    assert "'n': 1" in recorded(command)[-1][3]

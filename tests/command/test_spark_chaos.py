@@ -1,22 +1,32 @@
-"""The driver of a drain on Spark in a bad night. Workers', in one session, are in tests/spark; real
-chaos, and for longer, is in scenarios/spark_chaos."""
+"""A drain on Spark in a bad night, as its user sees it.
+
+``scenarios.spark_chaos``, which ``.ci/weekly`` runs, has the laws: it kills and freezes whatever
+takes part in such a drain."""
 
 from __future__ import annotations
 
+import json
 import os
+import random
+import re
 import signal
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from shutil import rmtree
+from typing import Any
 
+import pyspark
 import pytest
 
 from command.conftest import operations
 from command.process import Command
 from kafka.topic import eventually
-from scenarios.spark_chaos.processes import below, program
+from scenarios.spark_chaos.processes import below, executor_of, program
 
 ON_SPARK = ("--engine", "spark", "--master", "local[2]", "-c", "20")
 IN_PROCESS = ("--engine", "process", "-c", "20")
 CONCURRENCY = 20
+LONG_KEY = 1_000  # characters: several MiB of chunks are worth several tasks
 PATIENCE_S = 200.0  # Spark takes seconds to start, and minutes where many do
 UNWRITTEN_S = 0.15  # as in test_kill.py
 
@@ -60,27 +70,6 @@ def ensure_few_repeats(command: Command, killed: set[int], victims: int = 1) -> 
 
 
 @pytest.mark.long
-def test_a_driver_that_is_killed_is_resumed_with_another_number_of_tasks(command: Command) -> None:
-    topic = command.topic(operations(800, lanes=50))
-    running = command.begin(topic, *ON_SPARK, pause_ms=5)
-    command.wait_for(running, "done", 500, PATIENCE_S)
-    processes = below(running.pid)
-    running.kill()
-    ensure_all_are_gone(processes)
-
-    words = ["resume", str(command.plan(topic)), "--yes", *command.options()]
-    resumed = command.start(*words, *ON_SPARK, "--spark-conf", "drainer.tasks=3")
-    eventually(lambda: bool(below(resumed.pid)), "Spark starts", PATIENCE_S)
-    outcome = resumed.ends(0, PATIENCE_S)
-
-    assert "adds" in outcome.out
-    command.ensure_drained(topic)
-    ensure_few_repeats(command, set(processes))
-    assert command.committed(topic) == {0: 800}
-    assert command.left_behind == [command.plan(topic).name]
-
-
-@pytest.mark.long
 def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_ends_all_of_it(command: Command) -> None:
     topic = command.topic(operations(800, lanes=50))
     first = command.begin(topic, *IN_PROCESS, pause_ms=5)
@@ -108,3 +97,84 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_ends_all_of_it(command:
     command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
     command.ensure_drained(topic)
     ensure_few_repeats(command, {first.pid})
+
+
+def bulky(count: int) -> list[str]:
+    """Values of messages: two operations on a few documents, and three on long names."""
+    chance = random.Random(count)
+    return [
+        json.dumps(
+            [f"a-{n % 50}", f"b-{n * 3 % 50}"]
+            + [f"{chance.getrandbits(4 * LONG_KEY):x}" for _ in range(3)]
+        )
+        for n in range(count)
+    ]
+
+
+def events(folder: Path, kind: str) -> Iterator[dict[str, Any]]:
+    """Events of a kind, of those that Spark writes down of a drain."""
+    for path in sorted(folder.rglob("*")):
+        for line in path.read_text().splitlines() if path.is_file() else ():
+            if line.startswith(f'{{"Event":"SparkListener{kind}"') and line.endswith("}"):
+                yield json.loads(line)
+
+
+@pytest.mark.long
+def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
+    command: Command, tmp_path: Path
+) -> None:
+    """Work of living executors is begun anew, too, for the stage has lost its input."""
+    folder = tmp_path / "events"
+    folder.mkdir()
+    wide = ("--master", "local-cluster[2,2,1024]", "--spark-conf", "drainer.tasks=2")
+    conf = ("enabled=true", f"dir={folder.as_uri()}", "compress=false")
+    logged = [word for each in conf for word in ("--spark-conf", f"spark.eventLog.{each}")]
+    topic = command.topic(bulky(1_500))
+    more = ("-c", str(CONCURRENCY), "--timeout", "1h", *wide, *logged)
+    running = command.begin(topic, *more, gate=command.gate)
+    victims = set[int]()
+
+    def waits(condition: Callable[[], bool], what: str) -> None:
+        eventually(lambda: condition() or not running.running, what, PATIENCE_S)
+        assert running.running, running.err
+
+    def kill(pid: int | None) -> None:
+        assert pid is not None
+        victims.update((pid, *below(pid)))
+        os.kill(pid, signal.SIGKILL)
+
+    def in_workers(count: int) -> bool:
+        return len({line.pid for line in command.record.lines()}) >= count
+
+    waits(lambda: in_workers(2), "calls are in two workers")
+    kill(command.record.lines()[-1].pid)
+    waits(lambda: in_workers(3), "calls are in another worker")
+    kill(executor_of(command.record.lines()[-1].pid))
+    victims.update(line.pid for line in command.record.lines())
+    # Spark has two slots by its own count even where there is no executor.
+    waits(lambda: "Spark lost executors: 2 of 4 slots are left" in running.err, "it is reported")
+    waits(
+        lambda: (
+            sum(
+                each["Stage Info"]["Stage Attempt ID"] > 0
+                for each in events(folder, "StageSubmitted")
+            )
+            >= 2
+        ),
+        "what was shuffled is read again",
+    )
+    command.gate.touch()
+    running.ends(0, PATIENCE_S)
+
+    command.ensure_drained(topic)
+    ensure_few_repeats(command, victims, victims=2)
+    assert command.left_behind == [command.plan(topic).name]
+    reasons = {each["Task End Reason"]["Reason"] for each in events(folder, "TaskEnd")}
+    assert {"ExecutorLostFailure", "FetchFailed"} <= reasons
+    gone = (
+        r"(?m)^\d\d:\d\d:\d\d  a task .*: its Python worker or executor is gone; Spark repeats it$"
+    )
+    assert len(re.findall(gone, running.err)) >= 2
+    for each in events(folder, "ApplicationStart"):
+        # A local-cluster keeps its logs beside Spark's jars.
+        rmtree(Path(pyspark.__file__).with_name("work") / each["App ID"], ignore_errors=True)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import random
-import shutil
 import signal
 import subprocess
 import sys
@@ -429,63 +427,6 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     assert outcome.way_out("resume") == ended.resume_words
     command.resume(topic, "--engine", "process")
     command.ensure_drained(topic)
-
-
-# --- everything, again and again
-
-MOST = 40  # calls at once
-
-
-@pytest.mark.long
-@pytest.mark.parametrize(
-    ("more", "handler"),
-    [((), "OnTheLoop"), ((), ON_THREADS), (ON_SPARK, "OnTheLoop"), (ON_SPARK, ON_THREADS)],
-    ids=["loop", "threads", "loop, Spark", "threads, Spark"],
-)
-def test_steered_stopped_and_killed_at_random_it_loses_nothing(
-    command: Command, runtime_folder: Path, more: tuple[str, ...], handler: str
-) -> None:
-    seed = random.randrange(2**32)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
-    messages = operations(4_000, lanes=500)
-    topic = command.topic(messages)
-    plan, how = str(command.plan(topic)), (*more, "-c", "10")
-    running = command.begin(topic, *how, handler=handler, pause_ms=5)
-    done = killed = 0
-    while running.running and done < 2 * len(messages):  # else nothing lets Spark begin any more
-        done += chance.randrange(50, 600)
-        reached = min(done, 2 * len(messages))
-        eventually(
-            lambda: len(set(command.record.done())) >= reached or not running.running,  # noqa: B023
-            f"{reached} are done",
-            200,
-        )
-        concurrency = f"set {plan} concurrency={chance.randint(1, MOST)}"
-        rate = f"set {plan} rate={chance.choice(['none', '500/s', '2000/s'])} retries=2"
-        requests = chance.choice(
-            [
-                *([concurrency], [rate], [f"pause {plan} --for 300ms"], ["ps"], ["kill"], ["rm"]),
-                *([f"pause {plan}", concurrency, f"unpause {plan}"], [f"stop {plan}"]),
-            ]
-        )
-        for request in requests:
-            if request == "rm":
-                shutil.rmtree(runtime_folder / "drainer", ignore_errors=True)
-            elif request == "kill":
-                killed += running.running
-                running.kill()
-            else:
-                outcome = command.start(*request.split()).ended()
-                assert "Traceback" not in outcome.err
-                assert outcome.code in (0, 3, 4), outcome.err  # it may be over by now
-        if requests[0] == "kill" or (requests[0][:4] == "stop" and running.ended().code == 4):
-            words = ["resume", plan, "--yes", *how, *command.options(pause_ms=5)]
-            running = command.start(*words)
-    running.ends(0)
-    command.ensure_drained(topic)
-    assert len(command.record.repeats()) <= killed * (MOST + 100)
-    command("plan", "verify", plan)
 
 
 def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTerminal) -> None:

@@ -20,7 +20,6 @@ import drainer
 from command.conftest import distinct
 from command.process import Command
 from kafka.topic import Topic, eventually
-from store.plans import signed
 
 SOURCE = Path(drainer.__file__).parent
 COUNT, BLOCKED_AT, BEGAN = 40, 20, 5
@@ -28,17 +27,17 @@ NAMES_COMMAND = re.compile(
     r"drainer (?:run|resume|plan|dead|redrive)\b|\bcommand\(|_undo\(|\{resume\}"
 )
 SHOWN = {
-    ("operations/examine.py", "_account"): "test_a_plan_whose_account_is_wrong",
-    ("operations/examine.py", "_log"): "test_a_gap",
+    ("operations/examine.py", "_account"): "operations/test_moving.py",
+    ("operations/examine.py", "_log"): "command/test_outside.py",
     ("operations/examine.py", "group_offsets"): "test_a_group_that_was_moved",
-    ("operations/resume.py", "_ensure_same_split"): "test_a_handler_that_changed",
-    ("operations/start.py", "_check_plan"): "test_an_unfinished_drain",
-    ("operations/start.py", "_check_committed"): "test_a_drain_that_was_undone",
+    ("operations/resume.py", "_ensure_same_split"): "command/test_first.py",
+    ("operations/start.py", "_check_plan"): "command/test_plan_place.py",
+    ("operations/start.py", "_check_committed"): "operations/test_beginning.py",
     ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
-    ("store/plan_file.py", "no_plan"): "test_a_plan_that_is_not_there",
+    ("store/plan_file.py", "no_plan"): "command/test_kill.py",
     ("store/plan_file.py", "_not_own"): "test_a_plan_that_others_can_write",
     ("cli/steering.py", "_only_one"): "of no plan: no drain runs",
-    ("letters/cli/dead.py", "_parse_place"): "test_a_place_of_no_letter",
+    ("letters/cli/dead.py", "_parse_place"): "command/test_dead.py",
     ("letters/receipts.py", "ensure_ended"): "letters/test_receipts.py, command/test_redrive.py",
     ("policy/dead_letter.py", "_split_headers"): "the same hint as that of _parse_place",
     ("operations/plan.py", "take_plan"): "only without room: store/test_plan_file.py",
@@ -114,11 +113,7 @@ def resume(command: Command, topic: Topic) -> tuple[str, ...]:
     return ("resume", str(command.plan(topic)), "--yes", *command.options())
 
 
-def run(command: Command, topic: Topic, *more: str) -> tuple[str, ...]:
-    return ("run", *command.what(topic), *command.options(), "--yes", *more)
-
-
-@pytest.mark.parametrize("moved", [{0: BEGAN, 1: BEGAN}, {0: BEGAN}, {1: 0}, {0: COUNT}], ids=str)
+@pytest.mark.parametrize("moved", [{0: BEGAN}, {0: COUNT, 1: 0}], ids=str)
 def test_a_group_that_was_moved_is_put_back_by_the_hint(
     command: Command, half: Topic, moved: dict[int, int]
 ) -> None:
@@ -136,97 +131,9 @@ def test_a_group_that_was_moved_is_put_back_by_the_hint(
 
 
 @pytest.mark.long
-def test_an_unfinished_drain_is_resumed_by_the_hint(command: Command, half: Topic) -> None:
-    way = Way(command, *run(command, half))
-    way.follow("--yes", *command.options())
-    way.leads_out()
-
-
-@pytest.mark.long
-def test_a_drain_that_was_undone_is_committed_or_replaced_by_the_hint(
-    command: Command, half: Topic
-) -> None:
-    command(*resume(command, half))
-    command("plan", "undo", str(command.plan(half)), "--yes")
-    way = Way(command, *run(command, half))
-    command(*run(command, half, "--plan", "another.plan.json"))
-    command.cluster.alter_committed(command.group(half), half.name, {0: BEGAN, 1: BEGAN})
-    way.follow("--yes", *command.options())
-    way.leads_out()
-    assert command.committed(half) == {0: COUNT, 1: COUNT}
-
-
-@pytest.mark.long
-def test_a_gap_is_skipped_by_the_hint(command: Command, half: Topic) -> None:
-    half.delete_before(BLOCKED_AT + 1)
-    way = Way(command, *resume(command, half))
-    way.follow("--yes", *command.options(), code=6)
-    way.leads_out(6)
-    assert command.committed(half) == {0: COUNT, 1: COUNT}
-
-
-@pytest.mark.long
-def test_a_plan_whose_account_is_wrong_is_undone_and_drained_anew(
-    command: Command, half: Topic
-) -> None:
-    plan = command.plan(half)
-    command("plan", "undo", str(plan), "--yes")  # the journal is in the plan then
-    body = orjson.loads(plan.read_bytes())
-    body["claims"]["all"]["0"]["messages"]["done"] += 1
-    body["claims"]["all"]["0"]["messages"]["read"] += 2
-    plan.write_bytes(signed(body))
-    way = Way(command, *resume(command, half))
-    way.follow("--yes")
-    command(*run(command, half, "--plan", "another.plan.json"))
-    assert command.committed(half) == {0: COUNT, 1: COUNT}
-
-
-@pytest.mark.long
-def test_a_plan_that_is_not_there_is_drained_anew(command: Command, half: Topic) -> None:
-    command.plan(half).unlink()
-    way = Way(command, *resume(command, half))
-    assert way.named[0] == ["run"]
-    command(*run(command, half))
-    assert command.committed(half) == {0: COUNT, 1: COUNT}
-
-
-@pytest.mark.long
 def test_a_plan_that_others_can_write_is_taken_by_the_hint(command: Command, half: Topic) -> None:
     command.plan(half).chmod(0o666)
     way = Way(command, *resume(command, half))
     way.follow(of=0)
     way.follow("--yes", of=1)
     way.leads_out()
-
-
-@pytest.mark.long
-def test_a_handler_that_changed_goes_on_by_the_hint(command: Command) -> None:
-    topic = command.topic(distinct(COUNT))
-    first = ("--first", "key == '3' or index == 0")
-    running = command.begin(topic, *first, gate=command.gate, gated=str(BLOCKED_AT))
-    command.wait_for(running, "done", COUNT - 1)
-    running.kill()
-    command.gate.touch()
-    with command.handlers.open("a") as file:
-        file.write("\nCHANGED = True\n")
-    way = Way(command, *resume(command, topic))
-    assert "--same-split" in way.hint
-    command(*resume(command, topic), "--same-split")
-    assert command.committed(topic) == {0: COUNT}
-
-
-@pytest.mark.long
-def test_a_place_of_no_letter_is_one_of_the_list(command: Command) -> None:
-    topic = command.topic(distinct(3))
-    command.drain(topic, "--on-failure", "dead-letter", "--retries", "0", code=6, bad="1")
-    where = (
-        "--dead-letter-topic",
-        f"{topic.name}.{command.group(topic)}.dead",
-        "-b",
-        command.bootstrap,
-    )
-    way = Way(command, "dead", "show", "first", *where, code=2)
-    listed = command(*way.named[0], *where).out
-    place = re.search(r"\b0:\d+\b", listed)
-    assert place is not None, listed
-    command("dead", "show", place[0], *where)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,17 +18,14 @@ import orjson
 import drainer
 from drainer import Barrier, Context, Message, SubMessage
 
-SLOW_S = 60.0
-
 
 class Recorder(drainer.Handler):
     """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier. One
     of "!" makes split raise, unless the option ``repaired`` is given.
 
     Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
-    is skipped; ``slow``, one that takes a minute; ``always``, one at which the process kills
-    itself; ``token``, the one that the client's file has; ``up``, a file without which all from the
-    offset ``down_from`` on fail.
+    is skipped; ``token``, the one that the client's file has; ``up``, a file without which all from
+    the offset ``down_from`` on fail.
     """
 
     async def open(self, context: Context) -> None:
@@ -55,10 +51,7 @@ class Recorder(drainer.Handler):
 
     async def handle(self, sub: SubMessage) -> None:
         self.write("begin", sub)
-        if sub.payload is not None and sub.payload == self.options.get("always"):
-            os.kill(os.getpid(), signal.SIGKILL)
-        slow = sub.payload is not None and sub.payload == self.options.get("slow")
-        await asyncio.sleep(SLOW_S if slow else self.wait_s)
+        await asyncio.sleep(self.wait_s)
         down = self.up is not None and sub.message.offset >= int(self.options["down_from"])
         if down and self.up is not None and not self.up.exists():
             self.write("failed", sub)

@@ -9,7 +9,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -19,9 +18,6 @@ from kafka.topic import eventually
 from spark.story import Place, Story
 
 LOOK_S = 0.02
-# What finished may be unwritten for as long as a record rests (50 ms) and its write takes; the
-# rest is for a machine that is shared.
-UNWRITTEN_S = 0.15
 
 
 @contextmanager
@@ -105,21 +101,6 @@ def _ensure_commits(story: Story, commits: list[tuple[int, dict[int, int | None]
                 assert ended.get(place, at + 1) <= at, (place, offsets)
 
 
-def kill(pid: int) -> None:
-    os.kill(pid, signal.SIGKILL)
-
-
-def stop_for(seconds: float, then: signal.Signals) -> Callable[[int], None]:
-    """Stop a process, and give it another signal after that time."""
-
-    def act(pid: int) -> None:
-        os.kill(pid, signal.SIGSTOP)
-        time.sleep(seconds)
-        os.kill(pid, then)
-
-    return act
-
-
 def interrupt(times: int) -> Callable[[int], None]:
     """Give this process, which is the driver, SIGTERM so often."""
 
@@ -129,28 +110,6 @@ def interrupt(times: int) -> Callable[[int], None]:
             time.sleep(0.05)
 
     return act
-
-
-def ensure_few_repeats(story: Story, victim: int, concurrency: int) -> None:
-    """Only what the victim had in flight, or had just finished, was begun again."""
-    lines = story.lines
-    own = [line for line in lines if line["pid"] == victim and "place" in line]
-    begun = {tuple(line["place"]): line["at"] for line in own if line["what"] == "begin"}
-    ended = {tuple(line["place"]): line["at"] for line in own if line["what"] == "end"}
-    again = {
-        tuple(line["place"])
-        for line in lines
-        if line["what"] == "begin" and line["pid"] != victim and _was_before(begun, line)
-    }
-    assert len(begun.keys() - ended.keys()) <= concurrency
-    assert story.repeated == len(again), "others repeat nothing"
-    for place in again & ended.keys():
-        unwritten_s = (own[-1]["at"] - ended[place]) / 1e9
-        assert unwritten_s <= UNWRITTEN_S, f"{place} was done {unwritten_s:.3f} s before"
-
-
-def _was_before(begun: dict[Place, int], line: dict[str, Any]) -> bool:
-    return bool(begun.get(tuple(line["place"]), line["at"]) < line["at"])
 
 
 def states(folder: Path) -> list[str]:
