@@ -52,21 +52,6 @@ def test_the_cap_is_shown_before_the_drain_and_at_its_end(
     assert outcome.answer["write_cap"] is None
 
 
-def test_a_dry_run_and_an_estimate_name_the_cap_that_binds(
-    command: Command, topic: Topic, write: Path
-) -> None:
-    what = [*command.what(topic, "count"), "--from", "earliest", "--broker-limits", str(write)]
-    how = ["--order", "none", "--latency", "1ms", "-o", "json"]
-    dry = command("run", *what, *how, "--dry-run")
-    assert dry.answer["cap"]["messages_per_s"] == 1_000
-    estimated = command("estimate", *what, *how)
-    for found in (dry.answer["estimate"], estimated.answer["estimate"]):
-        assert found["read_cap"] == 1_000
-        assert found["none"]["bound"] == "read cap"
-        assert found["none"]["bounds"]["read cap"] == pytest.approx(0.599)
-        assert found["write_cap"] is None
-
-
 def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
     command: Command, topic: Topic
 ) -> None:

@@ -49,20 +49,6 @@ def test_a_jvm_that_does_not_start_is_refused_with_its_output(
     assert "hint: Read its output above." in outcome.err
 
 
-@needs_java
-def test_a_resume_may_go_to_spark_and_shows_that_before_it_begins(
-    command: Command, topic: Topic
-) -> None:
-    command.drain(topic, "--retries", "0", code=5, fail="0/10/0")
-    done = len(command.record.done())
-    words = ["resume", str(command.plan(topic)), "--yes", "--master", "local[2]"]
-    running = command.start(*words, *command.options())
-    running.prints("Spark on local[2,4]")
-    running.kill()
-
-    assert len(command.record.done()) == done
-
-
 def test_spark_is_not_started_for_nothing(command: Command, topic: Topic) -> None:
     command.drain(topic)
     outcome = command.resume(topic, "--engine", "spark", "-o", "json")

@@ -96,21 +96,6 @@ def test_retention_that_is_quicker_than_the_drain_comes_before_all_else(command:
         assert "and draining it takes about 1h 40m" in slow.err
 
 
-HOT = "sub_key == 'hot'"
-
-
-def test_what_rules_skip_is_no_part_of_the_work(command: Command) -> None:
-    topic = command.topic(same(100) + distinct(100))
-    found = estimated(command, topic, "--latency", "20ms", "--skip", HOT)
-    assert found["rules"] == {
-        "sub_messages": 200,
-        "skipped": 100,
-        "by_rule": {HOT: 100},
-    }
-    assert found["sub_messages"] == 100
-    assert found["sub-key"]["serial_s"] < 0.03
-
-
 FOLDS = """
 from drainer import Handler
 class Folds(Handler):

@@ -17,20 +17,6 @@ def accounts(counts: dict[str, int], **expected: int) -> None:
     )
 
 
-def test_what_fails_is_tried_again_before_its_lane_goes_on(command: Command) -> None:
-    topic = command.topic(ONE_BAD_LANE)
-    outcome = command.drain(topic, *SOON, "-o", "json", bad="bad", times=2)
-    assert command.record.attempts(0, 1) == [1, 2, 3]
-    assert command.record.attempts(2) == [1, 2, 3]
-    command.record.check_order()
-    answer = outcome.answer
-    assert (answer["status"], answer["exit_code"]) == ("done", 0)
-    assert (answer["failures"], answer["retries"], answer["dead_letter_topic"]) == (6, 6, None)
-    assert answer["errors"] == [["LookupError: the document is locked", 6]]
-    accounts(answer["sub_messages"], read=7, done=7)
-    assert command.committed(topic) == {0: 4}
-
-
 def test_a_parked_lane_waits_and_the_plan_keeps_the_policy_until_a_resume_changes_it(
     command: Command,
 ) -> None:

@@ -44,15 +44,6 @@ def test_a_whole_look_is_exact_and_leaves_no_trace(command: Command) -> None:
     assert not command.record.path.exists()
 
 
-def test_a_topic_that_is_missing_is_refused_and_the_nearest_name_is_proposed(
-    command: Command,
-) -> None:
-    topic = command.topic(operations(20))
-    refused = command("inspect", *command.what(topic), "--topic", f"{topic.name}s", code=3)
-    assert f"topic {topic.name}s does not exist" in refused.error
-    assert topic.name in refused.hint
-
-
 def test_ctrl_c_ends_a_long_look_cleanly(command: Command) -> None:
     topic = command.topic(operations(5000))
     handler = Path(command.home / "slow.py")

@@ -126,24 +126,3 @@ def test_a_letter_without_its_payload_is_made_again_from_its_message(
     command("redrive", *topic_of, code=6)
     done = (command.folder / "done").read_text().splitlines()
     assert sorted(done) == ["0 1 b 6000", "1 0 small 10"]
-
-
-def test_a_message_that_split_rejected_is_split_however_often_it_was_written_again(
-    command: Command,
-) -> None:
-    value = f"?{documents(6000, 'a', 'b')}"
-    topic = produce(command, [value], {})
-    small, parked = command.topic(config={"max.message.bytes": "3000"}), command.topic()
-    drain(command, topic)
-    dead = default_name(command, topic)
-    words = ["-b", topic.bootstrap, "--yes", "--max-failures", "none", "--dead-letter-topic"]
-    command("redrive", *words, dead, "--to", small.name, "--parking-topic", parked.name, code=6)
-    [again] = command("dead", "list", *words[:2], words[-1], parked.name, "-o", "json").answer[
-        "newest"
-    ]
-    assert (again["kind"], again["topic"], again["redrives"]) == ("message", topic.name, 1)
-
-    (command.folder / "fixed").touch()
-    command("redrive", *words, parked.name, "--handler", command.handler(HANDLER))
-    done = (command.folder / "done").read_text().splitlines()
-    assert sorted(done) == ["0 0 a 6000", "0 1 b 6000"]

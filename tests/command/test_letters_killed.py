@@ -12,7 +12,6 @@ import pytest
 
 from command.process import Command, Running
 from command.test_dead_letters import default_name, letters_of
-from command.test_foreign_letters import share
 from command.test_spark_chaos import spark_at_home
 from drainer.letters.reading import read_letters
 from kafka.topic import eventually
@@ -119,48 +118,3 @@ def test_what_is_diverted_is_a_letter_or_done_after_a_kill(
     assert {customer for _, customer in ids} == {"0", "1", "2"}
     repeats = [sum(1 for _ in run) for _, run in groupby(sorted(place for place, _ in ids))]
     assert max(repeats) <= 2
-
-
-STUCK = """
-import json, os, time
-from drainer.handler import Handler
-from drainer.message import SubMessage
-
-class Documents(Handler):
-    def open(self, context):
-        self.path = context.options["done"]
-
-    def split(self, message):
-        for key in json.loads(message.value):
-            yield SubMessage(key)
-
-    def handle(self, sub):
-        while sub.key == "stuck" and not os.path.exists(self.path + ".go"):
-            time.sleep(0.1)
-        with open(self.path, "a") as file:
-            print(sub.key, file=file)
-"""
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("where", [(), SPARK], ids=["here", "on Spark"])
-def test_what_is_left_of_a_letter_stays_when_its_original_is_deleted_after_a_kill(
-    command: Command, tmp_path: Path, where: tuple[str, ...]
-) -> None:
-    source, dead = command.topic(), command.topic()
-    source.produce([json.dumps(["a", "stuck", "b", f"c{n}"]) for n in range(3)])
-    write(dead, [share(source.name, n) for n in range(3)])
-    handler, done = command.handler(STUCK), tmp_path / "done"
-    words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--handler", handler, "--yes"]
-    words += ["--set", f"done={done}", "--plan", "plan.json", *where]
-    running = command.start("redrive", *words)
-    kill_at(running, lambda: done.exists() and done.read_text().count("\n") == 9)
-
-    source.delete_before(2)
-    done.with_suffix(".go").touch()
-    more = ["--set", f"done={done}", "-o", "json", *where]
-    answer = command("resume", "plan.json", "--yes", *more, code=6).answer
-    gone = "retention or compaction deleted its original"
-    assert answer["left_alone"] == {gone: 2}
-    assert answer["messages"]["pending"] == 2
-    assert "stuck" in done.read_text().split(), "that of the one that is left"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from command.conftest import distinct
-from command.process import BLOCKS_THE_LOOP, ON_THREADS, Command, Outcome
+from command.process import BLOCKS_THE_LOOP, Command, Outcome
 from command.record import every_place
 from command.terminal import CTRL_C, TerminalSession
 from drainer.kafka.lock import lock_group
@@ -80,17 +80,6 @@ def test_a_signal_that_was_ignored_at_the_start_stays_ignored(
     command.gate.touch()
     running.ends(0, within_s=200)
     assert command.committed(topic) == {0: 20}
-
-
-def test_a_second_signal_stops_at_once_though_handlers_hang(command: Command) -> None:
-    topic = command.topic(distinct(20))
-    running = command.begin(topic, "-c", "4", "--grace", "50s", handler=ON_THREADS, hang=1)
-    command.wait_for(running, "begun", 1)
-    running.signal(signal.SIGTERM)
-    running.prints("stopping")
-    running.signal(signal.SIGTERM)
-    outcome = running.ends(4, within_s=AT_ONCE_S)
-    finishes(command, topic, outcome, set(every_place(distinct(20))))
 
 
 def test_a_handler_that_blocks_the_loop_is_left_behind_with_an_answer(command: Command) -> None:

@@ -120,23 +120,6 @@ def rests(command: Command) -> None:
 # --- ps
 
 
-def test_ps_lists_a_drain_while_it_runs(command: Command) -> None:
-    topic = command.topic(distinct(40))
-    running = command.begin(topic, "-c", "4", gate=command.gate, gated="39")
-    command.wait_for(running, "done", 39)
-    eventually(lambda: (listed(command, topic) or {}).get("done", 0) > 0.9, "it has done most")
-    found = is_in_state(command, topic, "draining")
-    assert (found["plan"], found["pid"]) == (str(command.plan(topic)), running.pid)
-    assert (found["group"], found["engine"]) == (command.group(topic), "process")
-    assert (found["in_flight"], found["concurrency"], found["paused"]) == (1, 4, None)
-    assert found["done"] == pytest.approx(39 / 40)
-    (row,) = [line for line in command("ps").out.splitlines() if topic.name in line]
-    assert all(word in row for word in (command.plan(topic).name, "draining", str(running.pid)))
-    command.gate.touch()
-    running.ends(0)
-    assert listed(command, topic) is None
-
-
 def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
     command: Command, runtime_folder: Path
 ) -> None:

@@ -21,10 +21,11 @@ from spark.story import HANDLER, Story
 from spark.test_drain import messages
 from spark.trouble import interrupt, states, trouble
 
+pytestmark = pytest.mark.long
+
 CONCURRENCY = 20
 
 
-@pytest.mark.long
 def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
     story.fill([[f"k{number}", f"j{number}"] for number in range(100)])
     with trouble(story, interrupt(1), after=20):
@@ -34,7 +35,6 @@ def test_lanes_that_a_stop_leaves_are_not_parked(story: Story) -> None:
     assert (stopped.parked.total, stopped.last.failures.parked_lanes) == (0, 0)
 
 
-@pytest.mark.long
 def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(story: Story) -> None:
     story.fill([["a", "b"]] * 30)
     story.handler = f"{HANDLER}:Slow"
@@ -66,10 +66,8 @@ def waves(status: Status) -> int:
 
 @pytest.mark.parametrize(
     ("met", "open_s", "split_s"),
-    [
-        pytest.param("open", "1", "0", id="while a handler is opened", marks=pytest.mark.long),
-        pytest.param("split", "0", "0.02", id="while the first wave is read"),
-    ],
+    [("open", "1", "0"), ("split", "0", "0.02")],
+    ids=["while a handler is opened", "while the first wave is read"],
 )
 def test_a_stop_before_anything_is_handled_leaves_nothing(
     story: Story,

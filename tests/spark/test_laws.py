@@ -134,6 +134,7 @@ def test_secrets_are_in_nothing_that_spark_writes_down(story: Story, events: Pat
     assert secret.encode() not in story.plan_path.read_bytes()
 
 
+@pytest.mark.long
 def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_make(
     story: Story,
 ) -> None:

@@ -241,6 +241,7 @@ def test_a_header_s_name_that_is_not_text_fails_the_job(load: Load, topic: Topic
         load(includeHeaders="true").collect()
 
 
+@pytest.mark.long
 @classic  # on a server a query is planned once more each time
 def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: Topic) -> None:
     topic.produce("abc")
@@ -253,6 +254,7 @@ def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: T
         frame.count()
 
 
+@pytest.mark.long
 def test_secrets_are_in_the_file_only(
     spark: SparkSession,
     broker: Broker,

@@ -12,7 +12,6 @@ import threading
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
-from pathlib import Path
 
 import msgspec
 import pytest
@@ -38,7 +37,6 @@ from drainer.limits.spark.traffic_coordinator import (
 )
 from drainer.spark.session.failure import error_as_json
 from kafka.topic import eventually
-from scenarios.broker_limits.cases import limit_producers
 from scenarios.brokers import Broker
 from spark.connect import classic
 
@@ -126,21 +124,6 @@ def ensure_sane_signals(seen: Signals) -> None:
     assert seen.isr_changing is None  # there is one replica
     assert 0 < seen.clients_busy < 2
     assert seen.errors == 0
-
-
-@classic
-@pytest.mark.long
-def test_a_quota_of_the_brokers_is_seen(
-    spark: SparkSession, kafka_installed: None, tmp_path: Path
-) -> None:
-    with Broker(tmp_path, die_with_parent=True) as own:
-        limit_producers(own, 20_000)
-        settings = ClientSettings.load(own.bootstrap_servers)
-        with spark_traffic(
-            spark.sparkContext, settings, TrafficTargets((new_topic(settings),), 3, 1), 1
-        ) as traffic:
-            seen = traffic.measure(POINT, warm_up_s=5, window_s=10)
-    assert seen.throttled > 0.3
 
 
 @pytest.mark.long
