@@ -28,7 +28,7 @@ class Extension(StrEnum):
     """The modules of extensions that the core calls."""
 
     ESTIMATE = "drainer.insight.cli.estimate"
-    LIMITS = "drainer.limits.capping"
+    LIMITS = "drainer.limits.file"
     MSK = "drainer.msk"  # the login of AWS
     PAYLOADS = "drainer.payloads.formats"  # by the schemas of a registry
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic

@@ -9,8 +9,7 @@ from typing import Annotated
 from drainer import sandbox
 from drainer.cli.command import command, only, without
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.demo.emergency import CONCURRENCY, MESSAGES
-from drainer.demo.story import Demo
+from drainer.demo.story import CONCURRENCY, MESSAGES, Demo
 from drainer.kafka.settings import ClientSettings
 from drainer.model.option import Option, number
 from drainer.view.terminal import Terminal

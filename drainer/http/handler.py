@@ -16,15 +16,15 @@ from urllib.parse import urlsplit
 from drainer.errors import UsageError
 from drainer.extensions import ensure_installed, without_prefix
 from drainer.handler import Context, Handler, Results
-from drainer.http.answers import (
+from drainer.http.protocol import (
     Response,
     ServiceError,
     UnclearAnswer,
+    encode_item,
     ensure_single_done,
     meanings_of,
     results_of,
 )
-from drainer.http.protocol import encode_item
 from drainer.kafka.handshake import tls_context
 from drainer.mask import describe
 from drainer.message import SubMessage
@@ -33,13 +33,14 @@ from drainer.model.destinations import SERVICE
 STATUSES = frozenset(str(status) for status in range(200, 600))
 BATCH_MOST = 10_000
 CONNECT_S, CHECK_S = 10.0, 3.0
-KEEP_ALIVE_S = 4.0  # shorter than most servers': they must not close what is being written to
+# Most servers keep connections longer. So they don't close one while a call is written to it.
+KEEP_ALIVE_S = 4.0
 ANSWER_BYTES, ANSWER_BYTES_PER_ITEM = 1 << 20, 1 << 10
 PROPERTIES = (
     *("url", "token", "user", "password"),
     *("ssl.ca.location", "ssl.certificate.location", "ssl.key.location", "ssl.key.password"),
 )
-_VISIBLE = re.compile(r"[!-~]*")  # of ASCII, as in URLs and tokens
+_VISIBLE = re.compile(r"[!-~]*")  # The visible characters of ASCII, as in URLs and tokens.
 _PASSWORD = re.compile(r"[^\0-\x1f\x7f]*")
 _USER = re.compile(r"[^\0-\x1f\x7f:]*")
 _HINT = "Use url=, batch=, or a status such as 404=skip."
@@ -48,8 +49,8 @@ _HINT = "Use url=, batch=, or a status such as 404=skip."
 class Http(Handler):
     """Sends sub-messages to the service at ``--set url=…`` (docs/reference/http.md).
 
-    With ``batch=N`` a call has up to N of them, and the answer a result for each. The client file
-    has what proves who this is: ``http.token``, or ``http.user`` and ``http.password``, and
+    With ``batch=N`` a call has up to N of them, and the answer has a result for each. The login
+    comes from the client file: ``http.token``, or ``http.user`` and ``http.password``, and
     ``http.ssl.…``.
     """
 
@@ -63,7 +64,10 @@ class Http(Handler):
         self._session: Any = None
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Raises UsageError when an option is wrong, ExtraMissing without aiohttp."""
+        """Take the options.
+
+        Raises UsageError when one is wrong, and ExtraMissing without aiohttp.
+        """
         ensure_installed("http", "the handler http")
         if unknown := sorted(set(options) - self.plan_options):
             raise UsageError(f"the handler http has no option {unknown[0]}", hint=_HINT)
@@ -78,7 +82,10 @@ class Http(Handler):
         self.max_batch = int(text)
 
     async def open(self, context: Context) -> None:
-        """Raises UsageError when a file that the client file names can't be read."""
+        """Prepare the connections.
+
+        Raises UsageError when a file that the client file names can't be read.
+        """
         import aiohttp  # noqa: PLC0415 - an extra
 
         properties = context.extras(SERVICE)
@@ -97,7 +104,10 @@ class Http(Handler):
         )
 
     def check_before_preview(self, extras: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """Checks that passed, and warnings. Raises UsageError when the client file is wrong."""
+        """Return the checks that passed, and warnings.
+
+        Raises UsageError when the client file is wrong.
+        """
         given = without_prefix(extras, SERVICE)
         if unknown := sorted(set(given) - set(PROPERTIES)):
             raise UsageError(
@@ -105,17 +115,21 @@ class Http(Handler):
                 hint=f"Use {', '.join(f'http.{name}' for name in PROPERTIES)}.",
             )
         tls, url = _tls(given), urlsplit(self._url or _checked_url(given.get("url", "")))
-        service = f"the service {url.scheme}://{url.netloc}{url.path}"  # a query may have a secret
+        service = f"the service {url.scheme}://{url.netloc}{url.path}"  # A query may have a secret.
         connection = HTTPConnection(url.netloc, timeout=CHECK_S)
         if url.scheme == "https":
             connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=tls)
         started_s = monotonic()
-        overdue = Timer(CHECK_S, _hang_up, [connection])  # an answer may have no end
+        overdue = Timer(CHECK_S, _hang_up, [connection])  # An answer may have no end.
         overdue.start()
         try:
             connection.request("OPTIONS", url.path or "/", headers=_login(given))
             status = connection.getresponse().status
-        except (OSError, HTTPException, ValueError) as error:  # no host has such a name
+        except (
+            OSError,
+            HTTPException,
+            ValueError,
+        ) as error:  # A ValueError means that no host can have this name.
             return [], [f"{service} does not answer ({describe(error)}): start it, or correct url="]
         finally:
             overdue.cancel()
@@ -131,7 +145,7 @@ class Http(Handler):
             ensure_single_done(await self._post(encode_item(sub), 1, ids), self._meanings)
             return None
         results: list[BaseException | None] = [None] * len(subs)
-        items: dict[int, bytes] = {}  # by place
+        items: dict[int, bytes] = {}  # By the place in ``subs``.
         for place, sub in enumerate(subs):
             try:
                 items[place] = encode_item(sub)
@@ -159,7 +173,9 @@ class Http(Handler):
                     if len(found) > most:
                         raise UnclearAnswer(f"the service's answer is larger than {most:,} bytes")
                 return Response(answer.status, answer.content_type, bytes(found), answer.headers)
-        except aiohttp.ClientResponseError as error:  # it names the URL, and a status of its own
+        except (
+            aiohttp.ClientResponseError
+        ) as error:  # Its text would name the URL, which may have a secret.
             reason = error.message.partition("\n")[0]
             raise UnclearAnswer(f"the service's answer is not HTTP ({reason})") from None
 
@@ -172,7 +188,7 @@ class Http(Handler):
 
 
 def _login(properties: Mapping[str, str]) -> dict[str, str]:
-    """The header of the login. Raises UsageError when a service could not read it."""
+    """Return the header of the login. Raises UsageError if HTTP does not allow its characters."""
     token, user, password = (properties.get(each, "") for each in ("token", "user", "password"))
     if token := _checked(token, "http.token in the client file", _VISIBLE):
         return {"Authorization": f"Bearer {token}"}
@@ -183,7 +199,10 @@ def _login(properties: Mapping[str, str]) -> dict[str, str]:
 
 
 def _checked(text: str, name: str, allowed: re.Pattern[str]) -> str:
-    """The text without a line's end. Raises UsageError, without it, if it has other characters."""
+    """Return the text without line breaks at its end.
+
+    Raises UsageError if it has other characters than are allowed. The error does not show the text.
+    """
     text = text.rstrip("\r\n")
     if not allowed.fullmatch(text):
         raise UsageError(
@@ -199,7 +218,7 @@ def _hang_up(connection: HTTPConnection) -> None:
 
 
 def _checked_url(url: str) -> str:
-    """Raises UsageError unless it is a URL without a login."""
+    """Return the URL of a service. Raises UsageError if it is none, or has a login."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
@@ -220,10 +239,10 @@ def _checked_url(url: str) -> str:
 
 
 def _tls(properties: Mapping[str, str]) -> ssl.SSLContext:
-    """Raises UsageError when a file can't be used."""
+    """Make the TLS context of the client file. Raises UsageError when a file can't be used."""
     try:
         return tls_context(properties)
-    except OSError as error:  # an SSLError among them
+    except OSError as error:  # An SSLError is an OSError.
         raise UsageError(
             f"can't use the files of http.ssl.… in the client file: {error}",
             hint="Name readable files in PEM.",

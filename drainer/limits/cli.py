@@ -26,7 +26,7 @@ from drainer.limits.search.boundary import (
     Payload,
     as_json,
 )
-from drainer.limits.search.overload import WINDOW_S_LEAST
+from drainer.limits.search.trial import WINDOW_S_LEAST
 from drainer.limits.view import SearchView, show_limits_action
 from drainer.model.listed import listed
 from drainer.model.option import (

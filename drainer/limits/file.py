@@ -1,4 +1,7 @@
-"""The limits file: it is written whole after each trial, and locked by one process."""
+"""The limits file: it is written whole after each trial, and locked by one process.
+
+``load_limits`` and ``within_limits`` apply such a file to a drain (``--broker-limits FILE``).
+"""
 
 from __future__ import annotations
 
@@ -6,16 +9,24 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 
 import filelock
 import orjson
 
-from drainer.errors import LimitsNotWritten, LimitsRefused
-from drainer.limits.search.boundary import MeasuredLimits, as_json, from_json
+from drainer.errors import LimitsNotWritten, LimitsRefused, raised_as
+from drainer.kafka.backlog import remaining
+from drainer.kafka.cluster import Cluster
+from drainer.kafka.sample import sample_backlog
+from drainer.limits.search.boundary import MeasuredLimits, as_json, cap_curve, from_json
 from drainer.machine import describe_os, way_out
+from drainer.model.plan import OffsetPlan
+from drainer.model.rate_cap import CapCurve
+from drainer.operations.start import Prepared
 from drainer.store.atomic_file import write_to_last
 
+SAMPLED = 2_000  # So many messages are read to learn their mean size.
 _BYTES_MOST = 256 * 1024 * 1024  # A larger file is not a limits file.
 
 
@@ -99,3 +110,37 @@ class LimitsFile:
                 hint=f"{way_out(error, 'Make it writable.')} Then repeat the command. It keeps the"
                 " earlier trials.",
             ) from error
+
+
+def load_limits(path: Path) -> CapCurve:
+    """Return the cap by message size of a limits file.
+
+    Raises LimitsRefused when the file can't be read, is something else, or when no traffic was
+    safe.
+    """
+    measured = LimitsFile(path).load()
+    with raised_as(LimitsRefused, about=f"{path}: "):
+        curve = cap_curve(measured)
+        curve.cap(1)  # It raises LimitsRefused if no traffic was safe.
+    return curve
+
+
+def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve) -> Prepared:
+    """Put the curve into the plan, and its cap on reading into the preview.
+
+    The cap depends on the size of the messages, so a sample of the backlog is read.
+
+    Raises LimitsRefused when nothing is safe at that size; Refused when the topic can't be read.
+    """
+    plan = OffsetPlan(replace(prepared.plan.terms, limits=curve), prepared.plan.account)
+    action = replace(prepared.action, plan=plan)
+    if curve.cluster_id not in ("", plan.terms.cluster_id):
+        warning = (
+            f"the limits were measured on another cluster, {curve.cluster_id}; this one may"
+            " tolerate less"
+        )
+        action = replace(action, warnings=(*action.warnings, warning))
+    sample = sample_backlog(cluster, remaining(cluster, plan), SAMPLED)
+    if messages := sample.messages:
+        action = replace(action, cap=curve.reading.cap(max(1.0, sample.read_bytes / len(messages))))
+    return replace(prepared, action=action)

@@ -9,8 +9,7 @@ from typing import Protocol
 from drainer.errors import Interrupted
 from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import LEVELS, LimitSettings, MeasuredLimits
-from drainer.limits.search.overload import judge
-from drainer.limits.search.trial import Found, Point, Signals, Trial
+from drainer.limits.search.trial import Found, Point, Signals, Trial, judge
 
 # Traffic without load: so many messages/s that round trips can be measured, but at most this part
 # of the highest rate, so that the brokers are at rest.

@@ -1,1 +1,1 @@
-"""Probes: what a drain would need, looked at without a change. The core does not import them."""
+"""The command probe: it checks what a drain would need, and changes nothing. An extension."""

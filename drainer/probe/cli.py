@@ -26,7 +26,7 @@ from drainer.view.terminal import Terminal
 
 @dataclass(frozen=True, kw_only=True)
 class ProbeOptions:
-    """The drain, of which nothing need be known yet."""
+    """The drain to come. All of these options may be left out."""
 
     topic: str | None = as_field(replace(options_of(BacklogOptions)["topic"], default=None))
     group: str | None = as_field(replace(options_of(BacklogOptions)["group"], default=None))
@@ -86,7 +86,7 @@ def _handler(
 
 def _registry(url: str | None, extras: Mapping[str, str]) -> Iterator[Finding]:
     ensure_installed("registry", "a schema registry")
-    from drainer.payloads.registry import registry  # noqa: PLC0415 - of the extra
+    from drainer.payloads.registry import registry  # noqa: PLC0415 - an extra
 
     found = registry(url, extras)
     text = f"{found.url} has {counted(len(found.subjects()), 'subject')}"

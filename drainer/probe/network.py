@@ -1,6 +1,6 @@
-"""The way to a server, layer by layer: its name, TCP, TLS, and the first words of Kafka's protocol.
+"""Checks of the way to a server, layer by layer: its name, TCP, TLS, and Kafka's protocol.
 
-By the means of Python alone: they give a reason where librdkafka tries again.
+They use Python's own sockets, because these report an error where librdkafka tries again.
 """
 
 from __future__ import annotations
@@ -19,24 +19,27 @@ from drainer.model.finding import Finding, Level
 from drainer.model.listed import counted, listed
 
 CONNECT_S = 3.0
-LATE_S = 8.0  # for all of one job
+LATE_S = 8.0  # A job that takes longer is reported as late.
 SOON_DAYS, DAY_S = 14, 24 * 60 * 60
 
-_FETCH, _METADATA, _DESCRIBE_TRANSACTIONS = 1, 3, 65  # of which a release dropped or added some
+_FETCH, _METADATA, _DESCRIBE_TRANSACTIONS = 1, 3, 65  # Kafka's numbers of requests.
 
 _AUTHORITY = "Set ssl.ca.location to the certificate of the authority that signed it."
 _NAMES = "Connect by a name that the certificate has, or have this one added to it."
 _CLOCK = "Renew the certificate, or set this machine's clock."
-_HINTS = {9: _CLOCK, 10: _CLOCK, 62: _NAMES, 64: _NAMES}  # by OpenSSL's code (X509_V_ERR_...)
+_HINTS = {9: _CLOCK, 10: _CLOCK, 62: _NAMES, 64: _NAMES}  # By OpenSSL's code (X509_V_ERR_...).
 _ADVERTISED = "Brokers advertise it: set advertised.listeners to what this machine reaches."
 
 Job = Callable[[], Iterable[Finding]]
-ProbeJobs = Mapping[tuple[str, str], Job]  # by the first check of each, and what it is about
+ProbeJobs = Mapping[tuple[str, str], Job]  # By the name of the first check, and its subject.
 
 
 def run_jobs(jobs: ProbeJobs) -> list[Finding]:
-    """Findings of jobs that run at once. What one raises is a finding, and so is one that is late:
-    nothing waits for it any more."""
+    """Run jobs at the same time, and return their findings.
+
+    What a job raises becomes a finding. If a job takes too long, that is a finding, too, and this
+    function does not wait for it any longer.
+    """
     found: dict[tuple[str, str], list[Finding]] = {job: [] for job in jobs}
 
     def run(job: tuple[str, str]) -> None:
@@ -63,7 +66,7 @@ def run_jobs(jobs: ProbeJobs) -> list[Finding]:
 def probe_server(
     server: str, properties: Mapping[str, str], advertised: bool = False
 ) -> Iterator[Finding]:
-    """Look at a server layer by layer, up to the first that fails; the last one is ``kafka``."""
+    """Check a server layer by layer, up to the first that fails. The last check is ``kafka``."""
     place = urlsplit(f"//{server.rpartition('//')[2]}")
     host, port = place.hostname or "", place.port or 9092
     try:
@@ -114,12 +117,12 @@ def _protocol(server: str, connection: socket.socket) -> Finding:
     try:
         known = request_versions(connection)
         newest, oldest = known[_METADATA][1], known[_FETCH][0]
-    except ssl.SSLError:  # a certificate in a keystore, which only librdkafka reads, is required
+    except ssl.SSLError:  # It wants a certificate that is in a keystore, which Python can't read.
         return Finding("kafka", Level.UNCHECKED, f"{server} answers only those with a certificate")
     except (OSError, ValueError, KeyError):
         hint = "Check security.protocol: the listener may expect TLS, or may not be Kafka's."
         return Finding("kafka", Level.BAD, f"{server} does not answer as a broker", hint)
-    if newest < 10:  # which has the ids of topics
+    if newest < 10:  # Version 10 of Metadata has the ids of topics.
         return Finding("kafka", Level.BAD, f"{server} is older than Kafka 2.8, which drainer needs")
     release = "4.0" if oldest >= 4 else "3.0" if _DESCRIBE_TRANSACTIONS in known else "2.8"
     return Finding("kafka", Level.OK, f"{server} speaks as Kafka {release} or newer")

@@ -1,4 +1,4 @@
-"""Checks of all that a drain needs of its cluster and group."""
+"""The checks of ``drainer probe``: brokers, login, rights, group and clock. It changes nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
+from pathlib import Path
 from typing import cast
 
 import confluent_kafka
@@ -25,21 +26,26 @@ from drainer.kafka.settings import ClientSettings
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import counted, listed
 from drainer.probe.network import CONNECT_S, Job, ProbeJobs, probe_server, run_jobs
-from drainer.probe.rights import rights_by_command
 
-ALWAYS = {"run", "run --handler produce"}  # commands without whose rights the probe fails
+ALWAYS = {
+    "run",
+    "run --handler produce",
+}  # If a right for one of these is missing, the probe fails.
 SKEW_S, RECENT_S = 1.0, 60.0
 MAX_TIME = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
-SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"  # after which a client complains
-_NAMED = re.compile(r"(\S+:\d+)/\d+: ")  # brokers in the complaints of a client
-_WORD = re.compile(r"\b[A-Z]+\b")  # TOPIC and the others
+SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
+TABLE = Path(__file__).with_name("rights.md")
+_ROW = re.compile(r"^\| (`.+?) \| (.+) \|$", re.MULTILINE)
+_RIGHTS = re.compile(r"([A-Z]+(?:(?:, | and )[A-Z]+)*) on (topic|group)s? `([^`]+)`")
+_NAMED = re.compile(r"(\S+:\d+)/\d+: ")  # A broker's address in a message of librdkafka.
+_WORD = re.compile(r"\b[A-Z]+\b")  # The placeholders of rights.md, such as TOPIC.
 
 
 def probe(settings: ClientSettings, names: Mapping[str, str], beside: ProbeJobs) -> list[Finding]:
-    """Look at all of a drain and change nothing, within seconds, even where nothing answers.
+    """Make all checks within seconds, even if nothing answers.
 
-    ``names`` has those that are known of TOPIC, GROUP, DEAD and TO, by the words of the table of
-    rights. ``beside`` is what there is beside Kafka.
+    ``names`` has the names that are known by now, by their placeholders in rights.md: TOPIC, GROUP,
+    DEAD and TO. ``beside`` has the checks of what is not Kafka, such as the handler.
     """
     versions = f"drainer {__version__}, librdkafka {confluent_kafka.libversion()[0]}"
     ours = Finding("versions", Level.OK, f"{versions}, Python {platform.python_version()}")
@@ -67,7 +73,7 @@ def _probe_cluster(
     login = Finding("login", Level.OK, _login(settings.properties))
     try:
         cluster = Cluster.connect(settings, CONNECT_S)
-    except BrokerUnreachable as error:  # maybe of a broker that another one names
+    except BrokerUnreachable as error:  # This may concern a broker that another one has named.
         login = Finding("login", Level.BAD, str(error), error.hint)
         named = {*_NAMED.findall(str(error))}
     except Refused as error:
@@ -97,7 +103,10 @@ def _brokers(settings: ClientSettings) -> set[str]:
         admin = settings.admin(log)
         brokers = admin.list_topics(timeout=CONNECT_S).brokers.values()
         return {f"{each.host}:{each.port}" for each in brokers}
-    except (KafkaException, Refused):  # a client may leave a server for those that this one names
+    except (
+        KafkaException,
+        Refused,
+    ):  # The client may have failed on a broker that another one has named.
         return {place for each in log.complaints for place in _NAMED.findall(each.text)}
 
 
@@ -118,7 +127,7 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
 
 
 def _rights(cluster: Cluster, kind: str, names: Mapping[str, str]) -> Iterator[Finding]:
-    needed: dict[str, dict[str, list[str]]] = {}  # commands by name and operation
+    needed: dict[str, dict[str, list[str]]] = {}  # The commands, by name and operation.
     for command, rights in rights_by_command().items():
         for operation, of_kind, name in rights:
             if of_kind == kind and set(_WORD.findall(name)) <= names.keys():
@@ -126,7 +135,7 @@ def _rights(cluster: Cluster, kind: str, names: Mapping[str, str]) -> Iterator[F
                 needed.setdefault(named, {}).setdefault(operation, []).append(command)
     for name, operations in needed.items():
         if len(operations) > 1:
-            operations.pop("DESCRIBE", None)  # which the others include
+            operations.pop("DESCRIBE", None)  # The other rights include it.
         yield _right(cluster, kind, name, operations)
 
 
@@ -190,7 +199,7 @@ def _clock(cluster: Cluster, topic: str) -> Iterator[Finding]:
     places = [TopicPartition(topic, n) for n in cluster.topic(topic, "DESCRIBE").partitions]
     found = cluster.admin.list_offsets(dict.fromkeys(places, MAX_TIME), request_timeout=CONNECT_S)
     newest_ms = max(cluster.wait(each, CONNECT_S).timestamp for each in found.values())
-    # The broker has set it, so its clock was there at least.
+    # The broker has set this time by its own clock.
     ahead_s = newest_ms / 1000 - time.time()
     if newest_ms < 0 or ahead_s < -RECENT_S:
         yield unknown(f"not known: {topic} has no record of the last minute")
@@ -199,3 +208,17 @@ def _clock(cluster: Cluster, topic: str) -> Iterator[Finding]:
         yield Finding("clock", Level.WARN, f"the brokers' is {ahead_s:.1f} s ahead, or more", hint)
     else:
         yield Finding("clock", Level.OK, f"the brokers' is at most {-ahead_s:.1f} s behind")
+
+
+@cache
+def rights_by_command() -> dict[str, list[tuple[str, str, str]]]:
+    """The least rights of each command: READ, ``group``, ``drainer.lock.GROUP``."""
+    return {
+        command: [
+            (operation, kind, name)
+            for operations, kind, name in _RIGHTS.findall(needs)
+            for operation in re.findall("[A-Z]+", operations)
+        ]
+        for commands, needs in _ROW.findall(TABLE.read_text())
+        for command in re.findall("`([^`]+)`", commands)
+    }

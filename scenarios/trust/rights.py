@@ -29,7 +29,7 @@ from drainer.kafka.answers import Right as Operation
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
-from drainer.probe.rights import rights_by_command
+from drainer.probe.probe import rights_by_command
 from scenarios.brokers import Broker
 from scenarios.trust.case import TRY_S, Ended, Stage, ensure, wait_until
 

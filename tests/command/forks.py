@@ -242,7 +242,7 @@ if __name__ == "__main__":
     typer.main.get_command = cache(typer.main.get_command)
     made: Any = typer.main.get_command(import_module("drainer.cli.app").app)
     dict(made.commands)
-    vars(import_module("drainer.insight.calibration")).update(CALIBRATED_WITH)
+    vars(import_module("drainer.insight.measurement")).update(CALIBRATED_WITH)
     vars(import_module(COORDINATOR))["subprocess"] = FORKING
     gc.collect()
     gc.freeze()

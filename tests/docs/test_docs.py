@@ -19,7 +19,7 @@ from drainer import errors
 from drainer.cli.app import app
 from drainer.cli.parameter import declared_by
 from drainer.loader import load_handler
-from drainer.probe.rights import TABLE, rights_by_command
+from drainer.probe.probe import TABLE, rights_by_command
 from scenarios.trust.cases import all_cases
 from scenarios.trust.rights import ATTEMPTS
 

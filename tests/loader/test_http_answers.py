@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from drainer.errors import UsageError
 from drainer.handler import GiveUp, Retry, Skip
-from drainer.http.answers import (
+from drainer.http.protocol import (
     Response,
     ServiceError,
     UnclearAnswer,

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.limits.search.overload import judge
-from drainer.limits.search.trial import Point, Signals, Verdict
+from drainer.limits.search.trial import Point, Signals, Verdict, judge
 
 POINT = Point(1024, 10, 1_000.0)
 BASELINE_MS = 2.0
