@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,17 @@ FOLDER = Path(__file__).parent / "reference/cli"
 OPENAPI = FOLDER.parent / "http.openapi.json"
 PROTOCOL = "1"
 HEAD = "option | meaning | default | variable\n---|---|---|---"
+TUNE = """# --tune NAME=VALUE
+
+Settings that few drains need share one option, which may be repeated:
+
+```console
+$ drainer resume orders.indexer.plan.json --tune max-outage=2h --tune grace=1m
+```
+
+A setting with a variable can also stand in a [profile](../configuration.md), under its name.
+`drainer set` changes the live ones while the drain runs."""
+TUNE_HEAD = "setting | meaning | default | variable | live | commands\n---|---|---|---|---|---"
 
 
 def leaves(command: Any, words: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
@@ -55,18 +66,39 @@ def typers_own(param: Any) -> Option:
     return Option(param.help, name=param.opts[0], default=None, kind=kind, **more)
 
 
-def row(option: Option) -> str:
+def row(option: Option, *more: str) -> str:
     """What is to be known of an option or argument, as a line of a table."""
-    names = [f"`{name}`" for name in (option.short, *option.name.split("/")) if name]
-    if option.kind is not None and not (option.is_flag or option.is_argument):
+    names = [f"`{name}`" for name in (option.short, option.name) if name]
+    if option.tune:
+        names = [f"`{option.label}={'on|off' if option.is_flag else option.typed_as}`"]
+    elif option.kind is not None and not (option.is_flag or option.is_argument):
         names[-1] = f"{names[-1][:-1]} {option.typed_as}`"
     meaning, _, default = option.help.partition(" Default: ")
     default = option.unset or option.default_text or default.removesuffix(".")
     if option.default is ...:
         default = "required"
+    if option.name == "--tune":
+        meaning = "Set a [rare setting](tune.md); repeatable."
     variable = f"`{option.variable}`" if option.variable else ""
-    cells = (", ".join(names), meaning, default, variable)
+    cells = (", ".join(names), meaning, default, variable, *more)
     return " | ".join(each.replace("|", "\\|") for each in cells).rstrip()
+
+
+def rare(commands: Iterable[tuple[str, Any]]) -> str:
+    """A table of the settings of ``--tune``, with the defaults of a new drain."""
+    known: dict[str, Option] = {}
+    takes: dict[str, list[str]] = {}
+    for words, command in commands:
+        for each in declared_by(command).values():
+            if each.tune:
+                takes.setdefault(each.label, []).append(words)
+                if words == "run" or each.label not in known:
+                    known[each.label] = each
+    rows = (
+        row(known[label], "yes" if known[label].live else "", ", ".join(takes[label]))
+        for label in sorted(known)
+    )
+    return "\n".join((TUNE_HEAD, *rows))
 
 
 def described(help_text: str) -> str:
@@ -95,7 +127,13 @@ def pages() -> dict[str, str]:
     for panel, names in PANELS.items():
         lines = [f"[{name}]({name}.md) | {line_of(root.commands[name])}" for name in names]
         made["index"].append("\n".join((f"{panel.lower()} | what it does", "---|---", *lines)))
-    made["index"] += ["## drainer", "These options stand before the command.", tables(root)]
+    made["tune"] = [TUNE, rare(leaves(root, ()))]
+    made["index"] += [
+        "[--tune](tune.md) has the rare settings of all commands.",
+        "## drainer",
+        "These options stand before the command.",
+        tables(root),
+    ]
     return {f"{name}.md": "\n\n".join(parts) + "\n" for name, parts in made.items()}
 
 

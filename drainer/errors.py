@@ -289,7 +289,7 @@ class RecordTooLarge(RecordNotWritten):
 
 
 class ThreadsOverdue(Halted):
-    """Raised when all that is left are calls whose threads exceed --timeout."""
+    """Raised when all that is left are calls whose threads exceed the timeout."""
 
 
 def account_wrong(account: str) -> AccountWrong:

@@ -84,8 +84,8 @@ class Retry(_WithReason):
     """Raised by a handler: not now, try this sub-message again later.
 
     It is no failure and spends none of ``--retries``; ``sub.attempt`` counts it. Without ``after``
-    (in seconds) the delay is that of ``--retry-delay``. Raises TypeError or ValueError when that is
-    no number of seconds.
+    (in seconds) the delay is that of ``--tune retry-delay``. Raises TypeError or ValueError when
+    that is no number of seconds.
     """
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
@@ -154,7 +154,7 @@ class Handler:
     def is_outage(self, error: BaseException) -> bool | None:
         """Whether an error is the downstream's fault (True) or the message's own (False).
 
-        ``error`` is what ``handle`` raised, or a TimeoutError after ``--timeout``. None, the
+        ``error`` is what ``handle`` raised, or a TimeoutError after ``--tune timeout``. None, the
         default, leaves it to drainer's table of exceptions (docs/howto/failures.md).
         """
         return None

@@ -160,7 +160,7 @@ class Message(LedgerEntry):
 
     @property
     def decoded_key(self) -> Any:
-        """The key's meaning by ``--key-format``; the key itself without that."""
+        """The key's meaning by ``--tune key-format``; the key itself without that."""
         return meaning(getattr(self, "_decoded_key", self.key))
 
     @decoded_key.setter

@@ -20,7 +20,7 @@ NOT_OF_HANDLERS = (
     "<",
 )
 # The way past a message that split rejects, for a hint.
-PAST = ", or resume with --on-split-failure dead-letter, skip or park to go past it"
+PAST = ", or resume with --tune on-split-failure=dead-letter, skip or park to go past it"
 SplitFunction = Callable[[Message], Iterable[SubMessage]]
 # Waits so many seconds for what does not answer, and shows why; whether to try again then.
 Wait = Callable[[float, str], bool]

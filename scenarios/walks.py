@@ -45,7 +45,7 @@ HANDLER = "handler_of_the_walk.py"
 SEARCHES = {
     "b": ("`--rate`, from the option to its effect", CORE, {"rate", "--rate"}),
     "c": ("a field of the summary (`outages`)", (*CORE, "view"), {"outages"}),
-    "d": ("an option of `run` (`--max-outage`)", (*CORE, "view"), {"max_outage_s", "--max-outage"}),
+    "d": ("an option of `run` (`--tune max-outage`)", (*CORE, "view"), {"max_outage_s"}),
     "e": ("a failure policy (`park`)", (*CORE, "view"), {"PARK", "park"}),
 }
 
@@ -178,7 +178,7 @@ def trace_a_message(bootstrap: str) -> list[str]:
     create_topic(settings, topic)
     fill(settings, topic, [(b"key", b"value", 0)])
     where = ["-b", bootstrap, "--topic", topic, "--group", topic, "--from", "earliest", "--yes"]
-    words = ["run", *where, "--handler", HANDLER, "--engine", "process", "--quiet"]
+    words = ["--quiet", "run", *where, "--handler", HANDLER, "--engine", "process"]
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / HANDLER).write_text(
             "import asyncio, drainer\n\n"

@@ -127,7 +127,7 @@ def _accepts(sample: Sequence[Message], results: Sequence[SplitResult]) -> Findi
         return Finding("split", Level.OK, "split accepts every message")
     text = f"split rejects {len(failed):,} of {len(sample):,} messages; first, {failed[0]}"
     level = Level.WARN if len(failed) < len(sample) else Level.BAD
-    return Finding("split", level, text, "Fix split, or choose --on-split-failure.")
+    return Finding("split", level, text, "Fix split, or choose --tune on-split-failure=ACTION.")
 
 
 def _repeats(subject: Subject, sample: Sequence[Message], first: Sequence[SplitResult]) -> Finding:

@@ -6,6 +6,7 @@ import gc
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass
 from importlib import import_module
 from typing import Annotated, Any
 
@@ -14,8 +15,9 @@ import typer
 from drainer import __version__
 from drainer.cli import end_interrupted
 from drainer.cli.help import Command, Group
-from drainer.cli.parameter import completing
+from drainer.cli.parameter import completing, declare, keyword
 from drainer.errors import DrainerError
+from drainer.model.option import option, options_of
 
 # The callback or group of each command, by panels of the help and in their order.
 PANELS = {
@@ -72,7 +74,7 @@ class LazyCommands(Mapping[str, Any]):
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    # Nothing that is loaded is garbage: to look for it anyway takes a fifth of the time to start.
+    # Nothing that is loaded is garbage, and looking for it takes a fifth of the time to start.
     gc.disable()
     try:
         yield
@@ -99,13 +101,13 @@ class Commands(Group):
 
 @contextmanager
 def _answering(args: list[str]) -> Iterator[None]:
-    """Prints an error from before a command begins as a command prints its own."""
+    """Print an error that comes before the command begins as the command prints its own."""
     try:
         yield
-    except KeyboardInterrupt:  # typer ends by it without a word
+    except KeyboardInterrupt:  # Typer would end without a word.
         end_interrupted()
     except (DrainerError, typer.TyperException) as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # it carries the help
+        if type(error).__name__ == "NoArgsIsHelpError":  # This one carries the help.
             raise
         from drainer.cli.answer import reporting_errors  # noqa: PLC0415 - half as long as --help
         from drainer.cli.usage import usage_error  # noqa: PLC0415
@@ -137,6 +139,14 @@ app = typer.Typer(
 )
 
 
+@dataclass(frozen=True, kw_only=True)
+class ProgramOptions:
+    """Options that stand before the command, whichever it is."""
+
+    quiet: bool = option("Print only warnings and errors.", False, short="-q")
+    debug: bool = option("Show tracebacks.", False)
+
+
 def _use_profile(context: typer.Context, name: str | None) -> str | None:
     from drainer.cli.profile import use_profile  # noqa: PLC0415 - half as long as --help
 
@@ -150,30 +160,24 @@ def _print_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
-def drainer(
-    profile: Annotated[
-        str | None,
-        typer.Option(
-            "--profile",
-            callback=_use_profile,
-            is_eager=True,
-            metavar="NAME|FILE",
-            autocompletion=completing("profile"),
-            help="Read option values from this profile. Default: default, if it exists.",
-        ),
-    ] = None,
-    version: Annotated[
-        bool,
-        typer.Option(
-            "--version",
-            callback=_print_version,
-            is_eager=True,
-            allow_from_autoenv=False,
-            help="Print the version.",
-        ),
-    ] = False,
-) -> None:
+_profile: Any = typer.Option(
+    "--profile",
+    callback=_use_profile,
+    is_eager=True,
+    metavar="NAME|FILE",
+    autocompletion=completing("profile"),
+    help="Read option values from this profile. Default: default, if it exists.",
+)
+_version: Any = typer.Option(
+    "--version",
+    callback=_print_version,
+    is_eager=True,
+    allow_from_autoenv=False,
+    help="Print the version.",
+)
+
+
+def drainer(**_: Any) -> None:
     """Drain a stuck Kafka backlog before the deadline.
 
     drainer keeps the order of each sub-key and loses no data. It checks before it acts and shows
@@ -187,8 +191,17 @@ def drainer(
     """
 
 
+declare(
+    drainer,
+    options_of(ProgramOptions).values(),
+    keyword("profile", Annotated[str | None, _profile], None),
+    keyword("version", Annotated[bool, _version], False),
+)
+app.callback()(drainer)
+
+
 def main() -> None:
-    """Runs the command line of this process, on streams that outlive a closed pipe."""
+    """Run the command line of this process, on streams that outlive a closed pipe."""
     from drainer.view.streams import flush_streams, install_streams  # noqa: PLC0415
 
     out, _ = install_streams()

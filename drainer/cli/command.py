@@ -7,9 +7,8 @@ over the signature that typer reads, and hands the records over whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, get_args, get_type_hints
 
 import typer
@@ -17,31 +16,38 @@ import typer
 from drainer import mask
 from drainer.cli.answer import open_terminal, reporting_errors
 from drainer.cli.help import HELP_ALL
-from drainer.cli.parameter import Declared, given_in, secret_of, signature
+from drainer.cli.parameter import Declared, declare, declared_by, given_in, secret_of, tuning
 from drainer.errors import Refused, UsageError
 from drainer.model.option import Option, option, options_of
 from drainer.view.terminal import Form, Terminal
 
-Choice = Callable[[Declared], Declared]  # metadata of a parameter: what its command takes of them
-Values = Mapping[str, Any]  # values by the same names
+Choice = Callable[[Declared], Declared]  # Metadata of a parameter: it selects or changes options.
+Values = Mapping[str, Any]  # The values of options, by the names of their fields.
 
 
 def only(*names: str) -> Choice:
-    """Take these options of a record; the other fields have their defaults."""
+    """Take only these options of a record. The other fields have their defaults."""
     return lambda found: {name: each for name, each in found.items() if name in names}
 
 
 def without(*names: str) -> Choice:
-    """Leave out these options of a record, whose fields have their defaults."""
+    """Leave these options of a record out. Their fields have their defaults."""
     return lambda found: {name: each for name, each in found.items() if name not in names}
+
+
+def basic(*names: str) -> Choice:
+    """Show these options of a record, too, in the short help of this command."""
+    return lambda found: {
+        name: replace(each, basic=each.basic or name in names) for name, each in found.items()
+    }
 
 
 @dataclass(frozen=True, slots=True)
 class ChangesTo:
-    """Metadata of a parameter that gets what was given of some settings, by field."""
+    """Metadata of a parameter that gets only the settings that were given, by field."""
 
     settings: type
-    unset: str = "the plan's"  # what the help calls the defaults
+    unset: str = "the plan's"  # The help shows this as the default.
 
     def options(self) -> Declared:
         return {
@@ -51,24 +57,21 @@ class ChangesTo:
 
 
 OUTPUT = "Output"
-_output = partial(option, panel=OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OutputOptions:
-    """Options of what a command prints; its terminal is made of them."""
+    """The form of what a command prints."""
 
-    output: Form | None = _output("Output format, for programs.", None, short="-o")
-    quiet: bool = _output("Print only warnings and errors.", False, short="-q")
-    debug: bool = _output("Show tracebacks.", False)
+    output: Form | None = option("Output format, for programs.", None, short="-o", panel=OUTPUT)
 
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """One parameter of a command's function: its options, and what makes its value of theirs."""
+    """One parameter of a command's function, and the options that its value is made of."""
 
     options: Declared  # by field
-    make: Callable[[Values], Any]
+    make: Callable[[Values], Any]  # makes the value of the parameter from those of the options
 
     @classmethod
     def of(cls, name: str, annotation: Any) -> _Argument:
@@ -81,7 +84,7 @@ class _Argument:
                 return cls(each.options(), dict)
         found = options_of(OutputOptions if kind is Terminal else kind)
         known = next((each for each in metadata if type(each) is kind), None)
-        if known is not None:  # a record with the defaults of this command
+        if known is not None:  # This record has the defaults of this command.
             found = {n: replace(each, default=getattr(known, n)) for n, each in found.items()}
         choices: list[Choice] = [each for each in metadata if callable(each)]
         for choose in choices:
@@ -98,28 +101,38 @@ def command(
 ) -> Callable[..., None]:
     """Make a function of records the callback of a command.
 
-    Of its parameters, those of a record's type get the record; those that are ``Annotated`` with
-    an ``Option`` get its value, those with ``ChangesTo`` what was given; one of the type Terminal
-    gets the terminal of ``OutputOptions``; ``typer.Context`` gets the context. Options
-    that ``only`` and ``without`` leave out have their defaults. It returns the exit code.
+    The type of a parameter decides what the function gets for it:
+
+    - a record: the record, made of its options
+    - anything ``Annotated`` with an ``Option``: the value of that option
+    - anything ``Annotated`` with ``ChangesTo``: a mapping of the settings that were given
+    - Terminal: a terminal made of ``OutputOptions`` and the options of the program
+    - ``typer.Context``: the context
+
+    The function returns the exit code, or None for 0. ``changes`` tells by the given values
+    whether the command changes something.
     """
     hints = get_type_hints(function, include_extras=True)
     kinds = {name: kind for name, kind in hints.items() if name != "return"}
     taken = {n: _Argument.of(n, kind) for n, kind in kinds.items() if kind is not typer.Context}
-    found = [each for one in taken.values() for each in one.options.values()]
-    found.sort(key=lambda each: each.panel == OUTPUT)  # that panel is last
-    declared = {each.parameter: each for each in found}
-    early = {n: each for n, each in declared.items() if n in _OUTPUT}
+    options = [each for one in taken.values() for each in one.options.values()]
+    if any(each.tune for each in options):
+        options.append(tuning(options))
+    options.sort(key=lambda each: each.panel == OUTPUT)  # That panel comes last.
+    early = [each for each in options if each.field in ("output", "log_format")]
     of_terminal = {n for n, kind in kinds.items() if Terminal in (kind, *get_args(kind)[:1])}
 
     def called(context: typer.Context, **_: Any) -> None:
         if context.invoked_subcommand is not None:
-            return  # it is one of the group's commands that was meant
-        with open_terminal(**given_in(context, early)) as terminal, reporting_errors(terminal):
+            return  # The person typed one of the commands of this group.
+        root = context.find_root()
+        of_program = {} if root is context else given_in(root, declared_by(root.command).values())
+        opened = open_terminal(**of_program, **given_in(context, early))
+        with opened as terminal, reporting_errors(terminal):
             secret_of(mask.VARIABLE)
-            given = given_in(context, declared)
+            given = given_in(context, options)
             if changes(given):
-                _ensure_allowed(given, declared)
+                _ensure_allowed(given, options)
             arguments: dict[str, Any] = dict.fromkeys(kinds, context)
             for name, one in taken.items():
                 values = {each: given[each] for each in one.options if each in given}
@@ -129,10 +142,7 @@ def command(
 
     called.__name__, called.__doc__ = function.__name__, function.__doc__
     called.__module__ = function.__module__
-    made = signature(declared, HELP_ALL)
-    called.__signature__ = made  # type: ignore[attr-defined]
-    called.__annotations__ = {each.name: each.annotation for each in made.parameters.values()}
-    called.options = declared  # type: ignore[attr-defined]
+    declare(called, options, HELP_ALL)
     return called
 
 
@@ -145,16 +155,14 @@ def changing(function: Callable[..., int | None]) -> Callable[..., None]:
     return command(function, changes=lambda given: not given.get("dry_run"))
 
 
-_OUTPUT = ("output", "quiet", "debug", "log_format")
-
-
-def _ensure_allowed(given: Values, declared: Declared) -> None:
+def _ensure_allowed(given: Values, options: Iterable[Option]) -> None:
     if _is_on("DRAINER_READ_ONLY"):
         raise Refused(
             "this command changes something, and DRAINER_READ_ONLY is set",
             hint="Unset DRAINER_READ_ONLY, or use --dry-run.",
         )
-    if "reason" in declared and not given.get("reason") and _is_on("DRAINER_REQUIRE_REASON"):
+    takes_reason = any(each.field == "reason" for each in options)
+    if takes_reason and not given.get("reason") and _is_on("DRAINER_REQUIRE_REASON"):
         raise UsageError(
             "a reason is required: DRAINER_REQUIRE_REASON is set",
             hint='Add one, such as --reason "failover of the database".',

@@ -1,6 +1,6 @@
-"""Proposals of a shell at Tab, from the cluster, this machine and the folder.
+"""Values that a shell proposes at Tab, from the cluster, this machine and the current folder.
 
-A proposal is worth neither an error nor a long wait: without an answer soon there is none.
+If there is an error, or no answer within a short time, nothing is proposed.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pathlib import Path
 import typer
 
 from drainer.cli.connecting import ConnectionOptions
+from drainer.cli.parameter import declared_by
 from drainer.cli.profile import folder
 from drainer.control import client
 from drainer.importing import ENTRY_POINTS
@@ -23,13 +24,13 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK
 
 WAIT_S = 2.0  # for the cluster
-_PRIVATE = ("__", LOCK)  # names that are proposed only to who begins them
+_PRIVATE = ("__", LOCK)  # Names that begin so are proposed once something was typed.
 # Strangers name groups, topics and plans, and shells evaluate what is proposed.
 _HARMLESS = re.compile(r"(?![-=])[\w.@/:+,=-]+", re.ASCII)
 
 
 def propose(wanted: str, context: typer.Context, incomplete: str) -> list[str]:
-    """Values of an option or argument that begin as it was typed, and that no shell expands."""
+    """Return the known values that begin with the typed text, if no shell would expand them."""
     found: Iterable[str] = ()
     with suppress(Exception):
         found = _PROPOSALS[wanted](context, incomplete)
@@ -54,7 +55,7 @@ def _handlers(context: typer.Context, incomplete: str) -> list[str]:
 
 
 def _plans(context: typer.Context, incomplete: str) -> set[str]:
-    """Plans in the folder, and of drains that run here."""
+    """Return the plans in the folder, and those of the drains that run on this machine."""
     return {*_files(incomplete, ".plan.json"), *(each.about.plan for each in client.running())}
 
 
@@ -64,16 +65,19 @@ _PROPOSALS: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
     "handler": _handlers,
     "plan": _plans,
     "profile": lambda context, incomplete: [path.stem for path in folder().glob("*.toml")],
+    "tune": lambda context, incomplete: [
+        f"{each.label}=" for each in declared_by(context.command).values() if each.tune
+    ],
 }
 
 
 def _files(incomplete: str, suffix: str) -> list[str]:
-    # Not Path.glob, which would give ./FILE back as FILE, and the shell would drop it.
+    # Path.glob would return FILE for ./FILE, and the shell would drop it.
     return glob(f"{escape(incomplete)}*{suffix}")  # noqa: PTH207
 
 
 def _cluster(context: typer.Context) -> Cluster:
-    given = context.params  # with what variables and the profile give
+    given = context.params  # Click has read the variables and the profile, too.
     config = given.get("client_config")
     kafka = ConnectionOptions(
         bootstrap_server=given.get("bootstrap_server"),

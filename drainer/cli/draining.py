@@ -22,7 +22,7 @@ from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import BacklogOptions, PriorityOptions
-from drainer.cli.parameter import declared_by, source_of
+from drainer.cli.parameter import declared_by, value_of
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -109,7 +109,8 @@ class Lateness:
     def check(self, status: Status) -> None:
         missed = status.progress.deadline is not None and status.progress.deadline.missed
         if missed and self.command is not None and self._running is None:
-            given = (self.terminal, "--on-late", self.command, status_fields(status))
+            word = options_of(OversightOptions)["on_late"].word
+            given = (self.terminal, word, self.command, status_fields(status))
             self._running = threading.Thread(target=run_command, args=given, daemon=True)
             self._running.start()
 
@@ -302,26 +303,26 @@ def resuming_with(
 
     A value from a variable is repeated as a typed one is: the next shell may not have it. A
     deadline is a date, since it may have been given as a time from then. ``changed`` is what was
-    set while it ran, by the names of the parameters.
+    set while it ran, by field.
     """
     by = typed(options_of(LocalSettings)["deadline"], deadline)
     given = {"deadline": by, **(changed or {})}
     shown: list[str] = []
     hidden: list[str] = []
-    for name, option in declared_by(context.command).items():
-        value = context.params.get(name)
+    for option in declared_by(context.command).values():
+        place, value = value_of(context, option)
         if option.field in given:
             value = given[option.field]
-        elif not option.resumes or source_of(context, name, option) is None:
+        elif not option.resumes or place is None:
             continue
         if value is None:
             continue
         texts = value if isinstance(value, list) else [str(value)]
         for text in _missing_in_plan(option.field, texts, plan):
             if (safe := option.without_secret(text)) == text:
-                shown += [option.word, text]
+                shown += option.typed(text)
             else:
-                hidden.append(f"{option.word} {safe}")
+                hidden.append(" ".join(option.typed(safe)))
     return Resuming(tuple(shown), tuple(hidden))
 
 

@@ -27,20 +27,13 @@ class EngineOptions:
     """The engine that drains, and the settings of Spark."""
 
     engine: EngineName | None = _spark(
-        "Engine that drains.", None, unset="spark with --master or --remote, else process"
+        "Engine that drains.", None, unset="spark with --master, else process"
     )
     master: str | None = _spark(
-        "Spark master, such as local[4] or spark://HOST:PORT.",
+        "Spark master, such as local[4] or spark://HOST:PORT, or sc://HOST:PORT of Spark Connect.",
         None,
         unset="local[*]",
         envvar="DRAINER_SPARK_MASTER",
-        metavar="URL",
-    )
-    remote: str | None = _spark(
-        "Server of Spark Connect, in place of a master.",
-        None,
-        unset="none",
-        envvar="DRAINER_SPARK_REMOTE",
         metavar="URL",
     )
     spark_conf: Mapping[str, str] = _spark(
@@ -55,7 +48,7 @@ class EngineOptions:
         """Whether the drain runs on Spark. An engine that is typed counts before a master, which
         a variable or a profile may give."""
         if self.engine is None:
-            return (self.master or self.remote) is not None
+            return self.master is not None
         return self.engine is EngineName.SPARK
 
     @property
@@ -74,7 +67,7 @@ class EngineOptions:
         """
         if self.is_spark:
             settings = Extension.SPARK.load().spark_settings
-            return settings(plan, self.master, self.spark_conf, self.remote)
+            return settings(plan, self.master, self.spark_conf)
         if isinstance(plan, str):
             raise UsageError(
                 f"the plan {plan} is a URI; a drain in this process needs a file",

@@ -2,63 +2,45 @@
 
 from __future__ import annotations
 
-from inspect import Parameter
 from typing import Annotated, Any
 
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from drainer.cli.parameter import Declared, declared_by
+from drainer.cli.parameter import ALL, declared_by, keyword
 from drainer.model.option import PREFIX
-
-ALL = "--help-all"
-SHORT_OF = 20  # options; of fewer, all are shown
-
-
-def basic_options(command: Any) -> Declared:
-    """The options of the short help of a command; none when that has them all."""
-    basic = {name: each for name, each in declared_by(command).items() if each.basic}
-    return basic if len(command.params) > SHORT_OF else {}
 
 
 class _TwoLengths:
-    """A command whose ``--help`` names no variables, and of many options the ``basic`` ones."""
+    """A command whose short help leaves rare options out.
+
+    Its variables are named as in every other command.
+    """
 
     def make_context(self: Any, info_name: Any, args: Any, parent: Any = None, **more: Any) -> Any:
-        # Each command has the same variables, such as DRAINER_TOPIC, not DRAINER_RUN_TOPIC.
+        # Click would make DRAINER_RUN_TOPIC of a nested command; all commands share DRAINER_TOPIC.
         more["auto_envvar_prefix"] = PREFIX
         return super().make_context(info_name, args, parent, **more)  # type: ignore[misc]
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
-        whole = ALL in ctx.meta
-        basic = {} if whole else basic_options(self)
-        left_out = 0
-        for each in self.get_params(ctx):  # the process prints them once, and ends
+        for each in self.get_params(ctx):
             if isinstance(each, TyperArgument):
                 each.display_type_rich = lambda ctx: None  # type: ignore[method-assign]
-                continue
-            each.show_envvar = whole
-            each.metavar = "" if each.is_flag else each.metavar
-            if basic and each.name not in {*basic, "help"}:
-                left_out += not each.hidden
-                each.hidden = True
-            elif basic:
-                each.rich_help_panel = None
-            elif each.opts == [ALL]:
-                each.hidden = not whole
+            elif each.is_flag:
+                each.metavar = ""
         super().format_help(ctx, formatter)  # type: ignore[misc]
-        if left_out:
+        if left_out := sum(each.hidden and each.opts != [ALL] for each in self.params):
             typer.echo(f" {left_out} more options: {ctx.command_path} {ALL}\n", color=ctx.color)
 
 
 class Command(_TwoLengths, TyperCommand):
-    """A command whose usage has its arguments as its errors name them."""
+    """A command whose usage line names its arguments as its errors do."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            vars(error)["ctx"] = ctx  # which typer leaves out where a value is missing
+            vars(error)["ctx"] = ctx  # Typer leaves it out if a value is missing.
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
@@ -67,29 +49,27 @@ class Command(_TwoLengths, TyperCommand):
 
 
 class Group(_TwoLengths, TyperGroup):
-    """Commands, of which it may be one itself."""
+    """A group of commands, which may be a command itself."""
 
 
-def _show_all(context: typer.Context, wanted: bool) -> None:
+def _show_all(context: Any, wanted: bool) -> None:
     if wanted:
-        context.meta[ALL] = True
+        declared = declared_by(context.command)
+        for each in context.command.params:
+            each.hidden, each.show_envvar = False, True
+            if each.name in declared:
+                each.rich_help_panel = declared[each.name].panel
         typer.echo(context.get_help(), color=context.color)
         raise typer.Exit
 
 
-HELP_ALL = Parameter(
-    "help_all",
-    Parameter.KEYWORD_ONLY,
-    default=False,
-    annotation=Annotated[
-        bool,
-        typer.Option(
-            ALL,
-            callback=_show_all,
-            is_eager=True,
-            allow_from_autoenv=False,
-            help="Show every option.",
-            rich_help_panel="Output",
-        ),
-    ],
+_all: Any = typer.Option(
+    ALL,
+    callback=_show_all,
+    is_eager=True,
+    allow_from_autoenv=False,
+    hidden=True,
+    help="Show every option.",
+    rich_help_panel="Output",
 )
+HELP_ALL = keyword("help_all", Annotated[bool, _all], False)

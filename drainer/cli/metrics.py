@@ -21,7 +21,7 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
-TOKEN_VARIABLE = "DRAINER_METRICS_TOKEN"  # no option: other users see those
+TOKEN_VARIABLE = "DRAINER_METRICS_TOKEN"  # It is no option, because other users see options.
 
 _monitoring = partial(option, panel="Monitoring", resumes=True)
 _hook = partial(_monitoring, default=None, metavar="COMMAND", hides=True)
@@ -35,13 +35,17 @@ class OversightOptions:
         "Serve metrics and a status page here; 0 is any free port.", None, ADDRESS
     )
     metrics_linger_s: float = _monitoring(
-        "Time to serve metrics after the end, for the last scrape.", 0.0, DURATION
+        "Time to serve metrics after the end, for the last scrape.", 0.0, DURATION, tune=True
     )
     log_format: LogFormat = _monitoring(
-        "Log format; json writes one object per line, and needs --yes.", LogFormat.TEXT
+        "Log format; json writes one object per line, and needs --yes.",
+        LogFormat.TEXT,
+        tune=True,
     )
     on_end: str | None = _hook("Command to run at the end: DRAINER_STATUS set, summary on stdin.")
-    on_late: str | None = _hook("Command to run when the deadline will be missed: status on stdin.")
+    on_late: str | None = _hook(
+        "Command to run when the deadline will be missed: status on stdin.", tune=True
+    )
     report: ReportFile | None = as_field(REPORT)
     yes: bool = as_field(YES)
 

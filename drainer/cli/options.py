@@ -98,6 +98,7 @@ class BacklogOptions(RecordOptions):
         "Ordering guarantee; use sub-key, the others are for benchmarks.",
         Order.SUB_KEY,
         risk="every value but sub-key gives up the order of sub-keys",
+        tune=True,
     )
 
 
@@ -127,7 +128,11 @@ class PayloadOptions:
         metavar="FORMAT",
     )
     key_format: str | None = _payload(
-        "Format of keys, likewise.", None, unset="raw", metavar="FORMAT"
+        "Format of keys; one of those of --value-format.",
+        None,
+        unset="raw",
+        metavar="FORMAT",
+        tune=True,
     )
     registry: str | None = _payload(
         "Address of the schema registry, without a login.",
@@ -157,23 +162,16 @@ class LatencyOptions:
     """The latency that an estimate is made from."""
 
     latency: str | None = option(
-        "Time per sub-message in the handler: 10ms, or p50=8ms,p99=120ms.",
+        "Time per sub-message: 10ms, p50=8ms,p99=120ms, or an earlier plan, summary or report.",
         None,
         panel="Estimate",
-        basic=True,
-        metavar="DURATION",
-    )
-    latency_from: Path | None = option(
-        "Read the latency from an earlier plan, JSON summary or report.",
-        None,
-        panel="Estimate",
-        metavar="FILE",
+        metavar="DURATION|FILE",
     )
 
     @property
     def is_given(self) -> bool:
         """Whether there is a latency to make an estimate from."""
-        return self.latency is not None or self.latency_from is not None
+        return self.latency is not None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -282,7 +280,6 @@ REPORT = Option(
     None,
     ValueType("FILE.html", parse_report),
     name="--report",
-    basic=True,
     resumes=True,
     panel="Output",
 )

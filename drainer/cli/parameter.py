@@ -1,37 +1,77 @@
-"""Options as typer takes them, and the values that it read for them."""
+"""Parameters that typer reads, made of options, and the values that it found for them."""
 
 from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
 
 from drainer.errors import UsageError, raised_as
-from drainer.model.option import PREFIX
+from drainer.model.option import PREFIX, Option, ValueType
 
-if TYPE_CHECKING:
-    from drainer.model.option import Option
-
+ALL = "--help-all"
+SHORT_FROM = 20  # A command with more options than this shows only the basic ones in its help.
 CHARACTERS_LEAST = 16  # of a secret: a shorter one can be found by trying
 
-Declared: TypeAlias = "Mapping[str, Option]"  # by the names of click's parameters
+Declared: TypeAlias = Mapping[str, Option]  # by the names of click's parameters
 
 
-def signature(declared: Declared, *more: inspect.Parameter) -> inspect.Signature:
-    """The signature of a function with these options, beside the context, as typer reads it."""
-    context = _parameter("context", typer.Context)
-    options = [_parameter(name, *_typed(each)) for name, each in declared.items()]
-    return inspect.Signature([context, *options, *more])
+def declare(function: Any, options: Iterable[Option], *more: inspect.Parameter) -> None:
+    """Give a function the parameters that typer reads: the context, these options, and more."""
+    declared = {each.parameter: each for each in options}
+    typed = {name: each for name, each in declared.items() if not each.tune}
+    is_short = len(typed) > SHORT_FROM
+    found = [keyword(name, *_typed(each, is_short=is_short)) for name, each in typed.items()]
+    parameters = [keyword("context", typer.Context), *found, *more]
+    function.__signature__ = inspect.Signature(parameters)
+    function.__annotations__ = {each.name: each.annotation for each in parameters}
+    function.options = declared
 
 
-def _typed(option: Option) -> tuple[Any, Any]:
-    """The annotation and the default that stand for an option in a signature.
+def tuning(options: Sequence[Option]) -> Option:
+    """Return the option ``--tune``, by which a person gives those options that are rare."""
+    rare = [each for each in options if each.tune]
+    shown = (
+        f"{each.label}={each.default_text}" if each.default_text else each.label for each in rare
+    )
 
-    Typer reads texts and switches only; what they mean is the option's.
+    def parse(texts: Iterable[str]) -> tuple[str, ...]:
+        for label, value in map(_pair, texts):
+            if value is None:  # the text may be a secret
+                raise UsageError("must be NAME=VALUE", hint=f"Write it as {rare[0].label}=….")
+            if all(each.label != label for each in rare):
+                near = meant(label, options)
+                hint = f"Did you mean {near.word}?" if near else f"`{ALL}` lists the names."
+                raise UsageError(f"{label!r} is not a rare setting", hint=hint)
+        return tuple(texts)
+
+    return Option(
+        f"Rare setting; repeatable. Names and defaults: {', '.join(shown)}.",
+        (),
+        ValueType("NAME=VALUE", parse, repeats=True),
+        name="--tune",
+        field="tune",
+        panel="Rare settings",
+        risk="each rare setting has a key and a variable of its own",
+        proposes="tune",
+        repeats=True,
+    )
+
+
+def _pair(text: str) -> tuple[str, str | None]:
+    name, equals, value = text.partition("=")
+    return name.strip().replace("_", "-"), value if equals else None
+
+
+def _typed(option: Option, *, is_short: bool) -> tuple[Any, Any]:
+    """Return the annotation and the default that stand for an option in a signature.
+
+    Typer reads only texts and switches; the option knows what they mean. If the help is short, it
+    shows the basic options alone, in one panel.
     """
     kind: Any = bool if option.is_flag else list[str] if option.repeats else str
     default = option.default
@@ -43,7 +83,8 @@ def _typed(option: Option) -> tuple[Any, Any]:
         text = f"{text} Default: {option.unset}."
     given: dict[str, Any] = {
         "help": text,
-        "rich_help_panel": option.panel,
+        "rich_help_panel": None if is_short else option.panel,
+        "hidden": is_short and not (option.basic or option.is_argument),
         "autocompletion": _completing(option),
     }
     if option.is_argument:
@@ -58,7 +99,8 @@ def _typed(option: Option) -> tuple[Any, Any]:
     return Annotated[kind, typer.Option(*names, **given)], default
 
 
-def _parameter(name: str, annotation: Any, default: Any = ...) -> inspect.Parameter:
+def keyword(name: str, annotation: Any, default: Any = ...) -> inspect.Parameter:
+    """Return a parameter that is given by its name; without a default it is required."""
     absent = inspect.Parameter.empty if default is ... else default
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=absent, annotation=annotation)
@@ -68,7 +110,7 @@ Completion = Callable[[typer.Context, str], list[str]]
 
 
 def completing(wanted: str) -> Completion:
-    """Return what makes a shell propose values of this kind."""
+    """Return the function by which a shell proposes values of this kind."""
 
     def propose(context: typer.Context, incomplete: str) -> list[str]:
         # Only a shell needs it, and printing the help must not wait for it.
@@ -86,13 +128,13 @@ def _completing(option: Option) -> Completion | None:
 
 
 def declared_by(command: Any) -> Declared:
-    """The options of a command as they were declared, by the names of its parameters."""
+    """Return the options of a command as they were declared, by the names of its parameters."""
     found: Declared = getattr(command.callback, "options", {})
     return found
 
 
 def commands_of(group: Any) -> Mapping[str, Any]:
-    """The commands of a group by name; none of a command that is not a group."""
+    """Return the commands of a group by name. A command that is not a group has none."""
     found: Mapping[str, Any] = getattr(group, "commands", {})
     return found
 
@@ -103,32 +145,59 @@ def meant(name: str, options: Iterable[Option]) -> Option | None:
     return next(map(by_label.__getitem__, get_close_matches(name, by_label, 1)), None)
 
 
-def source_of(context: Any, name: str, option: Option) -> str | None:
-    """The place of a given value, empty for the command line; None of a default."""
-    source = context.get_parameter_source(name)
+_PROFILE = "in the profile"
+
+
+def value_of(context: Any, option: Option) -> tuple[str | None, Any]:
+    """Return the place of a given value, and the value; None and the default if none was given.
+
+    The place is empty for the command line.
+    """
+    if option.tune:
+        return _tuned(context, option)
+    value = context.params.get(option.parameter)
+    source = context.get_parameter_source(option.parameter)
     if source is None or source.name == "DEFAULT":
-        return None
-    return {"ENVIRONMENT": f"in {option.variable}", "DEFAULT_MAP": "in the profile"}.get(
-        source.name, ""
+        return None, value
+    places = {"ENVIRONMENT": f"in {option.variable}", "DEFAULT_MAP": _PROFILE}
+    return places.get(source.name, ""), value
+
+
+def _tuned(context: Any, option: Option) -> tuple[str | None, Any]:
+    typed = dict(map(_pair, context.params.get("tune") or ()))
+    found = {
+        "": typed.get(option.label),
+        f"in {option.variable}": os.environ.get(option.variable or "") or None,
+        _PROFILE: context.lookup_default(option.parameter),
+    }
+    return next(
+        ((place, value) for place, value in found.items() if value is not None), (None, None)
     )
 
 
-def given_in(context: typer.Context, declared: Declared) -> dict[str, Any]:
-    """The values that were given, by field. Raises UsageError, with the name of the option."""
+def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
+    """Return the values that were given, by field.
+
+    Raises UsageError, which names the option, if a value can't be understood.
+    """
     found = {}
-    for name, option in declared.items():
-        if (where := source_of(context, name, option)) is None:
+    for option in options:
+        place, value = value_of(context, option)
+        if place is None:
             continue
-        about = f"{option.word} {where}: " if where else f"{option.word} "
+        about = f"{option.word} {place}: " if place else f"{option.word} "
         with raised_as(UsageError, about="" if option.is_argument else about):
-            found[option.field] = option.parse(context.params[name])
+            found[option.field] = option.parse(value)
     return found
 
 
-def is_given(context: Any, name: str, option: Option) -> bool:
-    """Whether there is a value, in a context whose parameters typer has not read to the end."""
-    known = (context.params.get(name), os.environ.get(option.variable or ""))
-    return any(known) or context.lookup_default(name) is not None
+def is_given(context: Any, option: Option) -> bool:
+    """Return whether an option has a value.
+
+    It also works in a context whose parameters typer has not read to the end.
+    """
+    known = (context.params.get(option.parameter), os.environ.get(option.variable or ""))
+    return any(known) or context.lookup_default(option.parameter) is not None
 
 
 def secret_of(variable: str) -> str:

@@ -17,7 +17,7 @@ from drainer.errors import Refused, UsageError
 from drainer.model.option import ONE_RUN
 from drainer.ownership import NotOwn, read_own
 
-DEFAULT = "default"  # the profile that is read unless another one is named
+DEFAULT = "default"  # This profile is read unless another one is named.
 
 
 def folder() -> Path:
@@ -54,7 +54,7 @@ def _read(path: Path, *, is_named: bool) -> Mapping[str, Any]:
         raise Refused(f"the profile {error}", hint="Make it your own, or name another.") from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         if not is_named and isinstance(error, PermissionError):
-            return {}  # of another user's home
+            return {}  # The home may be another user's, as under sudo.
         raise UsageError(
             f"can't read the profile {path}: {error}", hint="Write it in TOML."
         ) from None
@@ -64,8 +64,8 @@ class DefaultMap(UserDict[str, Any]):
     """Values of a profile for one command, by the names of click's parameters.
 
     Values outside tables apply to every command that has the option. A table such as [dead] applies
-    to the commands of a group, and [dead.list] to one of them. Click calls ``get`` for the map of a
-    command by the command's name, so that no other command is loaded.
+    to the commands of a group, and [dead.list] to one of them. Click calls ``get`` with the name of
+    a command for the command's map, so that no other command is loaded.
 
     Raises UsageError for a key that no command takes from a profile, and for a table without a
     command.
@@ -89,21 +89,21 @@ class DefaultMap(UserDict[str, Any]):
                 text = f"{self._where}: there is no command for the table {key}"
                 raise UsageError(text, hint=f"Did you mean {near[0]}?" if near else "Remove it.")
         own = {key: (each, self) for key, each in table.items() if not isinstance(each, dict)}
-        self._values = {**(outer or {}), **own}  # each with the map whose table has it
-        if words and (declared := declared_by(command)):
-            names = {each.label: name for name, each in declared.items() if each.is_key}
-            for key, (value, origin) in self._values.items():
-                if key in names:
-                    self.data[names[key]] = _typed(value)
-                else:
-                    origin.ensure_known(key)
+        # Each value stands with the map whose table has it, so that an error names that table.
+        self._values = {**(outer or {}), **own}
+        names = {each.label: name for name, each in declared_by(command).items() if each.is_key}
+        for key, (value, origin) in self._values.items():
+            if key in names:
+                self.data[names[key]] = _typed(value)
+            elif words and declared_by(command):
+                origin.ensure_known(key)  # It may be an option of another command.
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a parameter, or the map of a command below this one."""
         if (below := commands_of(self._command).get(key)) is None:
             return super().get(key, default)
         table = self._table.get(key)
-        table = table if isinstance(table, dict) else {}  # `set` and `plan` are also options
+        table = table if isinstance(table, dict) else {}  # `set` and `plan` are also options.
         return DefaultMap(self._file, below, table, (*self._words, key), self._values)
 
     def ensure_known(self, key: str) -> None:
@@ -118,7 +118,7 @@ class DefaultMap(UserDict[str, Any]):
         if near := meant(key, keys):
             hint = f"Did you mean {near.label}?"
         for each in options:
-            if each.word == f"--{key}":
+            if each.label == key and not each.is_argument:
                 why = each.risk or ONE_RUN
                 text = f"{self._where} sets {key}, which must be typed each time: {why}"
                 hint = f"Remove it from the profile, and type {each.word}."
@@ -132,7 +132,7 @@ def _all_of(command: Any) -> Iterator[Any]:
 
 
 def _typed(value: Any) -> Any:
-    """The value as it would be typed."""
+    """Return the value as it would be typed."""
     if isinstance(value, list):
         return [_typed(each) for each in value]
     return value if isinstance(value, bool) else str(value)

@@ -71,9 +71,7 @@ def run(
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(plan)
         if latency.is_given and not dry_run:
-            raise UsageError(
-                "--latency and --latency-from only apply to an estimate", hint="Add --dry-run."
-            )
+            raise UsageError("--latency only applies to an estimate", hint="Add --dry-run.")
         question = None
         if dry_run:
             question = Extension.ESTIMATE.load().question_of(latency, running)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from difflib import get_close_matches
 from math import inf
 from pathlib import Path
 from pwd import getpwnam
@@ -13,6 +12,7 @@ from typing import Annotated, Any
 
 from drainer.cli.command import changing, command
 from drainer.cli.options import PLAN, Reason
+from drainer.cli.parameter import meant
 from drainer.cli.run import run
 from drainer.control import client
 from drainer.control.wire import DrainReport
@@ -32,15 +32,14 @@ EVERY_S = 1.0  # between two checks of all drains
 SPOKEN_S = 5.0  # and between two lines on each, where nothing can be redrawn
 
 _SETTINGS = (LocalSettings, FailureSettings)
-# What can be changed: by the names of options, each with its field.
-SETTABLE: Mapping[str, tuple[str, Option]] = {
-    each.word.removeprefix("--"): (name, each)
+# What can be changed, by the names of options.
+SETTABLE: Mapping[str, Option] = {
+    each.label: each
     for settings in _SETTINGS
-    for name, each in options_of(settings).items()
+    for each in options_of(settings).values()
     if each.live
 }
-_KNOWN = {each.word.removeprefix("--") for each in run.options.values()}  # type: ignore[attr-defined]
-_SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
+_KNOWN = {each.label for each in run.options.values()}  # type: ignore[attr-defined]
 _NAMES = listed(sorted(SETTABLE), most=len(SETTABLE))
 
 RunningPlan = Annotated[
@@ -92,9 +91,8 @@ def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
     for name, text in pairs.items():
         if (known := SETTABLE.get(name.replace("_", "-"))) is None:
             raise _not_settable(name)
-        field, declared = known
         with raised_as(UsageError, about=f"{name}: "):
-            values[field] = _value(name, declared, text)
+            values[known.field] = _value(name, known, text)
     if not values:
         raise UsageError("no option is set", hint=f"Set one, such as concurrency=50: {_NAMES}.")
     of_failures = values.keys() & options_of(FailureSettings)
@@ -107,8 +105,8 @@ def _not_settable(name: str) -> UsageError:
     option_name = name.replace("_", "-")
     if option_name not in _KNOWN:
         reason = f"there is no option {name}"
-        if near := get_close_matches(option_name, SETTABLE, n=1):
-            hint = f"Did you mean {near[0]}?"
+        if near := meant(option_name, SETTABLE.values()):
+            hint = f"Did you mean {near.label}?"
     return UsageError(reason, hint=hint)
 
 
@@ -120,10 +118,6 @@ def _value(name: str, option: Option, text: str) -> Any:
         raise UsageError(
             f"{text!r} is not a topic name", hint="To write no dead letters, set on-failure."
         )
-    if option.is_flag:
-        if (value := _SWITCH.get(word)) is None:
-            raise UsageError(f"{text!r} is not on or off", hint="Give on or off.")
-        return value
     return option.parse(text)
 
 

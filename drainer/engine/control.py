@@ -70,7 +70,7 @@ class Settings:
     def changes_to(self, other: Settings) -> tuple[str, ...]:
         """``concurrency 500 → 50`` and the like."""
         return tuple(
-            f"{each.word.removeprefix('--')} {_shown(each, before)} → {_shown(each, after)}"
+            f"{each.label} {_shown(each, before)} → {_shown(each, after)}"
             for kind, mine, others in (
                 (LocalSettings, self.running, other.running),
                 (FailureSettings, self.failures, other.failures),

@@ -285,7 +285,8 @@ class _Timed:
 
 def _not_to_be_cancelled(sub: SubMessage, times: int) -> HandleFailed:
     return HandleFailed(
-        f"handle ignored {times} cancellations after --timeout, for sub-message {sub} ({sub!r})",
+        f"handle ignored {times} cancellations after --tune timeout, for sub-message {sub}"
+        f" ({sub!r})",
         hint="Don't catch asyncio.CancelledError in the handler, then resume.",
     )
 

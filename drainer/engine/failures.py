@@ -486,7 +486,7 @@ class Failures:
         self._settle()
         why = (
             f"nothing has succeeded for {round_duration(self._policy.settings.max_doubt_s)}, and no"
-            " other lane has work to show whether the downstream is the cause (--max-doubt)"
+            " other lane has work to show whether the downstream is the cause (--tune max-doubt)"
         )
         self._give_up(bad, IN_DOUBT, why)
 
@@ -496,7 +496,7 @@ class Failures:
             f"{outage.what}; drainer has waited for {waited} ({outage.option}); last,"
             f" {self._errors.latest}",
             hint="Fix the handler or its downstream, then resume. If the messages are bad instead,"
-            " resume with --no-breaker.",
+            " resume with --tune breaker=off.",
         )
 
     def _machine_failed(self, error: OSError) -> None:
@@ -540,7 +540,7 @@ class Failures:
                 f"{counted(len(self._policy.doubts), 'sub-message')} failed"
                 f" ({self._errors.latest}), and nothing has succeeded since to show whether the"
                 " downstream is away: drainer tries again for"
-                f" {round_duration(settings.max_doubt_s)} (--max-doubt)"
+                f" {round_duration(settings.max_doubt_s)} (--tune max-doubt)"
             )
         if self._machine.lasts(self._own_done):
             trouble = self._policy.waits_out(self._machine.text, self._machine.since_s)

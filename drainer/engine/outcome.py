@@ -175,7 +175,7 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
         f"{subject} parked behind failed sub-messages; {more}",
         hint="Fix the cause, then resume."
         + (
-            " To continue lanes behind a dead letter, add --after-dead continue."
+            " To continue lanes behind a dead letter, add --tune after-dead=continue."
             if behind_letters
             else ""
         ),

@@ -43,7 +43,7 @@ class TimedOut(TimeoutError):
     letter_reason = "timeout"
 
     def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"handle took longer than --timeout {timeout_s:g}s")
+        super().__init__(f"handle took longer than --tune timeout={timeout_s:g}s")
 
 
 class WorkSource(Protocol):

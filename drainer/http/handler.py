@@ -98,7 +98,7 @@ class Http(Handler):
                 limit=context.concurrency, keepalive_timeout=KEEP_ALIVE_S, ssl=_tls(properties)
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # The drain's own --timeout ends a call.
+            # The drain's own timeout ends a call.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             auto_decompress=False,
         )

@@ -188,15 +188,15 @@ def latency_from(path: Path) -> Distribution:
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"--latency-from: can't read {path}: {error}", hint=_HINT) from None
+        raise UsageError(f"--latency: can't read {path}: {error}", hint=_HINT) from None
     for latency in filter(None, map(_latency, _objects(text))):
         try:
             return Distribution.measured(Latency.from_json(latency))
         except ValueError as error:
             raise UsageError(
-                f"--latency-from {path}: its latency is not valid: {error}", hint=_HINT
+                f"--latency {path}: its latency is not valid: {error}", hint=_HINT
             ) from None
-    raise UsageError(f"--latency-from {path} has no measured latency", hint=_HINT)
+    raise UsageError(f"--latency {path} has no measured latency", hint=_HINT)
 
 
 def _objects(text: str) -> list[Any]:

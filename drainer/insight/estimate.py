@@ -21,7 +21,7 @@ from drainer.operations.start import Request
 
 TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # The table has these multiples of the concurrency.
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
-UNKNOWN = "how long `handle` computes is unknown and left out: --latency-from PLAN knows it"
+UNKNOWN = "how long `handle` computes is unknown and left out: --latency PLAN knows it"
 SEVERAL = "sub-messages with several sub-keys wait for each other: allow a tenth more"
 # How late a sleep of 10 ms ends on an idle event loop, on average: 0.3 to 0.45 ms were measured.
 LATE_S = 0.0004

@@ -150,7 +150,7 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailures:
-    """Messages that ``split`` rejected; ``--on-split-failure`` decides what a drain does."""
+    """Messages that ``split`` rejected; ``on_split_failure`` decides what a drain does."""
 
     messages: int
     first: str
@@ -261,7 +261,7 @@ class Survey:
         if not number:
             return None
         these = "this message" if number == 1 else f"these {number:,} messages"
-        hint = f"Fix `split`, or choose --on-split-failure: a drain would stop at {these}."
+        hint = f"Fix `split`, or choose --tune on-split-failure: a drain would stop at {these}."
         return SplitFailures(number, self._first_error, hint)
 
     @property

@@ -126,7 +126,7 @@ class Connection:
                 if answer.code() not in PASSING:
                     raise Refused(
                         f"Kafka refused to {what}: {answer.str()}",
-                        hint="See Kafka's protocol guide for the error. Add --debug for details.",
+                        hint="See Kafka's protocol guide, or run `drainer --debug …`.",
                     ) from error
                 if answer.code() in STUCK:
                     self._renew()

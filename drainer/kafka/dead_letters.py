@@ -36,7 +36,7 @@ LIMIT_MOST = 2**31 - 1  # The largest max.message.bytes that Kafka takes.
 DAY_MS = 24 * 60 * 60 * 1000
 
 _ENDED = "the drain ended before the broker acknowledged it"
-_CHOOSE = "name another with --dead-letter-topic"
+_CHOOSE = "name another with --tune dead-letter-topic=TOPIC"
 _DO_WITHOUT = "redrive with --on-failure park, which writes no dead letters"
 
 OnWritten = Callable[[DrainerError | None], None]

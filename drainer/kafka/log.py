@@ -17,7 +17,8 @@ KEEP_COMPLAINTS = 30
 # A complaint is logged again only when it did not come for so long.
 AGAIN_S = 60.0
 
-# Only --log-format writes this logger (view/log.py). On a terminal, errors have what matters of it.
+# Only --tune log-format=json writes this logger (view/log.py). A terminal shows what matters of it
+# in errors.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
 # It must not reach handlers that the user's own code has set up on the root logger.

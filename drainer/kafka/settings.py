@@ -50,7 +50,7 @@ _OWNED_FOR = {
     "a drain needs it to see the backlog's end": "enable.partition.eof",
     "drainer reports its clients' errors itself": "logger error_cb",
     "topic properties belong beside the others": "default.topic.config",
-    "--buffer sets the memory for fetching": """
+    "--tune buffer sets the memory for fetching": """
         queued.min.messages queued.max.messages.kbytes fetch.max.bytes fetch.message.max.bytes
         max.partition.fetch.bytes""",
 }
@@ -109,7 +109,7 @@ _OF_LIBRDKAFKA = {
     "fetch.max.wait.ms": "fetch.wait.max.ms",
     "receive.buffer.bytes": "socket.receive.buffer.bytes",
     "send.buffer.bytes": "socket.send.buffer.bytes",
-    "key.deserializer": "--key-format",
+    "key.deserializer": "--tune key-format",
     "value.deserializer": "--value-format",
 }
 

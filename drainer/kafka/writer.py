@@ -27,7 +27,7 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Header
 from drainer.policy.rate_cap import RateLimiter
 
-# The drain's --timeout is mostly shorter, and the drain then tries again.
+# The drain's own timeout is mostly shorter, and the drain then tries again.
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000
 LINGER_MS = 1  # A hot lane waits so long for each of its records.
 BATCH_BYTES = 1_000_000

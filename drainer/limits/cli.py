@@ -187,6 +187,11 @@ def limits(
     - `drainer limits -b broker-1:9092 --consumer-groups 10 --max-rate 50MB/s --out ten-groups.json`
     """  # noqa: E501 - an example has to be on one line to be copied
     place = SessionSettings.of(hosts.master, hosts.spark_conf)
+    if place.is_remote:
+        raise UsageError(
+            "drainer limits can't run on Spark Connect, which has no Java for JMX",
+            hint="Name a Spark master, such as local[4].",
+        )
     java_for_spark()
     connection = kafka.settings()
     client = connection.properties

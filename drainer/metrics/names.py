@@ -168,14 +168,14 @@ OF_STATUS = (
         *("errors", "error", "The same by error class: 50 at most, then `other`."),
         lambda status: status.failures.error_types,
     ),
-    _counter("timeouts", "failures.timeouts", "Attempts that exceeded --timeout, in this run."),
+    _counter("timeouts", "failures.timeouts", "Attempts that exceeded their timeout, in this run."),
     _counter("retries", "failures.retries", "Retries granted in this run."),
     _gauge("retries_waiting", "failures.waiting", "Sub-messages that wait for a retry."),
     _gauge("threads_late", "failures.late", "Timed-out sub-messages whose thread still runs."),
     _gauge("breaker_open", "failures.in_outage", "1 during an outage downstream."),
     _counter("outages", "failures.outages", "Outages in this run: openings of the breaker."),
     _gauge("buffered_bytes", "limits.buffered_bytes", "Memory of pending messages, estimated."),
-    _gauge("buffer_limit_bytes", "limits.buffer_bytes", "Limit by --buffer."),
+    _gauge("buffer_limit_bytes", "limits.buffer_bytes", "Limit of that memory, set by buffer."),
     _gauge("plan_age_seconds", "timing.plan_age_s", "Age of the offset plan."),
 )
 METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LATENCY)

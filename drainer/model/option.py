@@ -83,6 +83,7 @@ _SIZES = {
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
 _TIMES = {"": 1, "k": 1e3, "m": 1e6}  # of what is counted
+_SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 REASON_MOST = 500  # characters
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
 _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
@@ -158,6 +159,13 @@ def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
             raise UsageError("must be NAME=VALUE", hint="Write it as index=orders.")
         pairs[name.strip()] = value
     return pairs
+
+
+def parse_switch(text: str) -> bool:
+    """``on`` or ``off``, which may be yes or no. Raises UsageError."""
+    if (value := _SWITCH.get(text.strip().lower())) is None:
+        raise UsageError(f"{text!r} is not on or off", hint="Give on or off.")
+    return value
 
 
 def parse_text(text: str) -> str:
@@ -265,11 +273,12 @@ class Option:
     kind: ValueType | None = None  # by the field's type unless it is given
     _: KW_ONLY
     unset: str | None = None  # what the help calls a default that is no value
-    name: str = ""  # as in ``--buffer``, by the field's name unless it is given; an argument's word
+    name: str = ""  # as in ``--rate``, by the field's name unless it is given; an argument's word
     short: str | None = None  # as in ``-b``
     metavar: str | None = None  # that of its kind unless it is given
     panel: str | None = None  # of the help
     basic: bool = False  # whether the short help has it
+    tune: bool = False  # whether it is rare, so that a person types it as ``--tune NAME=VALUE``
     resumes: bool = False  # whether a command to resume repeats it: no plan has it
     live: bool = False  # whether ``drainer set`` may change it while a drain runs
     envvar: str | None = _BY_NAME  # the variable that gives its value, too
@@ -284,13 +293,17 @@ class Option:
 
     @property
     def word(self) -> str:
-        """The name by which errors call it, as in ``--buffer``."""
-        return self.name.partition("/")[0]
+        """The name by which errors call it: ``--rate``, or ``--tune timeout``."""
+        return f"--tune {self.label}" if self.tune else self.name
 
     @property
     def label(self) -> str:
-        """The name without dashes, as profiles and ``drainer set`` have it."""
-        return self.word.strip("-")
+        """The name without dashes, as profiles, ``--tune`` and ``drainer set`` have it."""
+        return self.name.strip("-")
+
+    def typed(self, value: str) -> tuple[str, str]:
+        """Return what a person types for a value: ``--rate 5/s``, or ``--tune timeout=5s``."""
+        return ("--tune", f"{self.label}={value}") if self.tune else (self.name, value)
 
     @property
     def parameter(self) -> str:
@@ -319,7 +332,7 @@ class Option:
         if self.default in (..., None, (), {}):
             return None
         if self.is_flag:
-            return "yes" if self.default else None
+            return ("off", "on")[self.default] if self.tune else "yes" if self.default else None
         assert self.kind is not None
         return self.kind.show(self.default)
 
@@ -330,14 +343,15 @@ class Option:
 
     @property
     def typed_as(self) -> str:
-        """The word for the value, as in ``--buffer SIZE``."""
+        """The word for the value, as in ``--rate N/s``."""
         assert self.kind is not None
         return self.metavar or self.kind.metavar
 
     def parse(self, given: Any) -> Any:
         """The value of what was typed; of all texts where it repeats. Raises UsageError."""
-        if self.is_flag or self.kind is None:
-            return given
+        if self.is_flag:
+            return given if isinstance(given, bool) else parse_switch(given)
+        assert self.kind is not None
         if not self.repeats or self.kind.repeats:
             return self.kind.parse(given)
         return tuple(map(self.kind.parse, given))

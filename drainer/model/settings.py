@@ -121,6 +121,7 @@ def parse_limit(text: str) -> Limit:
 
 _HALF = Limit(share=0.5)
 _kept = partial(option, panel="Failures (kept in the plan)", live=True)
+_rare = partial(_kept, tune=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,25 +136,25 @@ class FailureSettings(JsonRecord):
     becomes a dead letter, both without a call. ``rate`` is in sub-messages started per second.
     """
 
-    retries: Whole = _kept("Attempts after the first one.", 0, number(0), basic=True)
-    retry_delay_s: float = _kept(
+    retries: Whole = _kept("Attempts after the first one.", 0, number(0))
+    retry_delay_s: float = _rare(
         "Delay before the second attempt; doubles each time.", 0.2, DURATION
     )
-    retry_max_delay_s: float = _kept("Maximum delay between attempts.", 30.0, DURATION)
-    timeout_s: float = _kept("Time limit per attempt; 0 means none.", 30.0, DURATION)
+    retry_max_delay_s: float = _rare("Maximum delay between attempts.", 30.0, DURATION)
+    timeout_s: float = _rare("Time limit per attempt; 0 means none.", 30.0, DURATION)
     on_failure: OnFailure = _kept(
         f"When all retries failed: {_ACTIONS}.", OnFailure.HALT, metavar="ACTION", basic=True
     )
-    on_split_failure: OnFailure | None = _kept(  # None: as ``on_failure``
+    on_split_failure: OnFailure | None = _rare(  # None: as ``on_failure``
         f"When split rejects a message: {_ACTIONS}.",
         default=None,
         unset="--on-failure",
         metavar="ACTION",
     )
-    after_dead: AfterDead = _kept(
+    after_dead: AfterDead = _rare(
         "After a dead letter, continue or park its lane.", AfterDead.CONTINUE, metavar="ACTION"
     )
-    dead_letter_topic: str | None = _kept(
+    dead_letter_topic: str | None = _rare(
         "Dead-letter topic; drainer creates it if missing.",
         None,
         unset="TOPIC.GROUP.dead",
@@ -180,15 +181,10 @@ class FailureSettings(JsonRecord):
         "Halt when more sub-messages are given up, over all runs.",
         _HALF,
         ValueType("N|N%|none", parse_limit),
-        basic=True,
     )
-    breaker: bool = _kept(
-        "During a downstream outage, wait instead of giving up.",
-        True,
-        name="--breaker/--no-breaker",
-    )
-    max_outage_s: float = _kept("Halt when an outage lasts longer than this.", 3600.0, DURATION)
-    max_doubt_s: float = _kept("How long to treat one failing lane as an outage.", 60.0, DURATION)
+    breaker: bool = _rare("During a downstream outage, wait instead of giving up.", True)
+    max_outage_s: float = _rare("Halt when an outage lasts longer than this.", 3600.0, DURATION)
+    max_doubt_s: float = _rare("How long to treat one failing lane as an outage.", 60.0, DURATION)
     rate: float | None = _kept(
         "Maximum sub-messages started per second, retries included.", None, RATE, unset="none"
     )
@@ -213,7 +209,7 @@ class FailureSettings(JsonRecord):
             action = given.setdefault("on_failure", OnFailure.DEAD_LETTER)
             if action is not OnFailure.DEAD_LETTER:
                 raise UsageError(
-                    f"--dead-letter-topic has no effect with --on-failure {action.value}",
+                    f"--tune dead-letter-topic has no effect with --on-failure {action.value}",
                     hint="Remove one of them.",
                 )
         return replace(self, **given)
@@ -293,10 +289,14 @@ class LocalSettings(JsonRecord):
         live=True,
     )
     buffer_bytes: int = _drain(
-        "Memory for messages that are read but not done.", 256 * 1024 * 1024, SIZE
+        "Memory for messages that are read but not done.", 256 * 1024 * 1024, SIZE, tune=True
     )
     grace_s: float = _drain(
-        "Time that the first Ctrl-C waits for calls in flight.", 10.0, DURATION, live=True
+        "Time that the first Ctrl-C waits for calls in flight.",
+        10.0,
+        DURATION,
+        live=True,
+        tune=True,
     )
     # Seconds between two plans, each followed by a commit; and between two records of the journal.
     plan_interval_s: float = PLAN_INTERVAL_S
@@ -307,14 +307,12 @@ class LocalSettings(JsonRecord):
         PAIRS,
         name="--set",
         pairs=True,
-        basic=True,
     )
     deadline: datetime | None = option(
         "Time to finish by; drainer warns when the drain will miss it.",
         None,
         DEADLINE,
         panel="Estimate",
-        basic=True,
         resumes=True,
         live=True,
     )

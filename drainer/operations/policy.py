@@ -89,8 +89,8 @@ def resolve_policy(cluster: Cluster, terms: Terms | Request) -> Policy:
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, terms.group)
     if redrives and name == topic and failures.stops_behind_dead:
         raise Refused(
-            "--after-dead park can't keep the order of redriven letters: a letter that dies again"
-            " moves behind those that waited for it",
+            "--tune after-dead=park can't keep the order of redriven letters: a letter that"
+            " dies again moves behind those that waited for it",
             hint="Use --on-failure park: the letter stays in place, and its lane stays pending.",
         )
     config = cluster.topic_config(topic)

@@ -211,4 +211,4 @@ def _parked_warning(parked: Sequence[str]) -> list[str]:
     else:
         among = mask_text(parked[0])
         lanes = f"{len(parked):,} lanes stay parked behind dead letters, {among} among them"
-    return [f"{lanes}; to continue them, add --after-dead continue"]
+    return [f"{lanes}; to continue them, add --tune after-dead=continue"]

@@ -10,7 +10,7 @@ A sub-message:
     untried   | it fails by its own fault                            | counted
     untried   | it fails, and that may be the downstream's fault     | in doubt
     in doubt  | a call that began after the doubt succeeds           | counted ("others succeeded")
-    in doubt  | nothing but doubts can run for ``max_doubt_s``       | counted ("--max-doubt")
+    in doubt  | nothing but doubts can run for ``max_doubt_s``       | counted ("max-doubt")
     in doubt  | the breaker opens                                    | untried: nothing counts
     counted   | more failures count than there are ``retries``       | given up, by ``on_failure``
     any       | an attempt succeeds                                  | done
@@ -65,12 +65,12 @@ OWN_ERROR = "error of its own"
 HANDLER = "GiveUp"
 UNSPLIT = "split failed"
 OTHERS_SUCCEED = "others succeeded"
-IN_DOUBT = "--max-doubt"
+IN_DOUBT = "max-doubt"
 BY_COMPARISON = (OTHERS_SUCCEED, IN_DOUBT)
 
 NOTHING_SUCCEEDED = (
     "nothing has succeeded in this run: the handler or its downstream is broken, not one message"
-    " (--no-breaker gives up anyway)"
+    " (--tune breaker=off gives up anyway)"
 )
 
 
@@ -628,11 +628,11 @@ class FailurePolicy:
             return self.waits_out("the downstream is failing", since_s)
         what = "no message of many succeeds" if done else "nothing has succeeded in this run"
         what += "" if own_since_s is None else ", with errors that look like the messages' own"
-        return Patience(what, own_since_s or since_s, self.settings.max_doubt_s, "--max-doubt")
+        return Patience(what, own_since_s or since_s, self.settings.max_doubt_s, "--tune max-doubt")
 
     def waits_out(self, what: str, since_s: float) -> Patience:
         """Return for how long something is waited out that is no message's fault."""
-        return Patience(what, since_s, self.settings.max_outage_s, "--max-outage")
+        return Patience(what, since_s, self.settings.max_outage_s, "--tune max-outage")
 
     def others_may_succeed(self, now_s: float) -> bool:
         """Whether another task may still show whose fault it is."""
@@ -748,7 +748,7 @@ class Outage:
             self.since_s = now_s
         if now_s - self.since_s > self.most_s:
             raise Halted(
-                f"{why}, for longer than --max-outage ({round_duration(self.most_s)})",
+                f"{why}, for longer than --tune max-outage ({round_duration(self.most_s)})",
                 hint="Once it answers, resume with the plan.",
             )
         self.trouble = why

@@ -145,8 +145,7 @@ def drain(
     )
     resumes = ResumeRequest(failures, client_config=request.client_config)
     running = LocalSettings(concurrency=concurrency, options=dict(options or {}))
-    remote = session.master if session.is_remote else None
-    settings = spark_settings(place, None if remote else session.master, conf or {}, remote)
+    settings = spark_settings(place, session.master, conf or {})
     file = plan_at(absolute(place), settings.state)
     summary = _drain(connection, file, request, resumes, running, settings, spark)
     return Drained(done(summary) if check else summary, spark)

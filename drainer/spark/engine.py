@@ -57,10 +57,7 @@ class SparkEngine:
 
 
 def spark_settings(
-    plan: PlanPlace | None,
-    master: str | None,
-    conf: Mapping[str, str],
-    remote: str | None = None,
+    plan: PlanPlace | None, master: str | None, conf: Mapping[str, str]
 ) -> SparkSettings:
     """Return the settings of a drain on Spark whose plan is at this place, as they were typed.
 
@@ -69,7 +66,7 @@ def spark_settings(
     """
     if isinstance(plan, str):
         conf = {STATE: state_beside(plan), **conf}
-    return SparkSettings.of(master, conf, remote)
+    return SparkSettings.of(master, conf)
 
 
 def on_spark(

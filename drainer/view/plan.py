@@ -127,7 +127,8 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield from task_fields(plan)
     yield from (Field("option", f"{name}={text}") for name, text in plan.terms.options.items())
     yield from rule_lines(plan.account.unhandled)
-    behind = "behind dead letters; --after-dead continue drains them" if plan.account.parked else ""
+    drains = "behind dead letters; --tune after-dead=continue drains them"
+    behind = drains if plan.account.parked else ""
     parked = plan.account.parked_lanes
     yield parked_field(replace(parked, total=max(parked.total, len(plan.account.parked))), behind)
     if plan.account.lost:

@@ -28,7 +28,8 @@ from drainer.view.page import Item, Page, Tone
 ALARM_S = 0.1
 
 _BUG_HINT = (
-    "this is a bug in drainer, not in your backlog; please report it with the output of --debug"
+    "this is a bug in drainer, not in your backlog; please report it with the output of"
+    " `drainer --debug …`"
 )
 
 _MARKS: dict[int | str, tuple[str, Tone]] = {

@@ -27,7 +27,7 @@ from scenarios.brokers import Broker
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = "auto"
 FIXED = (100, 200, 300, 400, 600, 1000)
-RETRIES = ("--retries", "1000", "--retry-delay", "50ms", "--no-breaker")
+RETRIES = ("--retries", "1000", "--tune", "retry-delay=50ms", "--tune", "breaker=off")
 KINDS = {
     "waits": ("Pool", FIXED, ()),
     "becomes slower": ("Degrading", FIXED, ()),
@@ -105,11 +105,11 @@ def _drain(bootstrap: str, kind: str, concurrency: str, until: int, latency_ms: 
     with tempfile.TemporaryDirectory() as folder:
         trace = Path(folder) / "trace"
         command = [
-            *(sys.executable, "-m", "drainer", "run", "--topic", TOPIC, "-b", bootstrap),
+            *(sys.executable, "-m", "drainer", "--quiet", "run", "--topic", TOPIC, "-b", bootstrap),
             *("--group", f"{handler}-{concurrency}", "--from", "earliest", "--until", str(until)),
             *("--handler", f"{HANDLER}:{handler}", "--concurrency", concurrency, *more),
             *("--set", f"latency_ms={latency_ms}", "--set", f"trace={trace}"),
-            *("--plan", str(Path(folder) / "plan.json"), "--yes", "-o", "json", "--quiet"),
+            *("--plan", str(Path(folder) / "plan.json"), "--yes", "-o", "json"),
         ]
         done = subprocess.run(command, capture_output=True, check=False)
         if done.returncode != 0:

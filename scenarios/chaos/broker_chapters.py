@@ -80,8 +80,8 @@ def first_letters(stage: Stage) -> Report:
             report.sub_messages += backlog.sub_messages
             letters = f"{backlog.topic}.dead"
             process = backlog.begin(
-                *("--on-failure", "dead-letter", "--dead-letter-topic", letters),
-                *("--retries", "0", "--no-breaker", "--set", "dead=1"),
+                *("--on-failure", "dead-letter", "--tune", f"dead-letter-topic={letters}"),
+                *("--retries", "0", "--tune", "breaker=off", "--set", "dead=1"),
             )
             if number % 2 == 0:
                 backlog.at_work(process)
@@ -111,7 +111,7 @@ def _kill_one(stage: Stage) -> None:
 
 def cut_while_reading(stage: Stage) -> Report:
     """The log is cut while most of it is unread, and grows again: the drain ends with 8."""
-    return _cut(stage, "--buffer", "128KiB")
+    return _cut(stage, "--tune", "buffer=128KiB")
 
 
 def cut_when_read(stage: Stage) -> Report:
@@ -286,7 +286,7 @@ def _commands_beside(done: Backlog, ends: Counter[tuple[str, int]]) -> Iterator[
     commands = {
         "verify": ("plan", "verify", plan),
         "undo": ("plan", "undo", plan, "--yes"),
-        "resume": ("resume", plan, "--yes", "--quiet", "--set", f"trace={done.trace}"),
+        "resume": ("--quiet", "resume", plan, "--yes", "--set", f"trace={done.trace}"),
     }
 
     def repeat() -> None:

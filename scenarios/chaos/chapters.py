@@ -145,7 +145,7 @@ def broker_killed(stage: Stage) -> Report:
     """The broker is killed and comes back: the drain waits, and goes on."""
     with stage.backlog(1_200 if stage.short else 2_400, SLOW) as backlog:
         report = Report(backlog.sub_messages, rewinds=False)
-        process = backlog.begin("--buffer", "4MiB")
+        process = backlog.begin("--tune", "buffer=4MiB")
         for _ in range(1 if stage.short else 3):
             if not backlog.at_work(process, 4_000):
                 break

@@ -200,11 +200,11 @@ class Backlog:
         return until(lambda: self.traced_bytes >= wanted, lambda: not process.running)
 
     def _start(self, words: list[str], env: Mapping[str, str] | None) -> Process:
-        running = ["--concurrency", str(self.pace.concurrency), "--yes", "--quiet"]
+        running = ["--concurrency", str(self.pace.concurrency), "--yes"]
         trace = [] if any(w.startswith("trace=") for w in words) else [f"trace={self.trace}"]
         pairs = [f"latency_ms={self.pace.latency_ms}", *trace]
         options = [word for pair in pairs for word in ("--set", pair)]
-        return self._process([*words, *running, *options], env)
+        return self._process(["--quiet", *words, *running, *options], env)
 
     def _process(self, words: list[str], env: Mapping[str, str] | None = None) -> Process:
         output = self._folder / f"{self.topic}.{len(self._started)}.output"

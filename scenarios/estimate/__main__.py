@@ -161,7 +161,7 @@ class Bench:
         what = [
             *("--topic", topic, "--group", group, "-b", self._bootstrap, "--from", "earliest"),
             *("--handler", f"{HANDLERS}:{handler}"),
-            *("--until", str(messages), "--concurrency", str(concurrency), "-o", "json", "--quiet"),
+            *("--until", str(messages), "--concurrency", str(concurrency), "-o", "json"),
             *("--set", f"usual_ms={workload.usual_ms}", "--set", f"slow_ms={workload.slow_ms}"),
             *("--set", f"slow_share={workload.slow_share}"),
         ]

@@ -134,11 +134,11 @@ def _drain(
         fill(settings, name, workload.records(round(calls / FAN_OUT)))
         plan = folder / f"{name}.json"
         command = [
-            *(sys.executable, "-m", "drainer", "run", "--topic", name, "--group", name),
+            *(sys.executable, "-m", "drainer", "--quiet", "run", "--topic", name, "--group", name),
             *("--handler", f"{HANDLERS}:{workload.handler}", "-b", settings.bootstrap_servers),
-            *("--from", "earliest", "--plan", str(plan), "--yes", "--quiet"),
+            *("--from", "earliest", "--plan", str(plan), "--yes"),
             *("-c", str(CONCURRENCY), "--set", f"latency_ms={LATENCY_MS}"),
-            *("--buffer", "16MiB", *ENGINES[engine], *workload.words),
+            *("--tune", "buffer=16MiB", *ENGINES[engine], *workload.words),
         ]
         with subprocess.Popen(command, cwd=folder) as process:
             moments = list(_watched(plan, process))

@@ -86,7 +86,7 @@ class Bench:
             workload.handler,
             latency_ms=latency,
             concurrency=concurrency,
-            options=("--order", order, "--until", str(until or "end"), *options),
+            options=("--tune", f"order={order}", "--until", str(until or "end"), *options),
             program=program,
         )
         print(
@@ -204,12 +204,12 @@ def journal_cost(bench: Bench) -> list[Row]:
 
 
 def memory(bench: Bench) -> list[Row]:
-    options = ("--buffer", MEMORY_BUFFER)
+    options = ("--tune", f"buffer={MEMORY_BUFFER}")
     small = bench.run(DISTINCT, 1000, until=100_000, latency_ms=1, options=options)
     large = bench.run(DISTINCT, 1000, until=1_000_000, latency_ms=1, options=options)
     ratio = large.peak_mib / small.peak_mib
     return [
-        Row(DISTINCT.name, f"peak memory, 100k and 1M messages, --buffer {MEMORY_BUFFER}",
+        Row(DISTINCT.name, f"peak memory, 100k and 1M messages, buffer {MEMORY_BUFFER}",
             f"{small.peak_mib:.0f} and {large.peak_mib:.0f} MiB = {ratio:.2f}x", "the same",
             ratio <= 1.1)
     ]  # fmt: skip

@@ -80,10 +80,15 @@ def measure(
             *("--topic", topic, "--group", group, "-b", bootstrap, "--from", "earliest"),
             *("--handler", f"{HANDLERS}:{handler}", "--set", f"latency_ms={latency_ms}"),
             *("--concurrency", str(concurrency)),
-            *("--plan", str(Path(folder) / "plan.json"), "--yes", "-o", "json", "--quiet"),
+            *("--plan", str(Path(folder) / "plan.json"), "--yes", "-o", "json"),
             *options,
         ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "DRAINER_QUIET": "1"},
+        )
         out, err = process.stdout, process.stderr
         assert out is not None
         assert err is not None

@@ -4,7 +4,7 @@ The backlog is as long as the drain is to take. Nearly every sub-message has a s
 never seen before; one hot sub-key holds the watermark back. Prints a row every ``--every`` seconds,
 and at the end the trend of each figure: without the first quarter, in which the buffers fill, and
 the last part, when nothing is left to fetch. Ends with 1 when the memory grew, or was at any moment
-above its bound: what the process had before it read anything, twice ``--buffer`` and 24 MiB.
+above its bound: what the process had before it read anything, twice the buffer and 24 MiB.
 
 ``--workload parked``: every tenth message is large and waits behind a lane that failed.
 ``--workload fan-out``: messages of 10,000 sub-messages. ``--workload payloads``: ``split`` makes a
@@ -123,12 +123,13 @@ def _drain(bootstrap: str, folder: Path, given: argparse.Namespace) -> Iterator[
     print(_HEAD, flush=True)
     with subprocess.Popen(
         [
-            *(sys.executable, "-m", "drainer", "run", "--topic", TOPIC, "--group", GROUP),
-            *("-b", bootstrap, "--from", "earliest", "--plan", str(plan), "--yes", "--quiet"),
+            *(sys.executable, "-m", "drainer", "--quiet", "run"),
+            *("--topic", TOPIC, "--group", GROUP, "-b", bootstrap, "--from", "earliest"),
+            *("--plan", str(plan), "--yes"),
             *("--handler", f"{HANDLER}:Soaking", "--set", f"latency_ms={given.latency_ms}"),
             *("--set", f"payload_bytes={workload.payload_bytes}", "--set", f"folder={folder}"),
             *("--on-failure", "park", "--retries", "0"),
-            *("--concurrency", str(given.concurrency), "--buffer", given.buffer),
+            *("--concurrency", str(given.concurrency), "--tune", f"buffer={given.buffer}"),
         ]
     ) as process:
         begun_s = due_s = time.monotonic()

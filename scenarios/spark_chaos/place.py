@@ -23,7 +23,7 @@ class Place:
         self.server = server
         self.is_gone = "Spark's JVM is gone" if server is None else "Spark Connect is gone"
         pairs = () if server else [f"{key}={value}" for key, value in conf.items()]
-        where = ("--master", master) if server is None else ("--remote", server.url)
+        where = ("--master", master if server is None else server.url)
         options = [word for pair in pairs for word in ("--spark-conf", pair)]
         wave = ("--spark-conf", f"drainer.wave={WAVE}") if master == ALONE else ()
         self._words = ("--engine", "spark", *where, *options, *wave)

@@ -73,10 +73,10 @@ class Bench:
     def drain(self, topic: str, handler: str, concurrency: int, options: Sequence[str]) -> Drained:
         """One drain of all of it. Exits when it is not done."""
         group = f"g-{secrets.token_hex(4)}"
-        command = [sys.executable, "-m", "drainer", "run", "-b", self.bootstrap_servers]
+        command = [sys.executable, "-m", "drainer", "--quiet", "run", "-b", self.bootstrap_servers]
         command += ["--topic", topic, "--group", group, "--handler", f"{HANDLERS}:{handler}"]
-        command += ["--from", "earliest", "--concurrency", str(concurrency), "--timeout", "0s"]
-        command += ["--plan", str(self.folder / f"{group}.json"), "--yes", "-o", "json", "--quiet"]
+        command += ["--from", "earliest", "--concurrency", str(concurrency), "--tune", "timeout=0s"]
+        command += ["--plan", str(self.folder / f"{group}.json"), "--yes", "-o", "json"]
         sent, begun_s = self._sent(), time.monotonic()
         process = subprocess.Popen([*command, *options], stdout=subprocess.PIPE)
         watch = _Watch(process.pid)

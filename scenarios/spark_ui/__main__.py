@@ -40,7 +40,18 @@ HEADING, GRAPH, NAME = "h3:has-text('Details for Query')", "#plan-viz-graph", "[
 
 
 def begin(folder: Path, servers: str, where: list[str]) -> subprocess.Popen[bytes]:
-    words = ["run", "-b", servers, "--topic", TOPIC, "--group", GROUP, "--from", "earliest"]
+    words = [
+        "--quiet",
+        "run",
+        "-b",
+        servers,
+        "--topic",
+        TOPIC,
+        "--group",
+        GROUP,
+        "--from",
+        "earliest",
+    ]
     words += ["--handler", f"{HANDLERS}:Wait", "--set", f"latency_ms={LATENCY_MS}", "--yes"]
     words += [
         "--plan",
@@ -50,7 +61,7 @@ def begin(folder: Path, servers: str, where: list[str]) -> subprocess.Popen[byte
         "-c",
         str(CONCURRENCY),
     ]
-    words += ["--spark-conf", f"drainer.state={folder / 'plan.json.state'}", "--quiet"]
+    words += ["--spark-conf", f"drainer.state={folder / 'plan.json.state'}"]
     return subprocess.Popen([sys.executable, "-m", "drainer", *words, *where])
 
 
@@ -142,7 +153,7 @@ def main() -> None:
         if given.remote:
             (folder / "server").mkdir()
             with ConnectServer(folder / "server", conf=conf) as server:
-                picture(["--remote", server.url])
+                picture(["--master", server.url])
         else:
             options = [word for each in conf.items() for word in ("--spark-conf", "=".join(each))]
             picture(["--engine", "spark", "--master", "local[2]", *options])

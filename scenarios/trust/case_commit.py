@@ -80,7 +80,7 @@ def expired_offsets(stage: Stage) -> str:
         until_s = left_s + EXPIRY_S + 5
         stage.file("slow.py", SLOW.format(until=f"time.sleep(max(0, {until_s} - time.time()))"))
         words = ("--topic", topic, "--group", group, "--handler", "slow.py:Slow")
-        stage.drainer("run", *words, "--timeout", "0", "--yes", "-b", bootstrap)
+        stage.drainer("run", *words, "--tune", "timeout=0", "--yes", "-b", bootstrap)
         found = java_client.read(bootstrap, group, topic, 1)
         ensure(found == {0: (ENDS, "")}, f"the group stands at {found}")
     return "written again; exit 0"
@@ -220,7 +220,16 @@ class _Slow:
         """The running command, once it has handled some; others may wait for a file ``go``."""
         stage = self._stage
         stage.file("slow.py", handler)
-        more = ("--plan", "slow.json", "--timeout", "0", "-c", "1", "--buffer", buffer)
+        more = (
+            "--plan",
+            "slow.json",
+            "--tune",
+            "timeout=0",
+            "-c",
+            "1",
+            "--tune",
+            f"buffer={buffer}",
+        )
         words = stage.run_words(self.topic, "slow.py:Slow", *more, "-b", self._bootstrap)
         running = stage.start(*words)
         handled = stage.folder / "handled"

@@ -82,7 +82,16 @@ def halted(stage: Stage, mine: Recorder, *more: str) -> tuple[Path, Ended]:
     config = stage.folder / stage.file(
         "client.properties", f"bootstrap.servers={stage.bootstrap}\n{LOGINS}"
     )
-    words = ("--value-format", "avro", "--retries", "0", "--no-breaker", "--plan", str(plan))
+    words = (
+        "--value-format",
+        "avro",
+        "--retries",
+        "0",
+        "--tune",
+        "breaker=off",
+        "--plan",
+        str(plan),
+    )
     ended = stage.drain(
         stage.topic(ORDERS),
         *("http", "--set", f"url={mine.service}", "--registry", mine.url),

@@ -24,7 +24,8 @@ FORMS = (
     *(quote(secret, safe="") for secret in (TOKEN, PASSWORD)),
     *(b64encode(secret.encode()).decode().rstrip("=") for secret in (TOKEN, LOGIN)),
 )
-LOUD = ("--log-format", "json", "--debug", "-o", "json", "--report", "report.html")
+DEBUG = {"DRAINER_DEBUG": "1"}
+LOUD = ("--tune", "log-format=json", "-o", "json", "--report", "report.html")
 SCREEN_BYTES = 20_000  # of a command's whole output; a page of a few screens
 
 
@@ -93,9 +94,16 @@ def echoed_token(stage: Stage) -> str:
         ):
             config.write_text(login, encoding="utf-8")
             more = ["--client-config", str(config), "--set", f"url={url}/?q=1", *LOUD]
-            more += ["--on-end", f"cat > end-{group}.json", "--max-doubt", "0", "--retries", "1"]
+            more += [
+                "--on-end",
+                f"cat > end-{group}.json",
+                "--tune",
+                "max-doubt=0",
+                "--retries",
+                "1",
+            ]
             own = ("--plan", f"{group}.json", "--max-failures", "none", *policy)
-            ended = stage.drain(topic, "http", *more, *own, group=group, code=code)
+            ended = stage.drain(topic, "http", *more, *own, group=group, code=code, env=DEBUG)
             ensure_no_secret(stage, ended)
         letters = ("--dead-letter-topic", f"{topic}.{group}.dead", "-b", stage.bootstrap)
         ensure_no_secret(stage, stage.drainer("dead", "list", *letters, "-o", "json"))
@@ -116,7 +124,7 @@ def echoed_login(stage: Stage) -> str:
             encoding="utf-8",
         )
         more = ("--client-config", str(config), "--value-format", "avro", *LOUD)
-        ended = stage.drain(topic, "count", *more, code=3)
+        ended = stage.drain(topic, "count", *more, code=3, env=DEBUG)
         ensure_no_secret(stage, ended)
     return "*** stands in its place"
 

@@ -32,7 +32,7 @@ def lanes_start_at_once(stage: Stage) -> str:
 
 @case(
     "messages behind a parked lane leave the memory",
-    before="3,000 messages of 150 kB, half of them parked: 235 MiB with --buffer 16MiB",
+    before="3,000 messages of 150 kB, half of them parked: 235 MiB with a buffer of 16 MiB",
 )
 def parked_messages_leave_the_memory(stage: Stage) -> str:
     value = bytes(150_000)
@@ -44,7 +44,7 @@ def parked_messages_leave_the_memory(stage: Stage) -> str:
 
 @case(
     "messages of 10,000 operations each stay within the buffer",
-    before="173 MiB with --buffer 16MiB",
+    before="173 MiB with a buffer of 16 MiB",
 )
 def large_fan_out_stays_within_the_buffer(stage: Stage) -> str:
     topic = stage.topic((b"key", b"10000") for _ in range(100))
@@ -53,7 +53,7 @@ def large_fan_out_stays_within_the_buffer(stage: Stage) -> str:
 
 @case(
     "what split unpacks counts",
-    before="300 messages that unpack to 1 MB each: 288 MiB with --buffer 16MiB",
+    before="300 messages that unpack to 1 MB each: 288 MiB with a buffer of 16 MiB",
 )
 def unpacked_payloads_count(stage: Stage) -> str:
     value = zlib.compress(bytes(1_000_000))
@@ -76,13 +76,13 @@ def sub_keys_have_one_text(stage: Stage) -> str:
 def _grows(stage: Stage, topic: str, handler: str, code: int, *more: str) -> str:
     """Ensure that a drain with a buffer of 16 MiB takes about that much memory."""
     log = stage.folder / "grown"
-    words = _run(stage, topic, handler, "--set", f"log={log}", "--buffer", "16MiB", *more)
+    words = _run(stage, topic, handler, "--set", f"log={log}", "--tune", "buffer=16MiB", *more)
     ended = stage.drainer(*words, code=None)
     ensure(ended.code == code, f"exit code {ended.code}: {ended.err[-300:]}")
     grown = int(log.read_text())
-    ensure(grown <= GROWTH_MIB, f"{grown} MiB with --buffer 16MiB")
+    ensure(grown <= GROWTH_MIB, f"{grown} MiB with a buffer of 16 MiB")
     return f"{grown} MiB"
 
 
 def _run(stage: Stage, topic: str, handler: str, *more: str) -> list[str]:
-    return stage.run_words(topic, f"{HANDLERS}:{handler}", "--quiet", *more)
+    return ["--quiet", *stage.run_words(topic, f"{HANDLERS}:{handler}", *more)]

@@ -61,8 +61,8 @@ def dead_letters(stage: Stage, group: str) -> str:
     topic = stage.topic()
     produce(stage, topic, (b"bad", []))
     dead = default_dead_letter_topic(topic, group)
-    policy = ("--retries", "0", "--max-failures", "none", "--no-breaker")
-    stage.drain(topic, handler, *policy, "--dead-letter-topic", dead, group=group, code=6)
+    policy = ("--retries", "0", "--max-failures", "none", "--tune", "breaker=off")
+    stage.drain(topic, handler, *policy, "--tune", f"dead-letter-topic={dead}", group=group, code=6)
     return dead
 
 
@@ -145,7 +145,9 @@ def forged_letters(stage: Stage) -> str:
     full = json.dumps(json.loads(provenance or b"") | {"message_headers": 1}).encode()
     padding = bytes(TOPIC_TAKES - len(full) - 300)
     produce(stage, dead, (b"bad", [(name, full), ("padding", padding)]))
-    redrive(stage, dead, "--max-failures", "none", "--no-breaker", "--retries", "0", code=6)
+    redrive(
+        stage, dead, "--max-failures", "none", "--tune", "breaker=off", "--retries", "0", code=6
+    )
     (stage.folder / "fixed").touch()
     text = redrive(stage, dead).text
     ensure("left alone: 2 letters of other drains" in text, text)

@@ -64,16 +64,16 @@ def drained(
     topic = stage.topic((b"k", b"\0" + number.to_bytes(4) + body) for number, body in bodies)
     log = stage.folder / "grown"
     with registry(schemas) as url:
-        words = stage.run_words(topic, f"{HANDLERS}:Peaks", "--quiet", "--set", f"log={log}")
-        words += ["--value-format", kind, "--registry", url, "--buffer", "16MiB"]
-        words += ["--on-split-failure", "skip", "--max-failures", "none", "-o", "json"]
-        words += ["--max-outage", "5s"]
-        return stage.drainer(*words, code=None)
+        words = stage.run_words(topic, f"{HANDLERS}:Peaks", "--set", f"log={log}")
+        words += ["--value-format", kind, "--registry", url, "--tune", "buffer=16MiB"]
+        words += ["--tune", "on-split-failure=skip", "--max-failures", "none", "-o", "json"]
+        words += ["--tune", "max-outage=5s"]
+        return stage.drainer("--quiet", *words, code=None)
 
 
 @case(
     "a few bytes of Avro or Protobuf become a million values",
-    before="20 kB: 545 MB; 400 kB with --buffer 16MiB: 6.9 GB",
+    before="20 kB: 545 MB; 400 kB with a buffer of 16 MiB: 6.9 GB",
 )
 def few_bytes_many_values(stage: Stage) -> str:
     avro = [{"schemaType": "AVRO", "schema": json.dumps({"type": "array", "items": WIDE})}, SAFE]
@@ -93,8 +93,8 @@ def few_bytes_many_values(stage: Stage) -> str:
         ended = drained(stage, kind, schemas, bodies)
         ensure(ended.code == FAILED, f"{kind}: exit code {ended.code}: {ended.err[-600:]}")
         grown.append(int((stage.folder / "grown").read_text()) - before)
-    ensure(max(grown) <= GROWTH_MIB, f"{grown} MiB with --buffer 16MiB")
-    return f"undecodable, or counted: {grown[0]} and {grown[1]} MiB with --buffer 16MiB"
+    ensure(max(grown) <= GROWTH_MIB, f"{grown} MiB with a buffer of 16 MiB")
+    return f"undecodable, or counted: {grown[0]} and {grown[1]} MiB with a buffer of 16 MiB"
 
 
 @case(

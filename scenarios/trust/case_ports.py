@@ -49,7 +49,7 @@ def serving(
 ) -> Iterator[tuple[Running, str]]:
     """A drain that waits for the file ``go``, and the URL of its page."""
     topic = stage.topic([(PERSON.encode(), b"{}")] * 20)
-    more = ("--metrics", "0", "--max-outage", "10s", *words)
+    more = ("--metrics", "0", "--tune", "max-outage=10s", *words)
     words = tuple(stage.run_words(topic, stage.file("waits.py", WAITS), *more))
     with stage.running(*words, by=by, env=env) as running:
         url = running.prints(r"page: (\S+)").removeprefix("page: ")
@@ -179,7 +179,7 @@ def weak_mask(stage: Stage) -> str:
 
 
 @case(
-    f"{BOMBS} records of 204 KB that decompress to 200 MB each, under --buffer 64M",
+    f"{BOMBS} records of 204 KB that decompress to 200 MB each, under a buffer of 64 MiB",
     before="839 MB",
 )
 def bombs(stage: Stage) -> str:
@@ -197,7 +197,7 @@ def bombs(stage: Stage) -> str:
         ensure(sender.flush(60) == 0, "a record was not taken")
     handler = stage.file("waits.py", WAITS)
     (stage.folder / "go").touch()
-    linger = ("--metrics", "0", "--metrics-linger", "1h", "--buffer", "64M")
+    linger = ("--metrics", "0", "--tune", "metrics-linger=1h", "--tune", "buffer=64M")
     with stage.running(*stage.run_words(topic, handler, *linger)) as running:
         running.prints("metrics stay up")
         status = Path(f"/proc/{running.process.pid}/status").read_text()

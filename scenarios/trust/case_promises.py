@@ -51,7 +51,7 @@ def profile_of_others(stage: Stage) -> str:
 def slow_drain(stage: Stage, topic: str, *more: str) -> Iterator[tuple[Running, Path]]:
     """A drain that runs, and its socket."""
     runtime = Path(tempfile.mkdtemp(prefix="run-"))  # the path of a socket has to be short
-    more = ("-c", "1", "--plan", "p.json", "--log-format", "json", *more)
+    more = ("-c", "1", "--plan", "p.json", "--tune", "log-format=json", *more)
     words = stage.run_words(topic, stage.file("slow.py", SLOW), *more)
     try:
         with stage.running(*words, env={"XDG_RUNTIME_DIR": str(runtime)}) as running:
@@ -168,7 +168,7 @@ def login_of_a_person(stage: Stage) -> str:
 )
 def refused_login(stage: Stage) -> str:
     words = ("inspect", "--topic", "t", "--group", "g", "-b", stage.bootstrap, *LOGIN)
-    ended = stage.drainer(*words, "--debug", code=3)
+    ended = stage.drainer("--debug", *words, code=3)
     ensure(PASSWORD not in ended.out + ended.err, "the password is shown")
     return "exit 3, without the password"
 

@@ -82,7 +82,7 @@ def secrets(stage: Stage) -> str:
         [*login, "-X", f"sasl.password={SECRET}", "-X", "sasl.mechanism=NONE"],
         ["-X", "ssl.key.location=nowhere.pem", "-X", f"ssl.key.password={SECRET}"],
     ):
-        refused = stage.drainer("run", *what, *words, "--yes", "--debug", code=None)
+        refused = stage.drainer("--debug", "run", *what, *words, "--yes", code=None)
         ensure(refused.code in {2, 3}, f"{words[0]}: exit {refused.code}")
         ensure(SECRET not in refused.text, f"{words}: {refused.text}")
     return "what can't be read is refused, and not shown"
@@ -97,11 +97,11 @@ def masked(stage: Stage) -> str:
     env = {VARIABLE: "a secret of this case"}
     what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap]
     handler = f"{stage.file('names.py', NAMES)}:Names"
-    letters = ["--dead-letter-topic", f"{topic}.dead"]
+    letters = ["--tune", f"dead-letter-topic={topic}.dead"]
     dead = [*letters, "-b", stage.bootstrap]
     policy = ("--retries", "0", "--max-failures", "none", "--on-failure", "dead-letter")
-    output = ("--report", "report.html", "--log-format", "json", "-o", "json")
-    more = (*policy, "--no-breaker", *letters, *output)
+    output = ("--report", "report.html", "--tune", "log-format=json", "-o", "json")
+    more = (*policy, "--tune", "breaker=off", *letters, *output)
     looks = [*what, "--handler", handler]
     halts = ("--plan", "halts", "--retries", "0", "--report", "halts.html", "-o", "json")
     ended = [

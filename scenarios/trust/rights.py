@@ -121,7 +121,7 @@ _DIES = f"{_RUN}:Bad --retries 0 --on-failure dead-letter --yes"
 _PRODUCE = f"run {_WHAT} --handler produce --set topic=TO --yes"
 _DEAD = "--dead-letter-topic DEAD"
 _ON_SPARK = (
-    "--master local[2] --debug -o json --report report.html"
+    "--master local[2] -o json --report report.html"
     " --spark-conf spark.eventLog.enabled=true"
     " --spark-conf spark.eventLog.compress=false --spark-conf spark.eventLog.dir=file:FOLDER"
 )

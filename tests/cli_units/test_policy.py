@@ -10,6 +10,7 @@ from typer.testing import CliRunner
 
 from drainer.cli.command import command
 from drainer.errors import UsageError
+from drainer.model.option import options_of
 from drainer.model.settings import NEW_DRAIN, AfterDead, FailureSettings, Limit, OnFailure
 
 OPTIONS = {
@@ -37,8 +38,13 @@ def test_each_option_has_its_place_in_the_policy() -> None:
 
     app = typer.Typer()
     app.command()(given)
-    words = [f"--{name.replace('_', '-')}={text}" for name, (text, _) in OPTIONS.items()]
-    assert CliRunner().invoke(app, [*words, "--no-breaker"]).exit_code == 0
+    known = {each.label: each for each in options_of(FailureSettings).values()}
+    words = [
+        word
+        for name, (text, _) in OPTIONS.items()
+        for word in known[name.replace("_", "-")].typed(text)
+    ]
+    assert CliRunner().invoke(app, [*words, "--tune", "breaker=off"]).exit_code == 0
     seen = {name.removesuffix("_s"): value for name, value in vars_of(found[0]).items()}
     assert seen == {name: value for name, (_, value) in OPTIONS.items()} | {
         "breaker": False,

@@ -245,7 +245,7 @@ class Command:
         self, topic: Topic, *more: str, handler: str = ON_THE_LOOP, **options: object
     ) -> Running:
         """Start a drain of everything in the topic; no bad message is taken for an outage in it."""
-        what = [*self.what(topic, handler), "--from", "earliest", "--yes", "--max-doubt", "0"]
+        what = [*self.what(topic, handler), "--from", "earliest", "--yes", "--tune", "max-doubt=0"]
         return self.start("run", *what, *self.options(**options), *more)
 
     def drain(

@@ -1,4 +1,4 @@
-"""Choice of a backlog and its order: --from, --until, --partition, --order."""
+"""Choice of a backlog and its order: --from, --until, --partition, --tune order."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def test_the_backlog_is_from_one_place_until_before_another_in_the_order_given(
     minutes_ms = [round(NOON.timestamp() + 60 * n) * 1000 for n in range(10)]
     timed.stamp([("k", at_ms) for at_ms in minutes_ms], b'["document"]')
     command.cluster.alter_committed(command.group(timed), timed.name, {0: 2})
-    more = ("--order", "none", "-c", "5")
+    more = ("--tune", "order=none", "-c", "5")
     running = command.begin(timed, "--from", minute(4), "--until", "9", *more, gate=command.gate)
     command.wait_for(running, "begun", 5)  # all have one message key and one sub-key
     command.gate.touch()

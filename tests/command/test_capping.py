@@ -58,7 +58,7 @@ def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
     file = put(command, "groups.json", TIGHT, command.cluster.cluster_id, groups=5)
     what = [*command.what(topic, "produce"), "--set", f"topic={command.topic().name}"]
     limits = ["--from", "earliest", "--broker-limits", str(file), "-o", "json"]
-    requested = [*command.what(topic, "count"), *limits, "--order", "none", "--latency", "1ms"]
+    requested = [*command.what(topic, "count"), *limits, "--tune", "order=none", "--latency", "1ms"]
 
     estimate = command("estimate", *requested).answer["estimate"]
     dry = command("run", *what, *limits, "--dry-run").answer

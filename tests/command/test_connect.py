@@ -27,7 +27,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 def on(server: str, command: Command) -> tuple[str, ...]:
     state = str(command.home / "state")
-    return ("--remote", server, "--spark-conf", f"drainer.state={state}", "-c", str(CONCURRENCY))
+    return ("--master", server, "--spark-conf", f"drainer.state={state}", "-c", str(CONCURRENCY))
 
 
 NEEDS = """

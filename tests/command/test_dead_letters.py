@@ -41,13 +41,24 @@ def test_the_topic_is_made_after_a_yes_and_not_before(command: Command) -> None:
     outcome = command.drain(topic, *DEAD)
     assert dead in topics(topic.bootstrap)
     assert outcome.err.count(f"topic {dead}  (for dead letters)") == 1
-    drained = command.drain(topic, "--group", "other", "--dead-letter-topic", topic.name, code=3)
+    drained = command.drain(
+        topic, "--group", "other", "--tune", f"dead-letter-topic={topic.name}", code=3
+    )
     assert "is the drained topic" in drained.error
 
 
 def test_a_dead_letter_is_complete_and_the_drain_goes_on(command: Command) -> None:
     topic = command.topic(ONE_BAD_LANE)
-    more = ("--retries", "1", "--retry-delay", "1ms", "--on-failure", "dead-letter", "-o", "json")
+    more = (
+        "--retries",
+        "1",
+        "--tune",
+        "retry-delay=1ms",
+        "--on-failure",
+        "dead-letter",
+        "-o",
+        "json",
+    )
     outcome = command.drain(topic, *more, code=6, bad="bad")
     dead = default_name(command, topic)
     answer = outcome.answer
@@ -76,7 +87,7 @@ def test_killed_while_it_writes_dead_letters_it_loses_none(command: Command) -> 
     """One may be there twice, but the account has it once."""
     count, concurrency = 600, 5
     topic = command.topic(distinct(count))
-    more = (*DEAD, "--max-failures", "none", "--no-breaker", "-c", str(concurrency))
+    more = (*DEAD, "--max-failures", "none", "--tune", "breaker=off", "-c", str(concurrency))
     running = command.begin(topic, *more, "--rate", "400/s", up=command.gate)
     command.wait_for(running, "failed", 150)
     running.kill()

@@ -24,7 +24,7 @@ def test_a_handler_that_leaks_sockets_loses_nothing_and_is_named_as_the_cause(
 ) -> None:
     leaks = command.handler(LEAKS.format(limit=100))
     topic = command.topic(distinct(400))
-    bad = ("--retries", "0", "--no-breaker", "--on-failure", "skip")
+    bad = ("--retries", "0", "--tune", "breaker=off", "--on-failure", "skip")
     outcome = command.drain(topic, *bad, "-c", "4", "-o", "json", handler=leaks, code=4)
     assert "trouble: this machine fails the handler: Too many open files" in outcome.err
     assert "gives nothing up" in outcome.err

@@ -40,7 +40,14 @@ def test_what_matches_waits_in_the_letter_topic_and_the_exit_code_is_zero(
     command: Command, tmp_path: Path
 ) -> None:
     topic = command.topic([documents(30)] * 2)
-    divert = ["--divert", "payload.customer == 42", "--max-failures", "0", "--after-dead", "park"]
+    divert = [
+        "--divert",
+        "payload.customer == 42",
+        "--max-failures",
+        "0",
+        "--tune",
+        "after-dead=park",
+    ]
     name, done = command.handler(HANDLER), tmp_path / "done"
     outcome = command.drain(topic, *divert, "-o", "json", handler=name, done=done)
     assert outcome.answer["exit_code"] == 0
@@ -60,7 +67,7 @@ def test_what_matches_waits_in_the_letter_topic_and_the_exit_code_is_zero(
 
 def test_what_fails_beside_it_still_counts(command: Command, tmp_path: Path) -> None:
     topic = command.topic([documents(6), documents(1, bad=True, customer=1)])
-    divert = ["--divert", "payload.customer == 42", "--retries", "0", "--max-doubt", "0"]
+    divert = ["--divert", "payload.customer == 42", "--retries", "0", "--tune", "max-doubt=0"]
     outcome = command.drain(
         topic,
         *divert,

@@ -18,7 +18,7 @@ def groups(bootstrap: str) -> set[str]:
 
 def test_a_dry_run_touches_nothing(command: Command, bootstrap: str) -> None:
     topic = command.topic(operations(300))
-    what = [*command.what(topic), *command.options(), "--from", "earliest", "--order", "none"]
+    what = [*command.what(topic), *command.options(), "--from", "earliest", "--tune", "order=none"]
     outcome = command("run", *what, "--dry-run", "-o", "json")
     answer = outcome.answer
     assert (answer["status"], answer["exit_code"], answer["offsets"]) == ("dry-run", 0, 300)

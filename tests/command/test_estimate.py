@@ -60,7 +60,7 @@ def test_a_part_that_is_drained_first_measures_the_latency_of_all(command: Comma
     command.drain(topic, "--until", "40", pause_ms=5)
     assert command.committed(topic) == {0: 40}
     # Looking from below where that part left the group moves nothing, so nothing forbids it.
-    found = estimated(command, topic, "--latency-from", str(command.plan(topic)), "-c", "10")
+    found = estimated(command, topic, "--latency", str(command.plan(topic)), "-c", "10")
     assert found["messages"] == 60
     assert 0.005 <= found["latency"]["mean_s"] < 0.1
     assert 0 < found["costs"]["handle_s"] < 0.005
@@ -88,7 +88,7 @@ def first_of(output: str) -> str:
 
 def test_retention_that_is_quicker_than_the_drain_comes_before_all_else(command: Command) -> None:
     topic = command.topic(distinct(300), config={"retention.ms": "3600000"})
-    what = [*command.what(topic), "--from", "earliest", "--order", "partition"]
+    what = [*command.what(topic), "--from", "earliest", "--tune", "order=partition"]
     for words in (("estimate",), ("run", *command.options(), "--dry-run")):
         slow = command(*words, *what, "--latency", "20s")
         assert RETENTION_IN.match(first_of(slow.err))
@@ -122,6 +122,6 @@ def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(command: Comma
     assert folded["bundling"]["coalesce"] is True
     refused = command("estimate", *what, "--handler", "folds.py:Fails", code=3)
     assert "coalesce raised KeyError: 'price'" in refused.error
-    batches = command("estimate", *what, "--handler", "folds.py:Batches", "--order", "none")
+    batches = command("estimate", *what, "--handler", "folds.py:Batches", "--tune", "order=none")
     # Fifty, or a few more: a call takes what is there at that moment.
     assert re.search(r"\b5\d for 500 sub-messages", batches.out)

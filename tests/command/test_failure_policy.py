@@ -5,7 +5,7 @@ from __future__ import annotations
 from command.conftest import distinct
 from command.process import Command
 
-SOON = ("--retry-delay", "1ms")
+SOON = ("--tune", "retry-delay=1ms")
 ONE_BAD_LANE = ['["a", "bad"]', '["bad", "b"]', '["bad"]', '["a", "b"]']
 
 
@@ -35,7 +35,7 @@ def test_a_parked_lane_waits_and_the_plan_keeps_the_policy_until_a_resume_change
 
     command.resume(topic, code=5, bad="bad")
     assert command.record.attempts(0, 1) == [1, 2] * 2
-    changed = ("--retries", "0", "--on-failure", "skip", "--no-breaker", "-o", "json")
+    changed = ("--retries", "0", "--on-failure", "skip", "--tune", "breaker=off", "-o", "json")
     resumed = command.resume(topic, *changed, code=6, bad="bad")
     accounts(resumed.answer["sub_messages"], done=4, failed=3)
     command.record.check_order()

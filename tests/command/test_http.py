@@ -13,7 +13,7 @@ from command.service import Service, nothing, results, service
 from kafka.topic import Topic, eventually
 
 SPLIT = ("--split", "documents", "--split-key", "id")
-QUICK = ("--retry-delay", "10ms", "--max-doubt", "0")
+QUICK = ("--tune", "retry-delay=10ms", "--tune", "max-doubt=0")
 
 
 def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:

@@ -82,7 +82,14 @@ def test_commands_run_once_when_the_drain_will_be_late_and_at_its_end(
 ) -> None:
     late, printed, status = (command.home / name for name in ("late", "printed", "status"))
     hook = f"cat > {printed}; echo $DRAINER_STATUS > {status}; echo hook-output; exit 3"
-    hooks = ("--deadline", "1s", "--on-late", f"cat >> {late}; echo >> {late}", "--on-end", hook)
+    hooks = (
+        "--deadline",
+        "1s",
+        "--tune",
+        f"on-late=cat >> {late}; echo >> {late}",
+        "--on-end",
+        hook,
+    )
     running = command.begin(topic, *hooks, "-o", "json", gate=command.gate)
     eventually(lambda: late.exists() and late.read_text().endswith("\n"), "it is reported")
     command.gate.touch()

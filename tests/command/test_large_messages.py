@@ -61,8 +61,8 @@ def produce(command: Command, values: list[str], config: dict[str, str]) -> Topi
 def drain(command: Command, topic: Topic, *more: str, code: int = 6) -> Any:
     handler = command.handler(HANDLER)
     words = [*command.what(topic)[:-2], "--handler", handler, "--from", "earliest", "--yes"]
-    words += [*DEAD, "--on-split-failure", "dead-letter", "--max-failures", "none"]
-    return command("run", *words, "--max-doubt", "0", *more, "-o", "json", code=code)
+    words += [*DEAD, "--tune", "on-split-failure=dead-letter", "--max-failures", "none"]
+    return command("run", *words, "--tune", "max-doubt=0", *more, "-o", "json", code=code)
 
 
 @engines
@@ -93,7 +93,7 @@ def test_a_letter_without_its_payload_is_made_again_from_its_message(
     week = {"retention.ms": str(7 * 24 * 60 * 60 * 1000)}
     topic = produce(command, values, week)
     dead = command.topic(config={"max.message.bytes": str(SMALL)})
-    outcome = drain(command, topic, "--dead-letter-topic", dead.name, *where)
+    outcome = drain(command, topic, "--tune", f"dead-letter-topic={dead.name}", *where)
     assert (outcome.answer["sub_messages"]["dead"], outcome.answer["left_out_letters"]) == (6, 5)
     assert f"{topic.name} keeps them until 20" in outcome.answer["originals_kept"]
     assert f"{dead.name} takes {SMALL:,} bytes (max.message.bytes), {topic.name} 1,048,588" in (

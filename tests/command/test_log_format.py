@@ -1,4 +1,4 @@
-"""``--log-format json``: standard error is a log that a collector reads, whatever happens."""
+"""``--tune log-format=json``: standard error is a log that a collector reads, whatever happens."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from command.conftest import distinct
 from command.process import Command
 
-AS_JSON = ("--log-format", "json")
+AS_JSON = ("--tune", "log-format=json")
 
 
 def events(err: str) -> list[dict[str, Any]]:

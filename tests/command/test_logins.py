@@ -187,7 +187,7 @@ def test_tasks_of_spark_renew_their_tokens(
     what += ["--handler", command.handler(SLOW_TASKS), "--set", f"pids={pids}"]
     what += ["--from", "earliest", "--on-failure", "dead-letter", "--max-failures", "none"]
     path = f"{tmp_path}{os.pathsep}{command.env.get('PYTHONPATH', '')}"
-    spark = ["--master", "local[2]", "--buffer", "1MiB", "-c", "2", "-o", "json", "--yes"]
+    spark = ["--master", "local[2]", "--tune", "buffer=1MiB", "-c", "2", "-o", "json", "--yes"]
 
     outcome = command("run", *what, *spark, code=6, env={"PYTHONPATH": path})
 

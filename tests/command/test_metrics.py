@@ -45,7 +45,7 @@ def test_a_scrape_during_the_drain_and_one_after_it_agree_with_the_account(
 ) -> None:
     topic = command.topic(operations(100), partitions=2)
     options: dict[str, Any] = {"pause_ms": 1, "gate": command.gate, "gated": "b-0"}
-    more = (*SERVED, "--metrics-linger", "1h", "-o", "json", "--concurrency", "20")
+    more = (*SERVED, "--tune", "metrics-linger=1h", "-o", "json", "--concurrency", "20")
     running = command.begin(topic, *more, **options)
     command.wait_for(running, "done", 100)
     eventually(lambda: bool(Scrape(running)("sub_messages_pending")), "a lane waits", 30)

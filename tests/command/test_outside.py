@@ -10,7 +10,7 @@ from command.conftest import distinct
 from command.process import Command, Running
 from kafka.topic import Topic
 
-SMALL = ("--buffer", "64KiB", "-c", "4")
+SMALL = ("--tune", "buffer=64KiB", "-c", "4")
 BIG = 1000  # bytes a message: more of them than fit into the buffers
 COUNT = 2000
 

@@ -35,7 +35,7 @@ def test_a_drain_needs_no_line_of_python(command: Command) -> None:
 def test_a_letter_of_a_whole_message_is_split_as_the_drain_would(command: Command) -> None:
     topic = command.topic([*VALUES, "no JSON"])
     what = [*command.what(topic, "count"), "--from", "earliest", "--yes", *SPLIT]
-    command("run", *what, "--on-split-failure", "dead-letter", code=6)
+    command("run", *what, "--tune", "on-split-failure=dead-letter", code=6)
     dead = f"{topic.name}.{command.group(topic)}.dead"
     redrive = ("redrive", "-b", command.bootstrap, "--dead-letter-topic", dead, "--yes")
     again = command(*redrive, "--handler", "count", *SPLIT, "-o", "json", code=6)
@@ -48,8 +48,10 @@ def test_rules_see_what_a_decoder_of_ones_own_gives(command: Command) -> None:
     )
     topic = command.topic(["1", "2", "3", "none"])
     what = [*command.what(topic, "print"), "--from", "earliest", "--yes", "--value-format"]
-    more = ("--skip", "message.value.n == 2", "-q")
-    ended = command("run", *what, "mine:decode", *more, "--on-split-failure", "skip", code=6)
+    more = ("--skip", "message.value.n == 2")
+    ended = command(
+        "-q", "run", *what, "mine:decode", *more, "--tune", "on-split-failure=skip", code=6
+    )
     handled = [line.split("\t")[-1] for line in ended.out.splitlines() if "\t" in line]
     assert handled == ["{'n': 1}", "{'n': 3}"]
 

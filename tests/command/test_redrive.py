@@ -32,7 +32,7 @@ def dead(command: Command) -> Topic:
 def begin(command: Command, topic: str, *more: str, **options: object) -> Running:
     handler = f"{command.handlers}:OnTheLoop"
     what = ["-b", command.bootstrap, "--dead-letter-topic", topic, "--handler", handler]
-    what += ["--yes", "--max-doubt", "0"]  # no bad message is taken for an outage
+    what += ["--yes", "--tune", "max-doubt=0"]  # no bad message is taken for an outage
     return command.start("redrive", *what, *command.options(**options), *more)
 
 

@@ -33,7 +33,8 @@ def test_the_right_password_drains_and_is_kept_nowhere(command: Command, broker:
     config = command.home / "client.properties"
     config.write_text("\n".join([*SASL, f"sasl.username={USER}", f"sasl.password={PASSWORD}"]))
     words = ["-b", broker.sasl_bootstrap_servers, "--client-config", str(config)]
-    outcome = command.drain(topic, *words, "--debug")
+    what = [*command.what(topic), *words, *command.options()]
+    outcome = command("--debug", "run", *what, "--from", "earliest", "--yes")
     assert len(command.record.done()) == 50
     plan = command.plan(topic)
     assert PASSWORD not in outcome.err + plan.read_text()

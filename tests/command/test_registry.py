@@ -40,7 +40,7 @@ def test_avro_is_split_inspected_and_drained_and_what_is_not_is_dead(
     seen = command("inspect", *what[:-4], *what[-2:], *formats, "--full", "-o", "json").answer
     assert {each["name"] for each in seen["skew"]["hottest"]} == {"'o-0'", "'o-1'", "'o-2'"}
     words = ["--yes", *formats, "--skip", "message.value.to.zip == '1'", "--max-failures", "9"]
-    ended = command("run", *what, *words, "--on-split-failure", "dead-letter", code=6)
+    ended = command("run", *what, *words, "--tune", "on-split-failure=dead-letter", code=6)
     assert [line for line in ended.out.splitlines() if line.startswith("got")] == [
         f"got o-{n} {order(n)}" for n in (0, 2)
     ]
@@ -73,7 +73,7 @@ def test_the_preview_has_the_schemas_at_both_ends_or_a_refusal(
         assert "does not answer" in refused.error
         assert "address" in refused.hint
     registry.status = 200
-    seen = command("run", *what, "--yes", "--on-split-failure", "skip", code=6).err
+    seen = command("run", *what, "--yes", "--tune", "on-split-failure=skip", code=6).err
     assert f"values decode by schema 2, 3 of the registry {registry.url}" in seen
     assert seen.count(f"{topic.name}/1/0 can't be decoded") == 1
 
@@ -90,13 +90,13 @@ def test_an_outage_of_the_registry_is_waited_out(command: Command, registry: Reg
     )
     client = ("--client-config", "client.properties")
     what = [*command.what(topic, command.handler(HANDLER))[2:], "--from", "earliest", *client]
-    words = ["--yes", "--value-format", "avro", "--on-split-failure", "dead-letter"]
+    words = ["--yes", "--value-format", "avro", "--tune", "on-split-failure=dead-letter"]
     # The schema is got before a batch is queued, so that no message of it is given up.
-    halted = command("run", *what, *words, "--max-outage", "100ms", code=5)
+    halted = command("run", *what, *words, "--tune", "max-outage=100ms", code=5)
     assert "does not answer" in halted.error
-    assert "for longer than --max-outage" in halted.error
+    assert "for longer than --tune max-outage" in halted.error
     assert "hidden" not in halted.err
-    waits = command.start(*halted.resume_words, "--yes", "--max-outage", "1h")
+    waits = command.start(*halted.resume_words, "--yes", "--tune", "max-outage=1h")
     waits.prints("does not answer")
     registry.away.clear()
     ended = waits.ends(0)
@@ -119,7 +119,13 @@ def test_letters_are_shown_and_redriven_by_their_schema_and_go_back_as_they_were
     formats = ["--value-format", "avro", "--registry", registry.url]
     topic.produce(values[:1])
     words = [*command.what(topic, command.handler(HANDLER + FAILS)), "--from", "earliest", "--yes"]
-    words += [*formats, "--on-split-failure", "dead-letter", "--dead-letter-topic", dead.name]
+    words += [
+        *formats,
+        "--tune",
+        "on-split-failure=dead-letter",
+        "--tune",
+        f"dead-letter-topic={dead.name}",
+    ]
     command("run", *words, code=6)
     place = {"topic": source.name.encode(), "partition": b"0", "offset": b"7"}
     headers = [(f"kafka_dlt-original-{name}", value) for name, value in place.items()]

@@ -79,7 +79,7 @@ def test_tasks_handle_what_was_decoded_by_rules_on_it(
     rules = ("--skip", which.format(7), "--first", which.format(MESSAGES - 1))
     formats = ("--value-format", format_, "--registry", registry.url, *rules)
     what = [*command.what(topic, handler(command)), "--from", "earliest", *formats, *ON_SPARK]
-    dead = ("--yes", "--on-split-failure", "dead-letter", "--max-failures", "9")
+    dead = ("--yes", "--tune", "on-split-failure=dead-letter", "--max-failures", "9")
     ended = command("run", *what, *dead, "-o", "json", code=6)
     print(ended.err, registry.requests)
     found = recorded(command)
@@ -128,12 +128,12 @@ def test_an_outage_amid_the_reading_is_waited_out_or_halts_and_nothing_is_lost(
     topic, _ = with_a_late_schema(command, registry)
     formats = ("--value-format", "avro", "--registry", registry.url)
     what = [*command.what(topic, handler(command)), "--from", "earliest", *formats, *ON_SPARK]
-    halted = command("run", *what, "--yes", "--max-outage", "1s", code=5)
+    halted = command("run", *what, "--yes", "--tune", "max-outage=1s", code=5)
     print(halted.err)
     assert "does not answer" in halted.error
-    assert "for longer than --max-outage" in halted.error
+    assert "for longer than --tune max-outage" in halted.error
     assert halted.hint
-    waits = command.start(*halted.resume_words, "--yes", "--max-outage", "1h")
+    waits = command.start(*halted.resume_words, "--yes", "--tune", "max-outage=1h")
     before = registry.requests["/schemas/ids/3"]
     again = lambda: registry.requests["/schemas/ids/3"] > before + 2  # noqa: E731
     eventually(again, "tasks wait for the registry", PATIENCE_S)

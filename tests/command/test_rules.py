@@ -62,7 +62,7 @@ def test_a_resume_takes_its_rules_from_the_plan_or_from_its_options(command: Com
     messages = ['["a"]', '["gate"]', '["a"]', '["b"]', '["c"]']
     topic = command.topic(messages)
     running = command.begin(
-        topic, "--skip", A, "-c", "1", "--grace", "0s", gate=command.gate, gated="gate"
+        topic, "--skip", A, "-c", "1", "--tune", "grace=0s", gate=command.gate, gated="gate"
     )
     command.wait_for(running, "begun", 1)
     running.signal(signal.SIGINT)

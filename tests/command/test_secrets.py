@@ -9,7 +9,7 @@ from scenarios.brokers import Broker
 
 LOGIN = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
 SECRET = "hush"  # is in every one of them
-LOUD = ("--log-format", "json", "--debug", "-o", "json", "--report", "report.html")
+LOUD = ("--tune", "log-format=json", "-o", "json", "--report", "report.html")
 FAILS = """
 import drainer
 
@@ -40,9 +40,9 @@ def test_a_drain_that_fails_writes_no_secret_anywhere(command: Command, broker: 
     secrets = ["-X", f"ssl.key.password={SECRET}-2", "--set", f"token={SECRET}-3"]
     what = ["--topic", topic.name, "--group", "g", "--from", "earliest", "--yes", "--retries", "1"]
     failing = ["--handler", f"{handlers}:Fails", "--on-failure", "dead-letter"]
-    failing += ["--max-failures", "3", "--max-doubt", "0"]
+    failing += ["--max-failures", "3", "--tune", "max-doubt=0"]
 
-    outcome = command.start("run", *what, *failing, *where, *secrets, *LOUD).ends(5)
+    outcome = command.start("--debug", "run", *what, *failing, *where, *secrets, *LOUD).ends(5)
 
     found = written(command, outcome)
     assert b"LookupError" in found

@@ -130,7 +130,7 @@ def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     conf = ("enabled=true", f"dir={folder.as_uri()}", "compress=false")
     logged = [word for each in conf for word in ("--spark-conf", f"spark.eventLog.{each}")]
     topic = command.topic(bulky(1_500))
-    more = ("-c", str(CONCURRENCY), "--timeout", "1h", *wide, *logged)
+    more = ("-c", str(CONCURRENCY), "--tune", "timeout=1h", *wide, *logged)
     running = command.begin(topic, *more, gate=command.gate)
     victims = set[int]()
 

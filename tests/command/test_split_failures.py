@@ -13,7 +13,7 @@ from command.test_redrive import redrive
 from kafka.topic import Topic
 
 MALFORMED = "!ValueError"
-DEAD = ("--on-split-failure", "dead-letter")
+DEAD = ("--tune", "on-split-failure=dead-letter")
 AT = 5  # where the malformed message is
 
 
@@ -36,10 +36,10 @@ def test_a_drain_halts_by_default_and_names_the_option_that_goes_on(
     halted = command.drain(topic, "-o", "json", code=5)
     assert f"split failed at {topic.name}/0/{AT}: ValueError: malformed" in halted.error
     assert "recorder.py:" in halted.error
-    assert "--on-split-failure dead-letter, skip or park" in halted.hint
+    assert "--tune on-split-failure=dead-letter, skip or park" in halted.hint
     accounts(halted.answer["messages"], dead=0, failed=0, skipped=0)
     assert (AT, 0) not in done(command)
-    skipped = command.resume(topic, "--on-split-failure", "skip", "-o", "json", code=6)
+    skipped = command.resume(topic, "--tune", "on-split-failure=skip", "-o", "json", code=6)
     accounts(skipped.answer["messages"], read=10, done=9, failed=1)
     assert skipped.answer["sub_messages"]["unsplit"] == 1
     assert done(command) == WITHOUT
@@ -80,7 +80,7 @@ def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(command
 def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     command: Command, topic: Topic
 ) -> None:
-    parked = command.drain(topic, "--on-split-failure", "park", "-o", "json", code=5)
+    parked = command.drain(topic, "--tune", "on-split-failure=park", "-o", "json", code=5)
     assert done(command) == WITHOUT[:AT]
     (lane,) = parked.answer["parked_first"]
     assert (lane["key"], lane["place"]) == ("partition 0", f"{topic.name}/0/{AT}[0]")

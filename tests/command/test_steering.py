@@ -240,7 +240,7 @@ def test_a_stopped_drain_prints_how_to_resume_it_as_it_was_set(command: Command)
     assert f"the drain has ended: stopped by {ME}" in outcome.out
     assert outcome.way_out("resume") == ended.resume_words
     assert " ".join(ended.resume_words).count("--concurrency 50") == 1
-    assert " ".join(ended.resume_words).count("--grace 20s") == 1
+    assert " ".join(ended.resume_words).count("--tune grace=20s") == 1
     assert len(command.record.done()) == 50
     assert command.committed(topic) == {0: 50}
     last = history(command, topic)[-1]
@@ -402,7 +402,9 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     command: Command, handler: str
 ) -> None:
     topic = command.topic(distinct(200))
-    hangs = command.begin(topic, *ON_SPARK, "-c", "4", "--grace", "50s", handler=handler, hang=1)
+    hangs = command.begin(
+        topic, *ON_SPARK, "-c", "4", "--tune", "grace=50s", handler=handler, hang=1
+    )
     command.wait_for(hangs, "begun", 1, within_s=200)
     is_in_state(command, topic, "draining")
     outcome = steer(command, topic, "stop", "--now")

@@ -418,7 +418,7 @@ def test_an_outage_lasts_from_its_first_failure_to_the_next_answer() -> None:
     now_s = 100.0
     assert outage(0.2, "it is away again")
     now_s = 161.0
-    with pytest.raises(Halted, match=r"away again, for longer than --max-outage \(1m\)"):
+    with pytest.raises(Halted, match=r"away again, for longer than --tune max-outage \(1m\)"):
         outage(0.2, "it is away again")
     outage.end()
     requested_stop = True

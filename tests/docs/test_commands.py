@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 from collections.abc import Iterator
@@ -46,6 +47,25 @@ OTHERS = {
     "--files",  # of spark-submit
     "--minutes",  # of a benchmark
 }
+OF_OTHER_PROGRAMS = {
+    *("--describe", "--members", "--reset-offsets"),  # of Kafka's tools
+    *("--cluster-id", "--config"),
+    *("--include_imports", "--descriptor_set_in", "--descriptor_set_out"),  # of protoc
+    *("--py-files", "--conf"),  # of spark-submit
+}
+
+
+def settings_of(command: Any) -> set[str]:
+    """The rare settings that a command takes by ``--tune``, and those below it."""
+    own = {each.label for each in declared_by(command).values() if each.tune}
+    return own.union(*map(settings_of, getattr(command, "commands", {}).values()))
+
+
+RARE = settings_of(COMMAND) | {"NAME", "example"}
+
+
+def rare_settings(text: str) -> set[str]:
+    return set(re.findall(r"--tune ([A-Za-z][\w-]*)", text))
 
 
 def name(page: Path) -> str:
@@ -84,7 +104,7 @@ def test_every_command_of_a_page_is_taken_by_the_parser(
     for step in commands_of_drainer(page.read_text()):
         try:
             context = parsed(words_of(step))
-            given_in(context, declared_by(context.command))
+            given_in(context, declared_by(context.command).values())
         except Refused:  # a file that it names is not here
             continue
         except Exception as error:
@@ -113,6 +133,21 @@ def test_every_option_that_a_page_names_is_one_of_some_command() -> None:
         if page.parent.name == "scenarios":  # which have their own
             continue
         assert set(options_mentioned(page.read_text())) <= known, name(page)
+        assert rare_settings(page.read_text()) <= RARE, name(page)
+
+
+def test_every_option_that_a_text_of_the_program_names_is_one_that_can_be_typed() -> None:
+    def options(command: Any) -> set[str]:
+        own = {word for each in command.params for word in (*each.opts, *each.secondary_opts)}
+        return own.union(*map(options, getattr(command, "commands", {}).values()))
+
+    known = options(COMMAND) | OTHERS | OF_OTHER_PROGRAMS
+    for path in (ROOT / "drainer").rglob("*.py"):
+        for each in ast.walk(ast.parse(path.read_text())):
+            if isinstance(each, ast.Constant) and isinstance(each.value, str):
+                named = set(re.findall(r"(?<![\w-])--[a-z][\w-]+", each.value))
+                assert named <= known, (path, each.value)
+                assert rare_settings(each.value) <= RARE, (path, each.value)
 
 
 def test_drainer_is_installed_from_a_clone() -> None:

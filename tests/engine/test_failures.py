@@ -170,7 +170,7 @@ def test_a_status_changes_nothing_until_an_event_comes(twenty: Story) -> None:
         return failures.status(), failures.trouble, failures.waiting
 
     first = seen()
-    assert "for up to 1h (--max-outage)" in (failures.trouble or "")
+    assert "for up to 1h (--tune max-outage)" in (failures.trouble or "")
     assert [seen() for _ in range(3)] == [first] * 3
     story.loop.now_s = now_s = 10_000.0
     assert seen() == first, "only events and the clock's timers change anything"

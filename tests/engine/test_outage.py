@@ -199,10 +199,10 @@ def test_what_is_bad_is_given_up_and_nothing_else(
             "--max-failures", 750, inf),
         named("an outage turns into HTML", drain_of(
             either(away(1, 600), away(600, 1e9, ValueError)), 20, retries=0,
-            virtual={"lanes": 5_000, "count": 5_000}), "--max-doubt", FAILURES_OWN - 1, inf),
+            virtual={"lanes": 5_000, "count": 5_000}), "--tune max-doubt", FAILURES_OWN - 1, inf),
         *(
             named(f"outage without an end, {lanes} lanes",
-                  partial(VirtualDrain, away(0.03, 1e9), lanes), "--max-outage", lanes == 1,
+                  partial(VirtualDrain, away(0.03, 1e9), lanes), "--tune max-outage", lanes == 1,
                   3_600 + 90)
             for lanes in (1, 3, 400)
         ),
@@ -213,14 +213,14 @@ def test_what_is_bad_is_given_up_and_nothing_else(
         ),
         named("a disk stays full", drain_of(away(1, 1e9, disk_full), retries=0, breaker=False,
                   virtual={"lanes": 20}),
-              "--max-outage", 0, 3_600 + 90),
+              "--tune max-outage", 0, 3_600 + 90),
         named("is_outage fails", partial(VirtualDrain, always(5), 20, is_outage=attribute_error),
               "is_outage() failed: AttributeError", 0, inf),
         *(
             named(f"{raised()!r} proves nothing: it may need no call", drain_of(
                 either(away(0.2, 30), always(*range(0, 400, 2), error=raised)),
                 retries=0, max_outage_s=20.0, virtual={"lanes": 400, "count": 400}),
-                "--max-outage", 0, inf)
+                "--tune max-outage", 0, inf)
             for raised in (partial(Retry, "busy", after=0.5), partial(Skip, "old"))
         ),
     ],
@@ -343,8 +343,8 @@ def test_outages_with_moments_between_give_nothing_up(
 def test_a_long_outage_of_the_only_lane_costs_one_sub_message() -> None:
     run = VirtualDrain(away(2, 3_000), lanes=1)
     assert (run.halted, len(run.given_up)) == (None, 1)
-    assert given_up_by(run.status) == {"--max-doubt": 1}
-    assert any("--max-doubt" in each for each in run.troubles)
+    assert given_up_by(run.status) == {"max-doubt": 1}
+    assert any("--tune max-doubt" in each for each in run.troubles)
 
 
 # --- bad messages with unclear errors ---
@@ -382,7 +382,7 @@ def test_a_hanging_call_that_is_all_that_is_left_is_given_up_by_max_doubt() -> N
     run = VirtualDrain(
         lambda offset, _: TimeoutError() if offset == 399 else None, policy=policy(retries=1)
     )
-    assert given_up_by(run.status) == {"--max-doubt": 1}
+    assert given_up_by(run.status) == {"max-doubt": 1}
 
 
 def test_a_call_that_hangs_is_given_up_after_its_timeouts_among_healthy_ones() -> None:
@@ -405,9 +405,9 @@ def test_only_unclear_failures_left_that_nothing_speaks_against_are_an_outage() 
         always(*bad, error=RuntimeError), lanes=2_000, count=2_000, concurrency=1, latency_s=0.001
     )
     assert run.given_up == {}
-    assert "--max-outage" in str(run.halted)
+    assert "--tune max-outage" in str(run.halted)
     assert any("breaker=off" in each for each in run.troubles)
-    assert any("for up to 1h (--max-outage)" in each for each in run.troubles)
+    assert any("for up to 1h (--tune max-outage)" in each for each in run.troubles)
     assert all("RuntimeError" in each.partition(": drainer")[0] for each in run.troubles)
 
 

@@ -59,7 +59,7 @@ def test_the_drained_topic_and_names_that_kafka_does_not_take_are_refused(
 ) -> None:
     with pytest.raises(Refused, match=text) as raised:
         look(cluster, name)
-    assert "--dead-letter-topic" in (raised.value.hint or "")
+    assert "--tune dead-letter-topic" in (raised.value.hint or "")
 
 
 # Rights, and a broker's own defaults.
@@ -85,7 +85,7 @@ def is_refused(cluster: Cluster, name: str, words: str) -> bool:
     try:
         look(cluster, name)
     except Refused as error:
-        return words in str(error) and "--dead-letter-topic" in (error.hint or "")
+        return words in str(error) and "--tune dead-letter-topic" in (error.hint or "")
     return False
 
 

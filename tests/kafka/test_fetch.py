@@ -136,7 +136,7 @@ def test_an_outage_of_what_splits_need_ends_the_thread_in_time(
     topic.produce(numbered(10))
     with (
         Reader(settings, topic.name, {0: (0, 10)}, prepare=Shelf(), patience_s=0.1) as reader,
-        pytest.raises(Halted, match="the shelf is empty, for longer than --max-outage"),
+        pytest.raises(Halted, match="the shelf is empty, for longer than --tune max-outage"),
     ):
         reader.read()
 
@@ -196,7 +196,7 @@ def test_what_waits_is_bounded(settings: ClientSettings, topic: Topic) -> None:
 def test_a_queue_of_no_bytes_still_delivers_messages_of_any_size(
     settings: ClientSettings, broker: Broker, topic_name: str, partitions: int
 ) -> None:
-    """A quarter of ``--buffer 3`` is a queue of no bytes."""
+    """A quarter of a buffer of 3 is a queue of no bytes."""
     topic = Topic(broker.bootstrap_servers, topic_name, partitions)
     for partition in range(partitions):
         topic.produce([b"x" * 900_000] * 4, partition=partition)

@@ -1,4 +1,4 @@
-"""The options ``--value-format`` and ``--key-format``, as handlers, rules and splits see them."""
+"""Decoded values and keys, as handlers, rules and splits see them."""
 
 from __future__ import annotations
 

@@ -55,5 +55,5 @@ def test_a_file_without_one_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="--latency-from: can't read"):
+    with pytest.raises(UsageError, match="--latency: can't read"):
         latency_from(tmp_path / "nowhere")

@@ -23,7 +23,7 @@ from simulation.simulation import Simulation
 
 SEEDS = int(os.environ.get("DRAINER_SEEDS", "120"))
 CHUNKS = 2
-# The last two that only fail, beside one that is skipped: without --max-doubt it went on for ever.
+# The last two that only fail, beside one that is skipped: without max-doubt it went on for ever.
 # What waits for the rest in one partition kept the others from being read.
 # A pass that ended early knew nothing of what lies behind it, and had to.
 FOUND = (

@@ -86,8 +86,8 @@ def test_what_is_not_a_master_is_refused(master: str) -> None:
     [
         ("spark.speculation", " TRUE ", "handle everything twice"),
         ("spark.master", "yarn", "--master"),
-        ("spark.remote", "sc://h", "--remote"),
-        ("spark.api.mode", "connect", "--remote"),
+        ("spark.remote", "sc://h", "--master sc"),
+        ("spark.api.mode", "connect", "--master sc"),
         ("spark.submit.deployMode", "cluster", "command is the driver"),
         ("fs.s3a.endpoint", "x", "endpoint is not a Spark setting"),
         ("spark.submit.pyFiles", "/dev/null,none.zip", "none.zip does not exist"),
@@ -142,18 +142,8 @@ def test_a_secret_is_shown_nowhere() -> None:
     assert settings.shown_conf()["spark.executor.memory"] == "4g"
 
 
-@pytest.mark.parametrize(
-    ("master", "remote", "reason"),
-    [
-        ("sc://host:15002", None, "is a server of Spark Connect, not a master"),
-        ("local[2]", "sc://host", "both given"),
-        (None, "host:15002", "is not a server"),
-        (None, "sc://host/;use_ssl=true;token=hidden", "has a token"),
-    ],
-)
-def test_a_server_is_named_alone_and_without_a_secret(
-    master: str | None, remote: str | None, reason: str
-) -> None:
-    with pytest.raises(UsageError, match=reason) as raised:
-        SessionSettings.of(master, {}, remote)
+def test_the_address_of_a_server_has_no_secret() -> None:
+    assert SessionSettings.of("sc://host:15002/;use_ssl=true", {}).is_remote
+    with pytest.raises(UsageError, match="--master has a token") as raised:
+        SessionSettings.of("sc://host/;use_ssl=true;token=hidden", {})
     assert "hidden" not in str(raised.value)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
-from drainer.cli.command import command, without
+from drainer.cli.command import basic, command, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import request_of
 from drainer.cli.options import (
@@ -37,8 +38,10 @@ def estimate(
     payload: PayloadOptions,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
-    latency: LatencyOptions,
-    running: Annotated[LocalSettings, without("grace_s", "buffer_bytes", "reason")],
+    latency: Annotated[LatencyOptions, basic("latency")],
+    running: Annotated[
+        LocalSettings, without("grace_s", "buffer_bytes", "reason"), basic("deadline")
+    ],
     failures: Annotated[FailureSettings, NEW_DRAIN],
     limits: Limits,
     terminal: Terminal,
@@ -56,7 +59,7 @@ def estimate(
     if not latency.is_given:
         raise UsageError(
             "an estimate needs the time that the handler takes for one sub-message",
-            hint="Add --latency 10ms, or --latency-from PLAN of an earlier drain.",
+            hint="Add --latency 10ms, or --latency PLAN of an earlier drain.",
         )
     question = question_of(latency, running)
     settings = kafka.settings()
@@ -72,15 +75,13 @@ def estimate(
 
 
 def question_of(given: LatencyOptions, running: LocalSettings) -> Question:
-    """The question of these options; without a latency one is assumed.
+    """Return the question that these options ask. Without a latency, one is assumed.
 
-    Raises UsageError when both latencies were given, or one can't be understood.
+    Raises UsageError if the latency can't be understood.
     """
-    if given.latency is not None and given.latency_from is not None:
-        raise UsageError("--latency excludes --latency-from", hint="Remove one of them.")
-    text, file = given.latency or ASSUMED, given.latency_from
-    if file is not None:
-        return Question(latency_from(file), str(file), True, running, running.deadline)
+    text = given.latency or ASSUMED
+    if (file := Path(text)).is_file() or file.suffix in (".json", ".html"):
+        return Question(latency_from(file), text, True, running, running.deadline)
     source = f"--latency {text}" if given.latency else ASSUMED_SOURCE
     return Question(Distribution.parse(text), source, False, running, running.deadline)
 
@@ -117,6 +118,6 @@ def estimate_dry_run(
         terminal.warn("the times below are for one process")
     hints: tuple[str, ...] = ()
     if question.source == ASSUMED_SOURCE:
-        hints = (f"drainer assumes {ASSUMED} per call: add --latency, or --latency-from PLAN.",)
+        hints = (f"drainer assumes {ASSUMED} per call: add --latency 10ms, or --latency PLAN.",)
     terminal.present(replace(page, warnings=(), hints=hints))
     return action, {"estimate": found.as_json()}

@@ -43,7 +43,7 @@ def list_(
     ],
     redrives: Annotated[RedriveOptions, without("plan")],
     kafka: ConnectionOptions,
-    terminal: Annotated[Terminal, without("quiet")],
+    terminal: Terminal,
 ) -> None:
     """Count a topic's outstanding dead letters and list the newest.
 
@@ -86,7 +86,7 @@ def show(
     where: LetterTopicOptions,
     payload: Annotated[PayloadOptions, without("split", "split_key")],
     kafka: ConnectionOptions,
-    terminal: Annotated[Terminal, without("quiet")],
+    terminal: Terminal,
 ) -> None:
     """Show one dead letter: its origin, error and payload, decoded if it is a whole message.
 

@@ -76,7 +76,7 @@ class DestinationOptions:
         if self.topic is not None and payloads != BY_HANDLER:
             raise UsageError(
                 f"--to {self.to} copies letters as they are",
-                hint="Remove --split, --split-key, --value-format and --key-format.",
+                hint="Remove --split, --split-key, --value-format and --tune key-format.",
             )
 
     @property
@@ -110,7 +110,6 @@ class LetterOptions:
         "Only letters of this sub-key, as the list prints it; repeatable.",
         (),
         name="--sub-key",
-        basic=True,
         metavar="KEY",
     )
     errors: tuple[str, ...] = _which(

@@ -56,8 +56,8 @@ _OWN: dict[str, ValueType] = {
 _BARRED = {
     "spark.speculation": ("true", True, "a second copy of a task would handle everything twice"),
     "spark.master": (None, False, "--master sets the master"),
-    "spark.remote": (None, False, "--remote sets the server"),
-    "spark.api.mode": ("connect", False, "--remote sets the server"),
+    "spark.remote": (None, False, "--master sc://HOST:PORT sets the server"),
+    "spark.api.mode": ("connect", False, "--master sc://HOST:PORT sets the server"),
     "spark.submit.deploymode": ("cluster", False, "this command is the driver"),
 }
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?|local-cluster\[ *\d+ *, *\d+ *, *\d+ *\]")
@@ -65,32 +65,21 @@ _CORES = re.compile(r"local(?:\[(\d+|\*)\])?")
 _REMOTE = re.compile(r"(spark|k8s)://.+|yarn|sc://.*")
 
 
-def master_of(typed: str | None, remote: str | None = None) -> str:
-    """Return the master, or the server of Spark Connect, that was typed; without one, this machine.
+def master_of(typed: str | None) -> str:
+    """Return a master, or the address of a server of Spark Connect; without one, this machine.
 
-    Raises UsageError if both were typed, or if the server is not an address of one.
+    Raises UsageError if the address has a secret.
     """
-    if remote is None:
-        if typed is not None and typed.strip().startswith(REMOTE):
-            raise UsageError(
-                f"--master {shown_master(typed)} is a server of Spark Connect, not a master",
-                hint="Use --remote; drainer limits needs a master.",
-            )
-        return EVERY_CORE if typed is None else typed.strip()
-    if typed is not None:
-        raise UsageError("--master and --remote are both given", hint="Remove one of them.")
-    if not remote.strip().startswith(REMOTE):
-        raise UsageError(
-            f"--remote {shown_master(remote)!r} is not a server of Spark Connect",
-            hint="Use sc://HOST:PORT.",
-        )
-    for name, _, value in (each.partition("=") for each in remote.split(";")[1:]):
+    master = EVERY_CORE if typed is None else typed.strip()
+    if not master.startswith(REMOTE):
+        return master
+    for name, _, value in (each.partition("=") for each in master.split(";")[1:]):
         if hides(name, value):
             raise UsageError(
-                f"--remote has a {name}, which other users and the plan's readers would see",
+                f"--master has a {name}, which other users and the plan's readers would see",
                 hint="Put a token into the variable SPARK_CONNECT_AUTHENTICATE_TOKEN.",
             )
-    return remote.strip()
+    return master
 
 
 def shown_master(master: str) -> str:
@@ -118,15 +107,16 @@ class SessionSettings:
     conf: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
-    def of(cls, master: str | None, conf: Mapping[str, str], remote: str | None = None) -> Self:
-        """Return the settings that were typed. Without a master or server, this machine is it."""
-        return cls(master_of(master, remote), conf)
+    def of(cls, master: str | None, conf: Mapping[str, str]) -> Self:
+        """Return the settings that were typed. Without a master, this machine is it."""
+        return cls(master_of(master), conf)
 
     def __post_init__(self) -> None:
         if not is_local(self.master) and not _REMOTE.fullmatch(self.master):
             raise UsageError(
                 f"--master {self.master!r} is not a Spark master",
-                hint="Use local[*], spark://HOST:PORT, yarn or k8s://https://HOST:PORT.",
+                hint="Use local[*], spark://HOST:PORT, yarn, k8s://https://HOST:PORT, or sc://HOST:PORT"
+                " of Spark Connect.",
             )
         for name in self.conf:
             if name in _OWN:

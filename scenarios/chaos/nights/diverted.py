@@ -22,7 +22,7 @@ def diverted(stage: Stage) -> Report:
         everything = lot.expected
         flood = {place for place, name in everything.items() if name.startswith("vip")}
         lot.expected = {place: n for place, n in everything.items() if place not in flood}
-        lot.words_of_run += ("--divert", FLOOD, "--dead-letter-topic", letters)
+        lot.words_of_run += ("--divert", FLOOD, "--tune", f"dead-letter-topic={letters}")
         lot.takes_its_course(stage, report, EXIT_DONE)
         seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))
         lot.check_group(report)
@@ -38,10 +38,12 @@ def diverted(stage: Stage) -> Report:
 def _redrive(stage: Stage, report: Report, lot: Lot, letters: str) -> None:
     """Redrive them to the handler, with kills."""
     plan = lot.plan.with_suffix(".redrive")
-    words = ["--yes", "--quiet", *lot.words]
+    words = ["--yes", *lot.words]
     begin = ["redrive", "--dead-letter-topic", letters, "--plan", str(plan), *lot.handler_words]
     for number in range(4):
-        process = lot.command(*(["resume", str(plan)] if plan.exists() else begin), *words)
+        process = lot.command(
+            "--quiet", *(["resume", str(plan)] if plan.exists() else begin), *words
+        )
         if number < 3 and not process.ends_within(stage.chance.uniform(0.2, 1.5)):
             process.kill()
             report.times += 1

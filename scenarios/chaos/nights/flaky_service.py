@@ -92,8 +92,15 @@ def flaky_service(stage: Stage) -> Report:
         lot.handler_words = ("--handler", "http", "--split", "documents", "--split-key", "id")
         batch = chance.choice([2, 20, 100])
         lot.words = ("--set", f"url={url}/drain", "--set", f"batch={batch}")
-        lot.words += ("--retries", "1000", "--retry-delay", "20ms", "--retry-max-delay", "100ms")
-        lot.words += ("--max-outage", "5m")
+        lot.words += (
+            "--retries",
+            "1000",
+            "--tune",
+            "retry-delay=20ms",
+            "--tune",
+            "retry-max-delay=100ms",
+        )
+        lot.words += ("--tune", "max-outage=5m")
 
         lot.progress = lambda: len(service.calls)
         lot.takes_its_course(stage, report, EXIT_DONE, after=service.next_caller)

@@ -96,12 +96,14 @@ class Lot(Backlog):
 
     def starts(self, *more: str) -> Process:
         """Start the drain, or resume the one that has a plan."""
-        words = ["--concurrency", str(self.pace.concurrency), "--yes", "--quiet"]
+        words = ["--concurrency", str(self.pace.concurrency), "--yes"]
         words += [*self.words, *more]
         if self.plan.exists():
-            return self.command("resume", str(self.plan), *words)
+            return self.command("--quiet", "resume", str(self.plan), *words)
         what = ["--topic", self.topic, "--group", self.group, "--plan", str(self.plan)]
-        return self.command("run", *what, *self.words_of_run, *self.handler_words, *words)
+        return self.command(
+            "--quiet", "run", *what, *self.words_of_run, *self.handler_words, *words
+        )
 
     def is_amid(self, stage: Stage, process: Process, kills: int) -> bool:
         """Wait for a random moment of a drain that is to be killed so often; False if it ended."""

@@ -101,7 +101,7 @@ def registry_away(stage: Stage) -> Report:
         )
         lot.handled_by("TracedDecoded")
         lot.words_of_run += ("--value-format", "avro", "--registry", url)
-        lot.words += ("--max-outage", "5m")
+        lot.words += ("--tune", "max-outage=5m")
         with registry.flickering(random.Random(chance.random())):
             lot.takes_its_course(stage, report, EXIT_DONE, also=(EXIT_REFUSED,))
         seen(traced(lot.trace), lot.expected).judge(report, lot.most_repeated(report))

@@ -28,8 +28,8 @@ def split_failures(stage: Stage) -> Report:
         tail = [bad(number) for number in range(chance.randrange(1, 2 * PARTITIONS))]
         places = lot.write([*head, *good, *tail])
         action = chance.choice(["dead-letter", "skip"])
-        lot.words += ("--on-split-failure", action, "--max-failures", "100")
-        lot.words += ("--dead-letter-topic", letters) if action == "dead-letter" else ()
+        lot.words += ("--tune", f"on-split-failure={action}", "--max-failures", "100")
+        lot.words += ("--tune", f"dead-letter-topic={letters}") if action == "dead-letter" else ()
         if chance.random() < 0.5:  # the first drain halts, and the resume goes past
             words, lot.words = lot.words, lot.words[:4]
             report.ends(lot.starts(), EXIT_HALTED)

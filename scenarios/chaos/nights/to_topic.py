@@ -32,7 +32,12 @@ def redrive_to_topic(stage: Stage) -> Report:
         ]
         lot.write(made)
         report.sub_messages = count
-        lot.words += ("--on-split-failure", "dead-letter", "--dead-letter-topic", letters)
+        lot.words += (
+            "--tune",
+            "on-split-failure=dead-letter",
+            "--tune",
+            f"dead-letter-topic={letters}",
+        )
         lot.words += ("--max-failures", "100%")
         lot.takes_its_course(stage, report, EXIT_DEAD_LETTERS)
         with Cluster.connect(stage.settings) as cluster:
@@ -59,10 +64,12 @@ def redrive_to_topic(stage: Stage) -> Report:
 def _redrive(stage: Stage, report: Report, lot: Lot, letters: str, target: str) -> int:
     """Redrive to the end; how often it was killed."""
     plan, kills, most = lot.plan.with_suffix(".redrive"), 0, stage.times(3, 6)
-    running = ["--yes", "--quiet", "--concurrency", str(lot.pace.concurrency), "--rate", "300/s"]
+    running = ["--yes", "--concurrency", str(lot.pace.concurrency), "--rate", "300/s"]
     begin = ["redrive", "--dead-letter-topic", letters, "--to", target, "--plan", str(plan)]
     while True:
-        process = lot.command(*(["resume", str(plan)] if plan.exists() else begin), *running)
+        process = lot.command(
+            "--quiet", *(["resume", str(plan)] if plan.exists() else begin), *running
+        )
         if kills < most and not process.ends_within(stage.chance.uniform(0.5, LONGEST_S)):
             process.kill()
             kills, report.times = kills + 1, report.times + 1
