@@ -46,7 +46,7 @@ __all__ = [
     "split",
 ]
 
-ATTEMPTS_MOST = 100  # of a sub-message whose handler raises Retry
+ATTEMPTS_MOST = 100  # A sub-message whose handler raises Retry gets so many attempts.
 _FAILURES = FailureSettings(
     on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit(), breaker=False
 )
@@ -56,10 +56,10 @@ Failed = tuple[SubMessage, BaseException]
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """Outcomes of sub-messages, each list in the order of events.
+    """The outcomes of sub-messages. Each list is in the order of events.
 
     Attributes:
-        done: those whose call returned.
+        done: the sub-messages whose call returned.
         skipped: those that raised ``Skip``, with it.
         given_up: those that raised ``GiveUp`` or any other error, with it. A message that ``split``
             rejected is one of them; its error has the type's name and text alone.
@@ -73,15 +73,15 @@ class Result:
 
 
 def context(**options: object) -> Context:
-    """Make what ``open`` receives, with these options as ``--set name=value`` gives them."""
+    """Make a context for ``open``, with the options that ``--set name=value`` gives."""
     return Context(TOPIC, "testing", "testing", AT_ONCE, _as_set(options))
 
 
 def split(handler: HandlerSource, message: Message) -> list[SubMessage]:
-    """The sub-messages of a message as ``handle`` receives them: with message, index and id.
+    """Split a message, and return the sub-messages as ``handle`` receives them.
 
-    Does not call ``open``. Raises what ``split`` raises, and SplitFailed when a drain would reject
-    what it yields.
+    They have their message, index and id. ``open`` is not called. Raises what ``split`` raises, and
+    SplitFailed when a drain would reject what it yields.
     """
     own = Subject(handler).fresh().split
     subs = [SubMessage(message.key, message.value)] if own is None else list(own(message))
@@ -98,7 +98,7 @@ async def run(
 ) -> Result:
     """Handle messages as a drain does, from ``open`` to ``close``, in its order and concurrency.
 
-    There are no retries but for ``Retry``, which come at once, and no circuit breaker. A call may
+    Only ``Retry`` leads to a retry, and without a delay. There is no circuit breaker. A call may
     take 30 s.
 
     Raises:
@@ -120,7 +120,7 @@ async def run(
         try:
             summary = await drain.run_here()
         finally:
-            drain.start_no_more()  # if it was cancelled
+            drain.start_no_more()  # The coroutine may have been cancelled.
             loop.set_exception_handler(handles_errors)
     if summary.cause is not None:
         raise summary.cause
@@ -132,7 +132,7 @@ def _as_set(options: Mapping[str, object]) -> dict[str, str]:
 
 
 class _Recorder:
-    """A record of how calls of a handler end; as the sink of dead letters, of what is given up."""
+    """Records how the calls of a handler end. It is also the drain's sink of dead letters."""
 
     trouble: str | None = None
 
@@ -140,7 +140,7 @@ class _Recorder:
         self.result = Result()
 
     def watch(self, watched: LoadedHandler) -> LoadedHandler:
-        """Make a handler of it whose calls are noted."""
+        """Return a copy of a handler whose calls are noted."""
         handler = copy(watched)
         call: Any = handler.handle_batch if handler.batching else handler.handle
 
@@ -185,12 +185,12 @@ class _Recorder:
         of_lane = handler.batching is not None and handler.batching.of is BatchOf.LANE
         stopped = False
         for sub, result in zip(batch.subs, part.results, strict=True):
-            if stopped:  # it will be handled again
+            if stopped:  # The rest of the batch will be handled again.
                 yield result
             elif result is None:
                 self.result.done.extend(sub.folded)
                 yield None
-            elif isinstance(result, Skip):  # of all that were folded
+            elif isinstance(result, Skip):
                 self.result.skipped.extend((each, result) for each in sub.folded)
                 yield result
             else:
@@ -200,7 +200,7 @@ class _Recorder:
     def _note(
         self, subs: Sequence[SubMessage], raised: BaseException, handler: LoadedHandler
     ) -> BaseException:
-        """Note an error, and return the one to go by."""
+        """Note an error, and return the error that the drain gets in its place."""
         _, error = blame(raised, handler.is_outage)
         if isinstance(error, Skip) and len(subs) == 1:
             self.result.skipped.append((subs[0], error))
@@ -216,4 +216,4 @@ class _Recorder:
         acknowledge(None)
 
     def close(self, timeout_s: float) -> None:
-        """Nothing is on its way."""
+        """Do nothing, because ``send`` has acknowledged everything."""

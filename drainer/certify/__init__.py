@@ -1,1 +1,1 @@
-"""Checks of what a handler must promise, for drainer.testing and the command. An extension."""
+"""Checks of what a handler promises, for drainer.testing and the command certify. An extension."""

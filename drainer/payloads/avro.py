@@ -21,7 +21,8 @@ from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
 from drainer.raw_json import MOST_NESTED
 
-LONGEST_DECIMAL = 1_024  # bytes; the time to convert a decimal grows with the square of its bytes
+# A longer decimal is not converted: the time for that grows with the square of its bytes.
+LONGEST_DECIMAL = 1_024
 _EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 _DIGITS = Context(prec=3 * LONGEST_DECIMAL)
 _Read = Callable[[Body], Any]
@@ -95,7 +96,9 @@ class _Types:
             body.depth -= 1
             return found
 
-        space = self._add(schema, space, read)  # before its fields, because it may contain itself
+        space = self._add(
+            schema, space, read
+        )  # A record is known before its fields, because it may contain itself.
         for field in schema["fields"]:
             fields[str(field["name"])] = self.reader(field["type"], space, depth + 1)
         if len(fields) < len(schema["fields"]):
@@ -106,7 +109,7 @@ class _Types:
 
 def _string(body: Body) -> str:
     data, at = body.data, body.at
-    if (size := data[at]) & 0x81:  # the size has several bytes, or is negative
+    if (size := data[at]) & 0x81:  # The size has several bytes, or is negative.
         return body.take(body.signed()).decode()
     body.at = end = at + 1 + (size >> 1)
     if end > body.size:
@@ -161,7 +164,7 @@ def _blocks(body: Body, size: int) -> Iterator[int]:
     while count := body.signed():
         if count < 0:
             count = -count
-            body.signed()  # how many bytes the block has
+            body.signed()  # The number of bytes in the block, which is not needed.
         body.spend(count * size)
         yield count
     body.depth -= 1

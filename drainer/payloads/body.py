@@ -1,19 +1,20 @@
-"""A body while it is read, and a limit of its values: a few bytes can become very many."""
+"""The body of a message while it is read. It limits memory: a few bytes can become very many."""
 
 from __future__ import annotations
 
 from drainer.decoding import Undecodable
 from drainer.raw_json import MOST_NESTED
 
-FREE_BYTES = 4 * 1024 * 1024  # of memory for values, however short the body is
-PER_BYTE = 100  # further bytes of memory for each byte of the body
+# The values of a body may take so much memory, and so many further bytes for each of its bytes.
+FREE_BYTES = 4 * 1024 * 1024
+PER_BYTE = 100
 # Estimates of what a list or object, a value in it, and a name take in CPython's memory.
 CONTAINER_BYTES, VALUE_BYTES, NAME_BYTES = 80, 48, 64
-LONGEST_NUMBER = 10  # bytes that a number of 64 bits takes at most
+LONGEST_NUMBER = 10  # A number of 64 bits takes at most so many bytes.
 
 
 class Body:
-    """A body's bytes, the place of the next one, and the memory that values may still take."""
+    """The bytes of a body, the place of the next one, and the memory that is left for values."""
 
     __slots__ = ("at", "data", "depth", "left", "size")
 
@@ -24,18 +25,18 @@ class Body:
 
     @property
     def made_bytes(self) -> int:
-        """Memory in bytes that the values take, with their texts."""
+        """The memory that the values take, in bytes."""
         return FREE_BYTES + (PER_BYTE + 1) * self.size - self.left
 
     def spend(self, size: int) -> None:
-        """Count memory before a value is made. Raises Undecodable when it is too much."""
+        """Count the memory of a value before it is made. Raises Undecodable when it is too much."""
         self.left -= size
         if self.left < 0:
             most = FREE_BYTES + PER_BYTE * self.size
             raise Undecodable(f"{self.size:,} bytes become values of more than {most:,} bytes")
 
     def enter(self, size: int) -> None:
-        """Count the memory of a list or object, and raise ``depth``; the caller lowers it again."""
+        """Count the memory of a list or object, and raise ``depth``. The caller lowers it again."""
         self.depth += 1
         if self.depth > MOST_NESTED:
             raise Undecodable(f"it is nested deeper than {MOST_NESTED}")

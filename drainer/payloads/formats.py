@@ -1,4 +1,4 @@
-"""Formats of Confluent's serialisers: what comes before a body, and how that is read."""
+"""The formats of Confluent's serialisers: the schema's id before a body, and the body itself."""
 
 from __future__ import annotations
 
@@ -28,18 +28,21 @@ from drainer.raw_json import raw_json
 from drainer.splitting import Wait
 
 _BY_NUMBER, _BY_GUID = 0, 1
-FAULT_S = 60.0  # without another request: a schema that is not there may come
-MOST_FAULTS = 100_000  # whoever writes may name schemas
-WRONG_MOST = 5  # that are named
-CHECK_S = 1.0  # for the registry to answer before a drain
+# A schema that is missing or useless is not requested again before this time. It may come later.
+FAULT_S = 60.0
+MOST_FAULTS = 100_000  # Producers may name as many schemas as they like.
+WRONG_MOST = 5  # So many messages that can't be decoded are named.
+CHECK_S = 1.0  # Before a drain, the registry has so long to answer.
 # Decodes a body to its value and the bytes that this takes in memory. The second argument is what
 # follows the schema's id in a header, or None if no header has the id.
 Read = Callable[[bytes, bytes | None], tuple[Any, int]]
 
 
 def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, bytes | None]:
-    """The schema's id, the body, and what follows the id in the header of that name, if it is
-    there. Raises Undecodable."""
+    """Return the schema's id, the body, and what follows the id in the header, if it is there.
+
+    The id is in the header of this ``name``, or before the body. Raises Undecodable without an id.
+    """
     header = next((value for each, value in headers if each == name), None) if headers else None
     frame = data if header is None else header
     if len(frame) >= 5 and frame[0] == _BY_NUMBER:
@@ -56,24 +59,25 @@ def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, b
 
 
 def schema_of(message: Message, *, is_key: bool) -> SchemaId:
-    """The id of the schema of a message's key or value. Raises Undecodable without any."""
+    """Return the id of the schema of a message's key or value. Raises Undecodable without an id."""
     data = message.key if is_key else message.value
     return framed(data or b"", message.headers, SCHEMA_HEADERS[is_key])[0]
 
 
 class OfRegistry:
-    """Decoder of keys or values of one format, by the schemas of a registry.
+    """Decodes keys or values of one format by the schemas of a registry.
 
-    Each is read by the schema that it was written with. Those that are not there, or of no use,
-    are remembered for a while.
+    Each is read by the schema that it was written with. Schemas that are missing or useless are
+    remembered for a while.
     """
 
     def __init__(self, kind: str, registry: Registry, is_key: bool) -> None:
         self._kind, self.registry = kind, registry
         self._is_key, self._header = is_key, SCHEMA_HEADERS[is_key]
         self._readers: dict[SchemaId, Read] = {}
-        self._faults: dict[SchemaId, tuple[str, float]] = {}  # and until when they are remembered
-        self.made_bytes = 0  # memory that the last decoded value takes
+        # What is wrong with a schema, and until when that is remembered.
+        self._faults: dict[SchemaId, tuple[str, float]] = {}
+        self.made_bytes = 0  # The memory that the last decoded value takes.
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
         schema_id, body, beside = framed(data, headers, self._header)
@@ -85,7 +89,7 @@ class OfRegistry:
             found, self.made_bytes = read(body, beside)
         except MemoryError:
             raise
-        except Exception as error:  # of any type, and some are not even ValueErrors
+        except Exception as error:  # A body from elsewhere can cause any error.
             is_cut = isinstance(error, IndexError | struct.error)
             why = "it ends within a value" if is_cut else describe(error)
             raise Undecodable(f"not of schema {schema_id}: {why}") from error
@@ -93,7 +97,7 @@ class OfRegistry:
 
     @property
     def known_schemas(self) -> Mapping[SchemaId, Schema]:
-        """Schemas that it has got, or that another process has and sets here."""
+        """The schemas that are known here. Another process may set those that it knows."""
         return self.registry.known
 
     @known_schemas.setter
@@ -101,11 +105,12 @@ class OfRegistry:
         self.registry.known.update(schemas)
 
     def prepare(self, data: bytes, headers: Headers, wait: Wait) -> None:
-        """Get the schema that decoding will need. Blocks.
+        """Get the schema that decoding will need. This blocks.
 
-        Raises Halted when this machine can't make a reader of it; for the rest decoding raises.
+        Raises Halted when this machine can't make a reader of it. Any other fault is left to
+        decoding, which raises it.
         """
-        try:  # costs less than suppress(), for each message
+        try:  # This runs for each message, and is cheaper than suppress().
             schema_id, _, _ = framed(data, headers, self._header)
             if schema_id not in self._readers:
                 self._prepare(schema_id, wait)
@@ -118,7 +123,7 @@ class OfRegistry:
             self._reader(schema_id, wait)
 
     def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
-        """Decode some messages: what is right, and what is not.
+        """Decode some messages, and return what is right and what is not.
 
         Raises Refused when the registry does not answer soon.
         """
@@ -164,12 +169,12 @@ class OfRegistry:
                 f"can't make a reader of a schema: {describe(error)}",
                 hint="The disk or the memory may be full. Resume once this machine can.",
             ) from error
-        except Exception as error:  # of any type: it comes from whoever registered the schema
+        except Exception as error:  # A schema from elsewhere can cause any error.
             raise Undecodable(f"the schema can't be used: {describe(error)}") from error
 
 
 def registry_decoder(name: str, is_key: bool, url: str | None, extras: Mapping[str, str]) -> Decode:
-    """The decoder of a format of ``decoding.OF_REGISTRY``; JSON does without its schema.
+    """Make the decoder of a format of ``decoding.OF_REGISTRY``. JSON needs no schema.
 
     Raises UsageError when the registry of Avro and Protobuf is not named.
     """

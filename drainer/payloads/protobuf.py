@@ -1,4 +1,4 @@
-"""Protobuf by the text or the descriptor of a registry, without generated classes."""
+"""Decoding of Protobuf by the schema that it was written with, without generated classes."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]
     lists and maps have only the fields that are set, because a few bytes can be very many messages.
     """
     files = compiled({**schema.files(), MAIN: schema}, MAIN)
-    pool = DescriptorPool()  # its own: versions of a schema have the same names
+    pool = DescriptorPool()  # Each schema has its own, because its versions have the same names.
     for file in files.file:
         pool.Add(file)
     main = next(file for file in files.file if file.name == MAIN)
@@ -157,23 +157,24 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
 
 
 def _described(text: str) -> FileDescriptorProto | None:
-    """The descriptor that Confluent's Python serialiser registers in place of text."""
+    """Return the descriptor that Confluent's Python serialiser registers in place of text."""
     try:
         return FileDescriptorProto.FromString(b64decode(text, validate=True))
     except (NoBase64, ValueError):
         return None
 
 
-_Shape = dict[int, tuple[int, Any]]  # by the field's number, the bytes and the shape of its message
+# By the number of a field: the bytes and the shape of the message in it.
+_Shape = dict[int, tuple[int, Any]]
 
 
 class _Shapes:
-    """Fields that are messages themselves, and what these take in memory once parsed."""
+    """The fields that are messages themselves, and the memory that these take once parsed."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
         self._known: dict[str, tuple[int, _Shape]] = {}
-        self._sizes: dict[bytes, int] = {}  # of messages, by the first byte of their fields
+        self._sizes: dict[bytes, int] = {}  # Bytes of messages, by the first byte of their fields.
 
     def of(self, descriptor: Descriptor) -> tuple[int, _Shape]:
         """Return the bytes that a message of a type takes without its fields, and its shape."""
@@ -191,13 +192,13 @@ class _Shapes:
         return self._known[name]
 
     def may_exceed(self, body: Body) -> bool:
-        """Whether a body's messages may be too large. It errs on the safe side.
+        """Return whether a body's messages may be too large. It errs on the safe side.
 
         It counts each byte that could begin a message. That is far faster than to walk through the
         body, and shows for most bodies that there is no need to.
         """
         if body.size * max(self._sizes.values(), default=0) < 2 * FREE_BYTES:
-            return False  # each message takes two bytes
+            return False  # Each message takes at least two bytes.
         return sum(body.data.count(byte) * n for byte, n in self._sizes.items()) > body.left
 
 

@@ -1,4 +1,4 @@
-"""A schema registry of Confluent's interface: each schema is requested once."""
+"""A schema registry with Confluent's interface. Each schema is requested once."""
 
 from __future__ import annotations
 
@@ -20,24 +20,27 @@ from drainer.splitting import Wait
 
 REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
-NO_SUCH = 422  # HTTP status when a reference names an invalid version
-MOST_REFERENCES = 1_000  # schemas that a schema needs, directly or indirectly
-LONGEST_CHAIN = 100  # schemas, each of which needs the next
-PATIENCE_S = 3.0  # of who has nothing better to do than to wait
-SchemaId = int | str  # a number, or a GUID as text
+# The error codes of a missing subject, version and schema, and the HTTP status of a reference to an
+# invalid version.
+NOT_THERE = 40401, 40402, 40403
+NO_SUCH = 422
+# A schema may need so many others, directly or indirectly, in chains of such a length.
+MOST_REFERENCES = 1_000
+LONGEST_CHAIN = 100
+PATIENCE_S = 3.0  # A caller that can't wait by itself waits so long for a registry.
+SchemaId = int | str  # A number, or a GUID as text.
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema with those that it refers to, by the names that it has for them."""
+    """A schema, and the schemas that it refers to, by the names that it uses for them."""
 
-    kind: str  # AVRO, PROTOBUF or JSON
+    kind: str  # AVRO, PROTOBUF or JSON.
     text: str
     references: tuple[tuple[str, Schema], ...] = ()
 
     def files(self) -> dict[str, Schema]:
-        """All that it refers to, by name; what one needs comes before it."""
+        """Return the schemas that this one refers to, by name, each after those that it needs."""
         found: dict[str, Schema] = {}
         self._add_files(found)
         return found
@@ -50,22 +53,23 @@ class Schema:
 
 
 class RegistryAway(Halted):
-    """Raised when a registry gives no answer, or none that has a schema."""
+    """Raised when a registry gives no answer, or an answer without a schema."""
 
 
 class Registry:
-    """Schemas of a registry; thread-safe. It remembers what it got.
+    """The schemas of a registry, for any thread.
 
-    A schema's id means one schema for ever. Raises UsageError when a property is unknown.
+    A schema is never requested twice, because its id means the same schema for ever. Raises
+    UsageError when a property is unknown.
     """
 
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
         remember({PREFIX + name: value for name, value in properties.items()} | {"url": url})
         self.url = redact(url)
-        # Its own retries would sleep for up to 20 s, whoever wants to stop.
+        # The client's own retries would sleep for up to 20 s, even if the drain has to stop.
         own = {"url": url, "max.retries": 0, "timeout": REQUEST_S}
         given = dict(properties)
-        given.pop("basic.auth.credentials.source", None)  # Java's: this client finds out itself
+        given.pop("basic.auth.credentials.source", None)  # Only Java's client needs it.
         try:
             self._client = schema_registry.SchemaRegistryClient({**given, **own})
         except (TypeError, ValueError, OSError) as error:
@@ -74,14 +78,14 @@ class Registry:
                 hint="Use the names of Confluent's clients, such as"
                 f" {PREFIX}basic.auth.user.info=USER:PASSWORD.",
             ) from None
-        self.known: dict[SchemaId, Schema] = {}  # what is here is not requested
+        self.known: dict[SchemaId, Schema] = {}
         self._lock = Lock()
 
     def schema(self, schema_id: SchemaId, wait: Wait | None = None) -> Schema:
-        """Get a schema; blocks, with pauses by ``wait`` while the registry is away.
+        """Return a schema. This blocks, and calls ``wait`` between requests to a silent registry.
 
-        Raises Undecodable when the registry has no such schema, RegistryAway when there is no
-        waiting any more.
+        Raises Undecodable when the registry has no such schema, and RegistryAway when ``wait``
+        returns False.
         """
         wait = wait or waiting(PATIENCE_S)
         pause_s = PAUSE_S
@@ -91,7 +95,7 @@ class Registry:
                     self.known[schema_id] = self._get(schema_id)
             except Undecodable:
                 raise
-            except Exception as error:  # of HTTP or JSON: no schema has come
+            except Exception as error:  # Any error of HTTP or JSON means that no schema has come.
                 away = f"the registry {self.url} does not answer: {describe(error)}"
                 if not wait(pause_s, away):
                     raise RegistryAway(away, hint="Check its address and login.") from None
@@ -99,10 +103,10 @@ class Registry:
         return found
 
     def subjects(self) -> list[str]:
-        """Names of all subjects, requested once. Raises RegistryAway without an answer."""
+        """Request the names of all subjects. Raises RegistryAway without an answer."""
         try:
             return self._client.get_subjects()
-        except Exception as error:  # of HTTP or JSON
+        except Exception as error:  # Any error of HTTP or JSON.
             away = f"the registry {self.url} does not answer: {describe(error)}"
             raise RegistryAway(away, hint="Check its address and login.") from None
 
@@ -112,7 +116,7 @@ class Registry:
                 return self._whole(self._client.get_schema(schema_id), {})
             return self._whole(self._client.get_schema_by_guid(schema_id), {})
         except schema_registry.SchemaRegistryError as error:
-            # The 404 of a proxy or of a wrong path has no such code.
+            # A proxy, or a wrong path, also answers 404, but without such a code.
             status = error.http_status_code
             if status == NO_SUCH or (status == 404 and error.error_code in NOT_THERE):
                 raise Undecodable(
@@ -127,9 +131,9 @@ class Registry:
         known: dict[tuple[str, int], Schema | None],
         depth: int = 0,
     ) -> Schema:
-        """A schema with all that it needs; each is requested once, however often it is needed.
+        """Return a schema with all schemas that it needs. Each of them is requested once.
 
-        Raises ValueError for an answer without a schema, such as that of a page for logins.
+        Raises ValueError for an answer without a schema, such as the page of a login.
         """
         if schema.schema_str is None:
             raise ValueError("the answer has no schema")
@@ -139,7 +143,7 @@ class Registry:
         for each in schema.references or ():
             place = each.subject or "", each.version or 0
             if place not in known:
-                known[place] = None  # until it is there
+                known[place] = None  # It stays None until it has come.
                 known[place] = self._whole(
                     self._client.get_version(*place).schema, known, depth + 1
                 )
@@ -150,7 +154,7 @@ class Registry:
 
 
 def waiting(patience_s: float) -> Wait:
-    """Wait by sleeping, until so many seconds are over."""
+    """Make a ``Wait`` that sleeps, and returns False once so many seconds are over."""
     until_s = time.monotonic() + patience_s
 
     def wait(seconds: float, why: str) -> bool:
@@ -161,9 +165,9 @@ def waiting(patience_s: float) -> Wait:
 
 
 def registry(url: str | None, extras: Mapping[str, str]) -> Registry:
-    """The registry of a URL, else of the properties of the client's file; one for each process.
+    """Return the registry at a URL, or at the URL in the client file.
 
-    Raises UsageError when there is none.
+    A process has one object for each registry. Raises UsageError without a URL.
     """
     own = without_prefix(extras, PREFIX)
     found = url or own.get("url")

@@ -1,6 +1,6 @@
-"""A real Kafka on this machine, for demos, scenarios and tests: one broker.
+"""A real Kafka of one broker on this machine, for demos, scenarios and tests.
 
-Nothing here speaks to Kafka as a client does, and nothing prints: progress goes to a callback.
+Nothing here is a Kafka client, and nothing prints: progress goes to a callback.
 """
 
 from drainer.sandbox.sandbox import SandboxState, down, up

@@ -17,7 +17,7 @@ from drainer.process import ProcessMark, bound_to_parent
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
 
-START_TIMEOUT_S = 90.0  # two seconds on an idle laptop, far more on a busy runner
+START_TIMEOUT_S = 90.0  # A start takes two seconds on an idle laptop, but far more on a busy one.
 FORMAT_TIMEOUT_S = 60.0
 PROBE_EVERY_S = 0.05
 TAIL_LINES = 15
@@ -27,23 +27,23 @@ MAIN_CLASS, SETTINGS = "kafka.Kafka", "server.properties"
 
 
 def new_cluster_id() -> str:
-    """Make an id as Kafka's own tools do."""
+    """Make the id of a cluster in the way of Kafka's own tools."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 
 class Broker:
-    """A Kafka on 127.0.0.1: broker and controller in one process, data in ``folder``.
+    """A Kafka on 127.0.0.1: broker and controller in one process, with its data in ``folder``.
 
-    The folder stays when the broker ends; it is the caller's. Launched again, the broker has its
-    data.
+    The folder belongs to the caller. It stays when the broker ends, and a broker that is launched
+    in it again has its data.
 
-    It runs in a session of its own: the Ctrl-C meant for drainer does not reach it. The process
-    that started it may end; with ``die_with_parent`` (Linux) the broker ends then too, with the
-    thread that started it, to be exact.
+    The broker runs in a session of its own, so a Ctrl-C for drainer does not reach it. It goes on
+    when the process that started it ends. With ``die_with_parent`` (Linux only) it ends as well, as
+    soon as the thread ends that started it.
 
     Args:
-        folder: where everything of it is; made when missing.
-        properties: further server properties; they have the last word.
+        folder: the place of all its files. It is made if it is missing.
+        properties: further server properties, which replace those of this module.
     """
 
     def __init__(
@@ -56,15 +56,15 @@ class Broker:
         print_line: Callable[[str], None] = quiet,
     ) -> None:
         self.folder = folder.resolve()
-        self.log = self.folder / "broker.log"  # the broker's own
+        self.log = self.folder / "broker.log"  # The broker writes it.
         self._data = self.folder / "data"
         self._settings = self.folder / SETTINGS
-        self._output = self.folder / "broker.out"  # what Java prints before or without a log
+        self._output = self.folder / "broker.out"  # What Java prints, as long as there is no log.
         self._scratch = self.folder / "tmp"
         self.ports = ports
         self.properties = dict(properties or {})
         self.die_with_parent = die_with_parent
-        self.cluster_id = new_cluster_id()  # of its data, unless there are some
+        self.cluster_id = new_cluster_id()  # New data gets this id.
         self.mark: ProcessMark | None = None
         self._print_line = print_line
         self._process: subprocess.Popen[bytes] | None = None
@@ -72,16 +72,16 @@ class Broker:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address where clients connect: ``host:port``."""
+        """The address for clients: ``host:port``."""
         return f"{HOST}:{self.ports.client}"
 
     @property
     def running(self) -> bool:
-        """Whether its process runs, paused or not."""
+        """Whether the broker's process runs, even if it is paused."""
         return self.mark is not None and self.mark.alive()
 
     def launch(self) -> None:
-        """Start its process without waiting for an answer; ``mark`` identifies it.
+        """Start the broker's process, without waiting for an answer. ``mark`` identifies it.
 
         Raises SandboxRefused when Java, the jars, a port or the disk is missing.
         """
@@ -105,9 +105,10 @@ class Broker:
             ) from error
 
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
-        """Wait until it answers a client's first request.
+        """Wait until the broker answers a client's first request.
 
-        Raises SandboxRefused when it ends instead, or gives no answer in time; then it still runs.
+        Raises SandboxRefused when the broker ends instead. If it gives no answer in time, that is
+        raised as well, and the broker still runs.
         """
         until_s = time.monotonic() + timeout_s
         while not answers(self.ports.client):
@@ -119,20 +120,20 @@ class Broker:
         self._print_line(f"Kafka {KAFKA_VERSION} answers on {self.bootstrap_servers}")
 
     def kill(self) -> None:
-        """End it at once (SIGKILL), as a crash would."""
+        """End the broker at once (SIGKILL), as a crash would."""
         if self.mark is not None:
             self.mark.kill()
         if self._process is not None:
-            self._process.poll()  # or it stays a zombie for as long as this process runs
+            self._process.poll()  # Otherwise it stays a zombie for as long as this process runs.
 
     def classpath(self) -> str:
-        """Return what its Java runs; fetch the jars first if they are missing."""
+        """Return the class path of the broker. The jars are fetched first if they are missing."""
         return classpath(kafka_jars(print_line=self._print_line))
 
     def _write_settings(self) -> None:
         self._scratch.mkdir(parents=True, exist_ok=True)
         text = server_properties(self._data, self.ports, self.properties)
-        # It may hold passwords.
+        # Only this user may read the file, because it may have passwords.
         settings = os.open(self._settings, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         with os.fdopen(settings, "w", encoding="ascii") as file:
             file.write(text)
@@ -143,7 +144,7 @@ class Broker:
             str(java),
             f"-Xmx{HEAP_MIB}m",
             "-XX:+ExitOnOutOfMemoryError",
-            # Killed brokers would leave native libraries and counters behind in /tmp.
+            # Without these, brokers that are killed leave libraries and counters behind in /tmp.
             f"-Djava.io.tmpdir={self._scratch}",
             "-XX:-UsePerfData",
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties')}",
@@ -153,8 +154,8 @@ class Broker:
         ]
 
     def _format(self, java: Path, path: str) -> None:
-        # The tool writes meta.properties last, and takes a folder without it for a new one: a
-        # format that was cut short is simply done again.
+        # The tool writes meta.properties last, and takes a folder without that file for a new one.
+        # So a format that was interrupted is simply repeated.
         tool = ["kafka.tools.StorageTool", "format", f"--cluster-id={self.cluster_id}"]
         formatted = subprocess.run(
             self.java_command(java, path, *tool, "--config", str(self._settings)),
@@ -199,12 +200,15 @@ class Broker:
 
 
 def is_broker_of(folder: Path, process: ProcessMark) -> bool:
-    """Whether a process is a broker whose folder this is."""
+    """Return whether a process is the broker of this folder."""
     return process.command().endswith(f" {MAIN_CLASS} {folder / SETTINGS}")
 
 
 def server_properties(data: Path, ports: BrokerPorts, extra: Mapping[str, str]) -> str:
-    """The properties of a broker with its partitions in ``data``; ``extra`` has the last word."""
+    """Return the server properties of a broker whose partitions are in ``data``.
+
+    Those in ``extra`` are added, and replace others of the same name.
+    """
     client, controller = f"PLAIN://{HOST}:{ports.client}", f"{HOST}:{ports.controller}"
     properties = {
         "process.roles": "broker,controller",
@@ -223,15 +227,15 @@ def server_properties(data: Path, ports: BrokerPorts, extra: Mapping[str, str]) 
         "transaction.state.log.min.isr": "1",
         "share.coordinator.state.topic.replication.factor": "1",
         "share.coordinator.state.topic.min.isr": "1",
-        # 50 partitions each would make the first group and the first transaction wait.
+        # With the default of 50 partitions, the first group and the first transaction would wait.
         "offsets.topic.num.partitions": "5",
         "transaction.state.log.num.partitions": "5",
         "group.initial.rebalance.delay.ms": "0",
-        # A broker that comes back from a crash is let in when its former self's session is over;
-        # the default makes that 9 s.
+        # A broker that comes back from a crash has to wait until its old session is over, which
+        # takes 9 s by default.
         "broker.session.timeout.ms": "3000",
         "broker.heartbeat.interval.ms": "500",
-        # A story's messages may carry old timestamps; retention would delete them at once.
+        # Messages of a demo may have old timestamps, and retention would delete them at once.
         "log.retention.ms": "-1",
         # The default takes 128 MiB of a small heap.
         "log.cleaner.dedupe.buffer.size": str(16 * 1024 * 1024),
@@ -241,6 +245,6 @@ def server_properties(data: Path, ports: BrokerPorts, extra: Mapping[str, str]) 
 
 
 def _escaped(value: str) -> str:
-    # Java reads these files as Latin-1, drops leading blanks, and knows the escapes of JSON.
+    # Java reads the file as Latin-1, drops leading blanks, and understands the escapes of JSON.
     text = json.dumps(value)[1:-1]
     return "\\" + text if text.startswith(" ") else text

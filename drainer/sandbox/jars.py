@@ -1,6 +1,6 @@
-"""Kafka's jars: fetched once into the user's cache, by the Ivy that PySpark brings.
+"""Kafka's jars, which PySpark's Ivy fetches once into the user's cache.
 
-Each is compared with the SHA-256 that it must have, when it was fetched and before each use.
+The SHA-256 of each jar is checked after the fetch and before each use.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from drainer.process import bound_to_parent
 KAFKA_VERSION = "4.2.0"
 FETCH_TIMEOUT_S = 900
 
-# Kafka brings an slf4j without a binding, which logs nothing. PySpark's slf4j and log4j come with
-# one and are newer; each must be there once only, so Kafka's own are left out.
+# Kafka comes with an slf4j without a binding, which logs nothing. PySpark's slf4j and log4j have
+# one and are newer. Each may be on the class path only once, so Kafka's own are left out.
 _LOG_JARS = ("slf4j-api-*.jar", "log4j-slf4j2-impl-*.jar", "log4j-api-*.jar", "log4j-core-*.jar")
 _LEFT_OUT = ("slf4j-", "log4j-")
 
-# Made by sha256sum of what Ivy fetched from Maven Central. Java runs no jar that isn't in it.
+# The output of sha256sum for the jars that Ivy fetched from Maven Central. Java runs no other jars.
 HASHES = Path(__file__).with_name(f"kafka-{KAFKA_VERSION}.sha256")
 
 _TROUBLE = re.compile(
@@ -39,21 +39,21 @@ _TROUBLE = re.compile(
 
 
 def quiet(text: str) -> None:
-    """Takes a line of progress that nothing waits for."""
+    """Ignore a line of progress."""
 
 
 def default_cache() -> Path:
-    """The folder of the jars: one for each Kafka version, in the user's cache."""
+    """Return the folder of the jars in the user's cache. Each version of Kafka has its own."""
     return user_cache_path("drainer") / f"kafka-{KAFKA_VERSION}"
 
 
 def kafka_jars(
     *, cache: Path | None = None, print_line: Callable[[str], None] = quiet
 ) -> tuple[Path, ...]:
-    """Return Kafka's jars; fetch them first when they are not in the cache.
+    """Return Kafka's jars. They are fetched first if they are not in the cache.
 
-    The fetch (45 jars, 43 MB, half a minute) goes into a folder beside the cache that takes its
-    name once it is whole. Of several processes at once, one fetches and the others wait for it.
+    The jars (45, 43 MB, half a minute) are fetched into a folder beside the cache, which is renamed
+    once it is complete. If several processes need them, one fetches and the others wait for it.
 
     Raises SandboxRefused when there is no Java to fetch with, when the network or the disk fails,
     or when a jar is not the one that was published.
@@ -80,7 +80,7 @@ def kafka_jars(
 
 
 def classpath(jars: tuple[Path, ...]) -> str:
-    """Join Kafka's jars and PySpark's logging into what ``java -cp`` takes."""
+    """Return the class path for ``java -cp``: Kafka's jars, and PySpark's for logging."""
     folder = pyspark_jars()
     logging = [jar for pattern in _LOG_JARS for jar in sorted(folder.glob(pattern))]
     kafka = [jar for jar in jars if not (logging and jar.name.startswith(_LEFT_OUT))]
@@ -88,19 +88,19 @@ def classpath(jars: tuple[Path, ...]) -> str:
 
 
 def _hashes() -> dict[str, str]:
-    # By name, from lines as sha256sum writes them.
+    """Return the SHA-256 of each jar by its name."""
     lines = HASHES.read_text().splitlines()
     return {name: digest for digest, name in (line.split() for line in lines)}
 
 
 def _listed(cache: Path) -> tuple[Path, ...]:
-    # None unless all are there: systems prune old files in a cache.
+    """Return the jars in the cache, or none if one is missing: systems remove old files there."""
     jars = tuple(cache / name for name in _hashes())
     return jars if all(jar.is_file() for jar in jars) else ()
 
 
 def _changed(jars: Iterable[Path]) -> str:
-    # How the first jar that is another one differs; empty when each is what it must be.
+    """Describe the first jar with another SHA-256 than it should have. Empty if there is none."""
     hashes = _hashes()
     for jar in jars:
         with jar.open("rb") as content:
@@ -113,7 +113,7 @@ def _changed(jars: Iterable[Path]) -> str:
 def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
     java = find_java()
     ivy = max(pyspark_jars().glob("ivy-*.jar"), default=None)
-    if ivy is None:  # PySpark's client alone has no jars
+    if ivy is None:  # The package pyspark-client has no jars.
         raise SandboxRefused(
             f"this PySpark has no Ivy in {pyspark_jars()} to fetch Kafka's jars",
             hint="Run `pip install '.[spark]'` in the folder of drainer's source.",
@@ -121,7 +121,7 @@ def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
     log = cache.with_name(f"{cache.name}.fetch.log")
     prefix = f"{cache.name}.part-"
     for leftover in cache.parent.glob(f"{prefix}*"):
-        shutil.rmtree(leftover, ignore_errors=True)  # of a fetch that was killed
+        shutil.rmtree(leftover, ignore_errors=True)  # It is from a fetch that was killed.
     with tempfile.TemporaryDirectory(dir=cache.parent, prefix=prefix) as part:
         whole = Path(part) / "jars"
         whole.mkdir()
@@ -177,8 +177,8 @@ def _fetch_refused(log: Path) -> SandboxRefused:
 
 
 def pyspark_jars() -> Path:
-    """The folder of PySpark's jars. Raises SandboxRefused when it is not installed."""
-    # Its spec is enough; importing PySpark would take most of a second.
+    """Return the folder of PySpark's jars. Raises SandboxRefused without PySpark."""
+    # PySpark is not imported, because that would take most of a second.
     spec = find_spec("pyspark")
     if spec is None or not spec.submodule_search_locations:
         raise SandboxRefused(

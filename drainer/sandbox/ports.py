@@ -1,4 +1,4 @@
-"""Ports on 127.0.0.1 that a broker may have, and keep while it is down; and whether it answers."""
+"""Free ports on 127.0.0.1 for a broker, and whether a broker answers on one."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ LOWEST_PORT = 20_000
 PICKS = 200
 
 _EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-_EPHEMERAL_FROM = 32_768  # where the system names none: macOS starts higher still
+_EPHEMERAL_FROM = 32_768  # This is assumed where the system has no such file.
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerPorts:
     """The ports of one broker."""
 
-    client: int  # PLAINTEXT
-    controller: int  # the broker's own
+    client: int
+    controller: int
 
     @classmethod
     def free(cls) -> BrokerPorts:
@@ -38,10 +38,12 @@ class BrokerPorts:
 
 
 def free_port() -> int:
-    """A port that is free now."""
-    # Not from the ephemeral range, where bind(0) picks: while the broker is down (a crash test),
-    # a client that retries can be given the broker's own port as its source port, connect to
-    # itself, and keep the broker from coming back.
+    """Pick a port that is free now, outside the ephemeral range if there is one.
+
+    The ephemeral range would be a trap, and bind(0) picks from it. While the broker is down, a
+    client that retries may get the broker's own port as its source port. Then it connects to
+    itself, and keeps the broker from coming back.
+    """
     above = _ephemeral_from()
     if above - LOWEST_PORT >= PICKS:
         for _ in range(PICKS):
@@ -62,7 +64,7 @@ def _ephemeral_from() -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # As the broker does: a connection left in TIME_WAIT does not block the port.
+        # The broker sets this, too. A connection in TIME_WAIT does not block the port then.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))
@@ -72,9 +74,9 @@ def _is_free(port: int) -> bool:
 
 
 def answers(port: int, *, timeout_s: float = 1.0) -> bool:
-    """Request the supported API versions, as every client does first.
+    """Return whether a broker answers the first request of every client, ApiVersions.
 
-    An open port is not enough: a broker binds it early, and serves requests on it only once its
+    An open port is not enough, because a broker opens it early. It serves requests only once its
     controller has let it in.
     """
     try:

@@ -32,22 +32,22 @@ START_TIMEOUT_S, FETCH_S, PROBE_EVERY_S, ANSWER_S = 180.0, 60.0, 0.2, 5.0
 
 @dataclass(frozen=True, slots=True)
 class RegistryState:
-    """A registry that was started; its schemas end with it."""
+    """A registry that was started. Its schemas are in memory, and end with its process."""
 
     port: int
     process: ProcessMark
 
     @property
     def url(self) -> str:
-        """Address of Confluent's interface."""
+        """The address of Confluent's interface."""
         return f"http://{HOST}:{self.port}/apis/ccompat/v7"
 
     def is_of(self, folder: Path) -> bool:
-        """Whether its process, if it lives, was started from a sandbox's folder."""
+        """Return whether the process was started from this folder, or has ended."""
         return not self.process.alive() or str(folder / FOLDER) in self.process.command()
 
     def wait_ready(self, log: Path) -> None:
-        """Wait until it answers. Raises SandboxRefused when it ends, or gives no answer in time."""
+        """Wait until the registry answers. Raises SandboxRefused if it ends or takes too long."""
         until_s = time.monotonic() + START_TIMEOUT_S
         while True:
             with suppress(OSError), urlopen(f"{self.url}/subjects", timeout=ANSWER_S):
@@ -95,11 +95,11 @@ def launch(folder: Path, die_with_parent: bool, print_line: Callable[[str], None
 
 
 def _archive(print_line: Callable[[str], None]) -> Path:
-    """The published archive, in the user's cache: compared with its SHA-256 before each use."""
+    """Return the archive in the user's cache. Its SHA-256 is checked before each use."""
     cached = user_cache_path("drainer", ensure_exists=True) / f"{NAME}-all.tar.gz"
     if not cached.exists():
         print_line(f"fetching Apicurio Registry {VERSION} into {cached} (once; 109 MB)")
-        part = cached.with_name(f"{cached.name}.part")  # another process waits for its lock
+        part = cached.with_name(f"{cached.name}.part")  # Only the process with the lock writes it.
         with urlopen(ARCHIVE, timeout=FETCH_S) as answer, part.open("wb") as file:
             shutil.copyfileobj(answer, file)
         part.rename(cached)

@@ -1,4 +1,4 @@
-"""The sandbox of a person: a broker that stays up between commands, until ``down``."""
+"""The sandbox of a user: a broker that runs between commands, until ``down``."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
 FORMAT = "drainer-sandbox/5"
 STOP_TIMEOUT_S = 10.0
-OURS = re.compile(  # what drainer, Kafka and a Java that crashed leave in the folder
+# The files that drainer, Kafka, and a Java that crashed leave in the folder.
+OURS = re.compile(
     r"sandbox\.json|server\.properties|data|tmp|registry(\.log)?|broker\.(out|log(\.\d+)?)"
     r"|(hs_err|replay)_pid\d+\.log|\.drainer-.*\.new"
 )
@@ -37,22 +38,21 @@ OURS = re.compile(  # what drainer, Kafka and a Java that crashed leave in the f
 
 @dataclass(frozen=True, slots=True)
 class SandboxState:
-    """A sandbox as it was found."""
+    """A sandbox, as its state file describes it."""
 
-    folder: Path  # ``down`` removes it whole
+    folder: Path  # ``down`` removes the whole folder.
     ports: BrokerPorts
-    process: ProcessMark | None = None  # the broker's; None if it never came so far
+    process: ProcessMark | None = None  # The broker's process; None if it never started.
     registry: RegistryState | None = None
 
     @property
     def bootstrap_servers(self) -> str:
-        """Address where clients connect: ``host:port``."""
+        """The address for clients: ``host:port``."""
         return f"{HOST}:{self.ports.client}"
 
     @property
     def running(self) -> bool:
-        """Whether its process runs; if not, these are leftovers of a dead broker, which ``up``
-        starts again with its data."""
+        """Whether the broker's process runs. If not, ``up`` starts it again with its data."""
         return self.process is not None and self.process.alive()
 
 
@@ -65,13 +65,13 @@ class _StateFile:
 
 
 def default_folder() -> Path:
-    """The sandbox's folder: ``DRAINER_SANDBOX``, else one in the user's state folder."""
+    """Return the folder in ``DRAINER_SANDBOX``, or else one in the user's state folder."""
     named = os.environ.get(FOLDER_VARIABLE)
     return Path(named) if named else _users_folder()
 
 
 def down_command(folder: Path) -> str:
-    """The command that removes the sandbox of a folder, whatever the variable names then."""
+    """Return the command that removes the sandbox of a folder, even if DRAINER_SANDBOX changes."""
     named = () if folder == _resolved(_users_folder()) else ("--folder", str(folder))
     return command("sandbox down", options=named)
 
@@ -87,13 +87,13 @@ def up(
     print_line: Callable[[str], None] = quiet,
     die_with_parent: bool = False,
 ) -> SandboxState:
-    """Start the sandbox, and return once it answers; a running one is left as it is.
+    """Start the sandbox, and return once it answers. If it runs already, it is left as it is.
 
-    The leftovers of a dead broker are started again, with its data and on its ports. ``registry``
-    starts a schema registry beside it.
+    A broker that has died is started again, with its data and on its ports. ``registry`` starts a
+    schema registry beside it.
 
-    Raises SandboxRefused when the folder holds something else, or when the broker does not start;
-    its log is left then, for ``down``.
+    Raises SandboxRefused when the folder has other files, or when the broker does not start. In the
+    second case the folder stays, with the broker's log, until ``down``.
     """
     folder = _resolved(folder)
     with _locked():
@@ -121,7 +121,7 @@ def up(
 
 
 def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quiet) -> bool:
-    """Stop the sandbox and remove its folder; False when there was none.
+    """Stop the sandbox and remove its folder. Returns False when there was none.
 
     Raises SandboxRefused when the folder is not a sandbox's, or can't be removed.
     """
@@ -158,17 +158,17 @@ def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quie
 def _start(
     state: SandboxState, print_line: Callable[[str], None], die_with_parent: bool
 ) -> SandboxState:
-    # What is most often missing is missed before there is a folder to clear away.
+    # What is most often missing is checked first, before there is a folder to remove.
     find_java()
     kafka_jars(print_line=print_line)
-    # Written before there is anything to lose: whatever happens now, `down` knows the folder.
+    # From now on ``down`` knows the folder, whatever happens.
     _write(state)
     broker = Broker(
         state.folder, state.ports, die_with_parent=die_with_parent, print_line=print_line
     )
     try:
         broker.launch()
-        # Before it answers: if this process is killed meanwhile, `down` must know the broker.
+        # If this process is killed while the broker starts, ``down`` must know the broker.
         state = replace(state, process=broker.mark)
         _write(state)
         broker.wait_ready()
@@ -183,8 +183,11 @@ def _resolved(folder: Path | None) -> Path:
 
 
 def _locked() -> FileLock:
-    # Not in the folder, which `down` removes, nor beside it, where it would stay. One lock for all
-    # sandboxes: to wait a few seconds for another one's start beats a file left for each folder.
+    """Return the lock of all sandboxes.
+
+    It is not in a sandbox's folder, because ``down`` removes that. A lock beside each folder would
+    be left behind. With a single lock, one sandbox at most waits a few seconds for another.
+    """
     cache = user_cache_path("drainer")
     try:
         cache.mkdir(parents=True, exist_ok=True)
@@ -217,8 +220,10 @@ def _write(state: SandboxState) -> None:
 
 
 def find(folder: Path) -> SandboxState | None:
-    """The sandbox of a folder; None when there is none. Raises SandboxRefused as ``down``, and when
-    another user could write there."""
+    """Return the sandbox of a folder; None when there is none.
+
+    Raises SandboxRefused as ``down`` does, and when another user could write to the folder.
+    """
     file = folder / STATE_FILE
     try:
         opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

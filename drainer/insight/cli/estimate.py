@@ -29,7 +29,7 @@ from drainer.operations.start import Prepared, Request
 from drainer.view.preview import preview_page
 from drainer.view.terminal import Terminal
 
-ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # for a dry run without a latency
+ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # A dry run without a latency assumes this one.
 
 
 @command

@@ -31,7 +31,7 @@ from drainer.view.live import RunningLine
 from drainer.view.page import section
 from drainer.view.terminal import Terminal
 
-READING_S = 2.0  # between two lines of progress, where nothing is redrawn
+READING_S = 2.0  # The time between two lines of progress where nothing can be redrawn.
 
 _backlog = partial(option, panel="Backlog")
 
@@ -60,7 +60,7 @@ class InspectedOptions(RecordOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """Options of the reading."""
+    """Options for how much is read."""
 
     sample: int = option(
         "Messages to read, spread evenly over the backlog.",
@@ -129,5 +129,5 @@ def _handler(
     reference: str | None, payload: PayloadOptions, extras: Mapping[str, str]
 ) -> LoadedHandler | None:
     if reference is None and payload != PayloadOptions():
-        reference = "count"  # whose split is the default
+        reference = "count"  # This handler has the default split.
     return payload.load(reference, extras) if reference else None

@@ -10,7 +10,7 @@ from drainer.model.order import Order
 from drainer.view import figures
 from drainer.view.page import BAD, OK, Cell, Column, Field, Line, Page, Table, Tone, section
 
-NAME_WIDTH = 60  # characters of a rule or a class
+NAME_WIDTH = 60  # A rule or a class is cut to so many characters.
 _BINDING = {
     bounds.CONCURRENCY: (
         "concurrency: more at once is faster, as long as the downstream tolerates it"
@@ -28,9 +28,9 @@ _BINDING = {
 
 
 def estimate_page(found: Estimate) -> Page:
-    """The page: the answer, then why, by order and by concurrency, and what it rests on.
+    """Make the page: the time, what limits it, other orders and concurrencies, and the basis.
 
-    A warning comes first if retention would be quicker than the drain.
+    If retention would delete messages before they are drained, a warning comes first.
     """
     too_near = expiry_warning(found.measured.expiry, found.seconds)
     warnings = [] if too_near is None else [too_near]
@@ -47,7 +47,7 @@ def estimate_page(found: Estimate) -> Page:
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
-                Field("range", _range(found), "of drains with such an estimate"),
+                Field("range", _range(found), "by measured drains"),
                 Field("limited by", binding(found, found.requested)),
                 _skipped(found.measured),
             ),
@@ -68,7 +68,7 @@ def _range(found: Estimate) -> str:
 
 
 def _first(estimate: Estimate) -> Table | None:
-    """When each class is drained, and all; and when all would be without them."""
+    """Show when each class and all is drained, and when all would be without the classes."""
     found = estimate.first
     if found is None:
         return None
@@ -90,7 +90,7 @@ def _first(estimate: Estimate) -> Table | None:
 
 
 def _skipped(measured: Measured) -> Field | None:
-    """Sub-messages that rules leave out, by rule when there are several."""
+    """Return how many sub-messages rules leave out, for each rule if there are several."""
     skipped = measured.skipped
     if skipped is None:
         return None
@@ -108,7 +108,7 @@ def _skipped(measured: Measured) -> Field | None:
 
 
 def binding(estimate: Estimate, found: bounds.Forecast) -> str:
-    """The limit in words, with the way out where there is one."""
+    """Return what limits a forecast, in words."""
     hottest = found.hottest
     if found.bound == bounds.LANE and hottest is not None:
         if found.order is Order.PARTITION:

@@ -1,4 +1,4 @@
-"""The page of an inspection: urgent warnings first, then figures, then contents."""
+"""The page of an inspection."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ from drainer.view.page import (
 )
 from drainer.view.policy import undecided_lines
 
-NAME_WIDTH = 40  # characters of a sub-key
-NEAR_S = 24 * 3600  # where it is not known how long a drain takes
-LEAST_SHOWN = 0.0005  # of a share in the lists of hot ones
-CHANCE = 2  # What came no more often than this is not hot.
+NAME_WIDTH = 40  # A key is cut to so many characters.
+NEAR_S = 24 * 3600  # If a drain's time is unknown, a deletion within this time is a warning.
+# The lists of hot keys leave out smaller shares, and keys that came no more often than this.
+LEAST_SHOWN = 0.0005
+CHANCE = 2
 
 
 def inspection_page(found: Inspection, skip: Sequence[str] = ()) -> Page:
-    """The page: size of the backlog, its causes, its contents, and what each rule would skip."""
+    """Make the page: the size of the backlog, its contents, and what each rule would skip."""
     return Page(
         _headline(found),
         (
@@ -71,7 +72,7 @@ def _skips(found: Inspection, skip: Sequence[str]) -> Iterator[Item]:
 
 
 def inspection_warnings(found: Inspection) -> list[str]:
-    """Urgent warnings, the most urgent first."""
+    """Return the warnings, the most urgent first."""
     lines: list[str] = []
     if (too_near := expiry_warning(found.expiry)) is not None:
         lines.append(too_near)
@@ -87,9 +88,10 @@ def inspection_warnings(found: Inspection) -> list[str]:
 
 
 def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> str | None:
-    """Warns that the head of a backlog may go before it is drained; None when there is time.
+    """Return a warning that retention may delete the head of a backlog before it is drained.
 
-    ``drained_in_s`` is how long a drain takes, when that is known.
+    The result is None if there is time enough. ``drained_in_s`` is how long a drain takes; None if
+    that is unknown.
     """
     if expiry is None or expiry.in_s >= (NEAR_S if drained_in_s is None else drained_in_s):
         return None
@@ -101,7 +103,7 @@ def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> 
 
 
 def _verdict(found: Inspection) -> Iterator[Line]:
-    """Whether many at once can work on it."""
+    """Yield a line on whether the work can be done by many calls at once."""
     if (hot := hot_row(found)) is not None:
         yield Line(hot, Tone.WARN)
     elif found.skew and found.skew.hottest and (most := found.skew.hottest[0]).share < HOT_SHARE:
@@ -110,7 +112,7 @@ def _verdict(found: Inspection) -> Iterator[Line]:
 
 
 def hot_row(found: Inspection) -> str | None:
-    """The hot sub-key in a sentence, with the bound that it sets; None when none is hot."""
+    """Return a sentence on the hot sub-key and the bound that it sets; None if none is hot."""
     hot, subs = found.hot, found.sub_messages
     if hot is None or subs is None:
         return None
