@@ -9,7 +9,7 @@ from dataclasses import fields
 from datetime import UTC, datetime
 from typing import Any
 
-from builders import a_cap, a_partition, a_plan, a_summary, counts, progress_at
+from builders import a_cap, a_summary, counts
 from core.letters import Sample
 from docs.pages import ROOT
 from drainer.core.merge import Record
@@ -19,20 +19,16 @@ from drainer.model.account import (
     EventKind,
     ParkedLane,
     ParkedLanes,
-    StateReference,
 )
-from drainer.model.claims import ALL
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency
 from drainer.model.plan import OpenTransaction
-from drainer.model.priority import ClassStatus, PriorityClass, PriorityClasses
+from drainer.model.priority import ClassStatus, PriorityClass
 from drainer.model.progress import Counts, Outcome
-from drainer.model.rate_cap import CapCurve, CapPoint
 from drainer.model.status import (
     AutoStatus,
     FailureStatus,
 )
-from drainer.model.terms import PayloadSettings, RedriveSettings, TimeRange
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.dead_letter import FORMAT as LETTER_FORMAT
 from drainer.policy.dead_letter import RECEIPT
@@ -44,18 +40,7 @@ EVENT = Event(
 )
 LATENCY = Latency.of(4_711, 0.0105, [n / 5_000 for n in range(101)])
 PARKED = ParkedLanes(1, (ParkedLane("'doc-17'", "orders/0/118[2]", "ValueError: no"),))
-FULL_PLAN = a_plan(
-    partitions={0: a_partition(100, 200, prior=100, committed=120)},
-    claims={ALL: {0: progress_at(120, fates={Outcome.DEAD: ((121, 122),)})}},
-    parked_lanes=PARKED,
-    redrive=RedriveSettings(),
-    latency=LATENCY,
-    state=StateReference("file:///state", 1, 1, counted={0: counts()}),
-    limits=CapCurve("c", 1.0, 0.8, (CapPoint(1_000, 5_000.0, 25_000.0),)),
-    history=(EVENT,),
-    classes=PriorityClasses((PriorityClass("payload.customer == 42"),)),
-    payloads=PayloadSettings(times=TimeRange(1, 2)),
-)
+FULL_PLAN = json.loads((ROOT / "tests/store/full_plan.json").read_bytes())
 CAP = a_cap()
 FULL_SUMMARY = a_summary(
     failures=FailureStatus(),
@@ -84,6 +69,8 @@ NAMED = {
     "unhandled.skipped_for": None,
     "unhandled.diverted_by": None,
     "redrive.headers": None,
+    "options": None,
+    "state.units": None,
     "state.counted": None,
     "history.offsets": None,
     "left_alone": None,
@@ -138,11 +125,10 @@ def ensure_same(output: list[str], found: set[str]) -> None:
 
 
 def test_each_field_of_a_plan_is_on_the_page_and_no_other() -> None:
-    body = json.loads(FULL_PLAN.encode())
-    body["state"]["unhandled"] = {}  # as that of the plan
+    state = FULL_PLAN["state"] | {"unhandled": {}}  # whose fields are those of the plan's
 
-    ensure_same(documented("Offset plan"), set(paths(body)))
-    assert f"`{body['format']}`" in section("Offset plan")
+    ensure_same(documented("Offset plan"), set(paths(FULL_PLAN | {"state": state})))
+    assert f"`{FULL_PLAN['format']}`" in section("Offset plan")
     for field in (*ACCOUNT, *(each.value for each in Outcome)):
         assert re.search(rf"\b{field}\b", section("Offset plan")), field
 
