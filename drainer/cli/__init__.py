@@ -1,4 +1,4 @@
-"""The command line: one file for each command, without logic."""
+"""The command line. Each command has one file, and leaves its work to ``operations``."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from drainer.errors import EXIT_INTERRUPTED
 
 
 def main() -> None:
-    """The entry point of the console script."""
+    """Run drainer as the console script does."""
     try:
-        from drainer.cli import app  # noqa: PLC0415 - Ctrl-C may come while this is imported
+        from drainer.cli import app  # noqa: PLC0415 - Ctrl-C may come during the import
 
         app.main()
     except KeyboardInterrupt:
@@ -19,6 +19,6 @@ def main() -> None:
 
 
 def end_interrupted() -> NoReturn:
-    """End the process for a Ctrl-C that came before a command began."""
+    """End the process after a Ctrl-C that came before a command began."""
     sys.stderr.write("interrupted before the command began: nothing was touched\n")
     sys.exit(EXIT_INTERRUPTED)

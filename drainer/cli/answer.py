@@ -1,4 +1,4 @@
-"""Ends of commands: an exit code, and a message instead of a traceback."""
+"""How a command ends: with an exit code, and with a message in place of a traceback."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}
 
 
 class LogFormat(StrEnum):
-    """Formats of what a drain writes to standard error."""
+    """The formats in which a drain writes to standard error."""
 
     TEXT = "text"
     JSON = "json"
@@ -31,7 +31,7 @@ def open_terminal(
     quiet: bool = False,
     debug: bool = False,
 ) -> AbstractContextManager[Terminal]:
-    """The terminal of a command, which can write a log instead."""
+    """Return the terminal of a command, or one that writes a log of JSON objects."""
     if log_format is LogFormat.TEXT:
         return nullcontext(Terminal(output, quiet=quiet, debug=debug))
     return logging_as_json(output, quiet=quiet, debug=debug)
@@ -39,10 +39,10 @@ def open_terminal(
 
 @contextmanager
 def reporting_errors(terminal: Terminal) -> Iterator[None]:
-    """Turn what is raised inside into a message and an exit code, and into an object where the
-    result is one.
+    """Turn an exception into a message and an exit code.
 
-    A result that programs read has standard output alone: what a handler prints goes to stderr.
+    If the result is an object for programs, the error is one, too. Standard output then holds
+    nothing but that object, so what a handler prints goes to standard error.
     """
     try:
         with redirect_stdout(sys.stderr) if terminal.form else nullcontext():
@@ -63,9 +63,11 @@ def reporting_errors(terminal: Terminal) -> Iterator[None]:
 def ensure_confirmed(
     terminal: Terminal, question: str, *, yes: bool, needs_yes: bool = False
 ) -> None:
-    """Require confirmation, unless it was given with --yes; nothing else does where it is needed.
+    """Ask a person to confirm, unless ``--yes`` was typed.
 
-    Raises Refused when there is no terminal, or the answer is no.
+    With ``needs_yes``, a person at a terminal is not asked: only ``--yes`` confirms the question.
+
+    Raises Refused if the answer is no, or if there is no terminal to ask at.
     """
     if yes:
         return

@@ -1,4 +1,4 @@
-"""The command ``drainer`` and what all its commands have in common."""
+"""The command ``drainer``: its commands, its own options, and errors that precede a command."""
 
 from __future__ import annotations
 
@@ -15,11 +15,19 @@ import typer
 from drainer import __version__
 from drainer.cli import end_interrupted
 from drainer.cli.help import Command, Group
-from drainer.cli.parameter import completing, declare, keyword
-from drainer.errors import DrainerError
-from drainer.model.option import option, options_of
+from drainer.cli.parameter import (
+    completing,
+    declare,
+    declared_by,
+    is_given,
+    keyword,
+    meant,
+    value_of,
+)
+from drainer.errors import DrainerError, UsageError
+from drainer.model.option import Option, option, options_of
 
-# The callback or group of each command, by panels of the help and in their order.
+# The callback or group of each command. The help shows the panels and commands in this order.
 PANELS = {
     "Before": {
         "probe": "drainer.probe.cli:probe_",
@@ -48,9 +56,12 @@ PANELS = {
     },
 }
 
+# A command that connects to a cluster needs one of these.
+_CLUSTER = ("bootstrap_server", "client_config", "client_property")
+
 
 class LazyCommands(Mapping[str, Any]):
-    """Commands by name; each is imported and made when it is first wanted."""
+    """The commands by name. A command is imported and made when somebody first asks for it."""
 
     def __init__(self) -> None:
         self._panels = {name: panel for panel, names in PANELS.items() for name in names}
@@ -84,7 +95,7 @@ def _without_collecting() -> Iterator[None]:
 
 
 class Commands(Group):
-    """The group of all commands, which loads one by its name."""
+    """The group of all commands. It loads only the command that was typed."""
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
@@ -110,12 +121,63 @@ def _answering(args: list[str]) -> Iterator[None]:
         if type(error).__name__ == "NoArgsIsHelpError":  # This one carries the help.
             raise
         from drainer.cli.answer import reporting_errors  # noqa: PLC0415 - half as long as --help
-        from drainer.cli.usage import usage_error  # noqa: PLC0415
         from drainer.view.terminal import Form, Terminal  # noqa: PLC0415
 
         found = re.search(r"(?:^| )(?:-o|--output)[ =]?(json|yaml)\b", " ".join(args))
         with reporting_errors(Terminal(found and Form(found[1]))):
             raise error if isinstance(error, DrainerError) else usage_error(error) from None
+
+
+def usage_error(error: typer.TyperException) -> UsageError:
+    """Return the error of drainer that replaces one of typer's.
+
+    If several options are missing, it names all of them at once.
+    """
+    return _missing(error) if type(error).__name__ == "MissingParameter" else _wrong(error)
+
+
+def _wrong(error: Any) -> UsageError:
+    context = error.ctx
+    param: Any = getattr(error, "param", None)
+    text, _, near = error.message.rstrip(".?").partition(". Did you mean ")
+    text = re.sub(r"^Got unexpected extra arguments?(?:\(s\))? \((.*)\)$", r"unexpected: \1", text)
+    text = text.removeprefix("Value error, ")
+    text = f"{text[:1].lower()}{text[1:]}"
+    declared = declared_by(context.command)
+    if param is not None and (option := declared.get(param.name)) is not None:
+        place, _ = value_of(context, option)
+        text = f"{' '.join(filter(None, (option.word, place)))}: {text}"
+    named = getattr(error, "option_name", "")
+    is_unknown = type(error).__name__ == "NoSuchOption"
+    if is_unknown and (option := meant(named.strip("-"), declared.values())):
+        near = option.word
+    hint = f"Did you mean {near}?" if near else f"See `{context.command_path} --help`."
+    root = context.find_root()
+    if context is not root and any(named in each.opts for each in root.command.params):
+        hint = f"Put it before the command: `{root.command_path} {named} …`."
+    return UsageError(text, hint=hint)
+
+
+def _missing(error: Any) -> UsageError:
+    context, declared = error.ctx, declared_by(error.ctx.command)
+    required = [each for each in declared.values() if each.default is ...]
+    missing = [each for each in required if not is_given(context, each)]
+    # A command that requires nothing but a plan finds the cluster in the plan.
+    if any(not each.is_argument for each in required):
+        cluster = [declared[name] for name in _CLUSTER if name in declared]
+        if cluster and not any(is_given(context, each) for each in cluster):
+            missing.append(cluster[0])
+    typed = " ".join(
+        each.word if each.is_argument else f"{_word(each)} {each.typed_as}" for each in missing
+    )
+    return UsageError(
+        f"missing {', '.join(map(_word, missing))}",
+        hint=f"Add {typed}: see `{context.command_path} --help`.",
+    )
+
+
+def _word(option: Option) -> str:
+    return option.short or option.word
 
 
 def _made(name: str, found: Any, panel: str) -> Any:
@@ -141,7 +203,7 @@ app = typer.Typer(
 
 @dataclass(frozen=True, kw_only=True)
 class ProgramOptions:
-    """Options that stand before the command, whichever it is."""
+    """Options of the program, which a person types before any command."""
 
     quiet: bool = option("Print only warnings and errors.", False, short="-q")
     debug: bool = option("Show tracebacks.", False)

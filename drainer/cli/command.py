@@ -109,8 +109,8 @@ def command(
     - Terminal: a terminal made of ``OutputOptions`` and the options of the program
     - ``typer.Context``: the context
 
-    The function returns the exit code, or None for 0. ``changes`` tells by the given values
-    whether the command changes something.
+    The function returns the exit code, or None for 0. ``changes`` gets the values that were given,
+    and returns whether the command would change something.
     """
     hints = get_type_hints(function, include_extras=True)
     kinds = {name: kind for name, kind in hints.items() if name != "return"}

@@ -1,4 +1,4 @@
-"""Connecting to a cluster, by options or by what a plan names."""
+"""Connections to a cluster that options or a plan name."""
 
 from __future__ import annotations
 
@@ -14,13 +14,14 @@ from drainer.model.option import option
 from drainer.ownership import NotOwn, read_own
 from drainer.view.terminal import Terminal
 
-if TYPE_CHECKING:  # the help does without librdkafka, and comes in half the time
+if TYPE_CHECKING:  # Without librdkafka, the help appears in half the time.
     from drainer.kafka.cluster import Cluster
     from drainer.kafka.settings import ClientSettings
     from drainer.model.plan import OffsetPlan
     from drainer.store.plan_file import SavedPlan
 
-CONNECT_TIMEOUT_S = 7.0  # an unreachable broker is reported within ten seconds, all in all
+# With the rest of the start, an unreachable broker is reported within ten seconds.
+CONNECT_TIMEOUT_S = 7.0
 
 _connection = partial(option, panel="Connection", resumes=True)
 
@@ -45,7 +46,7 @@ class ConnectionOptions:
     )
 
     def settings(self) -> ClientSettings:
-        """Raises UsageError."""
+        """Return the settings of the client. Raises UsageError."""
         from drainer.kafka.settings import ClientSettings  # noqa: PLC0415
 
         return ClientSettings.load(
@@ -53,7 +54,7 @@ class ConnectionOptions:
         )
 
     def connect(self) -> Cluster:
-        """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
+        """Connect to the cluster; the connection is a context manager. Raises BrokerUnreachable."""
         return connect(self.settings())
 
     def settings_by_plan(
@@ -70,8 +71,10 @@ class ConnectionOptions:
         A plan may have come from anywhere. So this requires confirmation before brokers that only
         the plan names get a login, before state is read from a place that only the plan names, and
         before the plan's handler is loaded. ``loads`` has the names of the handler's options that
-        the command line gives; it is None if the handler is not loaded. Raises Refused when that is
-        not confirmed, or when a service or a registry that only the plan names would get a login.
+        the command line gives; it is None if the handler is not loaded.
+
+        Raises Refused if nobody confirms it, or if a service or a registry that only the plan names
+        would get a login.
         """
         from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
         from drainer.model.destinations import with_own_destinations  # noqa: PLC0415
@@ -107,11 +110,11 @@ def confirm_plan(
 ) -> None:
     """Require confirmation before drainer acts on a plan that may be a stranger's.
 
-    The acts are to load its handler, to send a login to brokers that only the plan names, and to
-    read state from a place that only the plan names. ``extras`` are the properties that the handler
-    gets; None if it is not loaded.
+    Three acts need it: loading the plan's handler, sending a login to brokers that only the plan
+    names, and reading state from a place that only the plan names. ``extras`` are the properties
+    that the handler gets, or None if it is not loaded.
 
-    Raises Refused when that is not confirmed.
+    Raises Refused if nobody confirms it.
     """
     from drainer.view.plan import show_before_connecting  # noqa: PLC0415
 
@@ -127,7 +130,7 @@ def confirm_plan(
 
 
 def connect(settings: ClientSettings) -> Cluster:
-    """A connection to the cluster; a context manager. Raises BrokerUnreachable."""
+    """Connect to the cluster; the connection is a context manager. Raises BrokerUnreachable."""
     from drainer.kafka.cluster import Cluster  # noqa: PLC0415
 
     return Cluster.connect(settings, timeout_s=CONNECT_TIMEOUT_S)

@@ -1,4 +1,4 @@
-"""Draining what was prepared, once it was shown and confirmed: ``run``, ``resume``, ``redrive``."""
+"""What ``run``, ``resume`` and ``redrive`` share: preview, confirmation, drain and account."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
-HOOK_S = 60.0  # for a command of the shell
-REPORT_S = 1.0  # a terminal that is held must not keep a process that is to end
+HOOK_S = 60.0  # A shell command that runs longer is killed.
+REPORT_S = 1.0  # A process that has to end does not wait longer for a blocked terminal.
 
 
 def request_of(
@@ -66,7 +66,7 @@ def request_of(
     limits: CapCurve | None,
     plan: PlanPlace | None,
 ) -> Request:
-    """The request of ``run`` and ``estimate``. Raises UsageError."""
+    """Return the request that the options of ``run`` or ``estimate`` make. Raises UsageError."""
     return Request(
         topic=backlog.topic,
         group=backlog.group,
@@ -100,7 +100,7 @@ def report_dry_run(
 
 @dataclass(eq=False)
 class Lateness:
-    """Runs the command for a drain that will be late, once, beside it."""
+    """Runs a shell command once, beside the drain, as soon as the drain is sure to be late."""
 
     terminal: Terminal
     command: str | None
@@ -109,25 +109,28 @@ class Lateness:
     def check(self, status: Status) -> None:
         missed = status.progress.deadline is not None and status.progress.deadline.missed
         if missed and self.command is not None and self._running is None:
-            word = options_of(OversightOptions)["on_late"].word
-            given = (self.terminal, word, self.command, status_fields(status))
+            given = (self.terminal, "on_late", self.command, status_fields(status))
             self._running = threading.Thread(target=run_command, args=given, daemon=True)
             self._running.start()
 
     def wait(self) -> None:
-        """Wait for the command, if it runs."""
+        """Wait until the command has ended, if it was started."""
         if self._running is not None:
             self._running.join(HOOK_S)
 
 
 def run_command(
-    terminal: Terminal, option: str, command: str, facts: Mapping[str, Any], **variables: str
+    terminal: Terminal, field: str, command: str, facts: Mapping[str, Any], **variables: str
 ) -> None:
-    """Run a command for the shell; what becomes of it never changes how the drain ends."""
-    # Variables of drainer may be secrets, and the command may print all that it inherits.
+    """Run the shell command of a field of ``OversightOptions``, with the facts on its stdin.
+
+    If it fails, drainer warns. The end of the drain and its exit code do not depend on it.
+    """
+    option = options_of(OversightOptions)[field].word
+    # Variables of drainer may hold secrets, and the command may print everything it inherits.
     others = {n: value for n, value in os.environ.items() if not n.startswith("DRAINER_")}
     try:
-        # What it prints is for people, as all words are; standard output is for data.
+        # Standard output is for data, so what the command prints goes to standard error.
         running = subprocess.Popen(
             ["/bin/sh", "-c", command],
             stdin=subprocess.PIPE,
@@ -152,7 +155,7 @@ def run_command(
 
 
 class Followers:
-    """Observers of a drain beside its live view: metrics, pages, and commands for the shell."""
+    """What follows a drain beside its live view: metrics, pages, and shell commands."""
 
     def __init__(
         self,
@@ -174,7 +177,7 @@ class Followers:
             self._measure = metrics.begin(terms.topic, terms.group, terms.drain_id, self._page)
 
     def show(self, status: Status) -> None:
-        """Hand on a status of the running drain."""
+        """Pass on a status of the running drain."""
         if self._measure is not None:
             self._measure(status)
         if self._oversight.report is not None or self._metrics is not None:
@@ -182,7 +185,7 @@ class Followers:
         self._late.check(status)
 
     def end(self, summary: Summary) -> None:
-        """Hand on how the drain ended, which no failure in here changes."""
+        """Pass on the summary of the drain. If that fails, drainer warns; the exit code stays."""
         try:
             page = partial(drain_page, self._action, summary, self._history)
             if self._metrics is not None:
@@ -192,7 +195,7 @@ class Followers:
             self._late.wait()
             if (command := self._oversight.on_end) is not None:
                 facts, status = summary.as_json(), summary.status
-                run_command(self._terminal, "--on-end", command, facts, DRAINER_STATUS=status)
+                run_command(self._terminal, "on_end", command, facts, DRAINER_STATUS=status)
             write_page(self._terminal, self._oversight.report, page)
         except (Exception, KeyboardInterrupt) as error:
             why = "interrupted" if isinstance(error, KeyboardInterrupt) else describe(error)
@@ -210,7 +213,7 @@ def preview_and_drain(
     *,
     dry_run: bool,
 ) -> int:
-    """Show what was prepared, drain it once that is confirmed, and return the exit code."""
+    """Show what was prepared, drain it after a confirmation, and return the exit code."""
     action, plan = prepared.action, prepared.plan
     (terminal.present if dry_run else terminal.preview)(preview_page(action))
     if dry_run:
@@ -224,7 +227,7 @@ def preview_and_drain(
         redrive, needs_yes = plan.terms.redrive, action.needs_yes
         if redrive is not None:
             question = f"Redrive these letters of {plan.terms.topic}?"
-            if redrive.to is not None:  # a resume has no other warning of it
+            if redrive.to is not None:  # A resume shows no other warning of this.
                 question = f"Send letters to {redrive.to}, where all groups of a topic get them?"
                 needs_yes = True
         if not plan.terms.commits:
@@ -259,7 +262,7 @@ def preview_and_drain(
 def end_at_once(
     terminal: Terminal, view: ProgressView, plan: PlanPlace, resuming: Callable[[], Resuming]
 ) -> NoReturn:
-    """Ends the process from another thread: the main one is in the handler, and won't leave it."""
+    """End the process from another thread, because the handler blocks the main one."""
     reporting = threading.Thread(
         target=_report_end, args=(terminal, view, plan, resuming()), daemon=True
     )
@@ -276,15 +279,15 @@ def _report_end(
         " pending",
         hint="Move blocking calls into a plain `def handle`, which runs on threads.",
     )
-    view.__exit__(None, None, None)  # gives the screen and the streams back
+    view.__exit__(None, None, None)  # This restores the screen and the streams.
     show_cut_short(terminal, error, plan, resuming)
-    for stream in (sys.stdout, sys.__stdout__, sys.stderr):  # os._exit() flushes nothing
+    for stream in (sys.stdout, sys.__stdout__, sys.stderr):  # os._exit() does not flush them.
         if stream is not None:
             stream.flush()
 
 
 def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
-    """Keep what was prepared within these limits. Raises LimitsRefused if nothing is safe."""
+    """Apply the limits to what was prepared. Raises LimitsRefused if no rate would be safe."""
     if curve is None:
         plan = prepared.plan
         return prepared.with_plan(OffsetPlan(replace(plan.terms, limits=None), plan.account))
@@ -298,12 +301,14 @@ def resuming_with(
     deadline: datetime | None = None,
     changed: Mapping[str, str | None] | None = None,
 ) -> Resuming:
-    """The options that a resume of this run needs: how to connect, the handler's own, how to drain,
-    and how to watch it. What is drained, by which handler and policy, is in the plan.
+    """Return the options that a person has to type again to resume this drain.
 
-    A value from a variable is repeated as a typed one is: the next shell may not have it. A
-    deadline is a date, since it may have been given as a time from then. ``changed`` is what was
-    set while it ran, by field.
+    They say how to connect, how to drain and how to watch, and set the handler's options. The plan
+    has the rest: what to drain, by which handler and which failure policy.
+
+    A value from a variable is repeated, because the next shell may not have the variable. The
+    deadline is repeated as a date, because it may have been given as a duration. ``changed`` has
+    the settings that were changed while the drain ran, by field.
     """
     by = typed(options_of(LocalSettings)["deadline"], deadline)
     given = {"deadline": by, **(changed or {})}

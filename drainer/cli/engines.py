@@ -17,7 +17,7 @@ from drainer.store.place import PlanPlace
 if TYPE_CHECKING:
     from drainer.operations.start import Prepared
 
-STATE = "drainer.state"  # the only one of drainer's own settings on Spark that the core reads
+STATE = "drainer.state"  # The core reads no other of drainer's settings on Spark.
 
 _spark = partial(option, panel="Spark", resumes=True)
 
@@ -45,8 +45,10 @@ class EngineOptions:
 
     @property
     def is_spark(self) -> bool:
-        """Whether the drain runs on Spark. An engine that is typed counts before a master, which
-        a variable or a profile may give."""
+        """Whether the drain runs on Spark.
+
+        ``--engine`` decides, because a variable or a profile may have named the master.
+        """
         if self.engine is None:
             return self.master is not None
         return self.engine is EngineName.SPARK
@@ -57,11 +59,10 @@ class EngineOptions:
         return self.spark_conf.get(STATE)
 
     def spark(self, plan: PlanPlace | None, *, resumes: bool = False) -> Any:
-        """Return Spark's settings for a drain whose plan is at this place; None if the drain runs
-        in this process.
+        """Return Spark's settings for a drain whose plan is at this place.
 
-        A drain that ``resumes`` in this process may need the state of the tasks before it, so it
-        may be named without Spark.
+        They are None if the drain runs in this process. Such a drain may name ``drainer.state`` if
+        it ``resumes``, because it then continues from what Spark's tasks recorded there.
 
         Raises UsageError; ExtraMissing when PySpark is not installed.
         """
@@ -84,8 +85,7 @@ class EngineOptions:
     def resolve(self, prepared: Prepared, spark: Any) -> Prepared:
         """Return what was prepared, with the engine that it will run on.
 
-        ``spark`` are the settings that ``spark()`` returned. Raises Refused when there is no Java
-        for Spark.
+        ``spark`` are the settings that ``spark()`` returned. Raises Refused if Spark finds no Java.
         """
         if spark is None:
             return prepared

@@ -1,4 +1,4 @@
-"""Options for overseeing a drain, and the metrics that it serves."""
+"""Options to oversee a drain, and the metrics that it serves."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 TOKEN_VARIABLE = "DRAINER_METRICS_TOKEN"  # It is no option, because other users see options.
 
 _monitoring = partial(option, panel="Monitoring", resumes=True)
-_hook = partial(_monitoring, default=None, metavar="COMMAND", hides=True)
+_hook = partial(_monitoring, default=None, metavar="COMMAND", hides=True, tune=True)
 
 
 @dataclass(frozen=True, kw_only=True)
 class OversightOptions:
-    """Options for overseeing a drain from outside, and for confirming it."""
+    """Options to oversee a drain from outside, and to confirm it."""
 
     metrics: tuple[str, int] | None = _monitoring(
         "Serve metrics and a status page here; 0 is any free port.", None, ADDRESS
@@ -43,17 +43,15 @@ class OversightOptions:
         tune=True,
     )
     on_end: str | None = _hook("Command to run at the end: DRAINER_STATUS set, summary on stdin.")
-    on_late: str | None = _hook(
-        "Command to run when the deadline will be missed: status on stdin.", tune=True
-    )
+    on_late: str | None = _hook("Command to run when the deadline will be missed: status on stdin.")
     report: ReportFile | None = as_field(REPORT)
     yes: bool = as_field(YES)
 
     @contextmanager
     def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:
-        """Serve metrics while inside; None without a port.
+        """Serve metrics for the length of the context, which is None if nobody asked for metrics.
 
-        Raises Refused when the port can't be had; UsageError for a weak token.
+        Raises Refused if the port is taken or not allowed, and UsageError if the token is weak.
         """
         if self.metrics is None:
             yield None
@@ -69,9 +67,9 @@ class OversightOptions:
             metrics.close()
 
     def linger(self, terminal: Terminal) -> None:
-        """Leave the metrics of a drain that is over to the last scrape, for as long as was asked.
+        """Keep serving the metrics after the end of the drain, so that the last scrape gets them.
 
-        A signal ends the wait, and the exit code stays that of the drain.
+        A signal ends the wait. The exit code stays that of the drain.
         """
         if self.metrics is None or self.metrics_linger_s <= 0:
             return

@@ -1,4 +1,4 @@
-"""The options that several commands share; every option also by variable."""
+"""Options that several commands share."""
 
 from __future__ import annotations
 
@@ -41,13 +41,13 @@ _payload = partial(option, panel="Payloads (kept in the plan)")
 
 
 def parse_report(path: str) -> ReportFile:
-    """Raises Refused at once when there could be no report at the end."""
+    """Return the file of a report. Raises Refused now if no report could be written at the end."""
     ensure_installed("report", "--report")
     return ReportFile(Path(path))
 
 
 def load_limits(text: str) -> CapCurve:
-    """The curve of a file of limits, or of a rate such as 50MB/s. Raises LimitsRefused."""
+    """Return the limits in a file, or a rate such as 50MB/s. Raises LimitsRefused."""
     with suppress(UsageError):
         return CapCurve.bound(parse_byte_rate(text))
     curve: CapCurve = Extension.LIMITS.load().load_limits(Path(text))
@@ -59,7 +59,7 @@ PLAN = ValueType("PLAN", parse_place)
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions:
-    """Records of a topic."""
+    """The topic, and those of its partitions that a command reads."""
 
     topic: str = _backlog("Topic to drain.", basic=True, metavar="NAME", proposes="topic")
     partitions: tuple[int, ...] = _backlog(
@@ -104,7 +104,7 @@ class BacklogOptions(RecordOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PayloadOptions:
-    """Options of what a handler gets of a message; the fields are those of PayloadSettings.
+    """How messages are decoded and split. The fields are those of PayloadSettings.
 
     The plan keeps them. A resume can't change them, because it would then count other sub-messages.
     It may name the registry, because a registry that only the plan names gets no login.
@@ -143,11 +143,11 @@ class PayloadOptions:
     )
 
     def load(self, reference: str, extras: Mapping[str, str]) -> LoadedHandler:
-        """Load a handler that gets messages so; ``extras`` are properties of extensions.
+        """Load a handler for such payloads; ``extras`` are client properties for extensions.
 
         Raises UsageError or Refused.
         """
-        from drainer.loader import load_handler  # noqa: PLC0415 - the help does without
+        from drainer.loader import load_handler  # noqa: PLC0415 - the help does not need it
 
         return load_handler(reference, self.settings, extras)
 
@@ -176,9 +176,9 @@ class LatencyOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityOptions:
-    """Selections to drain before the rest (kept in the plan)."""
+    """The priority classes that are drained before the rest. The plan keeps them."""
 
-    # A variable would be cut at each space, which expressions have.
+    # Click splits a variable at spaces, and expressions have spaces.
     firsts: tuple[str, ...] | None = _backlog(
         'Drain matching sub-messages first, such as "payload.customer == 42", or none; repeatable.',
         None,
@@ -196,9 +196,9 @@ class PriorityOptions:
     )
 
     def over(self, known: PriorityClasses | None = None) -> PriorityClasses | None:
-        """Return known classes with the given ones as the next; None when nothing was given.
+        """Return the known classes, followed by the given ones; None if none were given.
 
-        Raises UsageError when they make no sense together.
+        Raises UsageError if the options contradict each other.
         """
         if self.firsts is not None and self.onlys is not None:
             raise UsageError("--first excludes --only", hint="Remove one of them.")

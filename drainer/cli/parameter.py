@@ -15,9 +15,9 @@ from drainer.model.option import PREFIX, Option, ValueType
 
 ALL = "--help-all"
 SHORT_FROM = 20  # A command with more options than this shows only the basic ones in its help.
-CHARACTERS_LEAST = 16  # of a secret: a shorter one can be found by trying
+CHARACTERS_LEAST = 16  # A shorter secret can be found by trying.
 
-Declared: TypeAlias = Mapping[str, Option]  # by the names of click's parameters
+Declared: TypeAlias = Mapping[str, Option]  # The keys are the names of click's parameters.
 
 
 def declare(function: Any, options: Iterable[Option], *more: inspect.Parameter) -> None:
@@ -41,7 +41,7 @@ def tuning(options: Sequence[Option]) -> Option:
 
     def parse(texts: Iterable[str]) -> tuple[str, ...]:
         for label, value in map(_pair, texts):
-            if value is None:  # the text may be a secret
+            if value is None:  # The message leaves the text out, because it may be a secret.
                 raise UsageError("must be NAME=VALUE", hint=f"Write it as {rare[0].label}=….")
             if all(each.label != label for each in rare):
                 near = meant(label, options)
@@ -113,7 +113,7 @@ def completing(wanted: str) -> Completion:
     """Return the function by which a shell proposes values of this kind."""
 
     def propose(context: typer.Context, incomplete: str) -> list[str]:
-        # Only a shell needs it, and printing the help must not wait for it.
+        # Only a shell needs this module. The help must not wait for it.
         from drainer.cli import completion  # noqa: PLC0415
 
         return completion.propose(wanted, context, incomplete)

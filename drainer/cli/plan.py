@@ -1,4 +1,4 @@
-"""``drainer plan show|take|verify|undo``."""
+"""``drainer plan`` and its commands, which show, take, verify or undo an offset plan."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def take(
     file, target = plan_at(plan), plan_at(to or plan)
     loaded = file.load(allow_foreign=True)
     terminal.preview(plan_page(loaded.plan))
-    if terminal.quiet and not yes:  # what a person answers for is shown
+    if terminal.quiet and not yes:  # A person must see what they are asked to confirm.
         known = loaded.plan
         config = Path(known.terms.client_config) if known.terms.client_config else None
         servers = known.terms.bootstrap_servers

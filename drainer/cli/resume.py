@@ -1,4 +1,4 @@
-"""``drainer resume``."""
+"""The command ``drainer resume``."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def resume(
     - `drainer resume orders.indexer.plan.json --first "payload.customer == 42"`
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
-    # With the engine and librdkafka, which the help does without.
+    # These import the engine and librdkafka, which the help does not need.
     from drainer.cli.draining import preview_and_drain, within_limits  # noqa: PLC0415
     from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.resume import ResumeRequest, prepare_resume  # noqa: PLC0415

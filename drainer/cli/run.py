@@ -1,4 +1,4 @@
-"""``drainer run``."""
+"""The command ``drainer run``."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ def run(
 ) -> int:
     """Drain a group's backlog of a topic through a handler.
 
-    drainer prints a preview, and touches nothing before you confirm. The first Ctrl-C stops it safely
-    and prints how to resume. The second stops it at once. The plan is valid either way.
+    drainer prints a preview, and touches nothing before you confirm. The first Ctrl-C stops the drain
+    safely and prints how to resume. The second stops it at once. The plan is valid either way.
 
     Examples:
 
@@ -58,7 +58,7 @@ def run(
     - `drainer run --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --engine spark -c 2000`
     - `drainer run --topic orders --group indexer --handler print -b localhost:9092 --partition 3 --from earliest --yes -o json`
     """  # noqa: E501 - an example has to be on one line to be copied
-    # With the engine and librdkafka, which the help does without.
+    # These import the engine and librdkafka, which the help does not need.
     from drainer.cli.draining import (  # noqa: PLC0415
         preview_and_drain,
         report_dry_run,

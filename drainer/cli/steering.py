@@ -1,4 +1,4 @@
-"""``drainer ps``, ``watch``, ``set``, ``pause``, ``unpause`` and ``stop``: of drains that run."""
+"""Commands about drains that run: ``ps``, ``watch``, ``set``, ``pause``, ``unpause``, ``stop``."""
 
 from __future__ import annotations
 
@@ -28,11 +28,12 @@ from drainer.view.page import Field, Line, Page
 from drainer.view.running import found_as_json, found_line, running_page
 from drainer.view.terminal import Terminal
 
-EVERY_S = 1.0  # between two checks of all drains
-SPOKEN_S = 5.0  # and between two lines on each, where nothing can be redrawn
+EVERY_S = 1.0  # The time between two checks of all drains.
+# The time between two lines about each drain, on a terminal that can't redraw a line.
+SPOKEN_S = 5.0
 
 _SETTINGS = (LocalSettings, FailureSettings)
-# What can be changed, by the names of options.
+# The options that can change while a drain runs, by their names.
 SETTABLE: Mapping[str, Option] = {
     each.label: each
     for settings in _SETTINGS
@@ -55,7 +56,7 @@ RunningPlan = Annotated[
 
 
 def parse_user(text: str) -> int:
-    """The uid of a user, given by name or number. Raises UsageError."""
+    """Return the uid of a user who is given by name or number. Raises UsageError."""
     try:
         return int(text) if text.isdecimal() else getpwnam(text).pw_uid
     except KeyError:
@@ -77,7 +78,7 @@ User = Annotated[
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """``name=value`` texts as JSON values, by field. Raises UsageError."""
+    """Return the values of ``NAME=VALUE`` texts as JSON, by field. Raises UsageError."""
     values: dict[str, Any] = {}
     given = list(texts)
     try:
@@ -191,7 +192,7 @@ def set_(
 ) -> None:
     """Change options of a running drain.
 
-    A change takes effect within a second. If one value is wrong, drainer changes nothing.
+    A change takes effect within a second. If any value is wrong, drainer changes nothing.
 
     Examples:
 
@@ -241,8 +242,8 @@ def stop(
 ) -> None:
     """Stop a running drain safely, and print how to resume it.
 
-    It works as Ctrl-C in the drain's terminal; `--now` works as the second Ctrl-C. Ctrl-C here
-    only ends the wait.
+    This does what Ctrl-C does in the drain's terminal. With `--now`, it does what the second Ctrl-C
+    does. Ctrl-C in this terminal only ends the wait.
 
     Examples:
 
@@ -250,7 +251,7 @@ def stop(
     - `drainer stop orders.indexer.plan.json --now --reason "wrong handler"`
     """
     reports = client.watch(plan, user)
-    next(reports)  # from here on, the end of the drain is reported
+    next(reports)  # Once the first report is here, the end of the drain can't be missed.
     for done in client.request(plan, Stop(now, reason=reason), user):
         terminal.print_line(f"{plan}: {done}")
     *_, last = reports

@@ -80,7 +80,7 @@ def ensure_no_secret(stage: Stage, ended: Ended, echoed: str = "500") -> None:
 
 @case(
     "a service that answers with the headers that it was sent",
-    before="http.token was in the log, the error, the report and what --on-end got",
+    before="http.token was in the log, the error, the report and what on-end got",
     quick=True,
 )
 def echoed_token(stage: Stage) -> str:
@@ -95,8 +95,8 @@ def echoed_token(stage: Stage) -> str:
             config.write_text(login, encoding="utf-8")
             more = ["--client-config", str(config), "--set", f"url={url}/?q=1", *LOUD]
             more += [
-                "--on-end",
-                f"cat > end-{group}.json",
+                "--tune",
+                f"on-end=cat > end-{group}.json",
                 "--tune",
                 "max-doubt=0",
                 "--retries",

@@ -161,7 +161,7 @@ def secrets_in_settings(stage: Stage) -> str:
     env = {"DRAINER_PROFILE": str(profile), "DRAINER_METRICS_TOKEN": f"{SECRET}-{TOKEN}"}
     env |= {"DRAINER_SPARK_CONF": f"spark.ssl.keyPassword={SECRET}", "DRAINER_MASK_KEYS": MASK}
     topic = stage.topic([(b"k", b"{}")] * 20)
-    ended = stage.drain(topic, "count", "--engine", "process", "--on-end", hook, env=env)
+    ended = stage.drain(topic, "count", "--engine", "process", "--tune", f"on-end={hook}", env=env)
     seen = (stage.folder / "seen").read_text()
     ensure("sub_messages" in seen, "the hook did not run")
     ensure(SECRET not in seen + ended.out + ended.err, "the hook has a secret")

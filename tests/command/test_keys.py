@@ -87,8 +87,8 @@ def test_commands_run_once_when_the_drain_will_be_late_and_at_its_end(
         "1s",
         "--tune",
         f"on-late=cat >> {late}; echo >> {late}",
-        "--on-end",
-        hook,
+        "--tune",
+        f"on-end={hook}",
     )
     running = command.begin(topic, *hooks, "-o", "json", gate=command.gate)
     eventually(lambda: late.exists() and late.read_text().endswith("\n"), "it is reported")
@@ -97,7 +97,7 @@ def test_commands_run_once_when_the_drain_will_be_late_and_at_its_end(
     [line] = late.read_text().strip().splitlines()
     assert json.loads(line)["deadline"]["missed"] is True
     assert json.loads(printed.read_text())["sub_messages"]["done"] == 600
-    assert "--on-end failed with exit code 3" in outcome.err
+    assert "--tune on-end failed with exit code 3" in outcome.err
     assert "hook-output" in outcome.err
     assert outcome.answer["exit_code"] == 0
     assert status.read_text() == "done\n"
