@@ -58,12 +58,6 @@ def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, b
     return (schema_id, rest, None) if header is None else (schema_id, data, rest)
 
 
-def schema_of(message: Message, *, is_key: bool) -> SchemaId:
-    """Return the id of the schema of a message's key or value. Raises Undecodable without an id."""
-    data = message.key if is_key else message.value
-    return framed(data or b"", message.headers, SCHEMA_HEADERS[is_key])[0]
-
-
 class OfRegistry:
     """Decodes keys or values of one format by the schemas of a registry.
 
@@ -133,7 +127,7 @@ class OfRegistry:
             if data is None:
                 continue
             try:
-                schema_id = schema_of(message, is_key=self._is_key)
+                schema_id, _, _ = framed(data, message.headers, self._header)
                 if schema_id not in self._readers:
                     self._prepare(schema_id, waiting(CHECK_S))
                 self(data, message.headers, message.topic)

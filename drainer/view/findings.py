@@ -18,15 +18,16 @@ _LABEL = 9  # The width of the column with the name of the check, in characters.
 
 
 def findings_page(
-    findings: Sequence[Finding], passed: str, *before: Section, labels: bool = False
+    findings: Sequence[Finding], passed: str = "", *before: Section, labels: bool = False
 ) -> Page:
     """Make a page that shows findings after the sections ``before``.
 
-    With ``labels``, each finding begins with the name of its check. ``passed`` is the headline when
-    no check has failed.
+    With ``labels``, each finding begins with the name of its check. ``passed`` begins the headline
+    if no check has failed.
     """
     lines = (line for found in findings for line in _lines(found, labels))
-    hints = (f"{f.check}: {f.hint}" for f in findings if f.level is Level.BAD and f.hint)
+    bad = [found for found in findings if found.level is Level.BAD and found.hint]
+    hints = (f"{found.check}: {found.hint}" if labels else found.hint or "" for found in bad)
     checks = section("Checks", lines)
     return Page(_verdict(findings, passed), (*before, checks), hints=tuple(dict.fromkeys(hints)))
 
@@ -48,5 +49,5 @@ def _verdict(findings: Sequence[Finding], passed: str) -> Line:
     if of[Level.BAD]:
         total = counted(len(findings), "check")
         return Line(f"{of[Level.BAD]} of {total} failed{beside}", Tone.BAD, BAD)
-    checks = counted(of[Level.OK], "check")
-    return Line(f"{passed}: {checks} passed{beside}", Tone.GOOD, OK)
+    checks = f"{counted(of[Level.OK], 'check')} passed{beside}"
+    return Line(f"{passed}: {checks}" if passed else checks, Tone.GOOD, OK)

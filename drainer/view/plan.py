@@ -9,11 +9,13 @@ from pathlib import Path
 from drainer.errors import DrainerError
 from drainer.escape import command
 from drainer.model.destinations import destinations
+from drainer.model.finding import Finding, Level
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.terms import Terms
 from drainer.view import figures
-from drainer.view.page import BAD, OK, Cell, Field, Item, Line, Page, Table, Tone, section
+from drainer.view.findings import findings_page
+from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import rule_lines, task_fields
 from drainer.view.summary import account, events, parked_field
 from drainer.view.terminal import Terminal
@@ -88,27 +90,13 @@ def show_checks(
     warnings: Sequence[str] = (),
 ) -> None:
     """Print the verdict, then each check and why it failed. Failures are shown even when quiet."""
-    failed = sum(error is not None for _, error in checks)
-    of = figures.counted(len(checks), "check")
-    head = Line(f"{failed} of {of} failed", Tone.BAD, BAD)
-    terminal.present(
-        Page(
-            head if failed else Line(f"{of} passed", Tone.GOOD, OK),
-            (
-                section(
-                    "Checks",
-                    (
-                        Line(name, mark=OK)
-                        if error is None
-                        else Line(f"{name}: {error}", Tone.BAD, BAD)
-                        for name, error in checks
-                    ),
-                ),
-            ),
-            warnings=tuple(warnings),
-            hints=tuple(error.hint for _, error in checks if error is not None and error.hint),
-        )
-    )
+    findings = [
+        Finding("plan", Level.OK, name)
+        if error is None
+        else Finding("plan", Level.BAD, f"{name}: {error}", error.hint)
+        for name, error in checks
+    ]
+    terminal.present(replace(findings_page(findings), warnings=tuple(warnings)))
 
 
 def _loads(terms: Terms, extras: Mapping[str, str]) -> Iterator[Field]:

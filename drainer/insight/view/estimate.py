@@ -39,6 +39,7 @@ def estimate_page(found: Estimate) -> Page:
         many = figures.counted(rejected, "message")
         warnings.append(f"split rejects about {many}, which are left out; first, {first}")
     empty = not found.workload.messages
+    least_s, most_s = map(figures.duration, found.range_s)
     return Page(
         _headline(found),
         ()
@@ -47,7 +48,7 @@ def estimate_page(found: Estimate) -> Page:
             section(
                 "The answer",
                 None if found.verdict is None else _verdict(found, found.verdict),
-                Field("range", _range(found), "by measured drains"),
+                Field("range", f"{least_s} to {most_s}", "by measured drains"),
                 Field("limited by", binding(found, found.requested)),
                 _skipped(found.measured),
             ),
@@ -60,11 +61,6 @@ def estimate_page(found: Estimate) -> Page:
         warnings=tuple(warnings),
         data={"estimate": found.as_json()},
     )
-
-
-def _range(found: Estimate) -> str:
-    least_s, most_s = map(figures.duration, found.range_s)
-    return f"{least_s} to {most_s}"
 
 
 def _first(estimate: Estimate) -> Table | None:
