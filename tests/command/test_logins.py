@@ -19,9 +19,10 @@ from command.process import Command
 from docs.pages import ROOT
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from kafka.listeners import Listener, guarded
+from kafka.listeners import OAUTH, Listener, guarded
 from kafka.tokens import Signer, TokenBroker, signer, token_broker
 from kafka.topic import Topic
+from keycloak import CLIENT, SECRET, keycloak
 
 __all__ = ["signer", "token_broker"]
 PAGE = ROOT / "docs/howto/permissions.md"
@@ -111,17 +112,39 @@ def test_a_client_file_of_the_page_logs_in(
     ensure_drains(command, servers[listener], properties_of(login, values), group)
 
 
-def test_a_client_takes_the_file_of_the_page_for_oidc() -> None:
-    """How it gets tokens is the client library's matter: drainer hands it the properties."""
-    values = {
-        "ssl.ca.location": "",
-        "sasl.oauthbearer.client.id": "drainer",
-        "sasl.oauthbearer.client.secret": "client-hush",
-        "sasl.oauthbearer.token.endpoint.url": "https://idp.example/token",
-    }
-    settings = ClientSettings.load("h:1", None, properties_of("OIDC", values).splitlines())
-
-    settings.consumer({**settings.properties, "group.id": "g"}).close()
+@pytest.mark.long
+def test_a_client_file_of_the_page_logs_in_by_a_token_of_keycloak(
+    command: Command,
+    authority: Authority,
+    tls: dict[str, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with keycloak(tmp_path) as realm:
+        tokens = f"{realm}/protocol/openid-connect"
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={tokens}/certs"
+        monkeypatch.setenv("JDK_JAVA_OPTIONS", f"{os.environ['JDK_JAVA_OPTIONS']} {allowed}")
+        own = {
+            "sasl.jaas.config": f"{OAUTH}.OAuthBearerLoginModule required;",
+            "sasl.server.callback.handler.class": f"{OAUTH}.OAuthBearerValidatorCallbackHandler",
+            "sasl.oauthbearer.jwks.endpoint.url": f"{tokens}/certs",
+            "sasl.oauthbearer.expected.audience": "account",
+        }
+        of_mechanism = {f"oauthbearer.{name}": value for name, value in own.items()}
+        listener = Listener("SASL_SSL", {**tls, **of_mechanism}, "OAUTHBEARER")
+        everywhere = {
+            "sasl_oauthbearer_jwks_endpoint_url": f"{tokens}/certs",
+            "sasl_oauthbearer_expected_audience": "account",
+        }
+        with guarded(tmp_path / "broker", {"OAUTH": listener}, **everywhere) as (broker, addresses):
+            Topic(broker.bootstrap_servers, "orders").produce(map(str, range(100)))
+            values = {
+                "ssl.ca.location": str(authority.ca),
+                "sasl.oauthbearer.client.id": CLIENT,
+                "sasl.oauthbearer.client.secret": SECRET,
+                "sasl.oauthbearer.token.endpoint.url": f"{tokens}/token",
+            }
+            ensure_drains(command, addresses["OAUTH"], properties_of("OIDC", values), "OIDC")
 
 
 SLOW_TASKS = """

@@ -1,4 +1,4 @@
-"""Brokers and clients of other versions, fetched once into the user's cache by PySpark's Ivy."""
+"""Real libraries that write dead letters, fetched once into the user's cache by PySpark's Ivy."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from drainer.java import find_java
 from drainer.process import bound_to_parent
 from drainer.sandbox.jars import classpath, pyspark_jars
 from kafka.topic import Topic
-from letters.foreign_letters import RECORDED
+from letters.foreign_letters import RECORDED, Record
 from scenarios.brokers import Broker
 
 FETCH_S = 600
-RUN_S = 240.0  # on a busy machine
-KAFKA, SHARING = "4.2.0", "4.4.0"
+RUN_S = 240.0  # Connect takes a minute to start on a busy machine
+KAFKA, SPRING, SHARING, SMALLRYE = "4.2.0", "3.3.16", "4.4.0", "4.36.0"
 FAST_JVM = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx512m")
 
 
@@ -42,6 +42,52 @@ def jars(organisation: str, module: str, revision: str) -> Path:
             subprocess.run(fetch, check=True, capture_output=True, timeout=FETCH_S)
             whole.rename(folder)
     return folder
+
+
+def spring_letters(bootstrap: str, letters: Topic) -> None:
+    library = jars("org.springframework.kafka", "spring-kafka", SPRING)
+    with running([f"{library}/*"], RECORDED / "SpringLetters.java", bootstrap):
+        wait_for(letters)
+
+
+def smallrye_letters(bootstrap: str, letters: Topic) -> None:
+    library = jars("io.smallrye.reactive", "smallrye-reactive-messaging-kafka", SMALLRYE)
+    with running([f"{library}/*"], RECORDED / "SmallRyeLetters.java", bootstrap, letters.name):
+        wait_for(letters)
+
+
+def streams_letters(bootstrap: str, letters: Topic, folder: Path) -> None:
+    library = jars("org.apache.kafka", "kafka-streams", KAFKA)
+    with running([f"{library}/*"], RECORDED / "StreamsLetters.java", bootstrap, folder):
+        wait_for(letters)
+
+
+def connect_letters(bootstrap: str, letters: Topic, folder: Path, port: int) -> None:
+    runtime = jars("org.apache.kafka", "connect-runtime", KAFKA)
+    sink = {
+        "name": "filesink",
+        "connector.class": "org.apache.kafka.connect.file.FileStreamSinkConnector",
+        "topics": "csrc",
+        "file": folder / "out.txt",
+        "errors.tolerance": "all",
+        "errors.deadletterqueue.topic.name": letters.name,
+        "errors.deadletterqueue.topic.replication.factor": 1,
+        "errors.deadletterqueue.context.headers.enable": "true",
+        "consumer.override.auto.offset.reset": "earliest",
+    }
+    worker = {
+        "bootstrap.servers": bootstrap,
+        "key.converter": "org.apache.kafka.connect.storage.StringConverter",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "offset.storage.file.filename": folder / "offsets",
+        "listeners": f"http://127.0.0.1:{port}",
+        "plugin.discovery": "only_scan",
+        "plugin.path": jars("org.apache.kafka", "connect-file", KAFKA),
+    }
+    files = [_properties(folder / "worker", worker), _properties(folder / "sink", sink)]
+    program = "org.apache.kafka.connect.cli.ConnectStandalone"
+    with running([f"{runtime}/*"], program, *files):
+        wait_for(letters)
 
 
 class SharingBroker(Broker):
@@ -79,3 +125,21 @@ def running(classpath: Sequence[str], *words: object) -> Iterator[None]:
     finally:
         program.kill()
         program.wait(30)
+
+
+def _properties(file: Path, values: dict[str, object]) -> Path:
+    file.write_text("".join(f"{name}={value}\n" for name, value in values.items()))
+    return file
+
+
+def without_traces(records: Sequence[Record]) -> list[Record]:
+    """Records but for what differs from run to run: times and stack traces."""
+    return [
+        Record(
+            each.key,
+            each.value,
+            0,
+            [(name, b"" if name.endswith("stacktrace") else value) for name, value in each.headers],
+        )
+        for each in records
+    ]
