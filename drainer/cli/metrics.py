@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from drainer.cli.answer import LogFormat
 from drainer.cli.options import REPORT, YES
-from drainer.cli.parameter import secret_of
 from drainer.engine.signals import signals_to
 from drainer.model.listed import round_duration
 from drainer.model.option import ADDRESS, DURATION, as_field, option
@@ -21,7 +20,6 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
-TOKEN_VARIABLE = "DRAINER_METRICS_TOKEN"  # It is no option, because other users see options.
 
 _monitoring = partial(option, panel="Monitoring", resumes=True)
 _hook = partial(_monitoring, default=None, metavar="COMMAND", hides=True, tune=True)
@@ -51,14 +49,14 @@ class OversightOptions:
     def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:
         """Serve metrics for the length of the context, which is None if nobody asked for metrics.
 
-        Raises Refused if the port is taken or not allowed, and UsageError if the token is weak.
+        Raises Refused if the port is taken or not allowed.
         """
         if self.metrics is None:
             yield None
             return
         from drainer.metrics.server import MetricsServer  # noqa: PLC0415 - half as long as --help
 
-        metrics = MetricsServer(*self.metrics, secret_of(TOKEN_VARIABLE))
+        metrics = MetricsServer(*self.metrics)
         try:
             terminal.print_line(f"metrics: {metrics.url}")
             terminal.print_line(f"page: {metrics.page_url}")

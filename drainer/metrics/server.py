@@ -1,17 +1,13 @@
-"""Serves the metrics of the latest status over HTTP, and a page on the drain, from threads."""
+"""The metrics port: the metrics of the latest status, and a page on the drain, over HTTP."""
 
 from __future__ import annotations
 
-import os
 import socket
 import threading
-from base64 import b64decode
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from email.message import Message
 from functools import partial
-from hmac import compare_digest
 from http import HTTPStatus
 from http.server import HTTPServer
 from ipaddress import ip_address
@@ -42,9 +38,9 @@ _FAMILIES: dict[str, Any] = {
 
 @dataclass(eq=False)
 class StatusCollector(Collector):
-    """Holds the latest status, which the drain hands in; scrapes read it in their own threads.
+    """Makes metrics of the latest status, which the drain hands in.
 
-    Nothing is counted here and nothing of the drain is touched: a status is frozen.
+    Scrapes read it in threads of their own. That is safe, because a status is frozen.
     """
 
     topic: str
@@ -60,11 +56,11 @@ class StatusCollector(Collector):
         self._risen: dict[str, float] = {}
 
     def update(self, status: Status) -> None:
-        """Takes a newer status."""
+        """Take a newer status."""
         self._status, self._updated_s = status, self.clock()
 
     def end(self, summary: Summary) -> None:
-        """Takes how it ended; the last status stays."""
+        """Take how the drain ended. The last status stays."""
         self._summary = summary
 
     def collect(self) -> Iterator[Family]:
@@ -93,7 +89,7 @@ class StatusCollector(Collector):
                 value = recent.percentiles_s[round(quantile * 100)]
                 family.add_sample(n.LATENCY.name, {**who, "quantile": str(quantile)}, value)
         if (overall := status.timing.latency) is not None:
-            # Both are estimates, and Prometheus takes a counter that falls for one that was reset.
+            # Both are estimates that may fall a little. Prometheus would take that for a reset.
             for name, found in (("count", overall.count), ("sum", overall.count * overall.mean_s)):
                 self._risen[name] = max(found, self._risen.get(name, 0.0))
                 family.add_sample(f"{n.LATENCY.name}_{name}", who, self._risen[name])
@@ -116,37 +112,36 @@ def _state(status: Status | None, summary: Summary | None) -> str:
     return "stopping" if status.control.stopping is not None else "running"
 
 
-SILENT_S = 60.0  # a drain whose loop does nothing else for so long is not healthy
-CONNECTIONS_MOST = 8  # each takes a descriptor and a thread from the drain
-CROWDED_S = 0.01  # from one of too many connections to the next
-CONNECTION_S = 10.0  # from accept to close, however slowly the other end writes or reads
-_HEALTH = "/healthz", "/readyz"  # for probes, which have no token
+SILENT_S = 60.0  # without a status from the drain, after which it is not healthy
+# Each connection takes a descriptor and a thread from the drain.
+CONNECTIONS_MOST = 8
+CROWDED_S = 0.01  # pause before the next connection is accepted, while there are too many
+SLOW_S = 10.0  # after this time a client that neither sends nor reads is dropped
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:;"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-Reply = tuple[HTTPStatus, str, str, dict[str, str]]  # its type, body, and other headers
-PageMaker = Callable[[str], str]  # the page as HTML, whose script has this nonce
+Reply = tuple[HTTPStatus, str, str, dict[str, str]]  # with content type, body and other headers
+PageMaker = Callable[[str], str]  # makes the page as HTML, whose script has the given nonce
 
 
 class MetricsServer:
-    """A port that answers from when it is made until it is closed: ``/metrics`` for Prometheus,
-    ``/`` with a page on the drain, ``/healthz`` and ``/readyz``.
+    """A port that answers from when it is made until it is closed.
 
-    Port 0 takes a free one; ``url`` is where the metrics are, and ``page_url`` the page. Answers
-    are made from the latest status; none waits for the drain.
+    It serves ``/metrics`` for Prometheus, ``/`` with a page on the drain, ``/healthz`` and
+    ``/readyz``. Port 0 takes a free one. ``url`` is the address of the metrics, and ``page_url``
+    that of the page. Each answer is made from the latest status, so none waits for the drain.
 
-    Answers at addresses, ``localhost`` and the names of ``host`` and of this machine: a web page
-    whose own name leads here (DNS rebinding) gets 421. With a ``token``, the page and the metrics
-    need it, as a bearer token or as the password of basic authentication; any name will do then.
-    Closes the oldest connection beyond CONNECTIONS_MOST, and any after CONNECTION_S.
+    The host in a request must be an address, ``localhost``, ``host`` or the name of this machine.
+    Any other name gets 421, because a web page could make a name of its own lead here (DNS
+    rebinding). Of more than CONNECTIONS_MOST connections the oldest is closed.
 
     Raises Refused when the port can't be had.
     """
 
-    def __init__(self, host: str, port: int, token: str = "") -> None:
+    def __init__(self, host: str, port: int) -> None:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         self._collector: StatusCollector | None = None
@@ -166,7 +161,6 @@ class MetricsServer:
                     " or 0.0.0.0 for all.",
                 ),
             ) from error
-        self._token = os.fsencode(token.strip())
         own: tuple[str, ...] = "localhost", host, self._server.server_name, socket.gethostname()
         self._names = {name.lower() for name in own}
         self.page_url = f"http://{_address(host, self._server.server_port)}/"
@@ -179,7 +173,7 @@ class MetricsServer:
     def begin(
         self, topic: str, group: str, drain_id: str, page: PageMaker | None = None
     ) -> Callable[[Status], None]:
-        """Serve a drain; return what takes its statuses."""
+        """Serve a drain, and return a function that takes its statuses."""
         collector = self._collector = StatusCollector(topic, group, drain_id)
         self.registry.register(collector)
         self._page = page
@@ -202,24 +196,16 @@ class MetricsServer:
         self._server.server_close()
         self._thread.join()
 
-    def refusal(self, path: str, headers: Message) -> Reply | None:
-        """Refuse a request that may not be answered; None for another."""
-        if self._token:
-            given = _token_of(headers.get("Authorization", ""))
-            if path in _HEALTH or compare_digest(given, self._token):
-                return None
-            login = {"WWW-Authenticate": 'Basic realm="drainer", charset="UTF-8"'}
-            text = "use the token, as a bearer token or as the password\n"
-            return HTTPStatus.UNAUTHORIZED, TEXT, text, login
-        if (host := headers.get("Host")) is not None and not self._is_own(host):
-            text = "not a name of this machine: use its address, or set a token\n"
+    def reply_to(self, method: str, path: str, host: str | None) -> Reply | None:
+        """Return the reply to a request; None for the metrics, which prometheus_client writes."""
+        if host is not None and not self._is_own(host):
+            text = "not a name of this machine: use its address\n"
             return HTTPStatus.MISDIRECTED_REQUEST, TEXT, text, {}
-        return None
-
-    def found(self, method: str, path: str) -> Reply:
-        """The answer to a request that is not refused, except for metrics."""
-        if method not in ("GET", "HEAD") or path == "/metrics":
+        if method not in ("GET", "HEAD") or (method, path) == ("HEAD", "/metrics"):
             return HTTPStatus.METHOD_NOT_ALLOWED, TEXT, "read only: use GET or HEAD\n", {}
+        return None if path == "/metrics" else self._reply_at(path)
+
+    def _reply_at(self, path: str) -> Reply:
         match path:
             case "/":
                 return self._shown()
@@ -233,7 +219,7 @@ class MetricsServer:
         return HTTPStatus.NOT_FOUND, TEXT, text, {}
 
     def _is_own(self, host: str) -> bool:
-        # No name server can make an address lead elsewhere.
+        # An address is safe, because no name server can make it lead here.
         with suppress(ValueError):
             name = urlsplit(f"//{host}").hostname or ""
             return name in self._names or bool(ip_address(name))
@@ -252,50 +238,35 @@ def _health(well: bool, yes: str, no: str) -> Reply:
     return status, TEXT, f"{yes if well else no}\n", {}
 
 
-def _token_of(authorization: str) -> bytes:
-    scheme, _, given = authorization.strip().partition(" ")
-    with suppress(ValueError):
-        match scheme.lower():
-            case "bearer":
-                return given.strip().encode("latin-1")
-            case "basic":
-                return b64decode(given, validate=True).partition(b":")[2]
-    return b""
-
-
 class _Server(QuietServer, HTTPServer):
     request_queue_size = 128
 
     def __init__(self, family: int, *args: Any) -> None:
         self.address_family = family
-        self._open: dict[socket.socket, float] = {}  # since when; the oldest first
-        self._lock = threading.Lock()  # no descriptor is closed, and taken again, under a shutdown
+        self._open: dict[socket.socket, None] = {}  # the connections, the oldest first
+        # While a connection is shut down, another thread must not close it: its descriptor could
+        # be that of another file by then.
+        self._lock = threading.Lock()
         super().__init__(*args)
         keep_from_children(self.socket)
 
     def verify_request(self, request: Any, client_address: object) -> bool:
-        """Admits a connection. The oldest of too many makes room, so that no slow client keeps a
-        probe or Prometheus out; at a pace that costs the drain little, however many come."""
+        """Admit a connection. If there are too many, the oldest one is closed.
+
+        So no slow client keeps a probe or Prometheus out. The pace is slow enough to cost the drain
+        little, however many clients come.
+        """
         with self._lock:
             crowded = len(self._open) >= CONNECTIONS_MOST
             if crowded:
-                self._end(next(iter(self._open)))
-            self._open[request] = monotonic()
+                oldest = next(iter(self._open))
+                del self._open[oldest]
+                with suppress(OSError):
+                    oldest.shutdown(socket.SHUT_RDWR)
+            self._open[request] = None
         if crowded:
             sleep(CROWDED_S)
         return True
-
-    def service_actions(self) -> None:
-        """Ends the connections that are over their time; called twice a second."""
-        late = monotonic() - CONNECTION_S
-        with self._lock:
-            for request in [each for each, since_s in self._open.items() if since_s <= late]:
-                self._end(request)
-
-    def _end(self, request: socket.socket) -> None:
-        del self._open[request]
-        with suppress(OSError):
-            request.shutdown(socket.SHUT_RDWR)
 
     def shutdown_request(self, request: Any) -> None:
         with self._lock:
@@ -304,18 +275,20 @@ class _Server(QuietServer, HTTPServer):
 
 
 class _Handler(QuietHandler, MetricsHandler):
+    timeout = SLOW_S
+
     def __init__(self, server: MetricsServer, *args: Any) -> None:
         self._server = server
         self.registry = server.registry
         super().__init__(*args)
 
     def answer(self) -> None:
-        path = self.path.partition("?")[0]
-        answer = self._server.refusal(path, self.headers)
-        if answer is None and (self.command, path) == ("GET", "/metrics"):
+        path, host = self.path.partition("?")[0], self.headers.get("Host")
+        reply = self._server.reply_to(self.command, path, host)
+        if reply is None:
             MetricsHandler.do_GET(self)
             return
-        status, kind, text, headers = answer or self._server.found(self.command, path)
+        status, kind, text, headers = reply
         headers |= {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}
         self.reply(status, kind, text.encode(), **headers)
 
