@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from drainer.errors import UsageError
+from drainer.mask import describe
 from drainer.message import HeadersUnreadable, Message, SubMessage
 from drainer.raw_json import raw_json
 from drainer.splitting import Prepare, Wait
@@ -100,7 +101,12 @@ class Decoding:
         split = split or whole
 
         def decoded_and_split(message: Message) -> Iterable[SubMessage]:
-            return split(self.decoded(message))
+            try:
+                self.decoded(message)
+            except (RecursionError, MemoryError) as error:
+                # Only this message needs so much: it is undecodable, and the drain goes on.
+                raise Undecodable(f"no value can be made of it: {describe(error)}") from error
+            return split(message)
 
         return decoded_and_split
 

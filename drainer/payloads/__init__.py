@@ -1,4 +1,5 @@
-"""Payloads with a schema in a registry: Avro, Protobuf, JSON Schema, in Confluent's format."""
+"""Payloads whose schema is in a registry: Avro, Protobuf and JSON Schema, as Confluent's clients
+write them."""
 
 from drainer.extensions import ensure_installed
 

@@ -1,7 +1,7 @@
 """Decoding of Avro by the schema that it was written with. Both may come from strangers.
 
-Only what the Avro specification names is read from a schema. All else is ignored, such as marks
-that libraries leave there for themselves.
+Of a schema, only what the Avro specification names is read. Anything else is ignored, such as marks
+that a library leaves there for itself.
 """
 
 from __future__ import annotations
@@ -19,10 +19,8 @@ import orjson
 from drainer.decoding import Undecodable
 from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
-from drainer.raw_json import MOST_NESTED
 
-# A longer decimal is not converted: the time for that grows with the square of its bytes.
-LONGEST_DECIMAL = 1_024
+LONGEST_DECIMAL = 1_024  # bytes; the time to convert one grows with the square of its length
 _EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 _DIGITS = Context(prec=3 * LONGEST_DECIMAL)
 _Read = Callable[[Body], Any]
@@ -32,8 +30,8 @@ def avro(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
     """Make a reader of bodies. Raises errors of any type if the schema can't be used."""
     types = _Types()
     for each in schema.files().values():
-        types.reader(orjson.loads(each.text), "", 0)
-    read = types.reader(orjson.loads(schema.text), "", 0)
+        types.reader(orjson.loads(each.text), "")
+    read = types.reader(orjson.loads(schema.text), "")
 
     def read_body(data: bytes, _: bytes | None) -> tuple[Any, int]:
         body = Body(data)
@@ -48,12 +46,10 @@ class _Types:
     def __init__(self) -> None:
         self._named: dict[str, _Read] = {}
 
-    def reader(self, schema: Any, space: str, depth: int) -> _Read:
+    def reader(self, schema: Any, space: str) -> _Read:
         """Make the reader of a type. A name without a namespace is one of ``space``."""
-        if depth > MOST_NESTED:
-            raise Undecodable(f"its types are nested deeper than {MOST_NESTED}")
         if isinstance(schema, list):
-            return _union([self.reader(each, space, depth + 1) for each in schema])
+            return _union([self.reader(each, space) for each in schema])
         if isinstance(schema, str):
             named = self._named.get(f"{space}.{schema}") or self._named.get(schema)
             if (found := _PRIMITIVES.get(schema) or named) is None:
@@ -61,11 +57,11 @@ class _Types:
             return found
         match kind := schema["type"]:
             case "array":
-                found = _array(self.reader(schema["items"], space, depth + 1))
+                found = _array(self.reader(schema["items"], space))
             case "map":
-                found = _map(self.reader(schema["values"], space, depth + 1))
+                found = _map(self.reader(schema["values"], space))
             case "record" | "error":
-                found = self._record(schema, space, depth)
+                found = self._record(schema, space)
             case "enum":
                 found = _enum([str(each) for each in schema["symbols"]])
                 self._add(schema, space, found)
@@ -74,7 +70,7 @@ class _Types:
                 found = _logical(kind, schema, lambda body: body.take(size))
                 self._add(schema, space, found)
             case _:
-                found = _logical(str(kind), schema, self.reader(kind, space, depth + 1))
+                found = _logical(str(kind), schema, self.reader(kind, space))
         return found
 
     def _add(self, schema: Any, space: str, found: _Read) -> str:
@@ -87,20 +83,17 @@ class _Types:
         self._named[name] = found
         return str(name.rpartition(".")[0])
 
-    def _record(self, schema: Any, space: str, depth: int) -> _Read:
+    def _record(self, schema: Any, space: str) -> _Read:
         fields: dict[str, _Read] = {}
 
         def read(body: Body) -> dict[str, Any]:
-            body.enter(size)
-            found = {name: read(body) for name, read in typed}
-            body.depth -= 1
-            return found
+            body.spend(size)
+            return {name: read(body) for name, read in typed}
 
-        space = self._add(
-            schema, space, read
-        )  # A record is known before its fields, because it may contain itself.
+        # The record is added before its fields, because it may contain itself.
+        space = self._add(schema, space, read)
         for field in schema["fields"]:
-            fields[str(field["name"])] = self.reader(field["type"], space, depth + 1)
+            fields[str(field["name"])] = self.reader(field["type"], space)
         if len(fields) < len(schema["fields"]):
             raise Undecodable(f"its record {schema['name']!r} has two fields of one name")
         typed, size = [*fields.items()], getsizeof(fields) + VALUE_BYTES * len(fields)
@@ -109,7 +102,7 @@ class _Types:
 
 def _string(body: Body) -> str:
     data, at = body.data, body.at
-    if (size := data[at]) & 0x81:  # The size has several bytes, or is negative.
+    if (size := data[at]) & 0x81:  # the length has several bytes, or is negative
         return body.take(body.signed()).decode()
     body.at = end = at + 1 + (size >> 1)
     if end > body.size:
@@ -159,15 +152,14 @@ def _union(types: list[_Read]) -> _Read:
 
 
 def _blocks(body: Body, size: int) -> Iterator[int]:
-    """Yield how many values each block of an array or map has. ``size`` is the memory of one."""
-    body.enter(CONTAINER_BYTES)
+    """Yield the number of values in each block of an array or map. One takes ``size`` bytes."""
+    body.spend(CONTAINER_BYTES)
     while count := body.signed():
         if count < 0:
             count = -count
-            body.signed()  # The number of bytes in the block, which is not needed.
+            body.signed()  # the length of the block in bytes, which is not needed
         body.spend(count * size)
         yield count
-    body.depth -= 1
 
 
 def _array(read: _Read) -> _Read:
@@ -193,11 +185,11 @@ def _map(read: _Read) -> _Read:
 
 
 def _logical(kind: str, schema: Any, read: _Read) -> _Read:
-    """Make the reader of a logical type. What Python has no value for is not converted."""
+    """Make the reader of a logical type. A value that Python can't have is not converted."""
     convert = _CONVERSIONS.get((kind, str(schema.get("logicalType"))))
     if convert is _decimal:
         precision, scale = schema.get("precision"), schema.get("scale", 0)
-        # The specification wants a wrong logical type to be ignored.
+        # The specification says that a wrong logical type is ignored.
         is_right = type(precision) is type(scale) is int and 0 <= scale <= precision
         convert = (lambda data: _decimal(data, scale)) if is_right else None
     if convert is None:

@@ -1,46 +1,39 @@
-"""The body of a message while it is read. It limits memory: a few bytes can become very many."""
+"""The bytes of a message while they are read, and the limit of the values that they become."""
 
 from __future__ import annotations
 
 from drainer.decoding import Undecodable
-from drainer.raw_json import MOST_NESTED
 
-# The values of a body may take so much memory, and so many further bytes for each of its bytes.
+# A few bytes can become very many values. So the values of a body may take this much memory, and
+# for each of its bytes this much more.
 FREE_BYTES = 4 * 1024 * 1024
 PER_BYTE = 100
-# Estimates of what a list or object, a value in it, and a name take in CPython's memory.
+# Bytes that a list or an object, a value in it, and a name take in CPython, estimated.
 CONTAINER_BYTES, VALUE_BYTES, NAME_BYTES = 80, 48, 64
-LONGEST_NUMBER = 10  # A number of 64 bits takes at most so many bytes.
+LONGEST_NUMBER = 10  # bytes of a number of 64 bits
 
 
 class Body:
     """The bytes of a body, the place of the next one, and the memory that is left for values."""
 
-    __slots__ = ("at", "data", "depth", "left", "size")
+    __slots__ = ("at", "data", "left", "size")
 
     def __init__(self, data: bytes) -> None:
-        self.data, self.at, self.depth = data, 0, 0
+        self.data, self.at = data, 0
         self.size = len(data)
         self.left = FREE_BYTES + PER_BYTE * self.size
 
     @property
     def made_bytes(self) -> int:
-        """The memory that the values take, in bytes."""
+        """The memory in bytes that the values take, with their texts."""
         return FREE_BYTES + (PER_BYTE + 1) * self.size - self.left
 
     def spend(self, size: int) -> None:
-        """Count the memory of a value before it is made. Raises Undecodable when it is too much."""
+        """Count memory before a value is made. Raises Undecodable if it is too much."""
         self.left -= size
         if self.left < 0:
             most = FREE_BYTES + PER_BYTE * self.size
             raise Undecodable(f"{self.size:,} bytes become values of more than {most:,} bytes")
-
-    def enter(self, size: int) -> None:
-        """Count the memory of a list or object, and raise ``depth``. The caller lowers it again."""
-        self.depth += 1
-        if self.depth > MOST_NESTED:
-            raise Undecodable(f"it is nested deeper than {MOST_NESTED}")
-        self.spend(size)
 
     def take(self, size: int) -> bytes:
         """Read ``size`` bytes. Raises IndexError when there are fewer."""
@@ -51,7 +44,7 @@ class Body:
         return self.data[at:end]
 
     def number(self) -> int:
-        """Read a number of variable length. Raises IndexError when it does not end."""
+        """Read a number of variable length. Raises IndexError if it does not end."""
         value = shift = 0
         for byte in self.data[self.at : self.at + LONGEST_NUMBER]:
             value += (byte & 0x7F) << shift
@@ -62,7 +55,7 @@ class Body:
         raise IndexError
 
     def signed(self) -> int:
-        """Read a zigzag number of variable length. Raises IndexError when it does not end."""
+        """Read a zigzag number of variable length. Raises IndexError if it does not end."""
         byte = self.data[self.at]
         if byte < 0x80:
             self.at += 1

@@ -1,4 +1,4 @@
-"""The formats of Confluent's serialisers: the schema's id before a body, and the body itself."""
+"""Formats of Confluent's serialisers: the id of the schema, and the body that follows it."""
 
 from __future__ import annotations
 
@@ -28,20 +28,19 @@ from drainer.raw_json import raw_json
 from drainer.splitting import Wait
 
 _BY_NUMBER, _BY_GUID = 0, 1
-# A schema that is missing or useless is not requested again before this time. It may come later.
-FAULT_S = 60.0
-MOST_FAULTS = 100_000  # Producers may name as many schemas as they like.
-WRONG_MOST = 5  # So many messages that can't be decoded are named.
-CHECK_S = 1.0  # Before a drain, the registry has so long to answer.
-# Decodes a body to its value and the bytes that this takes in memory. The second argument is what
-# follows the schema's id in a header, or None if no header has the id.
+FAULT_S = 60.0  # until a missing schema is requested again
+MOST_FAULTS = 100_000  # schemas that are remembered as missing, because producers may name any
+WRONG_MOST = 5  # undecodable messages that a preview names
+CHECK_S = 1.0  # for the registry to answer before the preview
+# Decodes a body. Returns its value and the bytes that this takes in memory. The second argument is
+# what follows the schema's id in a header, or None if no header has the id.
 Read = Callable[[bytes, bytes | None], tuple[Any, int]]
 
 
 def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, bytes | None]:
-    """Return the schema's id, the body, and what follows the id in the header, if it is there.
+    """Return the schema's id, the body, and what follows the id in the header of a name.
 
-    The id is in the header of this ``name``, or before the body. Raises Undecodable without an id.
+    The last is None if there is no such header. Raises Undecodable if no id is found.
     """
     header = next((value for each, value in headers if each == name), None) if headers else None
     frame = data if header is None else header
@@ -61,8 +60,8 @@ def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, b
 class OfRegistry:
     """Decodes keys or values of one format by the schemas of a registry.
 
-    Each is read by the schema that it was written with. Schemas that are missing or useless are
-    remembered for a while.
+    Each is read by the schema that it was written with. Schemas that are missing, or can't be used,
+    are remembered for a while.
     """
 
     def __init__(self, kind: str, registry: Registry, is_key: bool) -> None:
@@ -71,7 +70,7 @@ class OfRegistry:
         self._readers: dict[SchemaId, Read] = {}
         # What is wrong with a schema, and until when that is remembered.
         self._faults: dict[SchemaId, tuple[str, float]] = {}
-        self.made_bytes = 0  # The memory that the last decoded value takes.
+        self.made_bytes = 0  # memory of the value that was decoded last
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
         schema_id, body, beside = framed(data, headers, self._header)
@@ -81,9 +80,8 @@ class OfRegistry:
         read = read or self._reader(schema_id)
         try:
             found, self.made_bytes = read(body, beside)
-        except MemoryError:
-            raise
-        except Exception as error:  # A body from elsewhere can cause any error.
+        except Exception as error:
+            # A body that fits no schema raises errors of any type, some of them no ValueErrors.
             is_cut = isinstance(error, IndexError | struct.error)
             why = "it ends within a value" if is_cut else describe(error)
             raise Undecodable(f"not of schema {schema_id}: {why}") from error
@@ -91,7 +89,7 @@ class OfRegistry:
 
     @property
     def known_schemas(self) -> Mapping[SchemaId, Schema]:
-        """The schemas that are known here. Another process may set those that it knows."""
+        """The schemas that this process has got, or that another one sets here."""
         return self.registry.known
 
     @known_schemas.setter
@@ -99,12 +97,12 @@ class OfRegistry:
         self.registry.known.update(schemas)
 
     def prepare(self, data: bytes, headers: Headers, wait: Wait) -> None:
-        """Get the schema that decoding will need. This blocks.
+        """Get the schema that decoding will need. It blocks.
 
-        Raises Halted when this machine can't make a reader of it. Any other fault is left to
-        decoding, which raises it.
+        Raises Halted if this machine can't make a reader of it. Any other error is raised by the
+        decoding itself.
         """
-        try:  # This runs for each message, and is cheaper than suppress().
+        try:  # for each message, this costs less than suppress()
             schema_id, _, _ = framed(data, headers, self._header)
             if schema_id not in self._readers:
                 self._prepare(schema_id, wait)
@@ -117,9 +115,9 @@ class OfRegistry:
             self._reader(schema_id, wait)
 
     def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
-        """Decode some messages, and return what is right and what is not.
+        """Decode some messages. Return sentences on what can be decoded, and on what can't.
 
-        Raises Refused when the registry does not answer soon.
+        Raises Refused if the registry does not answer soon.
         """
         ids, wrong = dict[SchemaId, None](), list[str]()
         for message in messages:
@@ -163,14 +161,14 @@ class OfRegistry:
                 f"can't make a reader of a schema: {describe(error)}",
                 hint="The disk or the memory may be full. Resume once this machine can.",
             ) from error
-        except Exception as error:  # A schema from elsewhere can cause any error.
+        except Exception as error:  # a schema may be anything, and so raise anything
             raise Undecodable(f"the schema can't be used: {describe(error)}") from error
 
 
 def registry_decoder(name: str, is_key: bool, url: str | None, extras: Mapping[str, str]) -> Decode:
-    """Make the decoder of a format of ``decoding.OF_REGISTRY``. JSON needs no schema.
+    """Make the decoder of a format in ``decoding.OF_REGISTRY``. JSON is read without its schema.
 
-    Raises UsageError when the registry of Avro and Protobuf is not named.
+    Raises UsageError if there is no registry for Avro or Protobuf.
     """
     if name == "json-schema":
         return lambda data, headers, _: raw_json(framed(data, headers, SCHEMA_HEADERS[is_key])[1])

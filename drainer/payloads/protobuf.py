@@ -1,4 +1,4 @@
-"""Decoding of Protobuf by the schema that it was written with, without generated classes."""
+"""Decoding of Protobuf by the schemas of a registry, without generated classes."""
 
 from __future__ import annotations
 
@@ -28,13 +28,13 @@ from drainer.process import bound_to_parent, python_module
 
 MAIN = "drainer/main.proto"
 COMPILE_S = 60.0
-# Bytes that a message takes in the library's memory, and each field of its type.
+# Bytes that a message, and each field of its type, take in the library's memory.
 MESSAGE_BYTES, FIELD_BYTES = 128, 16
 _NUMBER, _SIZED, _GROUP, _END = 0, 2, 3, 4  # wire types of fields in a body
 _FIXED = {1: 8, 5: 4}  # wire types of fixed size, and their bytes
-_FILE_NAME = re.compile(r"[^\0-\x1f:=]+")  # protoc's option -I takes no other
+_FILE_NAME = re.compile(r"[^\0-\x1f:=]+")  # the names that protoc's option -I can map
 _TOOLS = Path(grpc_tools.__file__).parent
-# With Google's own files, and those that googleapis-common-protos installs beside the tools.
+# Google's own files, and those that googleapis-common-protos installs beside the tools.
 _INCLUDED = [f"-I{_TOOLS / '_proto'}", f"-I{_TOOLS.parent}"]
 # Files that Confluent's clients include. Schemas import them without a reference in the registry.
 _CONFLUENT = {
@@ -46,11 +46,13 @@ _CONFLUENT = {
 def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
     """Make a reader of messages as dictionaries, by the names of the schema. Enums are names.
 
-    Fields without presence are there with their defaults, others only if they are set. Messages in
-    lists and maps have only the fields that are set, because a few bytes can be very many messages.
+    A field without presence is always there, with its default if need be; any other only if it is
+    set. Messages in lists and maps have only fields that are set, because a few bytes can be very
+    many messages.
     """
     files = compiled({**schema.files(), MAIN: schema}, MAIN)
-    pool = DescriptorPool()  # Each schema has its own, because its versions have the same names.
+    # Each schema needs a pool of its own, because its versions have the same names.
+    pool = DescriptorPool()
     for file in files.file:
         pool.Add(file)
     main = next(file for file in files.file if file.name == MAIN)
@@ -157,24 +159,24 @@ def compiled(schemas: Mapping[str, Schema], main: str) -> FileDescriptorSet:
 
 
 def _described(text: str) -> FileDescriptorProto | None:
-    """Return the descriptor that Confluent's Python serialiser registers in place of text."""
+    """Decode a descriptor, which Confluent's Python serialiser registers in place of text."""
     try:
         return FileDescriptorProto.FromString(b64decode(text, validate=True))
     except (NoBase64, ValueError):
         return None
 
 
-# By the number of a field: the bytes and the shape of the message in it.
+# By the number of a field: the bytes that its message takes, and the shape of that message.
 _Shape = dict[int, tuple[int, Any]]
 
 
 class _Shapes:
-    """The fields that are messages themselves, and the memory that these take once parsed."""
+    """Knows the fields that are messages themselves, and the memory that these take."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
         self._known: dict[str, tuple[int, _Shape]] = {}
-        self._sizes: dict[bytes, int] = {}  # Bytes of messages, by the first byte of their fields.
+        self._sizes: dict[bytes, int] = {}  # of messages, by the byte that begins their field
 
     def of(self, descriptor: Descriptor) -> tuple[int, _Shape]:
         """Return the bytes that a message of a type takes without its fields, and its shape."""
@@ -198,7 +200,7 @@ class _Shapes:
         body, and shows for most bodies that there is no need to.
         """
         if body.size * max(self._sizes.values(), default=0) < 2 * FREE_BYTES:
-            return False  # Each message takes at least two bytes.
+            return False  # because each message takes two bytes of the body
         return sum(body.data.count(byte) * n for byte, n in self._sizes.items()) > body.left
 
 
@@ -214,9 +216,8 @@ def _weigh(body: Body, shape: _Shape, end: int) -> None:
             return
         elif kind == _GROUP or (kind == _SIZED and within is not None):
             of_message, inner = within or (0, {})
-            body.enter(of_message)
+            body.spend(of_message)
             _weigh(body, inner, end if kind == _GROUP else min(body.at + size, end))
-            body.depth -= 1
         else:
             body.at += size
 

@@ -20,27 +20,23 @@ from drainer.splitting import Wait
 
 REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-# The error codes of a missing subject, version and schema, and the HTTP status of a reference to an
-# invalid version.
-NOT_THERE = 40401, 40402, 40403
-NO_SUCH = 422
-# A schema may need so many others, directly or indirectly, in chains of such a length.
-MOST_REFERENCES = 1_000
-LONGEST_CHAIN = 100
-PATIENCE_S = 3.0  # A caller that can't wait by itself waits so long for a registry.
-SchemaId = int | str  # A number, or a GUID as text.
+NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
+NO_SUCH = 422  # HTTP status when a reference names an invalid version
+MOST_REFERENCES = 300  # schemas that a schema needs, directly or indirectly
+PATIENCE_S = 3.0  # with a registry, where a command can do nothing but wait
+SchemaId = int | str  # a number, or the text of a GUID
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema, and the schemas that it refers to, by the names that it uses for them."""
+    """A schema, with the schemas that it refers to, by the names that it has for them."""
 
     kind: str  # AVRO, PROTOBUF or JSON.
     text: str
     references: tuple[tuple[str, Schema], ...] = ()
 
     def files(self) -> dict[str, Schema]:
-        """Return the schemas that this one refers to, by name, each after those that it needs."""
+        """Return all schemas that it refers to, by name. What a schema needs comes before it."""
         found: dict[str, Schema] = {}
         self._add_files(found)
         return found
@@ -53,23 +49,22 @@ class Schema:
 
 
 class RegistryAway(Halted):
-    """Raised when a registry gives no answer, or an answer without a schema."""
+    """Raised when a registry does not answer, or answers without a schema."""
 
 
 class Registry:
-    """The schemas of a registry, for any thread.
+    """The schemas of a registry. It is thread-safe, and remembers what it got.
 
-    A schema is never requested twice, because its id means the same schema for ever. Raises
-    UsageError when a property is unknown.
+    An id stands for one schema for ever. Raises UsageError if a property is unknown.
     """
 
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
         remember({PREFIX + name: value for name, value in properties.items()} | {"url": url})
         self.url = redact(url)
-        # The client's own retries would sleep for up to 20 s, even if the drain has to stop.
+        # The client's own retries would sleep for up to 20 s, even when the drain should stop.
         own = {"url": url, "max.retries": 0, "timeout": REQUEST_S}
         given = dict(properties)
-        given.pop("basic.auth.credentials.source", None)  # Only Java's client needs it.
+        given.pop("basic.auth.credentials.source", None)  # only Java's clients need it
         try:
             self._client = schema_registry.SchemaRegistryClient({**given, **own})
         except (TypeError, ValueError, OSError) as error:
@@ -78,14 +73,14 @@ class Registry:
                 hint="Use the names of Confluent's clients, such as"
                 f" {PREFIX}basic.auth.user.info=USER:PASSWORD.",
             ) from None
-        self.known: dict[SchemaId, Schema] = {}
+        self.known: dict[SchemaId, Schema] = {}  # these are not requested again
         self._lock = Lock()
 
     def schema(self, schema_id: SchemaId, wait: Wait | None = None) -> Schema:
-        """Return a schema. This blocks, and calls ``wait`` between requests to a silent registry.
+        """Get a schema. This blocks, with pauses by ``wait`` while the registry is away.
 
-        Raises Undecodable when the registry has no such schema, and RegistryAway when ``wait``
-        returns False.
+        Raises Undecodable if the registry has no such schema, and RegistryAway once ``wait`` ends
+        the waiting.
         """
         wait = wait or waiting(PATIENCE_S)
         pause_s = PAUSE_S
@@ -95,7 +90,7 @@ class Registry:
                     self.known[schema_id] = self._get(schema_id)
             except Undecodable:
                 raise
-            except Exception as error:  # Any error of HTTP or JSON means that no schema has come.
+            except Exception as error:  # any error of HTTP or JSON means that no schema has come
                 away = f"the registry {self.url} does not answer: {describe(error)}"
                 if not wait(pause_s, away):
                     raise RegistryAway(away, hint="Check its address and login.") from None
@@ -106,7 +101,7 @@ class Registry:
         """Request the names of all subjects. Raises RegistryAway without an answer."""
         try:
             return self._client.get_subjects()
-        except Exception as error:  # Any error of HTTP or JSON.
+        except Exception as error:  # any error of HTTP or JSON
             away = f"the registry {self.url} does not answer: {describe(error)}"
             raise RegistryAway(away, hint="Check its address and login.") from None
 
@@ -116,7 +111,7 @@ class Registry:
                 return self._whole(self._client.get_schema(schema_id), {})
             return self._whole(self._client.get_schema_by_guid(schema_id), {})
         except schema_registry.SchemaRegistryError as error:
-            # A proxy, or a wrong path, also answers 404, but without such a code.
+            # The 404 of a proxy, or of a wrong path, has none of these codes.
             status = error.http_status_code
             if status == NO_SUCH or (status == 404 and error.error_code in NOT_THERE):
                 raise Undecodable(
@@ -129,24 +124,22 @@ class Registry:
         self,
         schema: schema_registry.Schema,
         known: dict[tuple[str, int], Schema | None],
-        depth: int = 0,
     ) -> Schema:
-        """Return a schema with all schemas that it needs. Each of them is requested once.
+        """Return a schema with all that it needs. Each is requested once.
 
-        Raises ValueError for an answer without a schema, such as the page of a login.
+        Raises Undecodable if it needs too many schemas or itself, and ValueError for an answer
+        without a schema, such as a page for logins.
         """
         if schema.schema_str is None:
             raise ValueError("the answer has no schema")
-        if len(known) > MOST_REFERENCES or depth > LONGEST_CHAIN:
+        if len(known) > MOST_REFERENCES:
             raise Undecodable("the schema needs too many others")
         references: list[tuple[str, Schema]] = []
         for each in schema.references or ():
             place = each.subject or "", each.version or 0
             if place not in known:
-                known[place] = None  # It stays None until it has come.
-                known[place] = self._whole(
-                    self._client.get_version(*place).schema, known, depth + 1
-                )
+                known[place] = None  # until the schema is there
+                known[place] = self._whole(self._client.get_version(*place).schema, known)
             if (found := known[place]) is None:
                 raise Undecodable(f"the schema {place[0]!r} needs itself")
             references.append((each.name or place[0], found))
@@ -154,7 +147,7 @@ class Registry:
 
 
 def waiting(patience_s: float) -> Wait:
-    """Make a ``Wait`` that sleeps, and returns False once so many seconds are over."""
+    """Make a function that waits by sleeping, until so many seconds are over."""
     until_s = time.monotonic() + patience_s
 
     def wait(seconds: float, why: str) -> bool:
@@ -165,9 +158,9 @@ def waiting(patience_s: float) -> Wait:
 
 
 def registry(url: str | None, extras: Mapping[str, str]) -> Registry:
-    """Return the registry at a URL, or at the URL in the client file.
+    """Return the registry of a URL, or else of the client file. A process has one for each.
 
-    A process has one object for each registry. Raises UsageError without a URL.
+    Raises UsageError if neither names one.
     """
     own = without_prefix(extras, PREFIX)
     found = url or own.get("url")

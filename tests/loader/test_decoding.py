@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from drainer.decoding import Decoding
 from drainer.errors import SplitFailed, UsageError
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin, SubMessage, Unsplit
@@ -60,12 +61,15 @@ def test_json_is_read_if_it_is_nested_as_deeply_as_any_part_of_a_drain_can_take(
             _ = sub.payload
 
 
-def test_without_memory_a_drain_halts_and_gives_no_message_up() -> None:
-    def no_memory(_: Message) -> list[SubMessage]:
+def test_without_memory_a_split_halts_the_drain_and_a_decoder_rejects_the_message() -> None:
+    def no_memory(*_: object) -> list[SubMessage]:
         raise MemoryError
 
     with pytest.raises(SplitFailed):
         split_or_reject(no_memory, message(b"x"))
+    (sub,) = split_or_reject(Decoding(no_memory, None).before(None), message(b"x"))
+    assert isinstance(sub, Unsplit)
+    assert sub.error_type == "Undecodable"
 
 
 def test_without_a_format_the_bytes_are_what_they_were() -> None:
