@@ -1,4 +1,4 @@
-"""Processes that drainer starts, or that outlive the one that started them."""
+"""Processes that drainer starts, and that may outlive the one that started them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from pathlib import Path
 POLL_S = 0.02
 KILL_WAIT_S = 10.0
 
-# Becomes another program once the kernel will send a SIGKILL when the parent goes: safer than a
-# preexec_fn, which may deadlock in a parent with threads. Where the parent went before that, no
-# signal will come, and nothing is begun.
+# This program asks the kernel for a SIGKILL at the end of its parent, and then becomes another
+# program. A preexec_fn could do the same, but may deadlock in a parent that has threads. If the
+# parent is gone already, no signal would come, so nothing is started.
 _BOUND = """
 import ctypes, os, signal, sys
 PR_SET_PDEATHSIG = 1
@@ -29,26 +29,26 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 @dataclass(frozen=True, slots=True)
 class ProcessMark:
-    """One process, distinguished from a later one that was given the same pid."""
+    """One process, told apart from a later one that has the same pid."""
 
-    pid: int  # its process id
-    started: str  # when it started, in the system's own words; only good for comparing
+    pid: int
+    started: str  # when it started, in the system's own words, which are only good to compare
 
     @classmethod
     def of(cls, pid: int) -> ProcessMark | None:
-        """Mark the process that has this pid now; None when there is none."""
+        """Mark the process that has a pid now; None if there is none."""
         started = _started(pid)
         return None if started is None else cls(pid=pid, started=started)
 
     def alive(self) -> bool:
-        """Whether it runs. One that ended and waits for its parent to notice does not.
+        """Whether the process runs. A zombie does not.
 
-        Raises OSError where that can't be known.
+        Raises OSError if that can't be known.
         """
         return _started(self.pid) == self.started
 
     def command(self) -> str:
-        """The command that it runs, with blanks between its words; empty when it is gone."""
+        """Return the process's command line, with blanks between words; empty if it is gone."""
         if sys.platform != "linux":
             return _ps("args=", self.pid)
         try:
@@ -58,7 +58,7 @@ class ProcessMark:
         return os.fsdecode(words).rstrip("\0").replace("\0", " ")
 
     def signal(self, number: signal.Signals) -> bool:
-        """Send a signal; False when the process is gone."""
+        """Send a signal. Return False if the process is gone."""
         if not self.alive():
             return False
         try:
@@ -68,7 +68,7 @@ class ProcessMark:
         return True
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait until it is gone; False when it still runs after ``timeout_s``."""
+        """Wait until the process is gone. Return False if it still runs after ``timeout_s``."""
         until_s = time.monotonic() + timeout_s
         while self.alive():
             if time.monotonic() > until_s:
@@ -77,23 +77,24 @@ class ProcessMark:
         return True
 
     def end(self, *, grace_s: float) -> bool:
-        """Terminate it, and kill it after ``grace_s``; False when even that did not help."""
+        """Terminate the process, and kill it after ``grace_s``. Return False if it still runs."""
         if self.signal(signal.SIGTERM):
-            self.signal(signal.SIGCONT)  # a paused process takes no notice of anything else
+            self.signal(signal.SIGCONT)  # a paused process would not notice the other signal
             if not self.wait(grace_s):
                 return self.kill()
         return True
 
     def kill(self) -> bool:
-        """End it at once; False when it still runs, as in a call that the kernel can't break."""
+        """Kill the process. Return False if it still runs, as in a call that nothing can break."""
         self.signal(signal.SIGKILL)
         return self.wait(KILL_WAIT_S)
 
 
 def bound_to_parent(command: Sequence[str]) -> list[str]:
-    """Make a command end when the *thread* that starts it ends; unchanged where Linux is not.
+    """Make a command end together with the thread that starts it. It needs Linux.
 
-    The kernel watches the thread, not its process: start such a command from the main thread.
+    The kernel watches the thread instead of its process, so start such a command from the main
+    thread. On other systems the command is returned as it is.
     """
     if sys.platform != "linux":
         return list(command)
@@ -106,7 +107,7 @@ def python_module(module: str, *words: str) -> list[str]:
     ``python -m`` searches the working folder first, which may be another user's. This command
     imports only what this process would import, too, and no ``sitecustomize`` of a handler.
     """
-    # An interactive session imports from the working folder. Here libraries come before it.
+    # An interactive session imports from the working folder first. Here it comes last.
     here = [str(Path.cwd())] if "" in sys.path else []
     path = [*filter(None, sys.path), *here]
     run = f"runpy.run_module({module!r}, run_name='__main__', alter_sys=True)"
@@ -125,10 +126,10 @@ def _started_linux(pid: int) -> str | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     boot_id = _BOOT_ID.read_text(encoding="utf-8").strip()
-    # The name comes second, in parentheses, and may hold any character.
+    # The second field is the name in parentheses, which may hold any character.
     fields = stat.rpartition(")")[2].split()
     state, threads, started_ticks = fields[0], int(fields[17]), fields[19]
-    # A zombie whose other threads are still ending holds its ports yet.
+    # A zombie whose other threads still end has not released its ports.
     ended = state in "ZX" and threads <= 1
     return None if ended else f"{boot_id}:{started_ticks}"
 

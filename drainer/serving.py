@@ -1,4 +1,4 @@
-"""HTTP beside a drain: what its control socket and its metrics port have in common."""
+"""What the control socket and the metrics port of a drain have in common: HTTP beside its work."""
 
 from __future__ import annotations
 
@@ -12,24 +12,25 @@ from drainer.forks import keep_from_children
 
 
 class QuietServer(ThreadingMixIn, BaseServer):
-    """A server with a thread per connection; none keeps the process alive."""
+    """A server with a thread for each connection. No thread keeps the process alive."""
 
     daemon_threads = True
     block_on_close = False
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in a thread; a child that the handler forks does not keep it open."""
+        """Answer a connection in a thread. Children that the handler forks do not get it."""
         keep_from_children(request)
         super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Prints nothing: a peer that hangs up is no concern of the drain's terminal."""
+        """Print nothing: a peer that hangs up is no concern of the drain's terminal."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Handles one request by ``answer``, and logs nothing."""
+    """Handles one request by its method ``answer``, and logs nothing."""
 
     def answer(self) -> None:
+        """Answer the request that ``command``, ``path`` and ``headers`` describe."""
         raise NotImplementedError
 
     def do_GET(self) -> None:
@@ -38,12 +39,12 @@ class QuietHandler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET  # noqa: N815
 
     def log_message(self, *_: object) -> None:
-        """Prints nothing: the terminal is the drain's."""
+        """Print nothing, because the terminal is the drain's."""
 
     def reply(
         self, status: HTTPStatus, kind: str, body: bytes | Iterable[bytes], **headers: str
     ) -> None:
-        """Sends an answer, whose end closes the connection."""
+        """Send an answer. The connection is closed behind it."""
         if isinstance(body, bytes):
             headers["Content-Length"], body = str(len(body)), [body]
         self.send_response(status)

@@ -1,1 +1,1 @@
-"""Dead letters after the drain: list, show and redrive them. An extension."""
+"""Lists, shows and redrives dead letters, after the drain. This is an extension."""

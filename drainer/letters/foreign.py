@@ -1,6 +1,7 @@
-"""Dead letters of other tools: records that they left unchanged, known by their headers.
+"""Dead letters of other tools, which are known by their headers.
 
-Each becomes a letter of a whole message, which the handler's ``split`` gets again.
+These tools leave the message unchanged. So each record becomes a letter of a whole message, which
+the handler's ``split`` gets again.
 """
 
 from __future__ import annotations
@@ -30,16 +31,16 @@ from drainer.policy.dead_letter import (
 )
 from drainer.policy.exact_json import Encoding
 
-REDRIVES = "drainer.redrives"  # header: how often the record was sent back to a topic
+REDRIVES = "drainer.redrives"  # the header that counts how often a record was sent to a topic
 NUMBER_MOST = 2**63 - 1  # the largest offset
 _TOPIC = re.compile(TOPIC_NAME)
 _DIGITS = re.compile(rb"\d{1,19}\Z")
-OTHER = "other"  # a tool whose headers a user names
+OTHER = "other"  # the name of a tool whose headers a user names
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """Names of the headers that a tool adds to its dead letters; tools.toml describes the fields.
+    """The names of the headers that a tool adds to its dead letters. tools.toml has the fields.
 
     ``constant`` is the topic of the messages if no header names it.
     """
@@ -59,7 +60,7 @@ class Scheme:
 
     @property
     def place(self) -> list[str]:
-        """Headers with the place of the message. A record without them is not the tool's letter."""
+        """The headers with the place of the message. A record without them is not the tool's."""
         return [name for name in (self.topic, self.partition, self.offset) if name]
 
     def owns(self, name: str) -> bool:
@@ -115,9 +116,9 @@ def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
     def read(message: Message) -> Letter:
         known, last = dict[str, bytes](), dict[str, bytes]()
         with suppress(HeadersUnreadable):
-            for name, value in filter(itemgetter(0), message.headers):  # a header may have no name
+            for name, value in filter(itemgetter(0), message.headers):  # some have no name
                 last[name] = value or b""
-                known.setdefault(name, last[name])  # tools append: the first is of the source
+                known.setdefault(name, last[name])  # tools append, so the first names the source
         redrives = redrives_of(message)
         if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
@@ -170,7 +171,7 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
     encoding = Encoding.NULL if message.value is None else Encoding.BYTES
     return Letter(
         topic=topic,
-        topic_id=topic_id,  # the tool does not name the topic's id, so this is its name
+        topic_id=topic_id,  # the tool does not know the topic's id, so the name stands in
         message_partition=partition,
         message_offset=offset,
         index=0,
@@ -204,7 +205,7 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
 def _time(ms: int) -> str:
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # some write microseconds
+    except (ValueError, OverflowError, OSError):  # some tools write microseconds
         return "unknown"
 
 
@@ -213,7 +214,7 @@ def _text(value: bytes, most: int) -> str:
 
 
 def _number(value: bytes) -> int | None:
-    # As text, or as Java writes an int or a long; below zero stands for none.
+    # Tools write a number as text, or as Java writes an int or a long. A negative one means none.
     if _DIGITS.match(value):
         number = int(value)
     elif len(value) in (4, 8):

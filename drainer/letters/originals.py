@@ -1,4 +1,4 @@
-"""Originals of letters that only name a record: it is read where it was, before ``split``."""
+"""The original records of letters that only name them. They are read again before ``split``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,19 @@ from drainer.policy.exact_json import Encoding
 from drainer.splitting import Prepare, Wait
 
 READER = "drainer-originals"
-GAP_OFFSETS = 500  # a gap of so many offsets between two originals is read: a seek takes longer
-PART_BYTES = 16 * 1024 * 1024  # of originals that are in memory at a time
+GAP_OFFSETS = 500  # up to so many offsets between two originals are read, as a seek takes longer
+PART_BYTES = 16 * 1024 * 1024  # of originals are in memory at once
 LETTERS_MOST = 2_000
 LOOK_S = 5.0  # after this time only the first original is still looked up
-CLOCKS_MS = 5_000  # by which the clocks of two hosts may differ
+CLOCKS_MS = 5_000  # by so much the clocks of two hosts may differ
 RETRY_S = 1.0
 
-_Place = tuple[int, int]  # partition and offset
-_Read = tuple[Message, Letter]  # a record of the dead-letter topic, and what it is
+_Place = tuple[int, int]  # a partition and an offset
+_Read = tuple[Message, Letter]  # a record of the dead-letter topic, and the letter that it is
 
 
 class Originals:
-    """Reads letters, and completes those without a message by the record that they name."""
+    """Reads letters. Those without a message are completed by the record that they name."""
 
     def __init__(
         self,
@@ -53,13 +53,13 @@ class Originals:
         letters to be decoded. ``why_not`` returns the reason to leave a letter of a dead-letter
         topic alone, or None. The original of a letter that is left alone is not looked up.
         """
-        # A consumer of any isolation level may have given it up.
+        # The consumer that gave the record up may have had any isolation level.
         properties = {**settings.properties, ISOLATION: "read_uncommitted"}
         self._settings = replace(settings, properties=properties)
         self._read = reader(headers)
         self._after = after
         self._why_not = why_not
-        self._at_once = LETTERS_MOST  # by the size of the last originals
+        self._at_once = LETTERS_MOST  # it follows the size of the originals
 
     def prepare(self, messages: Sequence[Message], wait: Wait) -> int:
         """Complete letters, many at once, and return how many of the first messages are ready.
@@ -92,9 +92,9 @@ class Originals:
         return count
 
     def letter(self, message: Message) -> Letter:
-        """Read a letter, with its original if that was not prepared.
+        """Read a letter, and also its original unless ``prepare`` did.
 
-        Raises NotADeadLetter; Halted when its original can't be read now.
+        Raises NotADeadLetter, and Halted if the original can't be read now.
         """
         if isinstance(message.decoded, Letter):
             return message.decoded
@@ -128,9 +128,9 @@ class Originals:
                 elif letter.is_message or letter.payload_encoding is Encoding.RAW:
                     found.append((message, letter))
         left = dict.fromkeys(id(message) for each in lacking.values() for message, _ in each)
-        needed = next(iter(left), None)  # without it, the redrive would make no progress
+        needed = next(iter(left), None)  # without this one, the redrive would make no progress
         for message, letter in self._complete(lacking):
-            until_s = until_s or monotonic() + LOOK_S  # once their topics are known
+            until_s = until_s or monotonic() + LOOK_S  # it begins once the topics are known
             if needed not in left and monotonic() > until_s:
                 break
             found.append((message, letter))
@@ -142,7 +142,7 @@ class Originals:
         return found, size, next(first, len(messages))
 
     def _complete(self, lacking: Mapping[str, Sequence[_Read]]) -> Iterator[_Read]:
-        """Complete letters, topic by topic. The encoding of one without an original shows why."""
+        """Complete letters, topic by topic. If an original is missing, the encoding shows why."""
         if not lacking:
             return
         with Cluster.connect(self._settings) as cluster:
@@ -161,7 +161,7 @@ class Originals:
     def _complete_of(
         self, cluster: Cluster, there: TopicInfo, letters: Sequence[_Read]
     ) -> Iterator[_Read]:
-        ids = there.topic_id, there.name  # letters of other tools have the name in place of an id
+        ids = there.topic_id, there.name  # letters of other tools have the name instead of an id
         numbers = {each.message_partition for _, each in letters} & {*there.partitions}
         try:
             logs = cluster.log_bounds(there.name, numbers, "read_uncommitted")
@@ -184,7 +184,7 @@ class Originals:
             for message in batch.messages:
                 for record, letter in wanted.pop((message.partition, message.offset), ()):
                     yield record, completed(record, letter, message)
-        for record, letter in chain.from_iterable(wanted.values()):  # compaction
+        for record, letter in chain.from_iterable(wanted.values()):  # compaction removed these
             yield record, replace(letter, payload_encoding=Encoding.GONE)
 
 
@@ -200,7 +200,8 @@ def _spans(places: Sequence[_Place]) -> list[Span]:
 
 
 def completed(record: Message, letter: Letter, original: Message) -> Letter:
-    if not _may_be_of(record, letter, original):  # the topic was made again
+    """Return a letter with the key, value and headers of its original."""
+    if not _may_be_of(record, letter, original):  # the topic was deleted and made again
         return replace(letter, payload_encoding=Encoding.ELSEWHERE)
     headers: list[Header] = []
     with suppress(HeadersUnreadable):
@@ -215,15 +216,15 @@ def completed(record: Message, letter: Letter, original: Message) -> Letter:
         message_headers=len(headers),
         headers=tuple(headers),
     )
-    # The redrives of a letter that was redriven include those of its original.
+    # If a letter was redriven, its count includes the redrives of its original.
     return counting(found, 0 if letter.redrives else redrives_of(original))
 
 
 def _may_be_of(record: Message, letter: Letter, original: Message) -> bool:
-    """Whether key and time of a record are those of a letter's original, as far as it has them."""
+    """Whether a record has the key and the time of a letter's original, as far as it has any."""
     if letter.message_key not in (None, original.key):
         return False
     own, named, found = record.timestamp, letter.timestamp, original.timestamp
     if named not in (None, own):
         return named == found
-    return own is None or found is None or found <= own + CLOCKS_MS  # it came before its letter
+    return own is None or found is None or found <= own + CLOCKS_MS  # the original came first

@@ -19,29 +19,25 @@ from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
 _COUNTED = ("letters", "redriven", "outstanding", "matching", "foreign")
-TALLIED = 50_000  # different things that are counted at once
+TALLIED = 50_000  # different errors, reasons or sub-keys that are counted at once
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
     """Contents of a dead-letter topic."""
 
-    topic: str  # its name
-    letters: int  # how many dead letters it holds
-    # How many of them a redrive is done with; the others are outstanding.
-    redriven: int
-    # How many of those requested, the outstanding ones or all, the filter lets through; the counts
-    # below are of them.
+    topic: str
+    letters: int  # how many dead letters the topic holds
+    redriven: int  # how many of these a redrive is done with; the others are outstanding
+    # How many letters match the filters, of the outstanding ones or of all. The rest is about them.
     matching: int
-    foreign: int  # records that are neither known dead letters nor receipts, or are damaged
-    # By ``error`` (its type, ``no error`` where there was none), ``reason`` and ``sub_key``; of
-    # each the most frequent.
+    foreign: int  # records that are damaged, or neither known dead letters nor receipts
+    # The most frequent values of ``error`` (the type, or ``no error``), ``reason`` and ``sub_key``.
     counts: Mapping[str, Mapping[str, int]]
-    # The latest of them, the newest first, without payload and headers, and whether a redrive is
-    # done with it.
+    # The newest letters without payload and headers, each with whether a redrive is done with it.
     newest: tuple[tuple[Letter, bool], ...]
-    # For each topic of messages, how many letters have no payload, and the earliest timestamp of
-    # their messages. A redrive reads these messages again.
+    # By topic, how many letters lack their message, and the earliest timestamp of these messages. A
+    # redrive reads them again.
     left_out: Mapping[str, tuple[int, int | None]]
 
     @property
@@ -71,10 +67,11 @@ def overview_of(
     all_: bool = False,
     read: ReadLetter = read_letter,
 ) -> Overview:
-    """An overview of a dead-letter topic's records, within bounds of memory.
+    """Make an overview of a dead-letter topic's records, in bounded memory.
 
-    Each comes with whether it was redriven; ``all_`` includes those, too. ``limit`` is how many
-    letters are kept to be listed. Of very many different things rare ones are counted too low.
+    Each record comes with whether it was redriven. Those that were are left out, unless ``all_`` is
+    set. ``limit`` is how many letters are kept for the list. If there are very many different
+    errors or sub-keys, the counts of rare ones are too low.
     """
     letters = redriven = matching = foreign = 0
     counts: dict[str, Counter[str]] = {what: Counter() for what in ("error", "reason", "sub_key")}
@@ -129,7 +126,7 @@ _SHOWN_OTHERWISE = {"sub_key", "several", "message_key", "timestamp"}
 
 
 def letter_as_json(letter: Letter) -> dict[str, Any]:
-    """A letter for programs, without its payload and what is of its message."""
+    """Return a letter as JSON, without its payload and its message."""
     shown = [each.name for each in fields(Provenance) if each.name not in _SHOWN_OTHERWISE]
     return {
         **{name: getattr(letter, name) for name in ("partition", "offset", "id", *shown)},
@@ -139,7 +136,7 @@ def letter_as_json(letter: Letter) -> dict[str, Any]:
 
 
 def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
-    """A letter for programs, with its payload, and its message's key, timestamp and headers."""
+    """Return a letter as JSON, with its payload, and with key, time and headers of its message."""
     is_literal = letter.payload_encoding in (Encoding.TYPED, Encoding.LITERAL)
     return {
         **letter_as_json(letter),
@@ -153,7 +150,7 @@ def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    # Bytes become text where they can, for people to read.
+    # Bytes become text if they can, because people read this.
     if not isinstance(value, bytes):
         return value
     try:

@@ -1,4 +1,4 @@
-"""Reading a dead-letter topic from its beginning to where it ends now, without a group."""
+"""Reads a dead-letter topic from its beginning to its present end, without a group."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ def read_letters(
     spans: Sequence[Span] | None = None,
     since: Mapping[int, int] | None = None,
 ) -> Iterator[KafkaMessage]:
-    """Every record of these spans; by default of the whole topic, to the end as it is now, or from
-    the offsets ``since`` on, by partition.
+    """Yield all records of some spans, by default of the whole topic up to its present end.
 
-    Those of a partition come in their order; the partitions are mixed. Holds a few batches in
-    memory, whatever the topic holds.
+    ``since`` has the offsets by partition where reading begins. The records of a partition come in
+    their order, and the partitions are mixed. A few batches are in memory, however large the topic
+    is.
 
-    Raises TopicMissing when there is none of this name; BrokerUnreachable when no answer came;
-    Refused when it can't be read.
+    Raises TopicMissing, BrokerUnreachable if no answer comes, and Refused if the topic can't be
+    read.
     """
     found = cluster.topic(topic)
     if spans is None:
@@ -44,7 +44,7 @@ def read_letters(
 def find_letter(
     cluster: Cluster, topic: str, partition: int, offset: int, read: ReadLetter = read_letter
 ) -> Letter:
-    """The dead letter at one place, unmasked. Raises NotADeadLetter, and as ``read_letters``."""
+    """Find the dead letter at a place, unmasked. Raises NotADeadLetter, and as ``read_letters``."""
     if partition not in cluster.topic(topic).partitions:
         raise TopicMissing(f"topic {topic} has no partition {partition}")
     log = cluster.log_bounds(topic, [partition], cluster.settings.isolation)[partition]
@@ -58,14 +58,14 @@ def find_letter(
 
 
 def decode_letter(letter: Letter, decoding: Decoding) -> tuple[Letter, str | None]:
-    """A letter to be shown, with what its message means; and why a part of that is not known.
+    """Return a letter with its message decoded, and the reason if a part of it can't be.
 
-    A letter of a part of a message has its payload decoded already.
+    If the letter is of a part of a message, its payload has been decoded already.
     """
     message, why = letter.message(), None
     try:
         decoding.decoded(message)
-    except Exception as error:  # of a decoder of any kind, or of the registry
+    except Exception as error:  # decoders may raise anything, and so may the registry
         why = describe(error)
     payload, key = message.meaning, message.decoded_key
     if payload is not message.value:

@@ -1,9 +1,11 @@
-"""Receipts: what redrives did, kept in the dead-letter topic itself, above their group's offset.
+"""Receipts record in the dead-letter topic itself what redrives did above their group's offset.
 
-A redrive writes one to each partition that has letters for it when it begins, and one when it ends:
-the group's offset has as much where no letter is left, but it expires. So the next redrive knows
-from Kafka alone what is done, wherever it runs. A receipt lies behind the letters that it is about:
-once the group's offset has passed it, all of them are done.
+A redrive writes one receipt to each of its partitions when it begins, and another when it ends. So
+the next redrive knows from Kafka alone what is done, wherever it runs. The group's offset would not
+be enough, because it expires, and because letters below others may be left.
+
+A receipt lies behind the letters that it is about. Once the group's offset has passed it, all of
+them are done.
 """
 
 from __future__ import annotations
@@ -41,12 +43,12 @@ from drainer.splitting import Prepare
 from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import plan_at
 
-RANGES_EACH = 10_000  # some 200 KB, below what topics take in a record
+RANGES_EACH = 10_000  # in one receipt: some 200 KB, which every topic takes in a record
 RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has
-RANGES_MOST = 1_000_000  # of a partition: 100 MB
+RANGES_MOST = 1_000_000  # of one partition, which take 100 MB
 WRITE_S = 30.0
 SHOWN = 200  # characters of a receipt that an error quotes
-PREPARED_MOST, PREPARED_BYTES = 2_000, 16 * 1024 * 1024  # letters at a time
+PREPARED_MOST, PREPARED_BYTES = 2_000, 16 * 1024 * 1024  # letters that are prepared at once
 
 ONLY_HERE = (
     "without WRITE on {} drainer can't record redriven letters there: a redrive with another plan"
@@ -59,27 +61,27 @@ _Finished = Mapping[int, Sequence[Range]]  # by partition
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonRecord):
-    """Record of a redrive about the partition that the receipt lies in."""
+    """A redrive's record about the partition that the receipt lies in."""
 
-    # group, topic_id, drain_id: of the redrive; a copy of the topic has another id.
+    # These are the redrive's. A copy of the topic has another id.
     group: _Text
     topic_id: _Text
     drain_id: _Text
-    # host, plan: where its plan is.
+    # The place of the redrive's plan.
     host: _Text
     plan: _Text
-    end: Whole  # of its letters in this partition
-    ended: bool  # whether it has ended; a receipt that is not is followed by one that is
-    finished: Ranges = ()  # offsets that nothing is left to do of
+    end: Whole  # the end of its letters in this partition
+    ended: bool  # whether the redrive has ended
+    finished: Ranges = ()  # offsets of letters that are done
 
     @property
     def is_of_plan_here(self) -> bool:
-        """Whether its plan is a file on this machine that only this user can have written."""
+        """Whether the plan is a file on this machine, and no other user could have written it."""
         if self.host != socket.gethostname() or "://" in self.plan:
             return False
         try:
             return plan_at(parse_place(self.plan)).load().plan.terms.drain_id == self.drain_id
-        except Exception:  # anything may lie at that path
+        except Exception:  # whoever wrote the receipt may name any file
             return False
 
     def as_json(self) -> dict[str, Any]:
@@ -88,15 +90,15 @@ class Receipt(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """Letters that redrives of a group have finished, by its offsets and receipts."""
+    """The letters that redrives of a group have finished, by the group's offsets and receipts."""
 
-    group: str  # that keeps track of it
-    finished: _Finished  # offsets by partition, those of receipts among them
-    # A redrive that has not ended; None unless ``finished`` may lack what it did.
+    group: str
+    finished: _Finished  # offsets by partition, also those of the receipts themselves
+    # A redrive that has not ended, so that ``finished`` may lack what it did.
     running: Receipt | None = None
 
     def ensure_ended(self, *known: str) -> None:
-        """Raises PlanRefused if a redrive has not ended, but for those whose plan is ``known``."""
+        """Raises PlanRefused if a redrive has not ended, unless its drain id is among ``known``."""
         if (running := self.running) is not None and running.drain_id not in known:
             anyway = "To redrive anyway, which may repeat letters, add --accept-repeats."
             if running.is_of_plan_here:
@@ -112,15 +114,15 @@ class RedriveProgress:
 
 
 def quoted(text: str) -> str:
-    """Return a text of a receipt for an error: only visible characters, and SHOWN at most."""
+    """Quote a text of a receipt in an error: only visible characters, at most SHOWN of them."""
     return printable(text[:SHOWN])
 
 
 def read_receipt(message: Message) -> Receipt | None:
-    """The receipt that a record of a dead-letter topic is; None for anything else."""
+    """Read the receipt that a record of a dead-letter topic is; None for any other record."""
     with suppress(ValueError):
         for name, value in message.headers:
-            if name == LETTER:  # of a message that was a receipt
+            if name == LETTER:  # it is the dead letter of a message that was a receipt
                 return None
             if name == RECEIPT:
                 short = len(value or b"") <= RECEIPT_BYTES_MOST
@@ -131,10 +133,10 @@ def read_receipt(message: Message) -> Receipt | None:
 def redrive_progress(
     cluster: Cluster, topic: str, group: str, since: Mapping[int, int] | None = None
 ) -> RedriveProgress:
-    """Letters that redrives of this group have finished; receipts before ``since`` are left out.
+    """Find the letters that redrives of a group have finished, by receipts from ``since`` on.
 
-    A receipt is believed for what lies before it in its partition. Raises Refused when they have
-    more ranges than redrives write, and as ``read_letters``.
+    A receipt is believed only for what lies before it in its partition. Raises Refused if the
+    receipts have more ranges than redrives write, and what ``read_letters`` raises.
     """
     found = cluster.topic(topic)
     committed = {n: at or 0 for n, at in cluster.committed(group, topic, found.partitions).items()}
@@ -159,10 +161,11 @@ def redrive_progress(
 
 
 def finished_in(cluster: Cluster, plan: OffsetPlan, handler: LoadedHandler) -> _Finished:
-    """Letters that the plan of a redrive has finished.
+    """Find the letters that the plan of a redrive has finished.
 
-    Reads those that are left, if a class or task has more; ``handler`` is that of the redrive.
-    Raises Refused when that makes too many ranges, or an original can't be read.
+    If a priority class or a task has finished more than the rest, this reads the letters that are
+    left, and splits them by the redrive's handler. Raises Refused if there are too many ranges, or
+    if an original can't be read.
     """
     known = plan.account.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
@@ -200,7 +203,7 @@ def _part_of(letters: Iterator[Message]) -> Iterator[Message]:
 
 
 def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
-    """The plan with what is known to be finished of its letters."""
+    """Return the plan with the letters that are known to be finished."""
     claim = dict(plan.account.claims[ALL])
     for number, known in plan.account.claims[ALL].items():
         left = ((known.watermark, plan.account.partitions[number].end),)
@@ -212,13 +215,14 @@ def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
 
 @contextmanager
 def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
-    """The redrive, with what others have finished by now, and its receipts in the topic.
+    """Write the receipts of a redrive, and give it what others have finished by now.
 
-    Raises Refused, with nothing handled, if a redrive has not ended or a receipt can't be written.
+    Raises Refused, with nothing handled, if another redrive has not ended, or if a receipt can't be
+    written.
     """
     before = redrive.plan
     ends = {n: part.end for n, part in before.account.partitions.items()}
-    # prepare_redrive() has read the receipts up to there; prepare_resume() none.
+    # prepare_redrive() has read the receipts up to the end, but prepare_resume() has read none.
     plan = _caught_up(redrive, before, before.account.watermarks if resumes else ends)
     open_ = [n for n in plan.account.partitions if plan.account.watermark(n) < ends[n]]
     noted = True
@@ -240,7 +244,7 @@ def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
 
 
 def _caught_up(redrive: LocalContext, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
-    """The plan with what receipts since then record; it ends behind those that follow it."""
+    """Return the plan with what newer receipts record. Its end moves behind the receipts."""
     found = redrive_progress(redrive.cluster, plan.terms.topic, plan.terms.group, since)
     found.ensure_ended(plan.terms.drain_id)
     logs = redrive.cluster.log_ends(plan.terms.topic, plan.account.partitions)
@@ -258,7 +262,7 @@ def _end(redrive: LocalContext, open_: Sequence[int], *, noted: bool) -> None:
     try:
         plan = redrive.file.load().plan
         if plan.terms.drain_id != redrive.plan.terms.drain_id or plan.account.state is not None:
-            return  # with a state, tasks may be at work: only a resume can know
+            return  # tasks on Spark may still be at work, and only a resume can know
         receipts: dict[int, list[Receipt]] = {}
         finished = finished_in(redrive.cluster, plan, redrive.handler)
         for number, ranges in finished.items():
@@ -290,9 +294,9 @@ def _receipt(
 
 
 def _write(redrive: LocalContext, receipts: Mapping[int, Sequence[Receipt]]) -> None:
-    """Returns when all in-sync replicas have them, those of a partition in their order.
+    """Write receipts, those of a partition in their order, to all in-sync replicas.
 
-    Raises RightMissing without WRITE on the topic; Refused.
+    Raises RightMissing without WRITE on the topic, and Refused if they can't be written.
     """
     if not receipts:
         return

@@ -1,7 +1,7 @@
-"""Redriving dead letters: a drain of their topic, whose handler gets them as what they were.
+"""A redrive is a drain of a topic of dead letters. Its handler gets each as what it was before.
 
-The group's offset and receipts in the topic record which letters earlier redrives finished. Letters
-that were not meant stay pending, so that the next redrive finds them.
+The group's offset and the receipts in the topic record which letters earlier redrives finished.
+Letters that the filters leave out stay pending, so that the next redrive finds them.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import SOURCE, why_left_alone
 from drainer.store.place import default_path
 
-SHOWN = 3  # origins in an error
-ORIGINS_MOST = 100  # that are counted, and one for all others
+SHOWN = 3  # origins that an error names
+ORIGINS_MOST = 100  # origins that are counted; all others count as MANY
 MANY: From = ("…", "…", "…")
 
 
 def default_group(topic: str) -> str:
-    """The group that keeps track of what was redriven of a dead-letter topic."""
+    """Return the group that keeps track of the redrives of a dead-letter topic."""
     return f"drainer.redrive.{topic}"
 
 
@@ -53,11 +53,13 @@ def prepare_redrive(
 ) -> Prepared:
     """Check that the present letters can be redriven, and touch nothing.
 
-    Leaves out what earlier redrives of the group finished. Raises Refused when it can't; when one
-    of them has not ended, unless ``accept_repeats`` or its plan is here; and when the letters come
-    from several topics, groups or handlers, unless ``mixed`` allows it, or this topic is the
-    default one of a drain of this handler: then it leaves all others alone. Letters that die again
-    go to ``parking``, by default to the same topic.
+    Letters that earlier redrives of the group finished are left out. Letters that die again go to
+    ``parking``, by default to the same topic. If the topic is the default one of a drain by this
+    handler, the letters of other drains are left alone.
+
+    Raises Refused if the redrive is not safe; if an earlier one has not ended, unless its plan is
+    here or ``accept_repeats`` is set; and if the letters come from several topics, groups or
+    handlers, unless ``mixed`` is set.
     """
     if redrive.to is not None or parking is not None:
         ensure_no_loop(redrive.to or "", request.topic, parking)
@@ -113,8 +115,10 @@ def prepare_redrive(
 def _known(
     cluster: Cluster, prepared: Prepared, *, accept_repeats: bool
 ) -> tuple[OffsetPlan, list[str], list[str]]:
-    # The plan with what earlier redrives finished, what was found right, and what a person should
-    # know. Raises PlanRefused if it is not known what they finished.
+    """Return the plan with what earlier redrives finished, checks that passed, and warnings.
+
+    Raises PlanRefused if it is not known what they finished.
+    """
     plan, seen, warnings = prepared.plan, prepared.seen, list[str]()
     here = None if seen is None or seen.plan.account.complete else seen.plan
     found = redrive_progress(cluster, plan.terms.topic, plan.terms.group)
@@ -125,7 +129,7 @@ def _known(
         ensure_same_records(cluster, seen)
         plan = taking_in(plan, finished_in(cluster, here, prepared.handler))
         starts = cluster.log_starts(here.terms.topic, here.account.partitions)
-        # Where the group has an offset, prepare() has looked.
+        # If the group has an offset, prepare() has looked for gaps.
         gone = {n: 0 if plan.account.committed[n] else start for n, start in starts.items()}
         if gaps := here.account.gaps(gone):
             lost = name_lost(gaps)
@@ -144,8 +148,10 @@ def _origins(
     *,
     mixed: bool,
 ) -> tuple[Counter[From], int]:
-    # Where the letters that are left come from, how many of each, and of how many the payload is to
-    # be decoded. Reads them all, unless ``mixed`` allows any.
+    """Count the letters that are left by their origin, and those whose payload has to be decoded.
+
+    This reads all of them. If ``mixed`` allows any origin, nothing is counted.
+    """
     if mixed and redrive.to is None and parking is None:
         return Counter(), 0
     finished = {n: RangeSet(each.finished) for n, each in plan.account.claims[ALL].items()}
@@ -208,4 +214,5 @@ def _ensure_one_origin(origins: Counter[From], topic: str) -> None:
 
 def _named(origin: From) -> str:
     named = zip(("topic", "group", "handler"), origin, strict=True)
-    return ", ".join(f"{what} {name}" for what, name in named if name)  # of other tools less
+    # Letters of other tools have no handler, and some no group.
+    return ", ".join(f"{what} {name}" for what, name in named if name)

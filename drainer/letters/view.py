@@ -1,4 +1,4 @@
-"""The pages of dead letters: what lies in a topic, and one letter whole."""
+"""The pages of dead letters: an overview of a topic, and one letter with all of its facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drainer.raw_json import raw_json
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
 
-_KEY, _ERROR = 32, 60  # characters of a cell
+_KEY, _ERROR = 32, 60  # characters of a table's cell
 
 
 def overview_page(
@@ -52,7 +52,7 @@ def overview_page(
 
 
 def letter_page(letter: Letter, undecoded: str | None = None) -> Page:
-    """All of one dead letter, its payload last; ``undecoded`` is why that is not decoded."""
+    """Make a page of one dead letter. ``undecoded`` is the reason if its payload is not decoded."""
     timestamp = "none" if letter.timestamp is None else str(letter.timestamp)
     head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
     return Page(
@@ -134,7 +134,7 @@ def _fields(letter: Letter) -> Iterator[Field]:
     yield Field("error", letter.error or "none")
     yield Field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else "")
     yield Field("id", letter.id)
-    if not letter.drain_id:  # of another tool, which has neither
+    if not letter.drain_id:  # a letter of another tool has none of these
         yield Field("topic", letter.topic)
         yield Field("group", letter.group or "not known")
         yield Field("written", letter.time)

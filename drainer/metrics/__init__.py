@@ -1,1 +1,1 @@
-"""A running drain for Prometheus and Grafana. Only this package imports prometheus_client."""
+"""Metrics of a running drain for Prometheus. Only this package imports prometheus_client."""

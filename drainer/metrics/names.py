@@ -1,8 +1,8 @@
-"""Every metric that a drain serves: its name, kind, labels, meaning and value, in this one place.
+"""All metrics that a drain serves: name, kind, labels, meaning and value of each.
 
-The collector and docs/reference/metrics.md are made of these. Names are Prometheus' way: base
-units, and ``_total`` for what only rises. Each metric has the labels ``topic`` and ``group`` beside
-its own.
+The collector and docs/reference/metrics.md are made of them. Names follow Prometheus: base units,
+and ``_total`` for what only rises. Each metric has the labels ``topic`` and ``group`` beside its
+own.
 """
 
 from __future__ import annotations
@@ -21,14 +21,15 @@ STATES = (
     *("done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"),
 )
 Reads = TypeVar("Reads")
-MetricRow = tuple[tuple[str, ...], float | None]  # the values of its own labels; None: no value now
+# The values of a metric's own labels, and its value; None if it has no value now.
+MetricRow = tuple[tuple[str, ...], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Metric(Generic[Reads]):
-    """A metric for Prometheus, and how it is read off a status or an engine's section.
+    """A metric for Prometheus, and how it is read from a status or an engine's section of one.
 
-    ``labels`` are its own, beside those that all have. ``kind`` is Prometheus' word.
+    ``labels`` are those that it has beside the common ones. ``kind`` is Prometheus' word.
     """
 
     name: str
@@ -39,12 +40,12 @@ class Metric(Generic[Reads]):
 
     @classmethod
     def gauge(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
-        """A gauge of the value at ``path``: attributes with dots between, any may be None."""
+        """Make a gauge of the value at ``path``: attributes with dots between, each may be None."""
         return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), at(found, path)),))
 
     @classmethod
     def counter(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
-        """A counter of the value at ``path``, which only rises."""
+        """Make a counter of the value at ``path``, which only rises."""
         total = f"drainer_{name}_total"
         return cls(total, "counter", meaning, lambda found: (((), at(found, path)),))
 
@@ -78,7 +79,7 @@ def _by_name(
     name: str, label: str, meaning: str, counts: Callable[[Status], Iterable[tuple[str, int]]]
 ) -> Metric[Status]:
     def rows(status: Status) -> Iterator[MetricRow]:
-        # The names are not cut: two long ones could become the same.
+        # The names are not cut, because two long ones could become the same.
         return (((each,), count) for each, count in counts(status))
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))

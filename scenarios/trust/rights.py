@@ -116,7 +116,7 @@ class Attempt:
 _WHAT = "--topic TOPIC --group GROUP"
 _RUN = f"run {_WHAT} --handler h.py"
 _HALTS = (f"{_RUN}:Bad --retries 0 --plan PLAN --yes", 5)
-_RESUME = "resume PLAN --set fixed=1 --yes"
+_RESUME = "resume PLAN --handler h.py:Bad --set fixed=1 --yes"
 _DIES = f"{_RUN}:Bad --retries 0 --on-failure dead-letter --yes"
 _PRODUCE = f"run {_WHAT} --handler produce --set topic=TO --yes"
 _DEAD = "--dead-letter-topic DEAD"

@@ -1,1 +1,1 @@
-"""The commands dead and redrive."""
+"""The commands ``dead`` and ``redrive``."""

@@ -63,7 +63,7 @@ def list_(
         found = overview_of(topic, records, letters.filter(), limit, all_=all_, read=read)
         kept = {}
         for name, (_, oldest_ms) in found.left_out.items():
-            with suppress(Refused):  # somebody may have made it up
+            with suppress(Refused):  # the letters may name a topic that does not exist
                 kept[name] = originals_kept(name, cluster.topic_config(name), oldest_ms)
     running = None if redriven.running is None else redriven.running.as_json()
     terminal.data(
