@@ -1,7 +1,9 @@
 """Modules of handlers: how a reference's place is imported, and the code that is in them.
 
-The folder that one is found in comes last on ``sys.path``: what lies beside a handler takes no
-library's place, drainer's own among them.
+The folder of a handler comes last on ``sys.path``, so that what lies beside a handler takes the
+place of no library. What Python imports from there, no other user could have put there
+(drainer/trust.py). Installed modules are not looked at: whoever wrote them could have written
+drainer, too.
 """
 
 from __future__ import annotations
@@ -16,6 +18,16 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from difflib import get_close_matches
 from functools import partial
+from importlib.machinery import (
+    BYTECODE_SUFFIXES,
+    EXTENSION_SUFFIXES,
+    SOURCE_SUFFIXES,
+    ExtensionFileLoader,
+    FileFinder,
+    ModuleSpec,
+    SourceFileLoader,
+    SourcelessFileLoader,
+)
 from importlib.metadata import entry_points
 from pathlib import Path
 from traceback import walk_tb
@@ -25,23 +37,25 @@ from typing import Any, cast
 from drainer.errors import Refused, UsageError
 from drainer.mask import describe
 from drainer.splitting import NOT_OF_HANDLERS
+from drainer.trust import NotTrusted, ensure_trusted, read_trusted
 
 ENTRY_POINTS = "drainer.handlers"
-OWN_NAME = "drainer_handler_"  # begins the name of a module whose own name is taken
+OWN_NAME = "drainer_handler_"  # prefix of a module's name, if its own name is taken
 
 
 def place_and_name(reference: str) -> tuple[str, str]:
-    """Part a reference at its colon; the name is empty if there is none."""
+    """Split a reference at its colon. Without one, the name is empty."""
     place, _, name = reference.rpartition(":")
-    if not place or "/" in name:  # the colon was in a folder's name
+    if not place or "/" in name:  # the colon is in the name of a folder
         return reference, ""
     return place, name
 
 
 def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
-    """Import the module at a place; that place too, in a form that holds from any folder.
+    """Import the module at a place. Return it with the place in a form for any working folder.
 
-    Raises UsageError when there is none, Refused when importing it raises.
+    Raises UsageError if there is none, Refused if the import raises, and NotTrusted if another user
+    could have put the file there.
     """
     if place.endswith(".py"):
         return _import_file(Path(place), reference), str(Path(place).absolute())
@@ -49,7 +63,7 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
     module = _import_module(folder, name, reference)
     if _lies_in(folder, name):
         return module, str(folder / name)
-    if "/" in place:  # one of the same name elsewhere is not the requested one
+    if "/" in place:  # a module of this name elsewhere is not the requested one
         raise _no_module(reference, name, f"in {folder}, or an installed one hides it")
     return module, place
 
@@ -66,19 +80,20 @@ def _import_file(path: Path, reference: str) -> ModuleType:
             else "Name one with --handler path/to/file.py:Name.",
         )
     path = path.absolute()
-    # A library of the same name stays what it is, for all that import it now or later.
+    # A library of the same name keeps its name, for everything that imports it now or later.
     name = OWN_NAME + path.stem if _is_taken(path.stem, path) else path.stem
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None  # noqa: PT018 - it ends in .py
+    loader = _SourceLoader(name, str(path))
+    spec = importlib.util.spec_from_file_location(name, path, loader=loader)
+    assert spec is not None
     module = importlib.util.module_from_spec(spec)
     _search(path.resolve().parent)  # so that the file can import its neighbours
     sys.modules[name] = module
-    guarded(reference, partial(spec.loader.exec_module, module))
+    guarded(reference, partial(loader.exec_module, module))
     return module
 
 
 def _is_taken(name: str, path: Path) -> bool:
-    """Whether an import of this name gives something else than the file."""
+    """Whether an import of this name finds something else than the file."""
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)
     else:
@@ -98,11 +113,11 @@ def _import_module(folder: Path, name: str, reference: str) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType | None:
-    """Import a module, None if there is none; raises what it and its packages raise."""
+    """Import a module; None if there is none. Raises what the module and its packages raise."""
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
-        # Is it this module, or a package around it? Or something that one of them needs?
+        # The missing module may be this one, a package around it, or one that these need.
         if error.name and f"{name}.".startswith(f"{error.name}."):
             return None
         raise
@@ -125,15 +140,71 @@ def _no_module(reference: str, name: str, where: str) -> UsageError:
     )
 
 
+class _FromTrusted:
+    """Reads modules of a handler from files that no other user could have put there."""
+
+    def get_data(self, path: str) -> bytes:
+        try:
+            return read_trusted(path)
+        except NotTrusted as error:
+            if path.endswith(tuple(BYTECODE_SUFFIXES)):
+                raise OSError(str(error)) from error  # Python then compiles the source, if any
+            raise
+
+
+class _SourceLoader(_FromTrusted, SourceFileLoader):
+    """Loads the source of a module, or what Python has compiled of it."""
+
+
+class _BytecodeLoader(_FromTrusted, SourcelessFileLoader):
+    """Loads a module that has no source."""
+
+
+class _ExtensionLoader(ExtensionFileLoader):
+    """Loads a native module that no other user could have put there."""
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType:
+        ensure_trusted(self.path)
+        return super().create_module(spec)
+
+
+_LOADERS = (
+    (_ExtensionLoader, EXTENSION_SUFFIXES),
+    (_SourceLoader, SOURCE_SUFFIXES),
+    (_BytecodeLoader, BYTECODE_SUFFIXES),
+)
+_SEARCHED: set[Path] = set()  # the folders of handlers, which are on sys.path
+
+
+def _find_in(path: str) -> FileFinder:
+    """Make the finder of modules in a handler's folder or below it: a hook of ``sys.path_hooks``.
+
+    Raises ImportError for any other folder, which Python's own hook then takes.
+    """
+    folder = Path(path)
+    of_handler = folder.is_dir() and not path.startswith(NOT_OF_HANDLERS)
+    if not (of_handler and _SEARCHED & {folder, *folder.parents}):
+        raise ImportError(f"{path} is not the folder of a handler")
+    return FileFinder(path, *_LOADERS)
+
+
 def _search(folder: Path) -> None:
+    """Let Python import modules from a handler's folder, after those of all others."""
+    if _find_in not in sys.path_hooks:
+        sys.path_hooks.insert(0, _find_in)
+    if folder not in _SEARCHED:
+        _SEARCHED.add(folder)
+        sys.path_importer_cache.clear()  # a finder of Python's own may be there for the folder
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 
 def guarded(reference: str, load: Callable[[], Any]) -> Any:
-    """Call what runs a handler's own code. Raises Refused, with where it failed."""
+    """Call a function that runs a handler's code. Raises Refused, with the line that failed."""
     try:
         return load()
+    except NotTrusted:
+        raise
     except (Exception, SystemExit) as error:
         *_, (frame, line) = walk_tb(error.__traceback__)
         file = frame.f_code.co_filename
@@ -145,8 +216,10 @@ def guarded(reference: str, load: Callable[[], Any]) -> Any:
 
 
 def digest_of(modules: Iterable[ModuleType | None]) -> str | None:
-    """A digest of the files of modules, and of all beside them that these import; None without
-    any."""
+    """Return a digest of the files of modules, and of all files beside them that these import.
+
+    Returns None if no module has a file.
+    """
     files: dict[Path, bytes] = {}
     for module in modules:
         if file := getattr(module, "__file__", None):
@@ -158,8 +231,7 @@ def digest_of(modules: Iterable[ModuleType | None]) -> str | None:
 
 
 def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes]) -> None:
-    """Add a file and all that it imports from the folder where imports of it begin, or of an
-    installed one from its package."""
+    """Add a file, and all that it imports from a folder, or from its package if it is installed."""
     left = [path]
     while left:
         path = left.pop()
@@ -172,7 +244,7 @@ def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes
             files[path] = path.read_bytes()
             steps = list(ast.walk(ast.parse(files[path])))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # not for this user to read, or an extension module
+            continue  # it is an extension module, or this user may not read it
         for step in steps:
             above, names = folder, list[str]()
             if isinstance(step, ast.Import):

@@ -12,13 +12,14 @@ Without ``:Name`` it is the only handler there, or the module itself when it has
 from __future__ import annotations
 
 import inspect
+import re
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
 from functools import cached_property, partial
-from importlib.metadata import entry_points
+from importlib.metadata import EntryPoint, entry_points
 from operator import attrgetter
 from types import ModuleType
 from typing import Any
@@ -35,13 +36,14 @@ from drainer.importing import ENTRY_POINTS, digest_of, guarded, import_place, pl
 from drainer.mask import describe
 from drainer.message import Message, SubMessage
 from drainer.model.listed import listed
-from drainer.model.terms import BY_HANDLER, PayloadSettings, TimeRange
+from drainer.model.terms import BY_HANDLER, PayloadSettings, Terms, TimeRange
 from drainer.policy.redrive import Split, only_in, selects
 from drainer.secret import may_hide, remember
 from drainer.splitting import Prepare
 
 NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")
+_OWN_MODULE = re.compile(r"drainer(\.\w+)+")
 
 
 class LoadedHandler:
@@ -217,14 +219,37 @@ def load_handler(
 
     Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
     """
-    place, name = place_and_name(reference)
-    if not name and (points := entry_points(group=ENTRY_POINTS, name=place)):
-        source = guarded(reference, next(iter(points)).load)
+    if point := _entry_point(reference):
+        source = guarded(reference, point.load)
         return LoadedHandler(reference, source, None, payloads, extras)
+    place, name = place_and_name(reference)
     module, absolute = import_place(place, reference)
     source = _find(module, name, reference)
     absolute = f"{absolute}:{name}" if name else absolute
     return LoadedHandler(reference, source, absolute, payloads, extras)
+
+
+def _entry_point(reference: str) -> EntryPoint | None:
+    """Return the installed handler of this name, None if there is none."""
+    place, name = place_and_name(reference)
+    return None if name else next(iter(entry_points(group=ENTRY_POINTS, name=place)), None)
+
+
+def foreign_code(terms: Terms) -> Iterator[tuple[str, str]]:
+    """Yield the code that terms name, each piece with the option's field that it is given by.
+
+    Code of drainer's own is left out: its handlers and its formats.
+    """
+    point = _entry_point(terms.handler)
+    place, _ = place_and_name(terms.handler if point is None else point.value)
+    if not _OWN_MODULE.fullmatch(place) or place.endswith(".py"):
+        yield "handler", terms.handler
+    elif "split" in terms.options:
+        yield "options", f"split={terms.options['split']}"
+    for field in ("value_format", "key_format"):
+        name = getattr(terms.payloads, field)
+        if name is not None and name not in decoding.FORMATS:
+            yield field, name
 
 
 def load_decoding(payloads: PayloadSettings, extras: Mapping[str, str]) -> decoding.Decoding | None:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
+import pwd
 import resource
+import socket
 import stat
 from collections import Counter
 from contextlib import suppress
@@ -44,6 +46,15 @@ def is_of_machine(error: BaseException) -> TypeGuard[OSError]:
     """Whether this machine lacks something, and no message, service or right is to blame."""
     # Libraries raise OSErrors whose ``errno`` is no number, even one that has no hash.
     return isinstance(error, OSError) and type(error.errno) is int and error.errno in _WAYS_OUT
+
+
+def user_at_host(uid: int) -> str:
+    """Name a user of this machine as plans and logs do: ``ana@db1``."""
+    try:
+        name = pwd.getpwuid(uid).pw_name
+    except KeyError:
+        name = str(uid)
+    return f"{name}@{socket.gethostname()}"
 
 
 def _descriptors() -> str:

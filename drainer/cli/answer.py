@@ -61,13 +61,14 @@ def reporting_errors(terminal: Terminal) -> Iterator[None]:
 
 
 def ensure_confirmed(
-    terminal: Terminal, question: str, *, yes: bool, needs_yes: bool = False
+    terminal: Terminal, question: str, *, yes: bool, needs_yes: bool = False, hint: str = _ADD_YES
 ) -> None:
     """Ask a person to confirm, unless ``--yes`` was typed.
 
     With ``needs_yes``, a person at a terminal is not asked: only ``--yes`` confirms the question.
 
-    Raises Refused if the answer is no, or if there is no terminal to ask at.
+    Raises Refused if the answer is no, or if there is no terminal to ask at. ``hint`` is the way
+    out then.
     """
     if yes:
         return
@@ -75,7 +76,7 @@ def ensure_confirmed(
         raise Refused(f"{question} Only --yes confirms that", hint=_ADD_YES)
     answer = terminal.confirm(question)
     if answer is None:
-        raise Refused("confirmation needs a terminal", hint=_ADD_YES)
+        raise Refused("confirmation needs a terminal", hint=hint)
     if not answer:
         raise Refused("not confirmed; nothing was touched")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 
 from drainer.cli.answer import ensure_confirmed
 from drainer.model.option import option
-from drainer.ownership import NotOwn, read_own
 from drainer.view.terminal import Terminal
 
 if TYPE_CHECKING:  # Without librdkafka, the help appears in half the time.
@@ -65,16 +64,19 @@ class ConnectionOptions:
         *,
         yes: bool,
         loads: Collection[str] | None = None,
+        unnamed: Sequence[tuple[str, str]] = (),
     ) -> ClientSettings:
         """Return the settings of the plan, overridden by the client file and the options.
 
         A plan may have come from anywhere. So this requires confirmation before brokers that only
         the plan names get a login, before state is read from a place that only the plan names, and
         before the plan's handler is loaded. ``loads`` has the names of the handler's options that
-        the command line gives; it is None if the handler is not loaded.
+        the command line gives; it is None if the handler is not loaded. ``unnamed`` is code that
+        only the plan names, each piece with the option that would name it: ``yes`` does not
+        confirm it.
 
-        Raises Refused if nobody confirms it, or if a service or a registry that only the plan names
-        would get a login.
+        Raises Refused when that is not confirmed, or when a service or a registry that only the
+        plan names would get a login.
         """
         from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
         from drainer.model.destinations import with_own_destinations  # noqa: PLC0415
@@ -82,8 +84,7 @@ class ConnectionOptions:
         overrides = [*self.client_properties, f"isolation.level={plan.terms.isolation}"]
         known = Path(plan.terms.client_config) if plan.terms.client_config else None
         config = self.client_config or known
-        read = Path.read_bytes if self.client_config else _read_of_plan
-        load = partial(ClientSettings.load, config_file=config, overrides=overrides, read=read)
+        load = partial(ClientSettings.load, config_file=config, overrides=overrides)
         try:
             settings, by_plan = load(self.bootstrap_server), False
         except BootstrapMissing:
@@ -93,7 +94,12 @@ class ConnectionOptions:
         if loads is not None:
             extras = settings.extras
             plan = replace(plan, terms=with_own_destinations(plan.terms, loads, extras)[0])
-        confirm_plan(terminal, file, plan, servers, config, extras, sends=sends, yes=yes)
+        confirm_plan(
+            *(terminal, file, plan, servers, config, extras),
+            sends=sends,
+            unnamed=unnamed,
+            yes=yes,
+        )
         return settings
 
 
@@ -106,25 +112,32 @@ def confirm_plan(
     extras: Mapping[str, str] | None = None,
     *,
     sends: bool = False,
+    unnamed: Sequence[tuple[str, str]] = (),
     yes: bool,
 ) -> None:
     """Require confirmation before drainer acts on a plan that may be a stranger's.
 
-    Three acts need it: loading the plan's handler, sending a login to brokers that only the plan
-    names, and reading state from a place that only the plan names. ``extras`` are the properties
-    that the handler gets, or None if it is not loaded.
+    The acts are to load its handler, to send a login to brokers that only the plan names, and to
+    read state from a place that only the plan names. ``extras`` are the properties that the handler
+    gets; None if it is not loaded. Code that only the plan names (``unnamed``) runs with all rights
+    of this user, so a person must have seen it: ``yes`` alone does not confirm it.
 
     Raises Refused if nobody confirms it.
     """
     from drainer.view.plan import show_before_connecting  # noqa: PLC0415
 
     state, loads = file.state_to_confirm(plan), extras is not None
-    if (loads or sends or state) and not yes:
+    if unnamed or ((loads or sends or state) and not yes):
         show_before_connecting(terminal, plan, file.path, brokers, config, extras, state=state)
         acts = ["connect"] if brokers else []
         acts += ["load this handler"] if loads else []
         acts += ["read this state"] if state else []
-        ensure_confirmed(terminal, f"{' and '.join(acts).capitalize()}?", yes=False)
+        if yes:
+            terminal.warn("--yes does not confirm code that only the plan names")
+        words = [word for option, text in unnamed for word in (option, text)]
+        words += [] if yes else ["--yes"]
+        hint = f"If this is right, add {shlex.join(words)}."
+        ensure_confirmed(terminal, f"{' and '.join(acts).capitalize()}?", yes=False, hint=hint)
     if state:
         file.allow_state(state)
 
@@ -134,13 +147,3 @@ def connect(settings: ClientSettings) -> Cluster:
     from drainer.kafka.cluster import Cluster  # noqa: PLC0415
 
     return Cluster.connect(settings, timeout_s=CONNECT_TIMEOUT_S)
-
-
-def _read_of_plan(path: Path) -> bytes:
-    try:
-        return read_own(path)
-    except NotOwn as error:
-        raise NotOwn(
-            f"the plan names client properties, and {error}",
-            hint=f"If they are right, name them: --client-config {shlex.quote(str(path))}",
-        ) from None

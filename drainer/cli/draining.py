@@ -32,7 +32,7 @@ from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.escape import json_text
 from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
-from drainer.loader import LoadedHandler
+from drainer.loader import LoadedHandler, foreign_code
 from drainer.mask import describe
 from drainer.model.option import options_of
 from drainer.model.plan import OffsetPlan
@@ -332,7 +332,11 @@ def resuming_with(
 
 
 def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequence[str]:
+    # A resume must name code again, or --yes does not confirm it.
+    code = dict(foreign_code(plan.terms))
     match field:
+        case "handler" | "value_format" | "key_format":
+            known = [] if field in code else texts
         case "bootstrap_server":
             known = [plan.terms.bootstrap_servers]
         case "client_config":
@@ -341,8 +345,9 @@ def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequ
             ]
         case "options":
             options = plan.terms.options.items()
-            # A URL must be given again: a URL that only the plan names gets no login.
-            known = [f"{option}={value}" for option, value in options if "://" not in value]
+            # So must a URL: one that only the plan names gets no login.
+            kept = (f"{option}={value}" for option, value in options if "://" not in value)
+            known = [text for text in kept if text != code.get("options")]
         case _:
             known = []
     return [text for text in texts if text not in known]

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from drainer.operations.start import Prepared
 
 STATE = "drainer.state"  # The core reads no other of drainer's settings on Spark.
+NO_JOURNAL = "a plan in an object store has no journal: a kill repeats about a second of work"
 
 _spark = partial(option, panel="Spark", resumes=True)
 
@@ -62,17 +63,20 @@ class EngineOptions:
         """Return Spark's settings for a drain whose plan is at this place.
 
         They are None if the drain runs in this process. Such a drain may name ``drainer.state`` if
-        it ``resumes``, because it then continues from what Spark's tasks recorded there.
+        it ``resumes``, because it then continues from what Spark's tasks recorded there. It may
+        also finish a plan in an object store, whose driver is dead. No drain in this process begins
+        with such a plan, because it has no journal.
 
         Raises UsageError; ExtraMissing when PySpark is not installed.
         """
         if self.is_spark:
             settings = Extension.SPARK.load().spark_settings
             return settings(plan, self.master, self.spark_conf)
-        if isinstance(plan, str):
+        if isinstance(plan, str) and not (resumes and self.engine is EngineName.PROCESS):
+            otherwise = "finish it in this process with --engine process"
             raise UsageError(
                 f"the plan {plan} is a URI; a drain in this process needs a file",
-                hint="Add --engine spark, or name a file.",
+                hint=f"Add --engine spark, or {otherwise if resumes else 'name a file'}.",
             )
         unused = self.spark_conf.keys() - ({STATE} if resumes else set())
         if self.engine is None and unused:
@@ -87,10 +91,13 @@ class EngineOptions:
 
         ``spark`` are the settings that ``spark()`` returned. Raises Refused if Spark finds no Java.
         """
+        is_file = isinstance(prepared.action.plan_path, Path)
         if spark is None:
-            return prepared
-        # A plan at a URI has no journal, so only Spark can work with it.
-        if prepared.plan.account.complete and isinstance(prepared.action.plan_path, Path):
+            if is_file:
+                return prepared
+            warnings = (*prepared.action.warnings, NO_JOURNAL)
+            return replace(prepared, action=replace(prepared.action, warnings=warnings))
+        if prepared.plan.account.complete and is_file:
             idle = ShownEngine(title="this process, since nothing is left to handle")
             return replace(prepared, action=replace(prepared.action, engine=idle))
         return Extension.SPARK.load().on_spark(prepared, spark)  # type: ignore[no-any-return]

@@ -26,7 +26,7 @@ from drainer.model.order import Order
 from drainer.model.priority import PriorityClasses
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings
-from drainer.model.terms import PayloadSettings
+from drainer.model.terms import PayloadSettings, Terms
 from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
@@ -37,7 +37,8 @@ _HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count, pr
 _LIMITS = "Broker limits"
 
 _backlog = partial(option, panel="Backlog")
-_payload = partial(option, panel="Payloads (kept in the plan)")
+_PAYLOADS = "Payloads (kept in the plan)"
+_payload = partial(option, panel=_PAYLOADS)
 
 
 def parse_report(path: str) -> ReportFile:
@@ -81,7 +82,9 @@ class BacklogOptions(RecordOptions):
         metavar="NAME",
         proposes="group",
     )
-    handler: str = _backlog(_HANDLER, basic=True, metavar="REFERENCE", proposes="handler")
+    handler: str = _backlog(
+        _HANDLER, basic=True, metavar="REFERENCE", proposes="handler", resumes=True
+    )
     from_: str = _backlog(
         "Start: committed, committed-or-earliest, committed-or-end, earliest, OFFSET or @ISO-TIME.",
         "committed",
@@ -126,6 +129,7 @@ class PayloadOptions:
         None,
         unset="raw",
         metavar="FORMAT",
+        resumes=True,
     )
     key_format: str | None = _payload(
         "Format of keys; one of those of --value-format.",
@@ -133,6 +137,7 @@ class PayloadOptions:
         unset="raw",
         metavar="FORMAT",
         tune=True,
+        resumes=True,
     )
     registry: str | None = _payload(
         "Address of the schema registry, without a login.",
@@ -155,6 +160,58 @@ class PayloadOptions:
     def settings(self) -> PayloadSettings:
         found = PayloadSettings(**{each.name: getattr(self, each.name) for each in fields(self)})
         return found if found.of_registry else replace(found, registry=None)
+
+
+_of_plan = partial(
+    option, default=None, unset="the plan's, after a confirmation", envvar=None, resumes=True
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CodeOptions:
+    """The code of a plan, named again: ``--yes`` does not confirm code that only the plan names.
+
+    No variable and no profile names it, because those may be meant for another drain.
+    """
+
+    handler: str | None = _of_plan(
+        "The plan's handler, needed with --yes. It may be at another path.",
+        panel="Backlog",
+        basic=True,
+        metavar="REFERENCE",
+        proposes="handler",
+    )
+    value_format: str | None = _of_plan(
+        "The plan's decoder of values, if it is not drainer's own; needed with --yes.",
+        panel=_PAYLOADS,
+        metavar="FORMAT",
+    )
+    key_format: str | None = _of_plan(
+        "The plan's decoder of keys, if it is not drainer's own; needed with --yes.",
+        panel=_PAYLOADS,
+        metavar="FORMAT",
+        tune=True,
+    )
+
+    def unnamed(self, terms: Terms, options: Mapping[str, str]) -> list[tuple[str, str]]:
+        """Return the code that only the plan names, each piece with the option that names it.
+
+        ``options`` are the handler's that were given. Raises UsageError if a format is given that
+        is not the plan's: the drain would then count other sub-messages.
+        """
+        from drainer.loader import foreign_code  # noqa: PLC0415 - the help does without
+
+        given = {"handler": self.handler, "options": options.get("split")}
+        for name in ("value_format", "key_format"):
+            given[name], known = getattr(self, name), getattr(terms.payloads, name) or "raw"
+            if given[name] not in (None, known):
+                raise UsageError(
+                    f"the plan was made with the format {known}, not {given[name]}",
+                    hint="Leave the format out. For another one, start again with `drainer run`.",
+                )
+        declared = options_of(LocalSettings) | options_of(CodeOptions)
+        found = ((name, text) for name, text in foreign_code(terms) if given[name] is None)
+        return [declared[name].typed(text) for name, text in found]
 
 
 @dataclass(frozen=True, kw_only=True)

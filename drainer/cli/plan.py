@@ -1,8 +1,7 @@
-"""``drainer plan`` and its commands, which show, take, verify or undo an offset plan."""
+"""``drainer plan`` and its commands, which show, verify or undo an offset plan."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -13,20 +12,17 @@ from drainer.cli.connecting import ConnectionOptions, confirm_plan, connect
 from drainer.cli.engines import STATE, EngineOptions
 from drainer.cli.options import PlanArgument, Reason, Yes
 from drainer.errors import EXIT_DONE, EXIT_FOUND, PlanRefused
-from drainer.escape import command as in_shell
-from drainer.loader import load_handler
-from drainer.model.option import Option
 from drainer.operations import plan as operation
 from drainer.operations.examine import Check, changes, examine, group_offsets
-from drainer.operations.plan import take_plan, undo_moves
-from drainer.store.plan_file import NotOwnPlan, plan_at
+from drainer.operations.plan import undo_moves
+from drainer.store.plan_file import plan_at
 from drainer.view.page import Line
-from drainer.view.plan import history_page, plan_page, show_before_connecting, show_checks
+from drainer.view.plan import history_page, plan_page, show_checks
 from drainer.view.terminal import Terminal
 
 Reported = Annotated[EngineOptions, only("spark_conf")]
 
-app = typer.Typer(no_args_is_help=True, help="Show, check, take over or undo an offset plan.")
+app = typer.Typer(no_args_is_help=True, help="Show, check or undo an offset plan.")
 
 
 @app.command()
@@ -37,69 +33,12 @@ def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -
     Example: `drainer plan show orders.indexer.plan.json`
     """
     file, state = plan_at(plan, reported.state), reported.state
-    try:
-        confirm_plan(terminal, file, file.load(alone=True).plan, yes=yes)
-        loaded = file.load()
-    except NotOwnPlan as error:
-        loaded = file.load(allow_foreign=True)
-        terminal.warn(f"{error}: don't trust what it shows")
-        terminal.hint(error.hint or "")
+    confirm_plan(terminal, file, file.load(alone=True).plan, yes=yes)
+    loaded = file.load()
     terminal.data(loaded.plan.as_json())
     terminal.present(
         plan_page(loaded.plan, plan, ("--spark-conf", f"{STATE}={state}") if state else ())
     )
-
-
-@app.command()
-@changing
-def take(
-    plan: PlanArgument,
-    to: Annotated[
-        Path | None,
-        Option(
-            "Write your plan to this file, and keep the other.", None, envvar=None, metavar="FILE"
-        ),
-    ],
-    handler: Annotated[
-        str | None,
-        Option(
-            "The same handler at another path.",
-            None,
-            unset="the plan's",
-            envvar=None,
-            metavar="REFERENCE",
-            proposes="handler",
-        ),
-    ],
-    reason: Reason,
-    yes: Yes,
-    terminal: Terminal,
-) -> None:
-    """Make another user's plan yours, so that you can resume it.
-
-    A plan names the brokers to connect to and the code to run. Therefore drainer refuses a plan
-    that others could have written. Check what this command prints before you agree. The owner must
-    let you read the plan and its journal.
-
-    Examples:
-
-    - `drainer plan take orders.indexer.plan.json`
-    - `drainer plan take /srv/drains/orders.indexer.plan.json --to orders.indexer.plan.json`
-    """
-    file, target = plan_at(plan), plan_at(to or plan)
-    loaded = file.load(allow_foreign=True)
-    terminal.preview(plan_page(loaded.plan))
-    if terminal.quiet and not yes:  # A person must see what they are asked to confirm.
-        known = loaded.plan
-        config = Path(known.terms.client_config) if known.terms.client_config else None
-        servers = known.terms.bootstrap_servers
-        show_before_connecting(terminal, known, plan, servers, config, {})
-    ensure_confirmed(terminal, "Take this plan as your own?", yes=yes)
-    mine = load_handler(handler).absolute_reference if handler else None
-    take_plan(file, loaded, target, mine, reason)
-    terminal.print_line(f"{target.path} is yours")
-    terminal.hint(f"Resume it: {in_shell('resume', target.path)}")
-    terminal.data({"status": "taken", "exit_code": EXIT_DONE, "plan": str(target.path)})
 
 
 @app.command()
@@ -111,7 +50,7 @@ def history(plan: PlanArgument, terminal: Terminal) -> None:
 
     Example: `drainer plan history orders.indexer.plan.json`
     """
-    known = plan_at(plan).load(allow_foreign=True).plan
+    known = plan_at(plan).load(alone=True).plan
     events = [each.as_json() for each in known.account.history]
     terminal.data({"plan": str(plan), "drain_id": known.terms.drain_id, "history": events})
     terminal.present(history_page(known))

@@ -15,7 +15,7 @@ import typer
 from drainer.cli.parameter import commands_of, declared_by, meant
 from drainer.errors import Refused, UsageError
 from drainer.model.option import ONE_RUN
-from drainer.ownership import NotOwn, read_own
+from drainer.trust import NotTrusted, read_own
 
 DEFAULT = "default"  # This profile is read unless another one is named.
 
@@ -50,8 +50,8 @@ def _read(path: Path, *, is_named: bool) -> Mapping[str, Any]:
             f"the profile {path} does not exist",
             hint=f"Write it, one option a line, or name one in {folder()}.",
         ) from None
-    except NotOwn as error:
-        raise Refused(f"the profile {error}", hint="Make it your own, or name another.") from None
+    except NotTrusted as error:
+        raise Refused(f"the profile {error}", hint=error.hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         if not is_named and isinstance(error, PermissionError):
             return {}  # The home may be another user's, as under sudo.

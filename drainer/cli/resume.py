@@ -14,6 +14,7 @@ from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import (
     AcceptGap,
+    CodeOptions,
     DryRun,
     OtherLimits,
     PayloadOptions,
@@ -34,6 +35,7 @@ def resume(
     plan: PlanArgument,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
+    code: CodeOptions,
     registry: Annotated[PayloadOptions, only("registry")],
     accept_gap: AcceptGap,
     same_split: SameSplit,
@@ -49,13 +51,14 @@ def resume(
     """Resume a drain that was interrupted, halted or killed.
 
     The plan holds the backlog, the handler, the failure policy and what to skip. An option that
-    is given here overrides the plan. Another engine may finish the drain.
+    is given here overrides the plan. Another engine may finish the drain. drainer shows the handler
+    before it loads it, and asks. With --yes, name the handler, too.
 
     Examples:
 
     - `drainer resume orders.indexer.plan.json`
     - `drainer resume orders.indexer.plan.json --dry-run`
-    - `drainer resume orders.indexer.plan.json --concurrency 500 --yes`
+    - `drainer resume orders.indexer.plan.json --handler my_handlers.py:Reindex --yes`
     - `drainer resume orders.indexer.plan.json --first "payload.customer == 42"`
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
@@ -76,11 +79,18 @@ def resume(
         if registry.registry is not None:
             own = f"{REGISTRY}url={registry.registry}"
             kafka = replace(kafka, client_properties=(*kafka.client_properties, own))
-        loads = running.options or ()
-        settings = kafka.settings_by_plan(terminal, file, known, yes=oversight.yes, loads=loads)
+        loads = running.options or {}
+        unnamed = code.unnamed(known.terms, loads)
+        if code.handler is not None:
+            known = replace(known, terms=replace(known.terms, handler=code.handler))
+        settings = kafka.settings_by_plan(
+            *(terminal, file, known), yes=oversight.yes, loads=loads, unnamed=unnamed
+        )
         loaded = file.load()
         classes = priority.over(loaded.plan.account.classes)
-        request = ResumeRequest(changed, classes, kafka.client_config, accept_gap, same_split)
+        request = ResumeRequest(
+            *(changed, classes, kafka.client_config, accept_gap, same_split, code.handler)
+        )
         with connect(settings) as cluster:
             await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)
             prepared = prepare_resume(cluster, file, loaded, running, request)

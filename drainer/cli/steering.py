@@ -6,7 +6,6 @@ from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from math import inf
 from pathlib import Path
-from pwd import getpwnam
 from time import monotonic, sleep
 from typing import Annotated, Any
 
@@ -51,28 +50,6 @@ RunningPlan = Annotated[
         kind=PLAN,
         is_argument=True,
         proposes="plan",
-    ),
-]
-
-
-def parse_user(text: str) -> int:
-    """Return the uid of a user who is given by name or number. Raises UsageError."""
-    try:
-        return int(text) if text.isdecimal() else getpwnam(text).pw_uid
-    except KeyError:
-        raise UsageError(
-            f"{text!r} is not a user of this machine", hint="Name one that `drainer ps` shows."
-        ) from None
-
-
-User = Annotated[
-    int | None,
-    Option(
-        "Owner of the drain, for root.",
-        None,
-        ValueType("NAME", parse_user),
-        unset="the plan file's owner",
-        envvar=None,
     ),
 ]
 
@@ -124,10 +101,10 @@ def _value(name: str, option: Option, text: str) -> Any:
 
 @command
 def ps(terminal: Terminal) -> None:
-    """List the drains that run on this machine.
+    """List your drains that run on this machine.
 
-    You see your own drains; root sees all. The list includes drains that were stopped or killed if
-    their plan is in this folder.
+    The list includes drains that were stopped or killed, if their plan is in this folder. For the
+    drains of another user, run it as that user.
 
     Examples:
 
@@ -154,7 +131,6 @@ def watch(
         ),
     ],
     all_: Annotated[bool, Option("Show all drains, one line per drain.", False, envvar=None)],
-    user: User,
     terminal: Terminal,
 ) -> None:
     """Show the live view of a drain in another process.
@@ -170,8 +146,7 @@ def watch(
         if all_:
             _watch_all(terminal)
         else:
-            place, user = _only_one() if plan is None else (plan, user)
-            _show(terminal, client.watch(place, user))
+            _show(terminal, client.watch(_only_one() if plan is None else plan))
 
 
 @changing
@@ -186,7 +161,6 @@ def set_(
             is_argument=True,
         ),
     ],
-    user: User,
     reason: Reason,
     terminal: Terminal,
 ) -> None:
@@ -200,14 +174,13 @@ def set_(
     - `drainer set orders.indexer.plan.json deadline=08:00 retries=5 max-failures=2%`
     - `drainer set orders.indexer.plan.json on-failure=park breaker=off rate=none`
     """
-    _request(terminal, plan, Change(settings, reason=reason), user)
+    _request(terminal, plan, Change(settings, reason=reason))
 
 
 @changing
 def pause(
     plan: RunningPlan,
     for_: Annotated[float | None, Option("Unpause after this time.", None, DURATION, envvar=None)],
-    user: User,
     reason: Reason,
     terminal: Terminal,
 ) -> None:
@@ -220,23 +193,22 @@ def pause(
     - `drainer pause orders.indexer.plan.json`
     - `drainer pause orders.indexer.plan.json --for 10m --reason "failover of the database"`
     """
-    _request(terminal, plan, Pause(for_, reason=reason), user)
+    _request(terminal, plan, Pause(for_, reason=reason))
 
 
 @changing
-def unpause(plan: RunningPlan, user: User, reason: Reason, terminal: Terminal) -> None:
+def unpause(plan: RunningPlan, reason: Reason, terminal: Terminal) -> None:
     """End the pause of a drain.
 
     Example: `drainer unpause orders.indexer.plan.json`
     """
-    _request(terminal, plan, Unpause(reason=reason), user)
+    _request(terminal, plan, Unpause(reason=reason))
 
 
 @changing
 def stop(
     plan: RunningPlan,
     now: Annotated[bool, Option("Don't wait for calls in flight.", False, envvar=None)],
-    user: User,
     reason: Reason,
     terminal: Terminal,
 ) -> None:
@@ -250,18 +222,16 @@ def stop(
     - `drainer stop orders.indexer.plan.json`
     - `drainer stop orders.indexer.plan.json --now --reason "wrong handler"`
     """
-    reports = client.watch(plan, user)
+    reports = client.watch(plan)
     next(reports)  # Once the first report is here, the end of the drain can't be missed.
-    for done in client.request(plan, Stop(now, reason=reason), user):
+    for done in client.request(plan, Stop(now, reason=reason)):
         terminal.print_line(f"{plan}: {done}")
     *_, last = reports
     _print_end(terminal, "stopped", last)
 
 
-def _request(
-    terminal: Terminal, plan: PlanPlace, request: ControlRequest, user: int | None
-) -> None:
-    done = client.request(plan, request, user)
+def _request(terminal: Terminal, plan: PlanPlace, request: ControlRequest) -> None:
+    done = client.request(plan, request)
     terminal.print_line(f"{plan}: {', '.join(done)}")
     terminal.data({"status": "done", "exit_code": EXIT_DONE, "told": done})
 
@@ -283,13 +253,13 @@ def _show(terminal: Terminal, reports: Iterable[DrainReport]) -> None:
     _print_end(terminal, "ended", report)
 
 
-def _only_one() -> tuple[PlanPlace, int]:
+def _only_one() -> PlanPlace:
     found = client.running()
     if len(found) != 1:
         plans = ", ".join(each.about.plan for each in found)
         hint = f"Name the plan of one: {plans}" if found else "Start one with `drainer run`."
         raise UsageError(f"{len(found) or 'no'} drains run on this machine", hint=hint)
-    return parse_place(found[0].about.plan), found[0].uid
+    return parse_place(found[0].about.plan)
 
 
 def _watch_all(terminal: Terminal) -> None:

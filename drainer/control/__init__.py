@@ -1,1 +1,1 @@
-"""Running drains of this machine, found and steered from other processes, over Unix sockets."""
+"""Finds and steers the running drains of this machine from other processes, by Unix sockets."""

@@ -1,4 +1,4 @@
-"""The socket of a running drain: its user, and root, watch and steer it by HTTP.
+"""The socket of a running drain, by which its user and root watch and steer it over HTTP.
 
 ``GET /status`` answers with a report, ``GET /watch`` with a line per report until the drain has
 ended. ``POST /set``, ``/pause``, ``/unpause`` and ``/stop`` answer with what was done.
@@ -26,18 +26,18 @@ from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.forks import keep_from_children
+from drainer.machine import user_at_host
 from drainer.mask import describe
 from drainer.model.codec import decode, encode
 from drainer.model.status import Status, Summary
-from drainer.ownership import user_at_host
 from drainer.serving import QuietHandler, QuietServer
 from drainer.store.place import PlanPlace
 
-SILENT_S = 10.0  # a peer that neither sends nor reads for so long is dropped
-ANSWER_S = 60.0  # for a request that needs the brokers
-WAIT_S = 5.0  # between two reports to a watcher, at most
-ENDED_S = 1.0  # to report the end to all watchers
-BODY_MOST = 1 << 20  # bytes of a request
+SILENT_S = 10.0  # after this time a peer that neither sends nor reads is dropped
+ANSWER_S = 60.0  # patience with a request that needs the brokers
+WAIT_S = 5.0  # longest time between two reports to a watcher
+ENDED_S = 1.0  # time to report the end to all watchers
+BODY_MOST = 1 << 20  # bytes of a request's body
 LENGTH_DIGITS = 9
 JSON, LINES = "application/json", "application/x-ndjson"
 NO_PATH = "GET /status or /watch, or POST " + ", ".join(f"/{name}" for name in REQUESTS) + "."
@@ -45,10 +45,10 @@ BUG = "This is a bug in drainer: report it. The drain itself continues."
 
 
 class ControlServer:
-    """A context manager: answers from threads of its own while a drain runs, and never delays it.
+    """Answers requests to a drain while it runs. It is a context manager.
 
-    ``give_up`` ends a process whose event loop doesn't notice that it should stop. ``trouble`` is
-    the reason if there is no socket.
+    It has threads of its own, so that it never delays the drain. ``give_up`` ends a process whose
+    event loop doesn't notice that it should stop. ``trouble`` is the reason if there is no socket.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class ControlServer:
         self._at_exit = ExitStack()
         self._changed = threading.Condition()
         self._status: Status | None = None
-        self._at_s = monotonic()  # of the status
+        self._at_s = monotonic()  # when the status came
         self._summary: Summary | None = None
         self._over = False
         self._watchers = 0
@@ -93,21 +93,23 @@ class ControlServer:
             self._changed.notify_all()
 
     def end(self, summary: Summary) -> None:
-        """Take the summary, which watchers get when the drain is left."""
+        """Take the summary, which watchers get when the block of the drain ends."""
         with self._changed:
             self._summary = summary
 
     def report(self) -> DrainReport:
-        """The drain at this moment."""
+        """Report how the drain is at this moment."""
         with self._changed:
             ended = {} if self._summary is None else self._summary.as_json()
             age_s = monotonic() - self._at_s
             return DrainReport(self._about, self._status, age_s, ended if self._over else None)
 
     def reports(self) -> Iterator[DrainReport]:
-        """Reports until the drain has ended: one now, and one per status. A slow reader misses
-        some."""
-        seen: object = self  # no status yet
+        """Yield a report now and one for each status, until the drain has ended.
+
+        A slow reader misses some of them.
+        """
+        seen: object = self  # which is no status, so the first report is made at once
         with self._changed:
             self._watchers += 1
         try:
@@ -160,22 +162,22 @@ class _Listener(QuietServer, UnixStreamServer):
         keep_from_children(self.socket)
 
     def verify_request(self, request: Any, client_address: object) -> bool:
-        """Whether its user, or root, has connected."""
-        return peer(request, os.geteuid())[1] in (0, os.geteuid())
+        """Whether the drain's user or root has connected, by the uid that the kernel reports."""
+        return peer(request)[1] in (0, os.geteuid())
 
     def shutdown(self) -> None:
         with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # ends a poll that is under way
+            self.socket.shutdown(socket.SHUT_RDWR)  # this ends the poll that is under way
         super().shutdown()
 
     def service_actions(self) -> None:
-        """Makes the socket's file again when it is gone, as at the end of a user's session."""
+        """Make the socket's file again if it is gone, as after the end of a user's session."""
         if not os.path.lexists(self._path):
             with suppress(OSError):
                 self._path = self._bind()
 
     def _bind(self) -> Path:
-        """The socket's file, in the first folder that takes it. Raises OSError when none does."""
+        """Make the socket's file in the first folder that takes it. Raises OSError if none does."""
         trouble = OSError("no folder for it")
         for folder in folders():
             path = folder / self._name
@@ -192,11 +194,12 @@ class _Listener(QuietServer, UnixStreamServer):
             raise OSError(f"{path} is too long for a socket")
         make_folder(path.parent)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-            path.unlink(missing_ok=True)  # of a dead drain: this one holds the plan
+            path.unlink(missing_ok=True)  # a dead drain left it, because this one has the plan
             made.bind(str(path))
             path.chmod(0o600)
             made.listen(self.request_queue_size)
-            os.dup2(made.fileno(), self.fileno(), inheritable=False)  # the one selected on
+            # The server waits for connections at this descriptor. The new socket takes its place.
+            os.dup2(made.fileno(), self.fileno(), inheritable=False)
 
     def server_close(self) -> None:
         with suppress(OSError):
@@ -220,13 +223,13 @@ class _Handler(QuietHandler):
             status = HTTPStatus.BAD_REQUEST if usage else HTTPStatus.CONFLICT
             self._refuse(status, str(error), error.hint)
         except OSError:
-            raise  # the peer hung up
-        except Exception as error:  # the drain continues
+            raise  # the peer has hung up
+        except Exception as error:  # a bug in an answer must not end the drain
             failed = f"the drain failed to answer: {describe(error)}"
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, failed, BUG)
 
     def _answer(self) -> None:
-        """Raises UsageError or Refused."""
+        """Do what is requested, and reply. Raises UsageError or Refused."""
         body = self._body()
         match self.command, self.path:
             case "GET", "/status":
@@ -235,15 +238,17 @@ class _Handler(QuietHandler):
                 lines = (each.encoded() + b"\n" for each in self._drain.reports())
                 self.reply(HTTPStatus.OK, LINES, lines)
             case "POST", path if kind := REQUESTS.get(path.removeprefix("/")):
-                _, uid = peer(self.connection, os.geteuid())
+                _, uid = peer(self.connection)
                 done = self._drain.request(_parsed(body, kind), user_at_host(uid))
                 self.reply(HTTPStatus.OK, JSON, encode(Done(done)))
             case _:
                 raise UsageError(f"a drain has no {self.command} {self.path}", hint=NO_PATH)
 
     def _body(self) -> bytes:
-        """The request's body. Raises UsageError unless all of it is there: a request without its
-        body would mean another one."""
+        """Read the request's body.
+
+        Raises UsageError unless all of it is there: without it, the request would mean another one.
+        """
         length = self.headers.get("Content-Length", "0")
         known = length.isdecimal() and len(length) <= LENGTH_DIGITS
         if not known or int(length) > BODY_MOST or "Transfer-Encoding" in self.headers:
@@ -261,7 +266,7 @@ class _Handler(QuietHandler):
 
 
 def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
-    """Return a request. Raises UsageError or Refused."""
+    """Parse a request's body. Raises UsageError or Refused."""
     try:
         return decode(body or b"{}", kind)
     except ValueError as error:
@@ -270,11 +275,14 @@ def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
         ) from None
 
 
-def peer(connection: socket.socket, otherwise: int) -> tuple[int, int]:
-    """The pid and uid of the process at the other end. Where the system doesn't report them, the
-    pid is 0 and the uid ``otherwise``: owner and mode of the socket have decided on the user."""
+def peer(connection: socket.socket) -> tuple[int, int]:
+    """Return the pid and the uid of the process at the other end.
+
+    Where the system does not report them, the pid is 0 and the uid this user's: mode and owner of
+    the socket's folder have decided who may connect.
+    """
     if not hasattr(socket, "SO_PEERCRED"):
-        return 0, otherwise
+        return 0, os.geteuid()
     found = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     pid, uid, _ = struct.unpack("3i", found)
     return pid, uid

@@ -1,9 +1,9 @@
-"""Reports of a running drain on its socket, as JSON."""
+"""What a drain and other processes send each other on the drain's socket, as JSON."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
@@ -11,13 +11,12 @@ from drainer.model.codec import JsonRecord, convert, decode, encode
 from drainer.model.status import EngineStatus, Repr, Status
 from drainer.view.figures import sub_key
 
-TEXT_MOST = 1000  # characters of a name
-KEY_SHOWN = 80  # characters of a sub-key
+KEY_SHOWN = 80  # characters of a sub-key in a report
 
 
 @dataclass(frozen=True, slots=True)
 class About(JsonRecord):
-    """A running drain: what doesn't change of it. ``since`` is ISO 8601."""
+    """Facts about a drain that don't change while it runs. ``since`` is in ISO 8601."""
 
     plan: str
     topic: str
@@ -32,23 +31,17 @@ class About(JsonRecord):
         except OverflowError as error:
             raise ValueError(str(error)) from None
 
-    def cut(self) -> About:
-        """Return the same with no text longer than TEXT_MOST: another user may have written it."""
-        return replace(
-            self, **{each.name: getattr(self, each.name)[:TEXT_MOST] for each in fields(self)}
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Answer to a request: what was done, in words."""
+    """The answer to a request that was done, in words."""
 
     done: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Answer to a request that was refused, with the reason."""
+    """The answer to a request that was refused, with the reason."""
 
     error: str
     hint: str | None = None
@@ -56,7 +49,7 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class EngineReport:
-    """Engine's part of a status, as views of another process show it."""
+    """The engine's part of a status, as views of another process show it."""
 
     words: str | None = None
     facts: tuple[tuple[str, str], ...] = ()
@@ -70,9 +63,10 @@ class EngineReport:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """A running drain at one moment. ``status`` is None before its first, and ``age_s`` old.
+    """A drain at one moment.
 
-    ``ended``, the JSON of its summary, is in the last one.
+    ``status`` is None before the drain's first one, and ``age_s`` seconds old. The last report has
+    ``ended``, the JSON of the summary.
     """
 
     about: About
@@ -81,7 +75,7 @@ class DrainReport:
     ended: Mapping[str, Any] | None = None
 
     def encoded(self) -> bytes:
-        """The report as JSON, as far as views show it."""
+        """Encode the report as JSON, as far as views show it."""
         if (status := self.status) is None:
             return encode(self)
         engine, limits = status.engine, status.limits
@@ -95,7 +89,7 @@ class DrainReport:
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
-        """The report from JSON. Raises ValueError."""
+        """Decode a report. Raises ValueError."""
         return convert(decode(data, dict[str, Any]), cls, _parse)
 
 

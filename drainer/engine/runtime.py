@@ -18,7 +18,7 @@ from typing import Any
 
 from drainer.engine.loop import BlockingCall, blocking_call, hurried_interpreter, new_event_loop
 from drainer.engine.signals import stop_signals
-from drainer.ownership import user_at_host
+from drainer.machine import user_at_host
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 
 StopSignals = Callable[

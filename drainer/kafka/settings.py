@@ -18,6 +18,7 @@ from drainer.extensions import Extension, without_prefix
 from drainer.kafka.log import ClientLog
 from drainer.model.destinations import AWS, LOGINS, login_properties
 from drainer.secret import REDACTED, hides, is_secret, remember
+from drainer.trust import read_trusted
 
 ClientT = TypeVar("ClientT")
 Isolation = Literal["read_committed", "read_uncommitted"]
@@ -149,17 +150,17 @@ class ClientSettings:
         bootstrap: str | None = None,
         config_file: Path | None = None,
         overrides: Sequence[str] = (),
-        read: Callable[[Path], bytes] = Path.read_bytes,
     ) -> ClientSettings:
         """Read the settings from a properties file, ``name=value`` texts and ``bootstrap``.
 
         A later source overrides an earlier one. Names are librdkafka's, and values are taken
         literally. Properties that only Java's clients have, such as ``sasl.jaas.config``, are
         refused, with what replaces them. Properties of extensions are kept apart, and each
-        extension checks its own. ``read`` reads the file.
+        extension checks its own.
 
         Raises:
             BootstrapMissing: when no bootstrap servers are given.
+            NotTrusted: when another user could have written the file.
             UsageError: when the file can't be read, a line or text is not ``name=value`` or has a
                 control character, or a property is unknown, has a value that librdkafka rejects, or
                 is set by drainer itself.
@@ -167,7 +168,7 @@ class ClientSettings:
         properties: dict[str, str] = {}
         refused: list[UsageError] = []
         options = [_pair(text, "a property on the command line") for text in overrides]
-        for name, value in [*_of_file(config_file, read), *options]:
+        for name, value in [*_of_file(config_file), *options]:
             try:
                 _ensure_allowed(name, value)
             except UsageError as error:
@@ -376,11 +377,11 @@ def _of_msk(
     return kept, {**found, **extras, "aws.region": region}
 
 
-def _of_file(path: Path | None, read: Callable[[Path], bytes]) -> Iterator[tuple[str, str]]:
+def _of_file(path: Path | None) -> Iterator[tuple[str, str]]:
     if path is None:
         return
     try:
-        lines = read(path).decode("utf-8-sig").split("\n")
+        lines = read_trusted(path).decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         raise UsageError(

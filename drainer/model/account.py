@@ -42,7 +42,6 @@ class EventKind(StrEnum):
     UNPAUSED = "unpaused"
     ENDED = "ended"
     UNDONE = "undone"
-    TAKEN = "taken"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +266,7 @@ class Account(JsonRecord):
     @property
     def running(self) -> bool:
         """Whether the last run did not note how it ended: then a journal belongs to the plan."""
-        ends = (EventKind.ENDED, EventKind.UNDONE, EventKind.TAKEN)
+        ends = (EventKind.ENDED, EventKind.UNDONE)
         return bool(self.history) and self.history[-1].what not in ends
 
     @property

@@ -1,4 +1,4 @@
-"""A plan by hand: putting the group back to where it stood, and taking a plan over."""
+"""``plan undo``: putting the group back to where it stood before a drain."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ from drainer.errors import (
     BrokerUnreachable,
     CommitDelayed,
     OffsetMoved,
-    PlanNotWritten,
     PlanRefused,
 )
-from drainer.escape import command
 from drainer.kafka.cluster import Cluster
 from drainer.model.account import Event, EventKind
 from drainer.model.plan import OffsetPlan
@@ -115,7 +113,8 @@ def _move(
                 hint="Find and stop the other writer first.",
             )
     plan = _committed(plan, targets, plan.account.generation + 1)
-    undone = _event(EventKind.UNDONE, reason, plan.account.committed)
+    now, user = THIS_PROCESS.now(), THIS_PROCESS.user()
+    undone = Event(now, EventKind.UNDONE, user, reason, offsets=plan.account.committed)
     file.write(OffsetPlan(plan.terms, plan.account.with_event(undone)))
 
 
@@ -130,43 +129,3 @@ def _committed(
         plan.account, partitions=partitions, updated=THIS_PROCESS.now(), generation=generation
     )
     return OffsetPlan(plan.terms, account)
-
-
-def _event(what: EventKind, reason: str | None, offsets: Mapping[int, int | None] = {}) -> Event:
-    return Event(THIS_PROCESS.now(), what, THIS_PROCESS.user(), reason, offsets=offsets)
-
-
-def take_plan(
-    file: SavedPlan,
-    seen: LoadedPlan,
-    target: SavedPlan,
-    handler: str | None = None,
-    reason: str | None = None,
-) -> None:
-    """Writes the plan that was looked at as a file of this user's, its journal folded in.
-
-    With another ``target`` the plan that there is stays as it is. ``handler`` is where this user
-    has it, None for the plan's place. Raises PlanRefused when it is worked with, has changed since,
-    or can't be written.
-    """
-    if target.path != file.path and target.exists:
-        raise PlanRefused(f"{target.path} already exists", hint="Name another file with --to.")
-    target.acquire()
-    try:
-        if file.load(allow_foreign=True) != seen:
-            raise PlanRefused(
-                f"{file.path} has just changed: its drain still runs",
-                hint="Have its owner stop it with Ctrl-C. Then repeat the command.",
-            )
-        known, generation = seen.plan, seen.last_generation + 1
-        terms = replace(known.terms, handler=handler or known.terms.handler)
-        account = replace(known.account, generation=generation, updated=THIS_PROCESS.now())
-        taken = account.with_event(_event(EventKind.TAKEN, reason))
-        target.write(OffsetPlan(terms, taken))
-    except PlanNotWritten as error:
-        raise PlanRefused(
-            str(error), hint=f"Write it elsewhere: {command('plan take', file.path)} --to FILE"
-        ) from error
-    finally:
-        target.release()
-    target.load(alone=True)

@@ -40,7 +40,7 @@ class ResumeRequest:
 
     With ``accept_gap`` it continues behind records that were deleted before they were handled,
     with ``same_split`` after the handler's code has changed, though what a priority class finished
-    depends on it.
+    depends on it. ``handler`` is a reference that takes the place of the plan's.
     """
 
     failures: FailureSettings | None = None
@@ -48,12 +48,14 @@ class ResumeRequest:
     client_config: Path | None = None
     accept_gap: bool = False
     same_split: bool = False
+    handler: str | None = None
 
     def over(self, known: Terms) -> Terms:
         """The terms of a plan, with what is requested over them."""
         file = self.client_config
         return replace(
             known,
+            handler=self.handler or known.handler,
             failures=self.failures or known.failures,
             client_config=known.client_config if file is None else str(file.absolute()),
         )
@@ -90,6 +92,8 @@ def prepare_resume(
     terms, replaced = with_own_destinations(terms, running.options or (), extras)
     options = terms.options_with(running.options)
     handler = load(terms.handler, terms.payloads, extras).configured(options)
+    if request.handler is not None:
+        terms = replace(terms, handler=handler.absolute_reference)
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:

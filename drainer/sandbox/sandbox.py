@@ -16,7 +16,6 @@ from drainer.errors import SandboxRefused
 from drainer.escape import command
 from drainer.java import find_java
 from drainer.model.codec import decode, encode
-from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.process import ProcessMark
 from drainer.sandbox import registry as schema_registry
 from drainer.sandbox.broker import Broker, is_broker_of
@@ -24,6 +23,7 @@ from drainer.sandbox.jars import kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.registry import RegistryState
 from drainer.store.atomic_file import write_whole
+from drainer.trust import NotTrusted, ensure_own, read_own
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"
@@ -123,7 +123,7 @@ def up(
 def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quiet) -> bool:
     """Stop the sandbox and remove its folder. Returns False when there was none.
 
-    Raises SandboxRefused when the folder is not a sandbox's, or can't be removed.
+    Raises SandboxRefused if the folder is not a sandbox's, or can't be removed.
     """
     folder = _resolved(folder)
     with _locked():
@@ -226,13 +226,8 @@ def find(folder: Path) -> SandboxState | None:
     """
     file = folder / STATE_FILE
     try:
-        opened = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            ensure_own(folder, opened)
-            data = read_own(STATE_FILE, dir_fd=opened)
-        finally:
-            os.close(opened)
-        found = decode(data, _StateFile)
+        ensure_own(folder)
+        found = decode(read_own(file), _StateFile)
         if found.format != FORMAT:
             raise ValueError(f"its format is {found.format}")
         process = found.process
@@ -243,7 +238,7 @@ def find(folder: Path) -> SandboxState | None:
         return SandboxState(folder, found.ports, process, found.registry)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except NotOwn as error:
+    except NotTrusted as error:
         raise SandboxRefused(
             f"{folder} is not a sandbox of yours: {error}",
             hint="Name another folder with --folder.",

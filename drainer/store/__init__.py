@@ -1,1 +1,1 @@
-"""Files: the offset plan, its journal and its lock. Nothing else of drainer writes to a disk."""
+"""The offset plan in a file: its journal, its lock, and files that are written whole."""

@@ -11,35 +11,42 @@ from pathlib import Path
 from secrets import token_hex
 from zlib import crc32
 
-NEW = ".new"  # ends the name of what is not whole yet
+from drainer.trust import share_new
+
+NEW = ".new"  # ends the name of a file that is not whole yet
 
 
 def open_new(path: Path) -> int:
-    """Makes a file of this user's alone: no link is followed, and nothing taken that was there.
+    """Make a file that this user alone can read, or the group that shares its folder.
 
-    Raises OSError.
+    It follows no link, and takes nothing that was there. Raises OSError.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-    return os.open(path, flags | os.O_APPEND, 0o600)
+    descriptor = os.open(path, flags | os.O_APPEND, 0o600)
+    share_new(descriptor, path.parent)
+    return descriptor
 
 
 def prefix_of_new(path: Path) -> str:
-    """Prefix of the names of files that were to take the place of this one."""
+    """Return the prefix of the names of files that are to take the place of this one."""
     return f".drainer-{crc32(os.fsencode(path.name)):08x}-"
 
 
 def new_beside(path: Path) -> Path:
-    """Path to write what will take the place of a file, by a name that can't be foreseen."""
+    """Return the path of a new file that will take the place of this one.
+
+    Nobody can foresee its name, and put a link there.
+    """
     return path.with_name(f"{prefix_of_new(path)}{token_hex(8)}{NEW}")
 
 
 def write_whole(
     path: Path, data: bytes, replace: Callable[[Path, Path], object] = Path.replace
 ) -> None:
-    """Write a file of its owner's so that a crash leaves the old or the new one.
+    """Write a file so that a crash leaves either the old one or the new one.
 
-    ``replace`` puts the new one in the place of the old one. Raises OSError, with the old one in
-    place.
+    ``replace`` puts the new file in the place of the old one. If this raises OSError, the old file
+    is still there.
     """
     new = new_beside(path)
     write_new(new, data, partial(replace, new, path), synced=True)
@@ -59,7 +66,7 @@ def write_all(descriptor: int, data: bytearray) -> None:
 
 
 def write_new(new: Path, data: bytes, place: Callable[[], object], *, synced: bool = False) -> None:
-    """Writes a new file, and puts it where it belongs. Raises OSError, without the new one."""
+    """Write a new file, and put it where it belongs. If this raises OSError, the file is gone."""
     try:
         descriptor = open_new(new)
         try:
@@ -78,9 +85,10 @@ def write_new(new: Path, data: bytes, place: Callable[[], object], *, synced: bo
 def write_to_last(
     path: Path, data: bytes, replace: Callable[[Path, Path], object] = Path.replace
 ) -> None:
-    """Write a file as ``write_whole`` does, so that no loss of power brings the old one back.
+    """Write a file as ``write_whole`` does, so that a loss of power can't bring the old one back.
 
-    The folder has to be readable."""
+    The folder must be readable, because it is synced, too.
+    """
     write_whole(path, data, replace)
     descriptor = os.open(path.parent, os.O_RDONLY)
     try:

@@ -1,18 +1,19 @@
 """The journal: what finished since the plan was written, appended in small batches.
 
-A line a record: the CRC-32 of the rest in hex, a space, JSON. The first names the drain,
-how many records its process had appended to earlier journals, and which generation of the plan was
-on the disk by then. Each other one holds progress of a claim by partition, the lanes that were
-parked behind a dead letter meanwhile, and the counts of what was not handled. A record torn by a
-crash or a full disk fails its check and ends the journal. Records only ever add, so that reading
-one twice, or one that the plan has already folded in, changes nothing.
+Each record is a line: the CRC-32 of the rest in hex, a space, and JSON. The first line names the
+drain, how many records its process had appended to earlier journals, and which generation of the
+plan was on the disk by then. Each other line holds progress of a claim by partition, the lanes that
+were parked behind a dead letter meanwhile, and the counts of what was not
+handled.
+
+A record that a crash or a full disk has torn fails its check, and ends the journal. Records only
+ever add something. So nothing changes if one is read twice, or was in the plan already.
 """
 
 from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,16 +26,16 @@ from drainer.model import codec
 from drainer.model.claims import ALL
 from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan
-from drainer.ownership import read_own
 from drainer.store.atomic_file import open_new, prefix_of_new, write_all
+from drainer.trust import read_own
 
 
 @dataclass(frozen=True, slots=True)
 class JournalHead:
     """The first line of a journal.
 
-    The first record is the one after ``follows`` others, in journals before this one. ``plan`` is
-    the generation of a plan that was synced before it began.
+    ``follows`` is the number of records in earlier journals of the same process. ``plan`` is the
+    generation of a plan that was synced before the journal began.
     """
 
     drain_id: str
@@ -46,8 +47,9 @@ class JournalHead:
 class JournalContent:
     """Content of a journal file.
 
-    ``head`` is None when not even the first line is whole. ``torn`` is set when a record was cut or
-    spoilt, and left out with all behind it: of these, ``left_out`` are whole.
+    ``head`` is None if not even the first line is whole. ``torn`` is set if a record is cut or
+    spoilt. That record and all behind it don't count; ``left_out`` has those of them that are
+    whole.
     """
 
     head: JournalHead | None
@@ -57,18 +59,18 @@ class JournalContent:
 
 
 class Journal:
-    """One journal file, open for appending; a new one takes the place of what was there.
+    """One journal file, open for appending. It takes the place of whatever was there.
 
-    Raises PlanNotWritten, and leaves no file open, when it can't be begun.
+    If it can't be begun, the constructor raises PlanNotWritten and leaves no file open.
     """
 
     def __init__(self, path: Path, drain_id: str, follows: int = 0, plan: int = 0) -> None:
         self.path = path
-        self.reached = follows  # records in this one and those before it
+        self.reached = follows  # records in this journal and in those before it
         self._untaken = bytearray()
         try:
             with suppress(FileNotFoundError):
-                path.unlink()  # whatever it is, and whoever put it there
+                path.unlink()  # whatever is there, such as a link of another user
             self._file = open_new(path)
         except OSError as error:
             raise not_written("journal", path, error) from error
@@ -79,10 +81,10 @@ class Journal:
             raise
 
     def append(self, record: Record) -> None:
-        """Writes one record; it survives this process from then on (not a loss of power).
+        """Write one record. From then on it survives this process, but not a loss of power.
 
-        Raises PlanNotWritten when the disk takes no more. What it did not take goes first the next
-        time: a later record must not be there without an earlier one.
+        Raises PlanNotWritten when the disk is full. The next call then writes the rest of this
+        record first, because no record may be there without the ones before it.
         """
         self.reached += 1
         self._write(record_body(record))
@@ -98,15 +100,15 @@ class Journal:
             raise not_written("journal", self.path, error) from error
 
 
-def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> JournalContent:
-    """Reads up to the first record that does not check, or that makes no sense.
+def read_journal(path: Path) -> JournalContent:
+    """Read a journal up to the first record that does not check, or that makes no sense.
 
-    A file that is gone is empty. Raises PlanRefused when it is there and can't be read, NotOwn when
-    ``read`` does.
+    A file that is gone counts as empty. Raises PlanRefused when it can't be read, and NotTrusted
+    when another user could have written it.
     """
     try:
-        lines = read(path).splitlines(keepends=True)
-    except FileNotFoundError:  # the drain that wrote it runs, and has folded it in
+        lines = read_own(path).splitlines(keepends=True)
+    except FileNotFoundError:  # a running drain has folded it into the plan meanwhile
         lines = []
     except OSError as error:
         raise PlanRefused(
@@ -130,13 +132,13 @@ def read_journal(path: Path, read: Callable[[Path], bytes] = read_own) -> Journa
 
 
 def encode_line(body: object) -> bytes:
-    """A body as a line that shows whether it is whole."""
+    """Encode a body as a line that shows whether it is whole."""
     text = codec.encode(body)
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
 def decode_line(line: bytes, kind: type[Kind]) -> Kind:
-    """Raises ValueError when the line is cut or spoilt, or is something else."""
+    """Decode a line. Raises ValueError if it is cut, spoilt, or something else."""
     checksum, _, text = line.partition(b" ")
     body = text.removesuffix(b"\n")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
@@ -145,7 +147,7 @@ def decode_line(line: bytes, kind: type[Kind]) -> Kind:
 
 
 def record_body(record: Record) -> dict[str, Any]:
-    """JSON of a record's line."""
+    """Return the JSON of a record's line."""
     body: dict[str, Any] = {"changes": {n: p.as_json() for n, p in record.changes.items()}}
     if record.parked:
         body["parked"] = record.parked
@@ -157,7 +159,7 @@ def record_body(record: Record) -> dict[str, Any]:
 
 
 def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
-    """The error for a plan or journal that the disk or the folder does not take."""
+    """Make the error for a plan or a journal that can't be written."""
     return PlanNotWritten(
         f"can't write the {what} {path}: {describe_os(error)}",
         hint=f"{way_out(error, 'Make it writable.')} Then resume. The plan and its journal are"
@@ -168,8 +170,8 @@ def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
 class JournalRecords(NamedTuple):
     """Records that journals add to a plan, in order.
 
-    ``left_out`` are behind something that is lost. ``torn`` is set when something is.
-    ``last_generation`` is the highest that the plan or a journal has.
+    ``torn`` is set if something is lost, and ``left_out`` has the records behind it.
+    ``last_generation`` is the highest generation of the plan and its journals.
     """
 
     records: list[Record]
@@ -179,7 +181,7 @@ class JournalRecords(NamedTuple):
 
 
 class Journals:
-    """``PLAN.journal-GENERATION``, for each generation that the plan has not taken in."""
+    """Journals of one plan: a file ``PLAN.journal-GENERATION`` for each generation."""
 
     def __init__(self, plan: Path) -> None:
         self._plan = plan
@@ -190,8 +192,8 @@ class Journals:
     def start(self, drain_id: str, generation: int, synced: int) -> None:
         """Begin the journal of what finishes after the snapshot for ``generation`` was taken.
 
-        ``synced`` is the generation of the plan on disk. Raises PlanNotWritten when it can't be
-        begun; the one before, if any, then continues.
+        ``synced`` is the generation of the plan on the disk. If the journal can't be begun, this
+        raises PlanNotWritten, and the journal before it continues.
         """
         before = self._open
         follows = 0 if before is None else before.reached
@@ -205,7 +207,7 @@ class Journals:
             before.close()
 
     def append(self, record: Record) -> None:
-        """Raises PlanNotWritten when the disk is full, or was when the journal should begin."""
+        """Write a record. Raises PlanNotWritten if the disk is full, or was at the last start."""
         if self._open is None:
             raise self._not_begun or RuntimeError("the journal was not started")
         self._open.append(record)
@@ -216,22 +218,24 @@ class Journals:
             self._open = None
 
     def remove(self, below: int | None = None) -> None:
-        """Remove those that the plan has taken in, of generations below this one."""
-        # One that can't be removed does no harm: the plan has its records.
+        """Remove journals whose records the plan has: those of generations below this one."""
+        # A journal that can't be removed does no harm, because the plan has its records.
         for generation, path in self._all():
             if below is None or generation < below:
                 with suppress(OSError):
                     path.unlink()
-        for path in self._beside(prefix_of_new(self._plan)):  # left by a process that was killed
+        for path in self._beside(prefix_of_new(self._plan)):  # a killed process left these
             with suppress(OSError):
                 path.unlink()
 
-    def since(self, written: OffsetPlan, read: Callable[[Path], bytes]) -> JournalRecords:
-        """Records that they add to the plan as it is written. Raises what ``read_journal`` raises.
+    def since(self, written: OffsetPlan) -> JournalRecords:
+        """Return the records that journals add to the plan on the disk.
 
-        A journal is taken only when nothing of those before it is missing. After a loss of power
-        something may be, and then the younger one may know of a sub-message and not of an earlier
-        one of its lane: a resume would handle the two in the wrong order.
+        A journal counts only if nothing is missing in those before it. After a loss of power
+        something may be. The younger journal may then have a sub-message, but not the one before it
+        in its lane, and a resume would handle the two in the wrong order.
+
+        Raises what ``read_journal`` raises, and PlanRefused if the plan is an old copy.
         """
         records: list[Record] = []
         left_out: list[Record] = []
@@ -240,14 +244,14 @@ class Journals:
         reached, torn, gap, found = 0, False, False, False
         for generation, path in journals:
             if generation < written.account.generation:
-                continue  # the plan has it; the process ended before removing it
-            content = read_journal(path, read)
+                continue  # the plan has its records; the process ended before it could remove it
+            content = read_journal(path)
             head = content.head
             if head is not None and head.drain_id != written.terms.drain_id:
-                continue  # of another drain that had its plan here
+                continue  # it is of another drain that had its plan here
             torn = torn or content.torn
             if head is None:
-                continue  # never begun
+                continue  # its process ended before it wrote anything
             if head.plan > written.account.generation and not gap:
                 raise PlanRefused(
                     f"{self._plan} is older than its journal: it has generation"

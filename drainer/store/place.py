@@ -1,8 +1,8 @@
 """Places of plans and states: the path of a file, or the URI of an object.
 
-A plan may come from a stranger, and requests to a store are signed. So its endpoint and all else
-that decides where requests go comes from a person: by ``drainer.state``, the plan's own URI or the
-environment.
+A plan may come from a stranger, and requests to a store are signed. So the endpoint, and whatever
+else decides where requests go, comes from a person: by ``drainer.state``, by the plan's own URI, or
+by the environment.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 from drainer.errors import UsageError
 from drainer.model.terms import name_of
 
-PlanPlace: TypeAlias = Path | str  # a file, or the URI of an object
+PlanPlace: TypeAlias = Path | str  # the path of a file, or the URI of an object
 
 PLANS = "*.plan.json"
-NAME_CHARACTERS = 200  # file systems allow 255
+NAME_CHARACTERS = 200  # of a plan; file systems allow 255, and the names beside it are longer
 
 
 def default_path(topic: str, group: str, *, commits: bool = True) -> Path:
-    """The default place of a plan: this folder, by a name that leaves room for those beside it."""
+    """Return the default place of a plan: a name in this folder, made of topic and group."""
     ending = ".plan.json" if commits else ".again.plan.json"
     return Path(name_of(topic, group, ending, NAME_CHARACTERS))
 
 
 def parse_place(text: str) -> PlanPlace:
-    """A path, ``file://`` before it or not, or the URI of an object.
+    """Parse a path, with or without ``file://`` before it, or the URI of an object.
 
-    Raises UsageError when a path does not name a file, as ``.`` and an empty text don't.
+    Raises UsageError for a path that names no file, such as ``.`` or an empty text.
     """
     is_file = text.startswith("file://")
     if "://" in text and not is_file:
@@ -49,7 +49,7 @@ def absolute(place: PlanPlace) -> PlanPlace:
     return place.absolute() if isinstance(place, Path) else place
 
 
-STORES = {  # schemes, and what obstore calls them
+STORES = {  # by scheme, the name that obstore has for it
     "s3": "s3",
     "s3a": "s3",
     "gs": "gs",
@@ -58,25 +58,29 @@ STORES = {  # schemes, and what obstore calls them
     "abfss": "abfss",
 }
 _REGION_NAMES = ("region", "aws_region", "default_region", "aws_default_region")
-_REGION = re.compile(r"[a-z0-9-]+")  # or it would be a host: s3.REGION.amazonaws.com
+# A dot in the region would name another host: s3.REGION.amazonaws.com.
+_REGION = re.compile(r"[a-z0-9-]+")
 
 
 def is_folder(uri: str) -> bool:
-    """Whether a URI names a folder, and no object store. Raises UsageError."""
+    """Whether a URI names a folder instead of an object store. Raises UsageError."""
     return "://" not in uri or split(uri).scheme == "file"
 
 
 def kept(uri: str) -> str:
-    """URI of a state as a plan keeps it: of its options the region alone.
+    """Return the URI of a state as a plan keeps it. Of its options it has the region alone.
 
-    Raises UsageError when it can't be understood.
+    Raises UsageError if the URI can't be understood.
     """
     return uri if is_folder(uri) else _with_options(uri, {})
 
 
 def reached(uri: str, named: Iterable[str]) -> str | None:
-    """URI of the state that a plan names, with the options of what a person named; None when no
-    person has named its bucket. Raises UsageError as ``kept``."""
+    """Return the URI of the state that a plan names, with the options that a person gave.
+
+    ``named`` has the URIs that a person gave. Returns None if none of them is in the same bucket.
+    Raises UsageError if a URI can't be understood.
+    """
     if is_folder(uri):
         return uri
     for each in named:
@@ -97,7 +101,7 @@ def _with_options(uri: str, options: dict[str, str]) -> str:
 
 
 def split(uri: str) -> SplitResult:
-    """Raises UsageError when it can't be understood."""
+    """Split a URI into its parts. Raises UsageError if it can't be understood."""
     try:
         return urlsplit(uri)
     except ValueError:

@@ -1,6 +1,6 @@
-"""Saved plans, wherever they are kept; a file is written whole and locked by one process.
+"""Saved plans, in files and in object stores. One process at a time has a plan.
 
-Beside ``NAME`` lie ``NAME.journal-GENERATION`` while a drain runs, and ``.NAME.lock``.
+While a drain runs, ``NAME.journal-GENERATION`` and ``.NAME.lock`` lie beside the file ``NAME``.
 """
 
 from __future__ import annotations
@@ -36,29 +36,29 @@ from drainer.machine import describe_os, way_out
 from drainer.model.account import clock
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
-from drainer.ownership import NotOwn, ensure_new_files_own, read_own, read_regular
 from drainer.store.atomic_file import write_to_last
 from drainer.store.journal import JournalRecords, Journals, not_written
 from drainer.store.place import PlanPlace, kept, reached
+from drainer.trust import NotTrusted, ensure_new_files_own, ensure_own, mode_of_new, read_own
 
-READ_TRIES = 10  # of a plan that is written meanwhile
-
-
-class NotOwnPlan(PlanRefused):
-    """Raised when another user could have written a plan or its journal."""
+READ_TRIES = 10  # as often a plan is read again that a drain writes meanwhile
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlan:
-    """A plan as the file has it (``written``) and with all that was reported since (``plan``).
+    """A plan as it was written, and with all that was reported since.
 
-    ``records`` is how many records of its journal, and of its tasks, that adds. ``torn`` is set
-    when one was lost or spoilt, or its journal, and left out with all behind it: ``left_out``
-    counts the sub-messages that these are known to add. ``last_generation`` is the highest that the
-    plan or a journal beside it has.
+    Attributes:
+        path: two paths of one plan may differ, so it is not compared.
+        written: the plan as the file has it.
+        plan: the same with the records of its journals and of its Spark tasks.
+        records: how many records that adds.
+        torn: whether a record is lost or spoilt. All behind it is left out.
+        last_generation: the highest generation of the plan and its journals.
+        left_out: sub-messages that whole records behind the spoilt one would add.
     """
 
-    path: PlanPlace = field(compare=False)  # of one plan, absolute here and relative there
+    path: PlanPlace = field(compare=False)
     written: OffsetPlan
     plan: OffsetPlan
     records: int
@@ -68,7 +68,7 @@ class LoadedPlan:
 
     @property
     def repeats(self) -> list[str]:
-        """A warning of what a resume handles again, besides the calls in flight."""
+        """A warning if a resume handles more again than the calls in flight."""
         if not self.torn:
             return []
         known = f", {counted(self.left_out, 'sub-message')} at least" if self.left_out else ""
@@ -81,7 +81,7 @@ class LoadedPlan:
 class SavedPlan(ABC):
     """One plan, in a file or an object. ``acquire`` it before writing, ``release`` it at the end.
 
-    A place without locks and journals inherits what they do from here.
+    The methods of locks and journals do nothing here, for places that have none.
     """
 
     def __init__(self, *named: str) -> None:
@@ -101,83 +101,85 @@ class SavedPlan(ABC):
 
     @abstractmethod
     def check_writable(self) -> str:
-        """Report that it can be written. Raises PlanRefused when it can't."""
+        """Return a sentence that the plan can be written. Raises PlanRefused if it can't."""
 
     @abstractmethod
     def acquire(self) -> None:
-        """Keeps other processes off the plan, as far as its place can, until ``release`` or death.
+        """Keep other processes from the plan until ``release``, as far as its place can.
 
-        Raises PlanRefused.
+        Raises PlanRefused if another process has it, or if it can't be written.
         """
 
     @property
     @abstractmethod
     def owner(self) -> str:
-        """A name that no other process has which works with this plan, while this one may live."""
+        """A name for this process that no other one has which may work with the plan."""
 
     def ensure_free(self) -> None:  # noqa: B027
-        """Ensure that no other process has the plan, and leave it as it was. Raises PlanRefused."""
+        """Ensure that no other process has the plan, without taking it. Raises PlanRefused."""
 
     def release(self) -> None:  # noqa: B027
-        """Lets go of the plan."""
+        """Let other processes have the plan again."""
 
     @abstractmethod
     def write(self, plan: OffsetPlan) -> None:
-        """Writes the plan so that a crash leaves the old or the new one.
+        """Write the plan so that a crash leaves either the old one or the new one.
 
-        Raises PlanNotWritten, with the old plan in place, or LockLost when another process wrote
-        there.
+        Raises PlanNotWritten, with the old plan in place, or LockLost if another process has
+        written the plan.
         """
 
     def start_journal(self, drain_id: str, generation: int) -> None:  # noqa: B027
-        """Begins a file for what ``append`` is given."""
+        """Begin a journal, which ``append`` adds records to."""
 
-    def append(self, record: Record) -> None:
-        raise NotImplementedError
+    def append(self, record: Record) -> None:  # noqa: B027
+        """Add a record of what finished to the journal."""
 
     def remove_journals(self) -> None:  # noqa: B027
         """Remove the journals, once the plan has all of their records."""
 
     @abstractmethod
     def archive(self, plan: OffsetPlan) -> PlanPlace:
-        """Gives a finished drain's plan another name, so that a new one can have its name.
+        """Give a finished drain's plan another name, so that a new plan can have its name.
 
-        ``plan`` is the plan with its journal folded in. Raises PlanRefused.
+        ``plan`` is the plan with its journal folded in. Returns the new place. Raises PlanRefused.
         """
 
-    def load(self, *, allow_foreign: bool = False, alone: bool = False) -> LoadedPlan:
+    def load(self, *, alone: bool = False) -> LoadedPlan:
         """Load the plan, with its journal and with what tasks reported.
 
-        ``alone`` leaves out what tasks reported, which is wherever the plan has it. So does
-        ``allow_foreign``, which takes what other users may have written, to be shown to a person.
+        ``alone`` leaves out what tasks reported: a plan that a stranger sent may name any place.
 
         Raises PlanRefused when there is no plan here, or it can't be trusted.
         """
         for _ in range(READ_TRIES):
-            data = self._read(allow_foreign=allow_foreign)
+            data = self._read()
             refused = None
             try:
-                loaded = self._loaded(data, allow_foreign=allow_foreign, alone=alone)
+                loaded = self._loaded(data, alone=alone)
             except PlanRefused as error:
                 refused = error
-            if self._read(allow_foreign=allow_foreign) == data:
-                break  # or a drain that runs has folded journals in, before they were all read
+            if self._read() == data:
+                # Otherwise a running drain has folded journals in before all of them were read.
+                break
         if refused is not None:
             raise refused
         return loaded
 
     def state_to_confirm(self, plan: OffsetPlan) -> str | None:
-        """Location of the state that the plan alone names; None when a person named it, too.
+        """Return the URI of the state, if the plan alone names it and no person does.
 
-        Raises UsageError when it can't be understood.
+        Raises UsageError if the URI can't be understood.
         """
         if plan.account.state is None or reached(plan.account.state.uri, self._named) is not None:
             return None
         return kept(plan.account.state.uri)
 
     def reaching(self, plan: OffsetPlan) -> OffsetPlan:
-        """A plan whose state can be opened. Raises UsageError, and PlanRefused when no person has
-        named its place."""
+        """Return a plan whose state can be opened, with the options that a person gave.
+
+        Raises UsageError, and PlanRefused if no person has named the state's bucket.
+        """
         if plan.account.state is None:
             return plan
         uri = reached(plan.account.state.uri, self._named)
@@ -191,15 +193,15 @@ class SavedPlan(ABC):
         return OffsetPlan(plan.terms, replace(plan.account, state=state))
 
     def ensure_unchanged(self, seen: LoadedPlan | None) -> None:
-        """Ensure that the plan is what it was before it was acquired; None stands for no plan.
+        """Ensure that the plan is what it was before it was acquired. None stands for no plan.
 
-        Raises PlanRefused when another process has worked with it meanwhile.
+        Raises PlanRefused if another process has worked with it meanwhile.
         """
         found = self.load() if self.exists else None
         if found == seen:
             return
         if found and seen and found.written == seen.written and found.written.account.state:
-            return  # tasks of a dead driver wrote on; they are yet to be fenced off
+            return  # tasks of a dead driver still write; this drain will fence them off
         what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
         raise PlanRefused(
             f"{self.path} {what} meanwhile: another process uses it",
@@ -207,24 +209,24 @@ class SavedPlan(ABC):
         )
 
     def rollback(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
-        """Removes the first plan of a drain that handled nothing; what was set aside returns.
+        """Take back the first plan of a drain that handled nothing; the one set aside returns.
 
-        Leaves all as it is when something was handled.
+        If something was handled, everything stays as it is.
         """
         if self.exists and self.load().plan != first:
             return
         self._rollback(aside)
 
-    def _loaded(self, data: bytes, *, allow_foreign: bool, alone: bool) -> LoadedPlan:
-        """A plan, with what lies beside it now."""
+    def _loaded(self, data: bytes, *, alone: bool) -> LoadedPlan:
+        """Read a plan from bytes, and add what lies beside it now."""
         naming = partial(raised_as, PlanRefused, about=f"{self.path}: ")
         with naming():
             written = OffsetPlan.decode(data)
-        journals = self._journals_since(written, allow_foreign=allow_foreign)
-        reported = [] if allow_foreign or alone else self._reported(written)
+        journals = self._journals_since(written)
+        reported = [] if alone else self._reported(written)
         plan = _merged(written, journals.records)
         left_out = 0
-        with suppress(PlanRefused):  # they may be of another plan
+        with suppress(PlanRefused):  # these records may be of another plan
             more = _merged(plan, journals.left_out)
             left_out = _finished(more) - _finished(plan)
         if plan.account.state is not None:
@@ -242,7 +244,7 @@ class SavedPlan(ABC):
         )
 
     def _reported(self, written: OffsetPlan) -> list[TaskReport]:
-        """Reports of tasks that the plan has not."""
+        """Read the reports of tasks that are not in the plan yet."""
         if written.account.state is None:
             return []
         try:
@@ -259,10 +261,10 @@ class SavedPlan(ABC):
         return found
 
     @abstractmethod
-    def _read(self, *, allow_foreign: bool) -> bytes: ...
+    def _read(self) -> bytes: ...
 
-    def _journals_since(self, written: OffsetPlan, *, allow_foreign: bool) -> JournalRecords:
-        """Records that journals add to a plan."""
+    def _journals_since(self, written: OffsetPlan) -> JournalRecords:
+        """Return the records that journals add to a plan."""
         return JournalRecords([], [], torn=False, last_generation=written.account.generation)
 
     @abstractmethod
@@ -285,16 +287,16 @@ def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
 
 
 def _finished(plan: OffsetPlan) -> int:
-    """Sub-messages that are finished."""
+    """Count the sub-messages of a plan that are finished."""
     return plan.account.counts()[1].finished
 
 
 def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
-    """The plan at a place, whether there is one or not. A link to a plan is that plan.
+    """Return the plan at a place, whether there is one or not. A link to a plan is that plan.
 
-    ``state`` is the location that a person gave for reports of its tasks.
+    ``state`` is the place that a person gave for the reports of Spark's tasks.
 
-    Raises UsageError or StateRefused when a URI is no good; ExtraMissing.
+    Raises UsageError or StateRefused if a URI can't be used, and ExtraMissing.
     """
     file: SavedPlan
     if isinstance(place, Path):
@@ -309,15 +311,16 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
 
 
 class PlanFile(SavedPlan):
-    """One plan on disk."""
+    """A plan in a file, with its journals and its lock beside it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
         self._path = path
-        self._lock = filelock.FileLock(path.with_name(f".{path.name}.lock"), mode=0o600)
+        lock = path.with_name(f".{path.name}.lock")
+        self._lock = filelock.FileLock(lock, mode=mode_of_new(path.parent))
         self._journals = Journals(path)
-        self._written = 0  # the generation of the last plan from here that is synced
-        self._releases = 0  # so far: a write that was abandoned by then comes too late
+        self._written = 0  # the generation of the last plan that this object has synced
+        self._releases = 0  # how often it was released; a write that began before comes too late
 
     @property
     def path(self) -> Path:
@@ -337,16 +340,20 @@ class PlanFile(SavedPlan):
         return f"{folder} is writable"
 
     def acquire(self) -> None:
-        """Raises PlanRefused when another process of this machine has it, its folder can't be
-        written, or new files there would not be this user's own: no resume would take them."""
+        """Lock the plan for this process.
+
+        Raises PlanRefused when another process of this machine has it, when its folder can't be
+        written, or when no resume would trust what this user writes there.
+        """
         try:
             ensure_new_files_own(self._path.parent)
+            with suppress(FileNotFoundError):
+                ensure_own(self._lock.lock_file)
             self._lock.acquire(blocking=False)
-        except NotOwn as error:
+        except NotTrusted as error:
             raise PlanRefused(
-                f"can't keep a plan private in {self._path.parent}: a new file there"
-                f" {str(error).partition(' ')[2]}",
-                hint="Name a folder on another file system with --plan.",
+                f"can't keep a plan in {self._path.parent}: {error}",
+                hint="Name another folder with --plan.",
             ) from None
         except filelock.Timeout:
             raise PlanRefused(
@@ -365,10 +372,10 @@ class PlanFile(SavedPlan):
 
     @property
     def owner(self) -> str:
-        """Name that only the process has which locked this very file, or the next after its death.
+        """A name that the process has which locked this very file, and the next after its death.
 
-        Two machines or containers that have copies of a plan have different names, even with one
-        host name.
+        Copies of a plan on two machines, or in two containers with one host name, have different
+        names.
         """
         lock = Path(self._lock.lock_file).stat()
         file = f"{this_machine()} {lock.st_dev} {lock.st_ino}"
@@ -376,7 +383,7 @@ class PlanFile(SavedPlan):
 
     @property
     def is_locked(self) -> bool:
-        """Whether a process of this machine has the plan, as far as this user can look."""
+        """Whether a process of this machine has the plan, or this user can't know."""
         try:
             lock = os.open(self._lock.lock_file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -397,25 +404,26 @@ class PlanFile(SavedPlan):
             self.release()
 
     def release(self) -> None:
-        """Release the plan; its journal stays until the plan has folded it in."""
+        """Release the plan. Its journals stay until a plan has their records."""
         self._releases += 1
         self._journals.close()
         if self._lock.is_locked:
-            # Removed while still locked; a process that opened the old one meanwhile tries in vain.
+            # It is removed while it is locked, so that a process which has just opened it gets no
+            # lock on a file that is gone.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
 
     def write(self, plan: OffsetPlan) -> None:
-        """Write the plan and remove the journals that it has folded in.
+        """Write the plan, and remove the journals whose records it has.
 
-        Raises PlanNotWritten when the disk or folder won't take it, or the plan was released
-        meanwhile; PlanGone when the folder went with the plan.
+        Raises PlanNotWritten if the file can't be written, or if the plan was released meanwhile;
+        PlanGone if the folder is gone with the plan.
         """
         releases = self._releases
 
         def take_place(new: Path, old: Path) -> None:
-            if self._releases != releases:  # another process may have written by now
+            if self._releases != releases:  # another process may have written a newer plan
                 raise OSError(ECANCELED, os.strerror(ECANCELED))
             new.replace(old)
 
@@ -423,7 +431,7 @@ class PlanFile(SavedPlan):
             write_to_last(self._path, plan.encode(), take_place)
         except OSError as error:
             raise self._gone_or(not_written("plan", self.path, error), error) from error
-        if self._releases == releases:  # else the journals there may be a later drain's
+        if self._releases == releases:  # otherwise the journals may be those of a later drain
             self._written = plan.account.generation
             self._journals.remove(below=plan.account.generation)
 
@@ -434,7 +442,7 @@ class PlanFile(SavedPlan):
             raise self._gone_or(error, error.__cause__) from error.__cause__
 
     def _gone_or(self, error: DrainerError, cause: BaseException | None) -> DrainerError:
-        """The error, unless its cause shows that the folder of a plan from here is gone."""
+        """Return PlanGone if the cause shows that the plan's folder is gone, else the error."""
         if not (self._written and isinstance(cause, FileNotFoundError)):
             return error
         return PlanGone(
@@ -477,12 +485,11 @@ class PlanFile(SavedPlan):
             else:
                 Path(aside).rename(self._path)
 
-    def _read(self, *, allow_foreign: bool) -> bytes:
-        read = read_regular if allow_foreign else read_own
+    def _read(self) -> bytes:
         try:
-            return read(self._path)
-        except NotOwn as error:
-            raise _not_own(self.path, error) from None
+            return read_own(self._path)
+        except NotTrusted as error:
+            raise _not_trusted(error) from None
         except FileNotFoundError:
             raise no_plan(self.path) from None
         except OSError as error:
@@ -491,16 +498,16 @@ class PlanFile(SavedPlan):
                 hint=way_out(error, "Make it a file that you can read and write."),
             ) from None
 
-    def _journals_since(self, written: OffsetPlan, *, allow_foreign: bool) -> JournalRecords:
+    def _journals_since(self, written: OffsetPlan) -> JournalRecords:
         try:
-            return self._journals.since(written, read_regular if allow_foreign else read_own)
-        except NotOwn as error:
-            raise _not_own(self.path, error) from None
+            return self._journals.since(written)
+        except NotTrusted as error:
+            raise _not_trusted(error) from None
 
 
 @cache
 def this_machine() -> str:
-    """Name of this machine since it was switched on, as far as process ids mean the same in it."""
+    """Name the part of a machine in which a process id means one process, since its last boot."""
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip())
@@ -509,9 +516,9 @@ def this_machine() -> str:
     return " ".join(parts)
 
 
-def _not_own(path: PlanPlace, error: NotOwn) -> NotOwnPlan:
-    return NotOwnPlan(
-        f"{error}, and a plan names the brokers to connect to and the code to run",
-        hint=f"Check it with `{command('plan show', path)}`. If it is right, make it yours with"
-        f" `{command('plan take', path)}`.",
+def _not_trusted(error: NotTrusted) -> PlanRefused:
+    return PlanRefused(
+        f"{error}; a plan names the brokers to connect to and the code to run",
+        hint="Read it. If it is right, copy it and its journals into a folder that only you can"
+        " write, and resume the copy.",
     )

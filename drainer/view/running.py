@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from datetime import datetime
 from functools import partial
@@ -12,7 +11,6 @@ from typing import Any
 from drainer.control.client import FoundDrain
 from drainer.escape import command
 from drainer.model.status import at
-from drainer.ownership import user_name
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.status import share_finished
@@ -39,9 +37,8 @@ def state_of(found: FoundDrain) -> str:
 
 def running_page(found: Sequence[FoundDrain]) -> Page:
     """Make a page with a row for each drain, and how to resume those that no process works on."""
-    user = ("user",) if any(each.uid != os.geteuid() for each in found) else ()
-    columns = ("plan", "topic", "group", *user, "engine", "state", "done", "left", "since", "pid")
-    rows = tuple(_row(each, named=bool(user)) for each in found)
+    columns = ("plan", "topic", "group", "engine", "state", "done", "left", "since", "pid")
+    rows = tuple(map(_row, found))
     table = Table(
         tuple(name if name in ("done", "left", "pid") else Column(name) for name in columns),
         rows,
@@ -79,7 +76,6 @@ def found_as_json(found: FoundDrain) -> dict[str, Any]:
     found_at = partial(at, found.status)  # It returns None before the first status.
     return found.about.as_json() | {
         "pid": found.pid or None,
-        "user": user_name(found.uid),
         "state": state_of(found),
         "done": _share(found),
         "resume": _resume(found),
@@ -93,14 +89,13 @@ def found_as_json(found: FoundDrain) -> dict[str, Any]:
     }
 
 
-def _row(found: FoundDrain, *, named: bool) -> tuple[str | Cell, ...]:
+def _row(found: FoundDrain) -> tuple[str | Cell, ...]:
     about, state = found.about, state_of(found)
     calm = state in ("draining", "starting")
     return (
         _short(about.plan),
         about.topic,
         about.group,
-        *((user_name(found.uid),) if named else ()),
         about.engine,
         Cell(state, Tone.PLAIN if calm else Tone.WARN),
         _done(found),

@@ -286,7 +286,10 @@ def _commands_beside(done: Backlog, ends: Counter[tuple[str, int]]) -> Iterator[
     commands = {
         "verify": ("plan", "verify", plan),
         "undo": ("plan", "undo", plan, "--yes"),
-        "resume": ("--quiet", "resume", plan, "--yes", "--set", f"trace={done.trace}"),
+        "resume": (
+            *("--quiet", "resume", plan, *done.named_handler, "--yes"),
+            *("--set", f"trace={done.trace}"),
+        ),
     }
 
     def repeat() -> None:

@@ -182,7 +182,7 @@ class Backlog:
     def begin(self, *more: str, env: Mapping[str, str] | None = None) -> Process:
         """Starts a drain, or goes on with the one that has a plan."""
         if self.plan.exists():
-            return self._start(["resume", str(self.plan), *more], env)
+            return self._start(["resume", str(self.plan), *self.named_handler, *more], env)
         return self.begin_other(self.plan, *more, env=env)
 
     def begin_other(
@@ -191,8 +191,11 @@ class Backlog:
         """Starts a drain with a plan of its own."""
         what = ["--topic", self.topic, "--group", self.group, "--from", from_]
         where = ["-b", self.settings.bootstrap_servers, "--plan", str(plan)]
-        handler = ["--handler", f"{HANDLER}:{self.handler}"]
-        return self._start(["run", *what, *where, *handler, *more], env)
+        return self._start(["run", *what, *where, *self.named_handler, *more], env)
+
+    @property
+    def named_handler(self) -> list[str]:
+        return ["--handler", f"{HANDLER}:{self.handler}"]
 
     def at_work(self, process: Process, lines: int = 1) -> bool:
         """Waits until so many lines more are in the trace; False when the process ended first."""

@@ -34,6 +34,7 @@ PROMPT, KILLED = "$ ", "Killed"
 TYPED_S, TYPED_AT_ONCE, LOOK_S = 0.04, 4, 0.2
 TOPIC, GROUP, DOCUMENTS, CONCURRENCY = "orders", "indexer", 40_000, 500
 PLAN = f"{TOPIC}.{GROUP}.plan.json"
+HANDLER = "--handler my_handlers.py:Reindex"
 TITLE = "A drain of one partition, killed with kill -9, resumed, and what it adds up to"
 HANDLER = """\
 import asyncio, drainer, orjson
@@ -144,8 +145,7 @@ def act(film: Film) -> None:
     film.watch(5, until=lambda: upper.is_at_prompt and lower.is_at_prompt)
     film.type(
         upper,
-        f"drainer run --topic {TOPIC} --group {GROUP} --handler my_handlers.py:Reindex"
-        f" -c {CONCURRENCY} --yes",
+        f"drainer run --topic {TOPIC} --group {GROUP} {HANDLER} -c {CONCURRENCY} --yes",
     )
     film.watch(60, until=lambda: "committed   end" in upper.text)
     film.watch(1)
@@ -156,7 +156,7 @@ def act(film: Film) -> None:
     film.type(lower, f"kill -9 {pid}")
     film.watch(10, until=lambda: KILLED in upper.text)
     film.watch(2)
-    film.type(upper, f"drainer resume {PLAN} -c {CONCURRENCY} --yes")
+    film.type(upper, f"drainer resume {PLAN} {HANDLER} -c {CONCURRENCY} --yes")
     film.watch(90, until=lambda: "adds up" in upper.text and upper.is_at_prompt)
     film.watch(1)
 

@@ -201,6 +201,11 @@ class Stage:
         what = ["-b", self.bootstrap, "--topic", topic, "--group", group or topic]
         return ["run", *what, "--from", "earliest", "--yes", "--handler", handler, *more]
 
+    def resume_words(self, plan: str | Path, *more: str) -> list[str]:
+        """The words of a resume that names the plan's own handler."""
+        handler = json.loads((self.folder / plan).read_bytes())["handler"]
+        return ["resume", str(plan), "--handler", handler, "--yes", *more]
+
     def drain(
         self,
         topic: str,

@@ -237,7 +237,7 @@ class _Slow:
         return running
 
     def resume(self, code: int = 0) -> Ended:
-        words = ("resume", self.plan.name, "--yes", "-b", self._bootstrap)
+        words = self._stage.resume_words(self.plan.name, "-b", self._bootstrap)
         return self._stage.drainer(*words, code=code)
 
     def resume_is_refused(self, why: str, code: int = EXIT_REFUSED) -> None:

@@ -95,9 +95,6 @@ def forged_plan(stage: Stage) -> str:
         ended = stage.drainer("resume", str(plan), code=3)
         ensure(brokers in ended.err and str(handler) in ended.err, ended.err)
         ensure(not ran.exists(), "the handler was imported before the question")
-    plan.chmod(0o666)
-    ended = stage.drainer("resume", str(plan), "--yes", code=3)
-    ensure("plan take" in ended.err, ended.err)
     return (
         "the client file wins; broker and handler are shown, and need a confirmation, before either"
     )

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 import os
-import shutil
-import subprocess
-import sys
 from pathlib import Path
 
-from drainer.control.place import socket_name
 from drainer.mask import VARIABLE
 from scenarios.trust.case import Stage, case, ensure
 from scenarios.trust.rights import ATTEMPTS, strict_broker, try_rights
@@ -21,36 +17,6 @@ import drainer
 class Names(drainer.Handler):
     async def handle(self, sub):
         raise LookupError(f"no account of {sub.key}")
-"""
-PLAN_AT_URI = "s3://backlogs/orders.plan.json"
-UNPRIVILEGED = "65534"
-STRANGER = """
-import os, socket, sys, threading, time
-
-def drip(peer):
-    while True:
-        peer.sendall(b" ")
-        time.sleep(0.5)
-
-def lie(peer):
-    peer.recv(1 << 16)
-    peer.sendall(b'HTTP/1.0 200 OK\\r\\n\\r\\n{"done": ["paused"]}')
-    peer.close()
-
-def serve(name, answer):
-    listening = socket.socket(socket.AF_UNIX)
-    listening.bind(f"{sys.argv[1]}/{name}")
-    listening.listen()
-    threading.Thread(target=accept, args=(listening, answer)).start()
-
-def accept(listening, answer):
-    while True:
-        threading.Thread(target=answer, args=listening.accept()[:1]).start()
-
-for number in range(20):
-    serve(f"drip-{number}.sock", drip)
-serve(sys.argv[2], lie)
-print("ready", flush=True)
 """
 
 
@@ -141,35 +107,6 @@ def no_name_runs_at_tab(stage: Stage) -> str:
         ensure("evil" not in screen, f"{shell} offers it: {screen!r}")
         ensure(not (stage.folder / "ran").exists(), f"{shell} ran it")
     return f"not offered, in {' and '.join(SHELLS)}"
-
-
-@case(
-    "another user's control sockets, and root's ps and pause",
-    before="a byte now and then held up ps for ever; pause of a plan at a URI believed any user",
-)
-def strangers_sockets(stage: Stage) -> str:
-    if os.geteuid() != 0:
-        return "not tried: only root can become another user"
-    folder = Path(f"/tmp/drainer-{UNPRIVILEGED}")
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(mode=0o700)
-    os.chown(folder, int(UNPRIVILEGED), int(UNPRIVILEGED))
-    words = ["setpriv", f"--reuid={UNPRIVILEGED}", f"--regid={UNPRIVILEGED}", "--clear-groups"]
-    words += [sys.executable, "-c", STRANGER, str(folder), socket_name(PLAN_AT_URI)]
-    pipe, null = subprocess.PIPE, subprocess.DEVNULL
-    with subprocess.Popen(words, stdout=pipe, stderr=null) as stranger:
-        assert stranger.stdout is not None
-        stranger.stdout.readline()
-        try:
-            listed = stage.drainer("ps", "-o", "json", within_s=60)
-            silent = sum(each["state"] == "silent" for each in listed.answer["drains"])
-            ensure(silent > 20, f"{silent} drains of the stranger are listed as silent")
-            stage.drainer("pause", PLAN_AT_URI, code=3)
-            stage.drainer("pause", PLAN_AT_URI, "--user", UNPRIVILEGED)
-        finally:
-            stranger.kill()
-            shutil.rmtree(folder, ignore_errors=True)
-    return "ps lists them as silent within seconds; pause refuses, unless --user names that user"
 
 
 @case(

@@ -72,7 +72,7 @@ def group_moved(stage: Stage) -> str:
     ensure("resume: " not in ended.text, "it offers a resume that is refused")
     stage.drainer(*ended.way_out("undo"), "--yes")
     plan = next(stage.folder.glob("*.plan.json"))
-    stage.drainer("resume", plan.name, "-c", "600", "--yes")
+    stage.drainer(*stage.resume_words(plan.name, "-c", "600"))
     return "exit 8 and `undo: drainer plan undo …`, after which it can be resumed"
 
 

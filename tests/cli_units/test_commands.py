@@ -226,8 +226,8 @@ def test_what_needs_confirmation_is_shown_even_when_quiet(tmp_path: Path) -> Non
     path.write_bytes(plan().encode())
     path.chmod(0o600)
 
-    found = CliRunner().invoke(app, ["--quiet", "plan", "take", str(path)])
+    found = CliRunner().invoke(app, ["--quiet", "resume", str(path), "--yes"])
 
     assert found.exit_code == 3
     assert plan().terms.bootstrap_servers in found.stderr
-    assert plan().terms.handler in found.stderr
+    assert f"hint: If this is right, add --handler {plan().terms.handler}." in found.stderr

@@ -13,27 +13,40 @@ from builders import changed
 from drainer.cli.app import app
 from drainer.cli.draining import resuming_with
 from drainer.model.deadline import parse_deadline
+from drainer.model.plan import OffsetPlan
 from drainer.model.status import Resuming
+from drainer.model.terms import PayloadSettings
 from view.samples import plan
 
-PLAN = changed(plan(), client_config="/etc/kafka.properties")
-RUN = ["--topic", "orders", "--group", "indexer", "--handler", "h.py:H"]
-
+PLAN = changed(plan(), client_config="/etc/kafka.properties", handler="count")
+RUN = ["--topic", "orders", "--group", "indexer", "--handler"]
 
 BY = datetime(2026, 11, 21, 7, tzinfo=UTC)
 
 
-def given(*words: str, command: str = "run", **more: Any) -> Resuming:
+def given(*words: str, command: str = "run", plan: OffsetPlan = PLAN, **more: Any) -> Resuming:
     commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
-    words = (*RUN, *words) if command == "run" else words
+    words = (*RUN, plan.terms.handler, *words) if command == "run" else words
     with commands[command].make_context(command, list(words)) as context:
-        return resuming_with(context, PLAN, **more)
+        return resuming_with(context, plan, **more)
 
 
 def test_what_the_plan_holds_is_not_repeated() -> None:
     more = ["--retries", "5", "--on-failure", "skip", "--yes", "-o", "json", "--partition", "3"]
     kept = ["-b", PLAN.terms.bootstrap_servers, "--client-config", "/etc/kafka.properties"]
     assert given(*more, *kept) == Resuming()
+
+
+def test_code_is_repeated_unless_it_is_drainer_s_own_since_yes_does_not_confirm_it() -> None:
+    payloads = PayloadSettings(value_format="m:decode", key_format="json")
+    decodes, keys = ("--value-format", "m:decode"), ("--key-format", "json")
+    found = given(*decodes, *keys, plan=changed(PLAN, payloads=payloads))
+    assert found == Resuming(decodes)
+    words = ("--handler", "h.py:H")
+    assert given(plan=changed(PLAN, handler=words[1])) == Resuming(words)
+    splits = changed(PLAN, handler="produce", options={"split": "/here/s.py", "topic": "wide"})
+    found = given("--set", "split=s.py", "--set", "topic=wide", plan=splits)
+    assert found == Resuming(("--set", "split=s.py"))
 
 
 def test_a_url_is_repeated_since_no_login_goes_where_only_the_plan_leads() -> None:

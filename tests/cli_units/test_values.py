@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from drainer.cli.steering import parse_settings, parse_user
+from drainer.cli.steering import parse_settings
 from drainer.errors import UsageError
 from drainer.model.deadline import parse_deadline
 from drainer.model.option import (
@@ -102,12 +102,6 @@ def test_an_option_that_can_not_be_set_differs_from_one_that_there_is_not(
     with pytest.raises(UsageError, match=error) as caught:
         parse_settings([text])
     assert (caught.value.hint or "").startswith(hint)
-
-
-def test_a_user_is_named_or_numbered() -> None:
-    assert (parse_user("root"), parse_user("0"), parse_user("4711")) == (0, 0, 4711)
-    with pytest.raises(UsageError, match="'no such user' is not a user of this machine"):
-        parse_user("no such user")
 
 
 def test_pairs_are_names_and_values_and_what_is_none_is_not_shown() -> None:

@@ -259,8 +259,13 @@ class Command:
         return self.begin(topic, *more, handler=handler, **options).ends(code)
 
     def resume(self, topic: Topic, *more: str, code: int = 0, **options: object) -> Outcome:
-        plan = str(self.plan(topic))
-        return self("resume", plan, "--yes", *self.options(**options), *more, code=code)
+        words = self.resume_of(self.plan(topic))
+        return self(*words, *self.options(**options), *more, code=code)
+
+    def resume_of(self, plan: Path | str) -> list[str]:
+        """The words of a resume that names the plan's handler, which --yes does not confirm."""
+        handler = json.loads((self.folder / plan).read_bytes())["handler"]
+        return ["resume", str(plan), "--handler", handler, "--yes"]
 
     def wait_for(
         self, running: Running, mark: str, count: int, within_s: float = ENDS_WITHIN_S

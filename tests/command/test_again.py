@@ -40,7 +40,7 @@ def test_beside_live_consumers_a_range_is_drained_again_killed_and_resumed(
         assert [len(command.cluster.group(each).members) for each in locks] == [0, 1]
         running.kill()
         plan = command.folder / next(n for n in command.left_behind if n.endswith(".plan.json"))
-        resumed = command("resume", str(plan), "--yes", "-o", "json", *command.options())
+        resumed = command(*command.resume_of(plan), "-o", "json", *command.options())
     finally:
         member.close()
 

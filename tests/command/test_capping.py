@@ -82,8 +82,8 @@ def test_a_resume_keeps_them_takes_others_or_none(
     other = put(command, "other.json", ROOMY, "another-cluster")
 
     def shown(*more: str) -> str:
-        words = [str(plan), "--yes", *command.options(gate=command.gate), *more]
-        resumed = command.start("resume", *words)
+        words = [*command.options(gate=command.gate), *more]
+        resumed = command.start(*command.resume_of(plan), *words)
         resumed.prints("draining")
         resumed.kill()
         return resumed.err

@@ -85,5 +85,5 @@ def test_a_session_that_expires_ends_the_drain_and_a_resume_goes_on(
 
         assert "Spark Connect is gone" in outcome.error
         assert "Traceback" not in outcome.err
-        command(*outcome.resume_words[:2], "--yes", *where, *command.options())
+        command(*command.resume_of(outcome.resume_words[1]), *where, *command.options())
     command.ensure_drained(topic)

@@ -195,6 +195,6 @@ def test_what_died_elsewhere_before_a_resume_counts_in_it(command: Command, tmp_
     eventually(lambda: done.exists() and done.read_text().count("\n") > 5, "some are done", 60)
     running.kill()
     more = ["--set", f"done={done}", "--rate", "none", "-o", "json"]
-    outcome = command("resume", "plan.json", "--yes", *more, code=6)
+    outcome = command(*command.resume_of("plan.json"), *more, code=6)
     assert outcome.answer["sub_messages"]["dead"] == 1
     assert len(list(read_letters(command.cluster, parked.name))) == 1

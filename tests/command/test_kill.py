@@ -54,7 +54,7 @@ def test_killed_again_and_again_at_random_it_loses_nothing(command: Command) -> 
         running.kill()
         plan = command.plan(topic)
         command("plan", "verify", str(plan))
-        words = ["resume", str(plan), "--yes", *more, *command.options(pause_ms=2)]
+        words = [*command.resume_of(plan), *more, *command.options(pause_ms=2)]
         running = command.start(*words)
     running.ends(0)
     command.ensure_drained(topic)

@@ -62,7 +62,8 @@ def test_a_share_group_that_came_since_a_preview_refuses_the_commit(command: Com
         ended = running.ends(4)
     assert f"group {command.group(topic)} is a share group" in ended.error
     plan = str(command.plan(topic))
-    for words in (["resume", plan, "--yes", *command.options()], ["plan", "undo", plan, "--yes"]):
+    resume = [*command.resume_of(plan), *command.options()]
+    for words in (resume, ["plan", "undo", plan, "--yes"]):
         assert UNKNOWN in command(*words, code=3).error
     assert UNKNOWN in command("plan", "verify", plan, code=7).out
 

@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 
 from command.conftest import distinct
-from command.process import Command
+from command.process import ON_THE_LOOP, Command
 from command.record import every_place
 from kafka.topic import Topic, eventually
 
 COUNT = 100
 BLOCKED_AT = 50
 BEGAN = 10
-ACTING = ("plan verify", "resume", "plan undo")
 
 
 @pytest.fixture
@@ -26,9 +25,9 @@ def interrupted(command: Command) -> Topic:
     running = command.begin(topic, "--from", "committed", gate=command.gate, gated=str(BLOCKED_AT))
     command.wait_for(running, "done", COUNT - BEGAN - 1)
     eventually(lambda: command.committed(topic) == {0: BLOCKED_AT}, "it has committed", 30)
-    for name in ("resume", "plan undo"):
-        outcome = command(*name.split(), str(command.plan(topic)), "--yes", code=3)
-        assert "another drainer process" in outcome.error, name
+    plan = command.plan(topic)
+    for words in (command.resume_of(plan), ["plan", "undo", str(plan), "--yes"]):
+        assert "another drainer process" in command(*words, code=3).error
     running.kill()
     command.gate.touch()
     return topic
@@ -37,9 +36,10 @@ def interrupted(command: Command) -> Topic:
 def refuses(command: Command, plan: Path, *printed: str) -> None:
     """Ensure that no command acts on a plan, and that each prints why and a hint."""
     before = plan.read_bytes()
+    named = ["--handler", f"{command.handlers}:{ON_THE_LOOP}"]
+    acting = {"plan verify": [], "plan undo": ["--yes"], "resume": ["--yes", *named]}
     started = {
-        name: command.start(*name.split(), str(plan), *([] if "verify" in name else ["--yes"]))
-        for name in ACTING
+        name: command.start(*name.split(), str(plan), *more) for name, more in acting.items()
     }
     for name, running in started.items():
         outcome = running.ends(7 if "verify" in name else 3)

@@ -117,7 +117,7 @@ def test_killed_again_and_again_it_loses_nothing_and_goes_back_in_order_only(
             30,
         )
         running.kill()
-        running = command.start("resume", str(command.plan(topic)), "--yes", *more)
+        running = command.start(*command.resume_of(command.plan(topic)), *more)
     running.ends(0)
     steps, repeated = steps_by_key(written(command.cluster, target)), 0
     for key, wanted in expected_steps(values).items():

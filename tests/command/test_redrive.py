@@ -162,7 +162,7 @@ def test_a_killed_redrive_is_not_repeated_with_another_plan(command: Command, de
     assert "a redrive has not ended, by its receipt: its progress is in" in listed.err
     assert f"in {plan} on " in listed.err
 
-    command("resume", str(plan), "--yes", *command.options())
+    command(*command.resume_of(plan), *command.options())
     assert sorted(set(offsets(command))) == list(range(0, 60, 2))
     repeated = len(offsets(command)) - 30
     redrive(command, dead.name, *other)

@@ -53,7 +53,7 @@ def test_of_two_drains_at_once_the_second_refuses(command: Command) -> None:
     assert "holds the lock" in second.error
     assert not (command.folder / "another.json").exists()
     copy = shutil.copy(command.plan(topic), command.folder / "copy.json")
-    words = ["resume", str(copy), "--yes", *short, *command.options()]
+    words = [*command.resume_of(copy), *short, *command.options()]
     of_a_copy = command(*words, code=3)
     assert "to see whether it is alive" in of_a_copy.err
     assert "holds the lock" in of_a_copy.error

@@ -30,7 +30,7 @@ def watermark(plan: Path) -> int:
 
 def finishes(command: Command, topic: Topic, outcome: Outcome, places: set[object]) -> None:
     """Run the command that it printed, and ensure that it handles the rest."""
-    command(*outcome.resume_words[:2], "--yes", *command.options())
+    command(*command.resume_of(outcome.resume_words[1]), *command.options())
     assert set(command.record.done()) == places
     command.record.check_order()
 
@@ -167,7 +167,7 @@ def test_a_signal_before_the_drain_began_ends_the_command_at_once(command: Comma
     command.wait_for(first, "begun", 1)
     first.kill()
     copy = shutil.copy(command.plan(topic), command.folder / "copy.json")
-    waiting = command.start("resume", str(copy), "--yes", *command.options())
+    waiting = command.start(*command.resume_of(copy), *command.options())
     waiting.prints("to see whether it is alive")
 
     waiting.signal(signal.SIGINT)

@@ -19,8 +19,10 @@ import pyspark
 import pytest
 
 from command.conftest import operations
-from command.process import Command
+from command.process import ON_THE_LOOP, Command
+from drainer.spark.state.state import open_objects
 from kafka.topic import eventually
+from s3 import S3
 from scenarios.spark_chaos.processes import below, executor_of, program
 
 ON_SPARK = ("--engine", "spark", "--master", "local[2]", "-c", "20")
@@ -70,12 +72,40 @@ def ensure_few_repeats(command: Command, killed: set[int], victims: int = 1) -> 
 
 
 @pytest.mark.long
+def test_a_drain_with_its_plan_in_an_object_store_is_finished_by_one_process(
+    command: Command, s3: S3
+) -> None:
+    """Its driver is dead, and so is the first process that goes on."""
+    topic = command.topic(operations(2_000, lanes=50))
+    plan = s3.uri(f"{topic.name}/orders.plan.json")
+    short = ("-X", "session.timeout.ms=6000")
+    running = command.begin(topic, *ON_SPARK, *short, "--plan", plan, pause_ms=5)
+    command.wait_for(running, "done", 500, PATIENCE_S)
+    processes = below(running.pid)
+    running.kill()
+    ensure_all_are_gone(processes)
+
+    named = ("--handler", f"{command.handlers}:{ON_THE_LOOP}", "--yes", *short)
+    words = ["resume", plan, *named, *command.options(pause_ms=5)]
+    assert "--engine process" in command(*words, code=2).hint
+    running = command.start(*words, *IN_PROCESS)
+    running.prints("has no journal: a kill repeats about a second of work")
+    command.wait_for(running, "done", 1_000, PATIENCE_S)
+    running.kill()
+    command(*words, *IN_PROCESS)
+
+    command.ensure_drained(topic)
+    assert open_objects(s3.uri(topic.name)).children("") == ["orders.plan.json"]
+    assert command.left_behind == []
+
+
+@pytest.mark.long
 def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_ends_all_of_it(command: Command) -> None:
     topic = command.topic(operations(800, lanes=50))
     first = command.begin(topic, *IN_PROCESS, pause_ms=5)
     command.wait_for(first, "done", 300)
     first.kill()
-    words = ["resume", str(command.plan(topic)), "--yes", *command.options(pause_ms=10)]
+    words = [*command.resume_of(command.plan(topic)), *command.options(pause_ms=10)]
     running = command.start(*words, *ON_SPARK)
     command.wait_for(running, "done", 600, PATIENCE_S)
     processes = below(running.pid)
@@ -94,7 +124,7 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_ends_all_of_it(command:
     assert "\tat " not in outcome.err
     ensure_all_are_gone(processes)
     assert command.left_behind == [command.plan(topic).name]
-    command(*outcome.resume_words[:2], "--yes", *IN_PROCESS, *command.options())
+    command(*command.resume_of(outcome.resume_words[1]), *IN_PROCESS, *command.options())
     command.ensure_drained(topic)
     ensure_few_repeats(command, {first.pid})
 

@@ -21,7 +21,7 @@ from command.terminal import TerminalSession
 from command.test_dead_letters import letters_of
 from drainer.control.place import socket_name
 from drainer.kafka.lock import lock_group
-from drainer.ownership import user_at_host
+from drainer.machine import user_at_host
 from kafka.topic import Topic, eventually
 from privileges import UNPRIVILEGED, for_root
 
@@ -142,7 +142,7 @@ def test_ps_lists_a_killed_drain_with_how_to_resume_it_and_removes_its_socket(
     resume = f"drainer resume {command.plan(topic).name}"
     assert f"resume: {resume}\n" in outcome
     command.gate.touch()
-    command(*resume.split()[1:], "--yes", *command.options(gate=command.gate))
+    command(*command.resume_of(resume.split()[2]), *command.options(gate=command.gate))
     assert listed(command, topic) is None
     assert not socket.exists()
 

@@ -90,7 +90,7 @@ def test_a_killed_drain_of_times_goes_on_with_the_same_times(command: Command) -
     plan = str(next(command.folder.glob("*.plan.json")))
     shown = command("plan", "show", plan)
 
-    found = command("resume", plan, *command.options(), "--yes", "-o", "json")
+    found = command(*command.resume_of(plan), *command.options(), "-o", "json")
 
     assert handled(command) == [*range(1, 40, 2)]
     assert found.answer["skipped_for"] == {OUTSIDE: 19}  # the first offset is that of an hour

@@ -18,7 +18,7 @@ import pytest
 
 import drainer
 from command.conftest import distinct
-from command.process import Command
+from command.process import ON_THE_LOOP, Command
 from kafka.topic import Topic, eventually
 
 SOURCE = Path(drainer.__file__).parent
@@ -35,12 +35,10 @@ SHOWN = {
     ("operations/start.py", "_check_committed"): "operations/test_beginning.py",
     ("store/journal.py", "since"): "of a journal without its plan: store/test_plan_file.py",
     ("store/plan_file.py", "no_plan"): "command/test_kill.py",
-    ("store/plan_file.py", "_not_own"): "test_a_plan_that_others_can_write",
     ("cli/steering.py", "_only_one"): "of no plan: no drain runs",
     ("letters/cli/dead.py", "_parse_place"): "command/test_dead.py",
     ("letters/receipts.py", "ensure_ended"): "letters/test_receipts.py, command/test_redrive.py",
     ("policy/dead_letter.py", "_split_headers"): "the same hint as that of _parse_place",
-    ("operations/plan.py", "take_plan"): "only without room: store/test_plan_file.py",
     ("store/plan_file.py", "reaching"): "of Spark's state: spark/test_plan_trust.py",
     ("store/plan_file.py", "_reported"): "of Spark's state",
     ("store/plan_file.py", "_gone_or"): "of a folder that is moved meanwhile",
@@ -109,8 +107,13 @@ def half(command: Command) -> Topic:
     return topic
 
 
+def named(command: Command) -> list[str]:
+    """The handler that --yes does not confirm, with its options."""
+    return ["--handler", f"{command.handlers}:{ON_THE_LOOP}", *command.options()]
+
+
 def resume(command: Command, topic: Topic) -> tuple[str, ...]:
-    return ("resume", str(command.plan(topic)), "--yes", *command.options())
+    return ("resume", str(command.plan(topic)), "--yes", *named(command))
 
 
 @pytest.mark.parametrize("moved", [{0: BEGAN}, {0: COUNT, 1: 0}], ids=str)
@@ -128,12 +131,3 @@ def test_a_group_that_was_moved_is_put_back_by_the_hint(
     command("plan", "verify", str(command.plan(half)))
     way.leads_out()
     assert command.committed(half) == {0: COUNT, 1: COUNT}
-
-
-@pytest.mark.long
-def test_a_plan_that_others_can_write_is_taken_by_the_hint(command: Command, half: Topic) -> None:
-    command.plan(half).chmod(0o666)
-    way = Way(command, *resume(command, half))
-    way.follow(of=0)
-    way.follow("--yes", of=1)
-    way.leads_out()

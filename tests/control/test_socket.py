@@ -9,17 +9,15 @@ import socket
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from http.client import HTTPConnection
 from itertools import chain, repeat
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
 from builders import a_status, a_summary
-from drainer.control import client, place
+from drainer.control import client
 from drainer.control.client import FoundDrain
 from drainer.control.place import folders, make_folder, socket_name
 from drainer.control.server import ControlServer
@@ -27,10 +25,8 @@ from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.settings import LocalSettings
-from drainer.store.place import PlanPlace
 from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually
-from privileges import UNPRIVILEGED, UNPRIVILEGED_NAME, for_root, without_privileges
 from view import samples
 
 PLAN = Path("orders.plan.json")
@@ -132,46 +128,17 @@ def test_a_process_that_answers_nothing_or_nonsense_is_listed_and_delays_no_othe
     assert all(each.about.since.startswith(year) for each in found if each.status is None)
 
 
-def test_what_a_process_reports_fills_no_screen(folder: Path) -> None:
-    with answering(folder / "odd.sock", [a_report({"plan": "p" * 100_000}, {})]):
-        [found] = here(folder)
-    assert state_of(found) == "draining"
-    assert len(str(running_page([found]))) < 3_000
-
-
 @pytest.mark.parametrize("head", [b"", OK])
-def test_one_deadline_holds_for_a_whole_answer(
+def test_a_drain_that_stops_answering_is_silent_and_a_request_to_it_ends(
     folder: Path, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
     monkeypatch.setattr(client, "LOOK_S", 0.2)
     monkeypatch.setattr(client, "ANSWERED_S", 0.2)
-    with answering(folder / socket_name(PLAN), chain([head], repeat(b" "))):
+    with answering(folder / socket_name(PLAN), chain([head], repeat(b""))):
         [found] = here(folder)
         assert state_of(found) == "silent"
         with pytest.raises(Interrupted, match="timed out"):
             client.request(PLAN, Pause())
-
-
-def test_an_answer_has_a_greatest_size(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "ANSWER_MOST", 1 << 16)
-    flood = chain([OK], repeat(b" " * 1000))
-    with (
-        answering(folder / socket_name(PLAN), flood),
-        pytest.raises(Interrupted, match="more than 65,536 bytes"),
-    ):
-        client.request(PLAN, Pause())
-
-
-def test_the_answers_of_all_drains_share_a_size(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A user may make hundreds of sockets that root's ps reads at once."""
-    answer = a_report({}, {})
-    monkeypatch.setattr(client, "ANSWERS_MOST", 20 * len(answer))
-    with answering(folder / "one.sock", [answer]):
-        assert list(map(state_of, here(folder))) == ["draining"]
-        with answering(folder / "two.sock", chain([OK], repeat(b" " * 1000))):
-            assert list(map(state_of, here(folder))) == ["draining", "silent"]
 
 
 def test_a_link_to_the_socket_of_another_drain_is_not_followed(
@@ -182,82 +149,6 @@ def test_a_link_to_the_socket_of_another_drain_is_not_followed(
     assert len(here(folder)) == 1
     with pytest.raises(Refused, match="none of your drains"):
         client.request(other, Pause())
-
-
-@pytest.fixture
-def theirs(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """The folder of another user's sockets."""
-    with TemporaryDirectory(prefix="tmp-") as tmp:
-        Path(tmp).chmod(0o1777)
-        monkeypatch.setattr(place, "TMP", Path(tmp))
-        yield Path(tmp, f"drainer-{UNPRIVILEGED}")
-
-
-def other_users_server(plan: PlanPlace) -> ControlServer:
-    """Of a drain of another user, in this process: the kernel reports who began to listen."""
-    return ControlServer(
-        plan, replace(ABOUT, plan=str(plan)), Control(LocalSettings()), lambda: None
-    )
-
-
-@for_root
-def test_root_finds_another_user_s_drain_and_steers_it_by_name_alone(theirs: Path) -> None:
-    plan = "s3://backlogs/orders.plan.json"
-    with ExitStack() as stack:
-        with without_privileges():
-            server = stack.enter_context(other_users_server(plan))
-        server.observe(a_status())
-        [found] = here(theirs)
-        assert (found.uid, found_as_json(found)["user"]) == (UNPRIVILEGED, UNPRIVILEGED_NAME)
-        assert UNPRIVILEGED_NAME in str(running_page([found]))
-        with pytest.raises(Refused, match="none of your drains") as refused:
-            client.request(plan, Stop())
-        assert "--user" in str(refused.value.hint)
-        assert client.request(plan, Stop(), UNPRIVILEGED) == (
-            "it is still starting, and stops then",
-        )
-
-
-@for_root
-def test_root_steers_the_drain_of_a_plan_file_s_owner(theirs: Path, tmp_path: Path) -> None:
-    plan = tmp_path / "orders.plan.json"
-    with ExitStack() as stack:
-        with without_privileges():
-            stack.enter_context(other_users_server(plan))
-        with pytest.raises(Refused, match="none of your drains"):
-            client.request(plan, Stop())
-        plan.touch()
-        with pytest.raises(Refused, match="none of your drains"):
-            client.request(plan, Stop())
-        os.chown(plan, UNPRIVILEGED, UNPRIVILEGED)
-        assert client.request(plan, Stop())
-
-
-@for_root
-def test_another_user_s_drain_hands_root_no_command_to_copy(theirs: Path) -> None:
-    with ExitStack() as stack:
-        with without_privileges():
-            server = stack.enter_context(other_users_server(PLAN))
-        reports = client.watch(PLAN, UNPRIVILEGED)
-        server.observe(a_status())
-        next(reports)
-        server.end(a_summary(plan_path="x; rm -rf ~", status="halted", exit_code=5))
-        server.__exit__()
-        *_, last = reports
-    assert last.ended is not None
-    assert (last.ended["status"], last.ended["resume"]) == ("halted", None)
-
-
-@for_root
-def test_the_socket_of_another_user_s_folder_leads_only_to_that_user(theirs: Path) -> None:
-    roots = theirs / socket_name(PLAN)
-    with answering(roots, [a_report({}, {})]):
-        for path in (theirs, roots):
-            os.chown(path, UNPRIVILEGED, UNPRIVILEGED)
-        [found] = here(theirs)
-        assert state_of(found) == "silent"
-        with pytest.raises(Refused, match="another user's process"):
-            client.request(PLAN, Stop(), UNPRIVILEGED)
 
 
 def test_what_the_dead_left_is_removed_and_nothing_else(folder: Path) -> None:

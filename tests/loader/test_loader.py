@@ -8,6 +8,7 @@ import importlib
 import importlib.util
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 
@@ -18,9 +19,11 @@ from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
 from drainer.importing import OWN_NAME
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loader import LoadedHandler, foreign_code, load_handler
 from drainer.message import Message, Origin, SubMessage
+from drainer.model.terms import PayloadSettings
 from privileges import without_privileges
+from store.plans import PLAN
 
 CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
 MESSAGE = Message(Origin("orders", "id", 0), 5, b"key", b"value")
@@ -622,3 +625,29 @@ def test_the_plan_keeps_the_options_that_a_handler_names_and_no_secret() -> None
     handler = LoadedHandler("one", Configured)
     assert handler.kept_options({"url": "http://x", "other": "y"}) == {"url": "http://x"}
     assert handler.kept_options({"url": "http://user:word@x"}) == {}
+
+
+@pytest.mark.parametrize("handler", ["count", "http", "drainer.letters.resend:Resend"])
+def test_drainer_s_own_code_need_not_be_named_again(handler: str) -> None:
+    own = PayloadSettings(value_format="avro", key_format="json")
+    assert not [*foreign_code(replace(PLAN.terms, handler=handler, payloads=own))]
+
+
+@pytest.mark.parametrize(
+    "handler",
+    ["h.py:Reindex", "my.handlers", "drainer.py", "drainer.x.py:A", "drainer.x/h:A", "count:A"],
+)
+def test_a_handler_that_is_not_drainer_s_must_be_named_again(handler: str) -> None:
+    """Whatever its name looks like: the plan may be a stranger's."""
+    assert [*foreign_code(replace(PLAN.terms, handler=handler))] == [("handler", handler)]
+
+
+def test_a_decoder_and_a_function_that_splits_for_produce_are_code_too() -> None:
+    payloads = PayloadSettings(value_format="mine", key_format="my.module:decoder")
+    options = {"topic": "wide", "split": "s.py"}
+    terms = replace(PLAN.terms, handler="produce", payloads=payloads, options=options)
+    assert [*foreign_code(terms)] == [
+        ("options", "split=s.py"),
+        ("value_format", "mine"),
+        ("key_format", "my.module:decoder"),
+    ]

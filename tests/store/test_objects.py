@@ -232,32 +232,7 @@ def test_what_is_no_place_for_a_state_or_has_credentials_is_refused(
     assert hint in caught.value.hint
 
 
-def test_a_folder_that_others_can_write_is_refused(tmp_path: Path) -> None:
-    """Others could write that all is finished."""
-    folder = tmp_path / "state"
-    folder.mkdir()
-    folder.chmod(0o777)
-    with pytest.raises(StateRefused, match="is writable by everyone"):
-        open_objects(str(folder))
-    folder.chmod(0o1777)
-    objects = open_objects(str(folder))
-    objects.put("drain/x", b"1")
-    assert objects.get("drain/x") == b"1"
-    assert mode_of(folder / "drain") == 0o700
-
-
 OTHER = f"belongs to {getpwuid(UNPRIVILEGED).pw_name}"
-
-
-@for_root
-def test_a_sticky_folder_is_its_owner_s(tmp_path: Path) -> None:
-    """The owner may rename and remove what others make there."""
-    folder = tmp_path / "state"
-    folder.mkdir()
-    folder.chmod(0o1777)
-    os.chown(folder, UNPRIVILEGED, UNPRIVILEGED)
-    with pytest.raises(StateRefused, match=OTHER):
-        open_objects(str(folder))
 
 
 @for_root
@@ -277,13 +252,3 @@ def test_what_others_made_in_a_sticky_folder_is_refused(tmp_path: Path, theirs: 
     for call in calls:
         with pytest.raises(StateRefused, match=OTHER):
             call()
-
-
-def test_the_folder_of_a_drain_is_no_link(tmp_path: Path) -> None:
-    objects = folder(tmp_path)
-    objects.put("drain/2/x", b"1")
-    root = Path(objects.uri)
-    (root / "other").symlink_to(root / "drain")
-    assert objects.get("other/2/x") is None
-    with pytest.raises(PlanNotWritten):
-        objects.put("other/2/y", b"1")

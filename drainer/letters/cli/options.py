@@ -37,7 +37,7 @@ class LetterTopicOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class DestinationOptions:
-    """Destinations of letters, and of those that fail again."""
+    """The destination of letters, and of letters that fail again."""
 
     handler: str | None = option(
         "Handler that gets the letters.",
@@ -46,6 +46,7 @@ class DestinationOptions:
         panel="Backlog",
         metavar="REFERENCE",
         proposes="handler",
+        resumes=True,
     )
     to: str = _which(
         "Where letters go: handler, source (the topic of each), or a topic.",
@@ -72,7 +73,7 @@ class DestinationOptions:
         return RedriveSettings(letters, max_redrives, where.headers or {}, self.topic)
 
     def ensure_copies(self, payloads: PayloadSettings) -> None:
-        """Raises UsageError if letters that go to a topic were to be taken apart."""
+        """Raises UsageError if letters that go to a topic should also be split or decoded."""
         if self.topic is not None and payloads != BY_HANDLER:
             raise UsageError(
                 f"--to {self.to} copies letters as they are",
@@ -81,7 +82,7 @@ class DestinationOptions:
 
     @property
     def reference(self) -> str:
-        """The handler's reference. Raises UsageError."""
+        """The reference of the handler. Raises UsageError if there is none, or one too many."""
         if self.topic is None and self.handler is None:
             raise UsageError(
                 "redrive needs a handler",
@@ -97,7 +98,7 @@ class DestinationOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class LetterOptions:
-    """A selection of dead letters; the fields are those of LetterFilter."""
+    """A selection of dead letters. The fields are those of LetterFilter."""
 
     reasons: tuple[str, ...] = _which(
         "Only letters with this reason; repeatable.",
@@ -125,7 +126,7 @@ class LetterOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class RedriveOptions:
-    """Places that keep track of redrives."""
+    """The group and the plan that keep track of redrives."""
 
     group: str | None = option(
         "Group that tracks redrives.",

@@ -7,10 +7,7 @@ that all of them see. Object stores are S3, Google Cloud Storage and Azure.
 from __future__ import annotations
 
 import errno
-import os
-import shlex
 import shutil
-import stat
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -19,9 +16,9 @@ from secrets import token_hex
 from urllib.parse import parse_qsl
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
-from drainer.ownership import NotOwn, ensure_own, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.place import STORES, split
+from drainer.trust import NotTrusted, ensure_own, make_folder, read_own
 
 REMOVE_TRIES = 5  # while another process writes there, or removes it too
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
@@ -124,11 +121,10 @@ class Objects(ABC):
 
 
 class Folder(Objects):
-    """Objects in a folder; what drainer makes belongs to its user alone.
+    """Objects in a folder, made for this user alone or for the group that shares the folder.
 
-    They record what is done. So a folder where somebody else could have put something is refused,
-    and so is such a file. That is checked down to a drain's own folder, in which others can do
-    nothing; it must not be a link either.
+    They record what is done. So drainer reads only what no other user could have put there
+    (drainer/trust.py), and writes only into a folder of the drain for which the same holds.
     """
 
     is_local = True
@@ -136,8 +132,6 @@ class Folder(Objects):
     def __init__(self, path: Path) -> None:
         self.path = path.absolute()
         self.uri = str(self.path)
-        with self._reading():
-            self._own("")
 
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
         self._place(name, data, Path.replace, beside=beside)
@@ -164,7 +158,7 @@ class Folder(Objects):
         try:
             if not beside:
                 self._make(above)
-            last = self._own(above) / name.rpartition("/")[2]
+            last = self._of_drain(above) / name.rpartition("/")[2]
             new = new_beside(last)
             write_new(new, data, lambda: place(new, last))
         except FileExistsError:
@@ -179,14 +173,13 @@ class Folder(Objects):
             ) from error
 
     def get(self, name: str) -> bytes | None:
-        above, _, last = name.rpartition("/")
         with self._reading():
-            return read_own(self._own(above) / last)
+            return read_own(self.path / name)
         return None
 
     def children(self, prefix: str) -> list[str]:
         with self._reading():
-            found = (each.name for each in self._own(prefix).iterdir())
+            found = (each.name for each in self._of_drain(prefix).iterdir())
             return sorted(name for name in found if not name.endswith(NEW))
         return []
 
@@ -194,7 +187,7 @@ class Folder(Objects):
         above, _, last = prefix.rpartition("/")
         for left in reversed(range(REMOVE_TRIES)):
             with self._reading("it can't be removed: "):
-                path = self._own(above) / last
+                path = self._of_drain(above) / last
                 try:
                     shutil.rmtree(path)
                 except NotADirectoryError:
@@ -211,25 +204,16 @@ class Folder(Objects):
         for part in ("", *folder.split("/")):
             path /= part
             with suppress(FileExistsError):
-                path.mkdir(0o700)
+                make_folder(path)
 
-    def _own(self, folder: str) -> Path:
-        """Path of a folder. Raises StateRefused when it may be somebody else's; OSError.
-
-        In a sticky folder others can't touch what this user makes; but its owner can, who must be
-        this user or root.
-        """
-        drain = folder.partition("/")[0]
-        for path, flags in ((self.path, 0), (self.path / drain, os.O_NOFOLLOW if drain else 0)):
-            opened = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC | flags)
+    def _of_drain(self, folder: str) -> Path:
+        """Return the path of a folder of a drain. Raises OSError, and StateRefused if another user
+        could have put the drain's folder there."""
+        if drain := folder.partition("/")[0]:
             try:
-                status = os.fstat(opened)
-                if not (status.st_mode & stat.S_ISVTX and status.st_uid in (0, os.geteuid())):
-                    ensure_own(path, opened)
-            except NotOwn as error:
+                ensure_own(self.path / drain)
+            except NotTrusted as error:
                 raise self._refused(error) from None
-            finally:
-                os.close(opened)
         return self.path / folder
 
     @contextmanager
@@ -239,16 +223,15 @@ class Folder(Objects):
             yield
         except (FileNotFoundError, NotADirectoryError):
             pass
-        except NotOwn as error:
+        except NotTrusted as error:
             raise self._refused(error) from None
         except OSError as error:
             raise out_of_reach(f"{what}{error.strerror or error}", self.uri) from error
 
-    def _refused(self, error: NotOwn) -> StateRefused:
+    def _refused(self, error: NotTrusted) -> StateRefused:
         return StateRefused(
             f"the state at {self.uri} records what is done, but {error}",
-            hint="Set drainer.state to a folder of your own. To resume from this one, check it and"
-            f" make it yours: chmod -R go-w {shlex.quote(self.uri)}",
+            hint="Set drainer.state to a folder of your own.",
         )
 
 

@@ -113,7 +113,7 @@ class StoredPlan(SavedPlan):
         self._tag = tag
         self._unanswered.clear()
 
-    def _read(self, *, allow_foreign: bool) -> bytes:
+    def _read(self) -> bytes:
         with _refusing():
             found = self._bucket.tagged(self._name)
         if found is None:

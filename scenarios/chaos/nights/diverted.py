@@ -41,9 +41,8 @@ def _redrive(stage: Stage, report: Report, lot: Lot, letters: str) -> None:
     words = ["--yes", *lot.words]
     begin = ["redrive", "--dead-letter-topic", letters, "--plan", str(plan), *lot.handler_words]
     for number in range(4):
-        process = lot.command(
-            "--quiet", *(["resume", str(plan)] if plan.exists() else begin), *words
-        )
+        resume = ["resume", str(plan), *lot.handler_words]
+        process = lot.command("--quiet", *(resume if plan.exists() else begin), *words)
         if number < 3 and not process.ends_within(stage.chance.uniform(0.2, 1.5)):
             process.kill()
             report.times += 1

@@ -99,7 +99,7 @@ class Lot(Backlog):
         words = ["--concurrency", str(self.pace.concurrency), "--yes"]
         words += [*self.words, *more]
         if self.plan.exists():
-            return self.command("--quiet", "resume", str(self.plan), *words)
+            return self.command("--quiet", "resume", str(self.plan), *self.handler_words, *words)
         what = ["--topic", self.topic, "--group", self.group, "--plan", str(self.plan)]
         return self.command(
             "--quiet", "run", *what, *self.words_of_run, *self.handler_words, *words

@@ -1,0 +1,203 @@
+"""The one rule for files that drainer trusts: who else could have put them there.
+
+Plans, profiles, client files and handlers decide which brokers get a login and which code runs. So
+drainer asks two questions about such a file, in this module alone:
+
+1. Could another user have put it there? drainer looks at each name on the way to it. In a folder
+   that others can write, sticky or not, a name must belong to this user or to root.
+2. Is it a record of drainer's own, such as a plan? Then the file itself must belong to this user or
+   to root, wherever it lies. So root resumes only what root began.
+
+A shared folder is the exception to both: it is setgid, its group can write it, and this user is in
+that group. Operators who share a folder trust one another. Root trusts no group.
+
+A file that everyone can write is never read. On a read-only mount nothing is asked, because nobody
+can write there: Kubernetes mounts ConfigMaps and Secrets so.
+"""
+
+from __future__ import annotations
+
+import os
+import pwd
+from collections.abc import Iterator
+from contextlib import suppress
+from errno import EINVAL, ELOOP
+from pathlib import Path
+from stat import S_ISDIR, S_ISFIFO, S_ISGID, S_ISLNK, S_ISREG, S_ISVTX, S_IWGRP, S_IWOTH
+from tempfile import NamedTemporaryFile
+from typing import BinaryIO
+
+from drainer.errors import Refused
+
+ROOT = Path("/")
+LINKS_MOST = 40  # symbolic links on the way to a file; Linux follows as many
+PRIVATE, SHARED, SHARED_FOLDER = 0o600, 0o660, 0o2770
+
+
+class NotTrusted(Refused):
+    """Raised when another user could have written a file, or could have put it where it is."""
+
+
+def read_trusted(path: Path | str) -> bytes:
+    """Read a file that a person or a plan names, if no other user could have put it there.
+
+    A pipe of this user's own is read as well, so that a shell's ``<(vault read …)`` works.
+
+    Raises NotTrusted, and OSError for a file that can't be read or is not a regular file.
+    """
+    if _is_own_pipe(Path(path).stat()):
+        with Path(path).open("rb") as stream:
+            if _is_own_pipe(os.fstat(stream.fileno())):
+                return stream.read()
+    with _opened(path, own=False) as stream:
+        return stream.read()
+
+
+def read_own(path: Path | str) -> bytes:
+    """Read a record of drainer's own, which this user, root or a group that shares wrote.
+
+    Raises as ``read_trusted`` does, also for a pipe.
+    """
+    with _opened(path, own=True) as stream:
+        return stream.read()
+
+
+def ensure_trusted(path: Path | str) -> None:
+    """Ensure the same as ``read_trusted`` of a file that something else will read."""
+    _ensure(path, own=False)
+
+
+def ensure_own(path: Path | str) -> None:
+    """Ensure the same as ``read_own`` of a file or a folder that something else will use."""
+    _ensure(path, own=True)
+
+
+def ensure_new_files_own(folder: Path) -> None:
+    """Ensure that drainer will trust a file that it makes in a folder.
+
+    Some network and foreign file systems give new files to another user, or let everyone write
+    them. Raises NotTrusted, and OSError if no file can be made.
+    """
+    with NamedTemporaryFile(dir=folder, prefix=".drainer-") as probe:
+        ensure_own(probe.name)
+
+
+def mode_of_new(folder: Path) -> int:
+    """Return the mode of a file that drainer makes in a folder: private, or for a group.
+
+    In a folder that a group shares, any operator of the group may resume a drain.
+    """
+    with suppress(OSError):  # whoever makes the file reports that
+        if _is_for_a_group(folder.stat()):
+            return SHARED
+    return PRIVATE
+
+
+def share_new(descriptor: int, folder: Path) -> None:
+    """Give a file that was just made the mode of its folder, whatever the umask left of it.
+
+    The file stays private if it has not the folder's group, as on some file systems. The group can
+    only read what root makes, because root resumes only what nobody else could have written.
+    """
+    with suppress(OSError):  # a folder that is gone is reported by whoever writes to the file
+        mode = mode_of_new(folder)
+        if mode != PRIVATE and os.fstat(descriptor).st_gid == folder.stat().st_gid:
+            os.fchmod(descriptor, mode if os.geteuid() else mode & ~S_IWGRP)
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder for this user alone, or for the group that shares the one that it lies in.
+
+    Raises FileExistsError and any other OSError.
+    """
+    folder.mkdir(0o700)
+    if _is_for_a_group(folder.parent.stat()):
+        folder.chmod(SHARED_FOLDER)
+
+
+def _is_own_pipe(status: os.stat_result) -> bool:
+    return S_ISFIFO(status.st_mode) and status.st_uid == os.geteuid()
+
+
+def _opened(path: Path | str, *, own: bool) -> BinaryIO:
+    # Without O_NONBLOCK the open would wait for the writer of a FIFO.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not S_ISREG(status.st_mode):
+            raise OSError(EINVAL, "not a regular file", str(path))
+        is_read_only = os.fstatvfs(descriptor).f_flag & os.ST_RDONLY
+        if not is_read_only and not os.path.samestat(_ensure(path, own=own), status):
+            raise _not_trusted(f"{path} was replaced while drainer opened it")
+        return os.fdopen(descriptor, "rb")
+    except BaseException:
+        os.close(descriptor)
+        raise
+
+
+def _ensure(path: Path | str, *, own: bool) -> os.stat_result:
+    """Return the status of a file, once all names on the way to it are trusted."""
+    folder = status = ROOT.stat()
+    for entry, folder, status in _way(Path(path)):
+        if not _is_own(status, folder) and folder.st_mode & (S_IWGRP | S_IWOTH):
+            raise _not_trusted(
+                f"{entry} belongs to {_user(status)}, and others can write its folder"
+            )
+    if own and not _is_own(status, folder):
+        raise _not_trusted(f"{path} belongs to {_user(status)}, not to {_user(os.geteuid())}")
+    if status.st_mode & S_IWOTH:
+        raise _not_trusted(f"{path} is writable by everyone (mode {status.st_mode & 0o7777:04o})")
+    return status
+
+
+def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, os.stat_result]]:
+    """Yield each name on the way to a file, with the status of its folder and its own.
+
+    Links are followed, and are names themselves. The last one is the file's.
+    """
+    here, folder, links = ROOT, ROOT.stat(), 0
+    left = [*reversed(path.absolute().parts[1:])]
+    while left:
+        name = left.pop()
+        if name == "..":
+            here, folder = here.parent, here.parent.stat()
+            continue
+        status = (here / name).lstat()
+        yield here / name, folder, status
+        if not S_ISLNK(status.st_mode):
+            here, folder = here / name, status
+            continue
+        if (links := links + 1) > LINKS_MOST:
+            raise OSError(ELOOP, os.strerror(ELOOP), str(path))
+        target = (here / name).readlink()
+        if target.is_absolute():
+            here, folder = ROOT, ROOT.stat()
+        left += reversed(target.parts[target.is_absolute() :])
+
+
+def _is_own(status: os.stat_result, folder: os.stat_result) -> bool:
+    """Whether a name is this user's, root's, or that of a group that shares the folder."""
+    me = os.geteuid()
+    if status.st_uid in (me, 0):
+        return True
+    groups = {os.getegid(), *os.getgroups()}
+    is_member = folder.st_gid in groups or folder.st_uid == me
+    return me != 0 and is_member and _is_for_a_group(folder)
+
+
+def _is_for_a_group(folder: os.stat_result) -> bool:
+    """Whether a folder is one that a group shares. In a sticky one nobody can replace a plan."""
+    mode = folder.st_mode
+    return S_ISDIR(mode) and mode & (S_ISGID | S_IWGRP | S_ISVTX | S_IWOTH) == S_ISGID | S_IWGRP
+
+
+def _not_trusted(text: str) -> NotTrusted:
+    return NotTrusted(text, hint="Read it, then copy it into a folder that only you can write.")
+
+
+def _user(status: os.stat_result | int) -> str:
+    uid = status if isinstance(status, int) else status.st_uid
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

@@ -1,0 +1,212 @@
+"""The rule for files that drainer trusts, tried by users of one machine."""
+
+from __future__ import annotations
+
+import os
+import stat
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+
+from drainer.trust import (
+    NotTrusted,
+    ensure_new_files_own,
+    make_folder,
+    read_own,
+    read_trusted,
+    share_new,
+)
+from privileges import for_root
+
+ROOT, ANNA, BEN, MALLORY, ONCALL = 0, 64001, 64002, 64003, 64010
+THEIRS = "and others can write its folder"
+WHERE = {  # folders by name: their owner, group and mode
+    "open": (ROOT, ROOT, 0o1777),
+    "open/annas": (ANNA, ANNA, 0o755),
+    "open/theirs": (MALLORY, MALLORY, 0o777),
+    "annas": (ANNA, ANNA, 0o755),
+    "annas/open": (ANNA, ANNA, 0o777),
+    "shared": (ROOT, ONCALL, 0o2775),
+    "sticky": (ROOT, ONCALL, 0o3775),
+    "group": (ROOT, ONCALL, 0o775),
+}
+FILES = {  # likewise
+    "open/file": (ANNA, ANNA, 0o644),
+    "open/annas/file": (ANNA, ANNA, 0o644),
+    "annas/file": (ANNA, ANNA, 0o644),
+    "annas/roots": (ROOT, ROOT, 0o644),
+    "annas/open/file": (MALLORY, MALLORY, 0o644),
+    "annas/everyone": (ANNA, ANNA, 0o646),
+    "shared/file": (ANNA, ONCALL, 0o664),
+    "shared/everyone": (ANNA, ONCALL, 0o666),
+    "sticky/file": (ANNA, ONCALL, 0o664),
+    "group/file": (ANNA, ONCALL, 0o664),
+}
+
+
+@contextmanager
+def as_user(uid: int, *groups: int) -> Iterator[None]:
+    """Act as a user, who is in these groups beside an own one."""
+    before = os.getgroups()
+    os.setgroups(groups)
+    os.setegid(uid)
+    os.seteuid(uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(before)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[Path]:
+    """Folders and files of several users, in a folder that all of them can enter."""
+    with TemporaryDirectory() as name:
+        base = Path(name)
+        base.chmod(0o755)
+        for path, (uid, gid, mode) in (WHERE | FILES).items():
+            place = base / path
+            place.mkdir() if path in WHERE else place.write_text("content")
+            os.chown(place, uid, gid)
+            place.chmod(mode)
+        for link, target in (("open/link", "annas/file"), ("annas/link", "annas/file")):
+            (base / link).symlink_to(base / target)
+            os.lchown(base / link, MALLORY, MALLORY)
+        yield base
+
+
+def seen(read: Callable[[Path], bytes], path: Path) -> str:
+    try:
+        return read(path).decode()
+    except NotTrusted as error:
+        return str(error)
+
+
+# By user: what is said of each file when a person names it, and when it is drainer's own record.
+SEEN = [
+    (ANNA, "open/file", "content", "content"),
+    (ANNA, "annas/roots", "content", "content"),
+    (ANNA, "annas/everyone", "writable by everyone (mode 0646)", "writable by everyone"),
+    (ANNA, "annas/open/file", THEIRS, THEIRS),
+    (ANNA, "open/link", THEIRS, THEIRS),
+    (ANNA, "annas/link", "content", "content"),
+    (BEN, "open/file", "open/file belongs to uid 64001", THEIRS),
+    (BEN, "open/annas/file", f"open/annas belongs to uid 64001, {THEIRS}", THEIRS),
+    (BEN, "annas/file", "content", "belongs to uid 64001, not to uid 64002"),
+    (BEN, "shared/file", "content", "content"),
+    (BEN, "shared/everyone", "writable by everyone", "writable by everyone"),
+    (BEN, "sticky/file", THEIRS, THEIRS),
+    (BEN, "group/file", THEIRS, THEIRS),
+    (MALLORY, "shared/file", THEIRS, THEIRS),
+    (ROOT, "annas/file", "content", "belongs to uid 64001, not to root (uid 0)"),
+    (ROOT, "shared/file", THEIRS, THEIRS),
+]
+
+
+@for_root
+@pytest.mark.parametrize(("uid", "path", "named", "own"), SEEN)
+def test_a_file_is_trusted_by_who_could_have_put_it_there(
+    machine: Path, uid: int, path: str, named: str, own: str
+) -> None:
+    with as_user(uid, *[ONCALL] * (uid == BEN)):
+        assert named in seen(read_trusted, machine / path)
+        assert own in seen(read_own, machine / path)
+
+
+@pytest.mark.parametrize("mode", [0o666, 0o602, 0o646])
+def test_what_everyone_can_write_is_read_on_a_read_only_mount_alone(
+    tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "file"
+    path.write_text("content")
+    path.chmod(mode)
+    assert seen(read_trusted, path) == f"{path} is writable by everyone (mode {mode:04o})"
+    found = os.statvfs(path)
+    read_only = os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax))
+    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: read_only)
+    assert seen(read_trusted, path) == seen(read_own, path) == "content"
+
+
+@pytest.mark.parametrize("read", [read_own, read_trusted])
+def test_only_a_regular_file_is_opened(tmp_path: Path, read: Callable[[Path], bytes]) -> None:
+    """A device may have no end."""
+    for path in (Path("/dev/zero"), tmp_path):
+        with pytest.raises(OSError, match="not a regular file"):
+            read(path)
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="Too many levels of symbolic links"):
+        read(tmp_path / "a")
+
+
+def test_a_record_is_no_pipe_and_a_named_file_may_be_one_of_a_shell(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="not a regular file"):
+        read_own(tmp_path / "fifo")
+    code = "import sys; from drainer.trust import read_trusted; print(read_trusted(sys.argv[1]))"
+    script = f"{sys.executable} -c '{code}' <(echo piped)"
+    words = ["bash", "-c", script]
+    assert subprocess.run(words, capture_output=True, check=True).stdout == b"b'piped\\n'\n"
+
+
+def test_a_file_that_is_replaced_while_it_is_opened_is_not_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, other = tmp_path / "file", tmp_path / "other"
+    path.write_text("content")
+    other.write_text("other")
+    really_open = os.open
+
+    def replaced_after(*words: Any) -> int:
+        descriptor = really_open(*words)
+        other.replace(path)
+        return descriptor
+
+    monkeypatch.setattr(os, "open", replaced_after)
+    assert "was replaced" in seen(read_own, path)
+
+
+@for_root
+@pytest.mark.parametrize(
+    ("uid", "folder", "mode"),
+    [
+        (ANNA, "shared", 0o660),
+        (ROOT, "shared", 0o640),
+        (ANNA, "annas", 0o600),
+        (ANNA, "sticky", 0o600),
+    ],
+)
+def test_a_group_that_shares_a_folder_gets_the_files_that_are_made_there(
+    machine: Path, uid: int, folder: str, mode: int
+) -> None:
+    """Whatever the umask is; root's can only be read, or root could not resume them."""
+    path, below = machine / folder / "new", machine / folder / "below"
+    before = os.umask(0o077)
+    try:
+        with as_user(uid, *[ONCALL] * bool(uid)):
+            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            share_new(descriptor, path.parent)
+            os.close(descriptor)
+            make_folder(below)
+            assert stat.S_IMODE(path.stat().st_mode) == mode
+        modes = {"shared": 0o2770, "sticky": 0o2700, "annas": 0o700}
+        assert stat.S_IMODE(below.stat().st_mode) == modes[folder]
+    finally:
+        os.umask(before)
+        path.unlink()
+        below.rmdir()
+
+
+@for_root
+def test_a_folder_whose_files_no_resume_would_trust_is_noticed(machine: Path) -> None:
+    with as_user(ANNA):
+        ensure_new_files_own(machine / "annas")
+        with pytest.raises(NotTrusted, match=THEIRS):
+            ensure_new_files_own(machine / "open" / "theirs")
