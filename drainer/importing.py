@@ -152,7 +152,7 @@ class _FromTrusted:
             raise
 
 
-class _SourceLoader(_FromTrusted, SourceFileLoader):
+class _SourceLoader(_FromTrusted, SourceFileLoader):  # type: ignore[misc]  # of typeshed itself
     """Loads the source of a module, or what Python has compiled of it."""
 
 

@@ -30,6 +30,7 @@ from typing import BinaryIO
 from drainer.errors import Refused
 
 ROOT = Path("/")
+OPEN_TRIES = 100  # for a file that is replaced between the opening and the look at its names
 LINKS_MOST = 40  # symbolic links on the way to a file; Linux follows as many
 PRIVATE, SHARED, SHARED_FOLDER = 0o600, 0o660, 0o2770
 
@@ -120,19 +121,22 @@ def _is_own_pipe(status: os.stat_result) -> bool:
 
 
 def _opened(path: Path | str, *, own: bool) -> BinaryIO:
-    # Without O_NONBLOCK the open would wait for the writer of a FIFO.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        status = os.fstat(descriptor)
-        if not S_ISREG(status.st_mode):
-            raise OSError(EINVAL, "not a regular file", str(path))
-        is_read_only = os.fstatvfs(descriptor).f_flag & os.ST_RDONLY
-        if not is_read_only and not os.path.samestat(_ensure(path, own=own), status):
-            raise _not_trusted(f"{path} was replaced while drainer opened it")
-        return os.fdopen(descriptor, "rb")
-    except BaseException:
+    """Open a file that passes the rule. A drain may replace its plan meanwhile: then try again."""
+    for _ in range(OPEN_TRIES):
+        # Without O_NONBLOCK the open would wait for the writer of a FIFO.
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            status = os.fstat(descriptor)
+            if not S_ISREG(status.st_mode):
+                raise OSError(EINVAL, "not a regular file", str(path))
+            is_read_only = os.fstatvfs(descriptor).f_flag & os.ST_RDONLY
+            if is_read_only or os.path.samestat(_ensure(path, own=own), status):
+                return os.fdopen(descriptor, "rb")
+        except BaseException:
+            os.close(descriptor)
+            raise
         os.close(descriptor)
-        raise
+    raise _not_trusted(f"{path} is replaced again and again while drainer opens it")
 
 
 def _ensure(path: Path | str, *, own: bool) -> os.stat_result:

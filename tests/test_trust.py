@@ -8,9 +8,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
 
 import pytest
 
@@ -156,21 +156,22 @@ def test_a_record_is_no_pipe_and_a_named_file_may_be_one_of_a_shell(tmp_path: Pa
     assert subprocess.run(words, capture_output=True, check=True).stdout == b"b'piped\\n'\n"
 
 
-def test_a_file_that_is_replaced_while_it_is_opened_is_not_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("times", "content"), [(3, "file 3"), (1_000, "replaced again and again")])
+def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, content: str
 ) -> None:
-    path, other = tmp_path / "file", tmp_path / "other"
-    path.write_text("content")
-    other.write_text("other")
-    really_open = os.open
+    """What is read is the file whose names were looked at."""
+    path, other, look, done = tmp_path / "file", tmp_path / "other", os.fstatvfs, count(1)
+    path.write_text("file 0")
 
-    def replaced_after(*words: Any) -> int:
-        descriptor = really_open(*words)
-        other.replace(path)
-        return descriptor
+    def replaced_after_opening(descriptor: int) -> os.statvfs_result:
+        if (number := next(done)) <= times:
+            other.write_text(f"file {number}")
+            other.replace(path)
+        return look(descriptor)
 
-    monkeypatch.setattr(os, "open", replaced_after)
-    assert "was replaced" in seen(read_own, path)
+    monkeypatch.setattr(os, "fstatvfs", replaced_after_opening)
+    assert content in seen(read_own, path)
 
 
 @for_root

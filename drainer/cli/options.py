@@ -182,12 +182,12 @@ class CodeOptions:
         proposes="handler",
     )
     value_format: str | None = _of_plan(
-        "The plan's decoder of values, if it is not drainer's own; needed with --yes.",
+        "The plan's own decoder of values, which --yes does not confirm.",
         panel=_PAYLOADS,
         metavar="FORMAT",
     )
     key_format: str | None = _of_plan(
-        "The plan's decoder of keys, if it is not drainer's own; needed with --yes.",
+        "The plan's own decoder of keys, which --yes does not confirm.",
         panel=_PAYLOADS,
         metavar="FORMAT",
         tune=True,
@@ -209,7 +209,7 @@ class CodeOptions:
                     f"the plan was made with the format {known}, not {given[name]}",
                     hint="Leave the format out. For another one, start again with `drainer run`.",
                 )
-        declared = options_of(LocalSettings) | options_of(CodeOptions)
+        declared = {**options_of(LocalSettings), **options_of(CodeOptions)}
         found = ((name, text) for name, text in foreign_code(terms) if given[name] is None)
         return [declared[name].typed(text) for name, text in found]
 

@@ -22,7 +22,7 @@ REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
 NO_SUCH = 422  # HTTP status when a reference names an invalid version
-MOST_REFERENCES = 300  # schemas that a schema needs, directly or indirectly
+MOST_REFERENCES = 150  # schemas that a schema needs, directly or indirectly; pickle recurses
 PATIENCE_S = 3.0  # with a registry, where a command can do nothing but wait
 SchemaId = int | str  # a number, or the text of a GUID
 

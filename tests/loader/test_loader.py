@@ -6,6 +6,7 @@ import abc
 import asyncio
 import importlib
 import importlib.util
+import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -22,7 +23,7 @@ from drainer.importing import OWN_NAME
 from drainer.loader import LoadedHandler, foreign_code, load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.terms import PayloadSettings
-from privileges import without_privileges
+from privileges import UNPRIVILEGED, for_root, without_privileges
 from store.plans import PLAN
 
 CONTEXT = Context("orders", "billing", "drain", 7, {"url": "http://x"})
@@ -460,6 +461,17 @@ def test_what_drainer_itself_runs_on_stays_in_its_place(name: str) -> None:
 
 
 # Another one of the same, and functions.
+
+
+@for_root
+def test_a_neighbour_that_another_user_could_have_put_there_is_not_imported(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    write("orders.py", f"{dedent(CLASS)}\nimport theirs\n")
+    write("theirs.py", "")
+    os.chown(tmp_path / "theirs.py", UNPRIVILEGED, UNPRIVILEGED)
+    assert f"{tmp_path}/theirs.py belongs to" in str(fails("orders.py:Reindex", Refused))
+    os.chown(tmp_path / "theirs.py", 0, 0)
+    assert load_handler("orders.py:Reindex")
 
 
 def test_a_fresh_one_of_a_class_is_another_instance() -> None:

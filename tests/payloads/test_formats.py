@@ -247,7 +247,7 @@ def test_an_empty_schema_or_a_long_chain_is_no_fault_of_the_registry(registry: R
         read.prepare(data, [], lambda *_: pytest.fail("it waits for the registry"))
         with pytest.raises(Undecodable, match=why):
             read(data, [], "t")
-    assert len(pickle.dumps(registry_at(registry.url, {}).schema(290))) > 290, "it goes to Spark"
+    assert len(pickle.dumps(registry_at(registry.url, {}).schema(140))) > 140, "it goes to Spark"
 
 
 CONNECT = """syntax = "proto3"; package shop;

@@ -100,27 +100,6 @@ def test_each_record_is_there_as_soon_as_it_is_appended_and_is_the_users_own(
     assert mode_of(path) == 0o600
 
 
-def test_a_journal_cut_at_any_byte_keeps_the_records_before_with_their_lanes(
-    file: PlanFile,
-) -> None:
-    """A dead letter without the lane parked behind it would let what is behind it go."""
-    path = journal_path(file)
-    whole = write_journal(path)
-    ends = [at + 1 for at, byte in enumerate(whole) if byte == ord("\n")]
-
-    for cut in sorted({*range(0, len(whole), 5), *ends[:-1], *(end - 1 for end in ends)}):
-        path.write_bytes(whole[:cut])
-        complete = sum(end <= cut for end in ends)
-        content = read_journal(path)
-        assert content.records == RECORDS[: max(0, complete - 1)]
-        assert (content.head is None) == (not complete)
-        assert content.torn == (cut not in (0, *ends))
-    loaded = file.load()
-    assert (loaded.plan, loaded.records) == (merged(RECORDS[:-1]), 3)
-    assert loaded.torn
-    assert loaded.written.account.parked == PLAN.account.parked
-
-
 def spoil(lines: list[bytes], kind: str, at: int, byte: int) -> bytes:
     number = at % len(lines)
     if kind == "drop a line":
