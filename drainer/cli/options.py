@@ -207,7 +207,7 @@ class CodeOptions:
             if given[name] not in (None, known):
                 raise UsageError(
                     f"the plan was made with the format {known}, not {given[name]}",
-                    hint="Leave the format out. For another one, start again with `drainer run`.",
+                    hint="Leave the format out.",
                 )
         declared = {**options_of(LocalSettings), **options_of(CodeOptions)}
         found = ((name, text) for name, text in foreign_code(terms) if given[name] is None)

@@ -69,7 +69,7 @@ def left_in(folder: Path) -> Iterator[FoundDrain]:
             if not name.is_file():
                 continue
             path = name.resolve()
-            plan = OffsetPlan.decode(read_own(path))
+            plan = OffsetPlan.decode(read_own(name))
             plan.account.check()
             if plan.account.complete or PlanFile(path).is_locked:
                 continue

@@ -82,18 +82,14 @@ def prepare_resume(
     checks = examine(cluster, loaded, gap_accepted=request.accept_gap)
     ensure_all(checks)
     logs = cluster.log_bounds(terms.topic, tuple(known.partitions), terms.isolation)
-    starts = {number: log.start for number, log in logs.items()}
-    gaps = known.gaps(starts) if request.accept_gap else {}
+    gaps = known.gaps({n: log.start for n, log in logs.items()}) if request.accept_gap else {}
     known = known.past(gaps)
-    ends = {number: part.end for number, part in known.partitions.items()}
-    open_ = open_transactions(terms.topic, logs, ends)
+    open_ = open_transactions(terms.topic, logs, {n: p.end for n, p in known.partitions.items()})
     classes = known.classes.resumed() if request.classes is None else request.classes
     extras = cluster.settings.extras
     terms, replaced = with_own_destinations(terms, running.options or (), extras)
     options = terms.options_with(running.options)
     handler = load(terms.handler, terms.payloads, extras).configured(options)
-    if request.handler is not None:
-        terms = replace(terms, handler=handler.absolute_reference)
     if not request.same_split:
         _ensure_same_split(loaded.plan, handler)
     if terms.redrive is not None:
@@ -106,6 +102,7 @@ def prepare_resume(
         terms,
         failures=policy.failures,
         bootstrap_servers=cluster.settings.bootstrap_servers,
+        handler=terms.handler if request.handler is None else handler.absolute_reference,
         handler_code=handler.code,
         options=handler.kept_options(options),
     )

@@ -296,11 +296,17 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
 
     ``state`` is the place that a person gave for the reports of Spark's tasks.
 
-    Raises UsageError or StateRefused if a URI can't be used, and ExtraMissing.
+    Raises UsageError or StateRefused if a URI can't be used, PlanRefused for a link that another
+    user could have put there, and ExtraMissing.
     """
     file: SavedPlan
     if isinstance(place, Path):
         is_link = place.is_symlink() and os.path.exists(place)  # noqa: PTH110
+        if is_link:
+            try:
+                ensure_own(place)  # its own name counts, too, which nobody sees once it is resolved
+            except NotTrusted as error:
+                raise _not_trusted(error) from None
         file = PlanFile(place.resolve() if is_link else place)
     else:
         ensure_installed("spark", f"a plan at {place}")
