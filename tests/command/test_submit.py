@@ -14,7 +14,7 @@ import pyspark
 import pytest
 
 from command.conftest import operations
-from command.process import Command
+from command.process import ON_THE_LOOP, Command
 from drainer.kafka.cluster import Cluster
 from drainer.spark.state.state import open_objects
 from drainer.store.plan_file import plan_at
@@ -121,7 +121,8 @@ def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object
         assert first.running, first.output
     assert 0 < count_of(command) < len(values) * 2
 
-    resume = ["resume", plan, "--yes", *command.options(), "-c", "20"]
+    named = ("--handler", f"{command.handlers}:{ON_THE_LOOP}", "--yes")
+    resume = ["resume", plan, *named, *command.options(), "-c", "20"]
     with submitted(command, *where, *resume) as second:
         second.ends(0)
 
