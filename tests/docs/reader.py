@@ -177,6 +177,8 @@ class Reader:
 
     def _compares(self, step: Step, seen: str) -> None:
         lines = lines_of(seen)
+        if step.does == "drainer ps":  # Other drains of this user's may run; they have whole paths.
+            lines = [line for line in lines if not line.startswith("/")]
         assert not (difference := differs(step.prints, lines)), f"$ {step.does}\n{difference}"
 
 
