@@ -38,10 +38,12 @@ def test_what_the_plan_holds_is_not_repeated() -> None:
 
 
 def test_code_is_repeated_unless_it_is_drainer_s_own_since_yes_does_not_confirm_it() -> None:
+    decodes, keys = ("--value-format", "m:decode"), ("--tune", "key-format=m:key")
+    payloads = PayloadSettings(value_format="m:decode", key_format="m:key")
+    assert given(*decodes, *keys, plan=changed(PLAN, payloads=payloads)).options == decodes + keys
+    own = ("--tune", "key-format=json")
     payloads = PayloadSettings(value_format="m:decode", key_format="json")
-    decodes, keys = ("--value-format", "m:decode"), ("--key-format", "json")
-    found = given(*decodes, *keys, plan=changed(PLAN, payloads=payloads))
-    assert found == Resuming(decodes)
+    assert given(*decodes, *own, plan=changed(PLAN, payloads=payloads)) == Resuming(decodes)
     words = ("--handler", "h.py:H")
     assert given(plan=changed(PLAN, handler=words[1])) == Resuming(words)
     splits = changed(PLAN, handler="produce", options={"split": "/here/s.py", "topic": "wide"})
