@@ -16,7 +16,7 @@ from drainer.cli.engines import EngineOptions
 from drainer.cli.options import Report, Yes
 from drainer.errors import UsageError
 from drainer.limits.file import LimitsFile
-from drainer.limits.kafka.topic import delete_test_topics
+from drainer.limits.kafka.topic import delete_left_behind
 from drainer.limits.measure import measure_limits, prepare_limits
 from drainer.limits.page import limits_page
 from drainer.limits.search.boundary import (
@@ -207,9 +207,8 @@ def limits(
         show_limits_action(terminal, prepared, connection.bootstrap_servers, place.master)
         if found.missing or prepared.left_behind:
             ensure_confirmed(terminal, "Begin?" if found.missing else "Remove them?", yes=yes)
-        if prepared.left_behind:
-            delete_test_topics(cluster, prepared.left_behind)
-            terminal.print_line(f"removed {listed(prepared.left_behind)}")
+        if removed := delete_left_behind(cluster, prepared.left_behind):
+            terminal.print_line(f"removed {listed(removed)}")
         if found.missing:
             # PySpark is imported only now, because that takes a while.
             from drainer.limits.spark.traffic import traffic_host  # noqa: PLC0415

@@ -21,7 +21,7 @@ from pyspark.sql import SparkSession
 from drainer.errors import Interrupted, Refused
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.limits.kafka.topic import create_test_topic, moving_topics, new_topic_name
+from drainer.limits.kafka.topic import create_test_topic, find_left_behind, new_topic_name
 from drainer.limits.kafka.traffic import TrafficTargets
 from drainer.limits.search.boundary import Payload
 from drainer.limits.search.reading import TrafficReport
@@ -81,7 +81,7 @@ def test_one_job_makes_trial_after_trial(
 
     def still() -> bool:
         with Cluster.connect(settings, WAIT_S) as cluster:
-            return not moving_topics(cluster, [topic], 0.3)
+            return topic in find_left_behind(cluster, 0.3)
 
     with spark_traffic(spark.sparkContext, settings, targets, 2) as traffic:
         seen = traffic.measure(

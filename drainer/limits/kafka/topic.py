@@ -123,11 +123,35 @@ def find_test_topics(cluster: Cluster) -> tuple[str, ...]:
     return tuple(sorted(name for name in _topics(cluster) if _TOPIC.fullmatch(name)))
 
 
-def find_left_behind(cluster: Cluster) -> tuple[str, ...]:
-    """List the test topics that nothing writes to. It takes WATCH_S when there are any topics."""
-    found = find_test_topics(cluster)
-    in_use = moving_topics(cluster, found) if found else ()
+def find_left_behind(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
+    """List the test topics that nothing writes to. It takes ``watch_s`` when there are any topics.
+
+    A topic counts as written to unless brokers tell the end of each of its partitions twice: a run
+    that overloads them may have made them too busy to answer.
+    """
+    if not (found := find_test_topics(cluster)):
+        return ()
+    partitions = {name: count for name, count in _topics(cluster).items() if name in found}
+    before = _ends(cluster, partitions)
+    time.sleep(watch_s)
+    after = _ends(cluster, partitions)
+    in_use = {
+        name
+        for name, count in partitions.items()
+        for n in range(count)
+        if before.get((name, n)) is None or before[name, n] != after.get((name, n))
+    }
     return tuple(name for name in found if name not in in_use)
+
+
+def delete_left_behind(cluster: Cluster, names: Collection[str]) -> tuple[str, ...]:
+    """Remove those of the test topics that still nothing writes to, and return their names.
+
+    They are watched again, because a run may have begun while the user was asked.
+    """
+    still = tuple(name for name in find_left_behind(cluster) if name in names) if names else ()
+    delete_test_topics(cluster, still)
+    return still
 
 
 def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
@@ -155,14 +179,6 @@ def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
     moving = _moving(cluster, partitions, watch_s)
     topics = [f"{name} receives {per_s:,.1f} messages/s" for name, per_s in moving.items()]
     return (*topics, *_active_groups(cluster))
-
-
-def moving_topics(
-    cluster: Cluster, names: Collection[str], watch_s: float = WATCH_S
-) -> dict[str, float]:
-    """Return the messages/s of those of the topics that are written to."""
-    partitions = {name: count for name, count in _topics(cluster).items() if name in names}
-    return _moving(cluster, partitions, watch_s)
 
 
 def _moving(cluster: Cluster, partitions: Mapping[str, int], watch_s: float) -> dict[str, float]:
