@@ -124,3 +124,13 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
 # writes them as JSON does, so that JSON remains JSON.
 UNENCODABLE = "drainer.escape"
 codecs.register_error(UNENCODABLE, _escape_unencodable)
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut a text to a width in its middle, because both ends of an id matter."""
+    if len(text) <= width:
+        return text
+    if width <= 1:
+        return "…"[:width]
+    tail = (width - 1) // 2
+    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]

@@ -25,9 +25,9 @@ from types import ModuleType
 from typing import Any
 
 from drainer import decoding
+from drainer.calls import BlockingCall, blocking_call, ensure_done
 from drainer.core.batches import Batch, Batching, BatchOf, ensure_all_done
 from drainer.documents import Documents
-from drainer.engine.loop import BlockingCall, blocking_call, ensure_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.extensions import Extension
 from drainer.forks import FORKS, end_if_forked

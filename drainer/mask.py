@@ -10,7 +10,7 @@ import os
 from collections.abc import Hashable
 from hashlib import blake2b
 
-from drainer.escape import SCREEN, foreign
+from drainer.escape import SCREEN, foreign, shorten
 from drainer.secret import redact
 
 VARIABLE = "DRAINER_MASK_KEYS"
@@ -20,6 +20,7 @@ ERROR_CHARACTERS = 1000  # of an error's text that are kept of a sub-message tha
 LEAVES_MOST, LEAF_CHARACTERS = 3, 300  # exceptions of a group that are shown, and of each text
 CAUSES_MOST = 10  # causes that are followed, because a chain may be a circle
 _DIGITS_BYTES = 4
+_LONGEST_KEY = 256  # Of a longer text or bytes, only both ends are used: repr() would take long.
 
 
 def secret() -> str:
@@ -60,6 +61,17 @@ def key_repr(key: Hashable) -> str:
     except Exception:
         text = f"<{type(key).__name__}>"
     return mask_text(text)
+
+
+def short_key(key: Hashable, width: int = 24) -> str:
+    """Return a sub-key's repr, shortened or masked. Never raises."""
+    half = _LONGEST_KEY // 2
+    match key:
+        case str() if len(key) > _LONGEST_KEY:
+            key = key[:half] + key[-half:]
+        case bytes() if len(key) > _LONGEST_KEY:
+            key = key[:half] + key[-half:]
+    return shorten(key_repr(key), width)
 
 
 def class_name(error: BaseException) -> str:

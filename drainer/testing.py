@@ -16,11 +16,11 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
+from drainer.calls import ensure_done
 from drainer.certify.laws import check_commutes, check_idempotent
 from drainer.certify.split import LawBroken, check_split
 from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
 from drainer.core.batches import Batch, BatchOf, InPart
-from drainer.engine.loop import ensure_done
 from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.workers import CallInput

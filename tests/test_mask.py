@@ -7,10 +7,9 @@ import pytest
 from core.messages import deliver, one_partition, subs_of
 from drainer.core.batches import coalesced
 from drainer.errors import HandleFailed
-from drainer.mask import VARIABLE, class_name, describe, error_text, key_repr, mask_text
+from drainer.mask import VARIABLE, class_name, describe, error_text, key_repr, mask_text, short_key
 from drainer.message import SubMessage
 from drainer.model.facts import named
-from drainer.view import figures
 
 
 def test_without_the_variable_nothing_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -34,7 +33,7 @@ def test_every_way_to_print_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv(VARIABLE, "a secret of this test")
     sub = SubMessage("ann@example.com")
 
-    printed = [figures.sub_key(sub.key), repr(sub), repr(SubMessage(keys=["ann@example.com", 1]))]
+    printed = [short_key(sub.key), repr(sub), repr(SubMessage(keys=["ann@example.com", 1]))]
 
     assert all(key_repr(sub.key) in text and "ann" not in text for text in printed)
     assert describe(ValueError("ann@example.com is no number")) == "ValueError"

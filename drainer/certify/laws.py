@@ -17,13 +17,13 @@ from random import Random
 from time import monotonic
 from typing import Any
 
+from drainer.calls import ensure_done
 from drainer.certify.form import difference, equal, short
 from drainer.certify.split import LawBroken
 from drainer.certify.subject import AT_ONCE, HandlerSource, Subject, again, run
 from drainer.core.batches import InPart
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.engine.loop import ensure_done
 from drainer.errors import SplitFailed
 from drainer.handler import Skip
 from drainer.loader import LoadedHandler

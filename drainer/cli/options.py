@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from drainer.errors import UsageError
 from drainer.extensions import Extension, ensure_installed
-from drainer.model.facts import EXPRESSIONS
 from drainer.model.option import (
     DURATION,
     Option,
@@ -23,6 +22,7 @@ from drainer.model.option import (
     parse_byte_rate,
 )
 from drainer.model.order import Order
+from drainer.model.predicate import EXPRESSIONS
 from drainer.model.priority import PriorityClasses
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import LocalSettings

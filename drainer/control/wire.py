@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
+from drainer.mask import short_key
 from drainer.model.codec import JsonRecord, convert, decode, encode
 from drainer.model.status import EngineStatus, Repr, Status
-from drainer.view.figures import sub_key
 
 KEY_SHOWN = 80  # characters of a sub-key in a report
 
@@ -79,7 +79,7 @@ class DrainReport:
         if (status := self.status) is None:
             return encode(self)
         engine, limits = status.engine, status.limits
-        hottest = tuple((sub_key(key, KEY_SHOWN), waiting) for key, waiting in limits.hottest)
+        hottest = tuple((short_key(key, KEY_SHOWN), waiting) for key, waiting in limits.hottest)
         status = replace(
             status,
             engine=engine and EngineReport(engine.limit(status), tuple(engine.facts)),

@@ -9,7 +9,8 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from drainer.engine.loop import CANCEL_S, ensure_done, spawn
+from drainer.calls import ensure_done
+from drainer.engine.loop import CANCEL_S, spawn
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
     Calls,

@@ -1,18 +1,13 @@
-"""The event loop of a drain, its tasks, calls in threads, and the interpreter's setting."""
+"""The event loop of a drain, its tasks, and the settings of the interpreter."""
 
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import gc
 import sys
-import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager, suppress
-from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
-from typing import Protocol, TypeVar, cast
-
-from drainer.forks import call_alone
+from typing import TypeVar
 
 T = TypeVar("T")
 
@@ -79,58 +74,3 @@ def spawn(
 
     task.add_done_callback(report)
     return task
-
-
-class BlockingCall(Protocol):
-    """Call a function that blocks, and return the future of its result."""
-
-    def __call__(self, function: Callable[..., T], /, *args: object) -> asyncio.Future[T]: ...
-
-
-def blocking_call(function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-    """Call a function in a thread of its own, and return the future of its result.
-
-    ``asyncio.to_thread`` does the same on threads that the interpreter joins before it exits: one
-    call that hangs in a dead broker or in a handler would keep the whole process.
-    """
-    loop = asyncio.get_running_loop()
-    future: asyncio.Future[T] = loop.create_future()
-
-    def finish(result: T | None, error: BaseException | None) -> None:
-        if future.done():
-            return
-        if error is None:
-            future.set_result(cast(T, result))
-        else:
-            future.set_exception(error)
-
-    def call() -> None:
-        result, error = None, None
-        try:
-            result = call_alone(function, *args)
-        except BaseException as raised:
-            error = raised
-        with suppress(RuntimeError):  # The loop is closed: nobody needs the result.
-            loop.call_soon_threadsafe(finish, result, error)
-
-    name = getattr(function, "__qualname__", "call")
-    threading.Thread(target=call, name=f"blocking-{name}", daemon=True).start()
-    return future
-
-
-def ensure_done(result: object) -> None:
-    """Raise TypeError if a handler returned something that is still to be done, such as a coroutine
-    that it forgot to await, a generator, or a future."""
-    if result is None or not (
-        isawaitable(result)
-        or isgenerator(result)
-        or isasyncgen(result)
-        or isinstance(result, concurrent.futures.Future)
-    ):
-        return
-    if iscoroutine(result):
-        result.close()
-    raise TypeError(
-        f"handle returned a {type(result).__name__} that nothing awaits: declare handle as"
-        " `async def` without `yield`, and await every task in it"
-    )

@@ -16,7 +16,8 @@ from queue import SimpleQueue
 from random import Random
 from typing import Any
 
-from drainer.engine.loop import BlockingCall, blocking_call, hurried_interpreter, new_event_loop
+from drainer.calls import BlockingCall, blocking_call
+from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.engine.signals import stop_signals
 from drainer.machine import user_at_host
 from drainer.policy.concurrency_limit import ConcurrencyLimit

@@ -8,7 +8,7 @@ from contextlib import suppress
 from math import inf
 from queue import Empty
 
-from drainer.engine.loop import ensure_done
+from drainer.calls import ensure_done
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
     Calls,

@@ -5,25 +5,20 @@ from __future__ import annotations
 import struct
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.errors import (
     BrokerUnreachable,
-    CommitDelayed,
     GroupActive,
-    GroupJoined,
-    Interrupted,
-    OffsetMoved,
     OffsetsPending,
     Refused,
-    TopicGone,
     TopicMissing,
 )
 from drainer.kafka.answers import (
@@ -39,12 +34,8 @@ from drainer.kafka.answers import (
 from drainer.kafka.connection import OFFSETS_TOPIC, TIMEOUT_S, Connection
 from drainer.kafka.coordinator import CoordinatorProcess
 from drainer.kafka.log import ClientLog
-from drainer.kafka.loss import LogCheck
 from drainer.kafka.settings import ClientSettings
 from drainer.model.listed import listed
-
-if TYPE_CHECKING:
-    from drainer.kafka.cluster import Cluster, TopicInfo
 
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
@@ -56,7 +47,6 @@ LOCK, LOCK_OF_REPEATS = "drainer.lock.", "drainer.again."
 OFFSET_POLL_S = 0.01
 CLOSE_S = 1.0
 COMMIT_MOST_S = 30.0  # After so long without an answer to a commit, another client takes over.
-CALL_TIMEOUT_S = 5.0  # The timeout of each request of a committer.
 STANDING_S = 1.0  # The timeout to find out whether a transaction blocked a read of offsets.
 
 # The client describes groups of consumers, of the classic protocol and of KIP-848. It can only list
@@ -238,7 +228,9 @@ class Groups(Connection):
             offsets, unstable = self._coordinator.standing(group, topic, partitions, STANDING_S)
         if not unstable:
             return
-        places = [f"{topic}/{number} ({_shown(offsets[number])} until then)" for number in unstable]
+        places = [
+            f"{topic}/{number} ({shown_offset(offsets[number])} until then)" for number in unstable
+        ]
         pending = OffsetsPending(
             f"an open transaction is about to commit for group {group}: {listed(places)}",
             hint="Wait until its producer ends it, or brokers abort it after the producer's"
@@ -452,145 +444,6 @@ def close_later(consumer: Consumer) -> None:
     closing.join(CLOSE_S)
 
 
-@dataclass(eq=False)
-class GroupCommitter:
-    """Moves a group's committed offsets forward, and checks before and after that nobody else does.
-
-    Kafka takes such a commit only while the group has no members. It does not fence one such
-    committer against another. So the offset that is found must be the one that this drain wrote. If
-    the answer to a write is lost, both the old and the new offset may be found from then on.
-
-    Brokers drop the offsets of a group that has been empty for long. They are written again.
-
-    ``log_ends`` has the end of the backlog and the leader epoch at that time, by partition. The
-    logs must still have these records. ``is_sure`` returns whether the lock is sure, which is
-    checked right before the write, since the process may have stood still since the read.
-    ``observe`` is called with the topic at each check.
-    """
-
-    cluster: Cluster
-    group: str
-    topic: str
-    log_ends: Mapping[int, tuple[int, int | None]] = field(default_factory=dict)
-    is_sure: Callable[[], bool] = lambda: True
-    timeout_s: float = CALL_TIMEOUT_S
-    observe: Callable[[TopicInfo], None] = lambda topic: None
-
-    def __post_init__(self) -> None:
-        self._in_doubt: dict[int, set[int]] = {}
-        self._log_check = LogCheck(self.cluster, self.topic, self.group, self.log_ends)
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]:
-        """Commit an offset per partition, which is that of the next message to handle.
-
-        ``expected`` has by partition the offsets that may be found before: the one that this drain
-        wrote last, or the one from before the drain (None for none). If an offset is missing that
-        was there, it has expired. An offset that is committed already is not written again, and
-        neither is a lower one.
-
-        Returns the committed offsets by partition.
-
-        Raises:
-            OffsetMoved: when another offset is found, before the write or after it. Nothing more is
-                written then.
-            GroupJoined: when the group has members; nothing is written then.
-            TopicGone: when the topic does not exist any more.
-            CommitDelayed: when no answer came in time; try again later.
-            Interrupted: when this user may not commit.
-        """
-        with self._raised_as_running():
-            found = self._read(offsets)
-            for partition, offset in found.items():
-                allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
-                if offset is None and None not in allowed:
-                    self.cluster.topic(self.topic)  # The offsets of a deleted topic are gone, too.
-                elif offset not in allowed:
-                    raise self._moved(partition, offset, allowed, "before a commit")
-            moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
-            if not moves:
-                known = {p: o for p, o in found.items() if o is not None}
-                if known:
-                    some = next(iter(known.items()))
-                    self.cluster.ensure_no_members(self.group, self.topic, some, self.timeout_s)
-                return known
-            if not self.is_sure():
-                raise CommitDelayed("the lock on the group is not confirmed any more")
-            # From here on, each of these offsets may be found, whatever the answer is.
-            for partition, wrote in moves.items():
-                self._in_doubt.setdefault(partition, set()).add(wrote)
-            self.cluster.alter_committed(self.group, self.topic, moves, self.timeout_s)
-            found |= (read_back := self._read(moves))
-            for partition, wrote in moves.items():
-                if read_back[partition] is None:
-                    # The broker was about to drop the group's offsets, and has dropped this one,
-                    # too.
-                    raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
-                if read_back[partition] != wrote:
-                    moved = self._moved(partition, read_back[partition], {wrote}, "after a commit")
-                    moved.left = moves
-                    raise moved
-                self._in_doubt[partition].discard(wrote)
-        return {p: o for p, o in found.items() if o is not None}
-
-    def check(self, topic_id: str) -> None:
-        """Ensure that the topic still is the one for which this drain was planned.
-
-        Raises TopicGone when the topic was deleted, or deleted and recreated; LogCut when a log
-        lost records of the backlog, handled or not; CommitDelayed and Interrupted as ``commit``.
-        """
-        with self._raised_as_running():
-            found = self.cluster.topic(self.topic)
-            if found.topic_id != topic_id:
-                raise self._gone(f"was deleted and recreated (id {found.topic_id}, not {topic_id})")
-            self.observe(found)
-            self._log_check.check(self.timeout_s)
-
-    def _read(self, partitions: Mapping[int, int]) -> dict[int, int | None]:
-        return self.cluster.committed(self.group, self.topic, partitions, self.timeout_s)
-
-    @contextmanager
-    def _raised_as_running(self) -> Iterator[None]:
-        # An error that refuses a drain before it starts has to interrupt or delay a running one.
-        try:
-            yield
-        except TopicMissing:
-            raise self._gone("was deleted") from None
-        except GroupActive as error:
-            raise GroupJoined(str(error), hint=error.hint) from error
-        except BrokerUnreachable as error:
-            raise CommitDelayed(str(error), hint=error.hint) from error
-        except Refused as error:
-            raise Interrupted(str(error), hint=error.hint) from error
-
-    def _moved(
-        self, partition: int, found: int | None, expected: Set[int | None], when: str
-    ) -> OffsetMoved:
-        wanted = " or ".join(sorted(_shown(offset) for offset in expected))
-        return OffsetMoved(
-            f"group {self.group} has {_shown(found)} committed on {self.topic}/{partition} {when},"
-            f" but this drain left {wanted}: something else commits for this group",
-            hint="Find and stop the other writer: a consumer, a drain or an offset reset. If the"
-            " move was a mistake, put the group back and resume.",
-        )
-
-    def _gone(self, what: str) -> TopicGone:
-        return TopicGone(
-            f"topic {self.topic} {what}",
-            hint="Its records are gone. Start a new drain with another --plan.",
-        )
-
-
-class TopicWatch(GroupCommitter):
-    """Checks the topic as every drain does, but commits nothing."""
-
-    def commit(
-        self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
-    ) -> dict[int, int]:
-        return {}
-
-
 def java_hash(text: str) -> int:
     """Return Java's hash of a text, made positive. Kafka chooses a group's partition by it."""
     found = 0
@@ -599,5 +452,5 @@ def java_hash(text: str) -> int:
     return min(found, 2**32 - found) % 2**31
 
 
-def _shown(offset: int | None) -> str:
+def shown_offset(offset: int | None) -> str:
     return "no offset" if offset is None else f"offset {offset}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
@@ -18,12 +17,10 @@ from drainer.kafka.answers import (
     granting,
     unreachable,
 )
+from drainer.kafka.cluster import Cluster
 from drainer.kafka.connection import TIMEOUT_S
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
-
-if TYPE_CHECKING:
-    from drainer.kafka.cluster import Cluster
 
 CHECK_S = 1.0
 RETRY_S = 0.3

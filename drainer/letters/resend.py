@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from drainer.engine.loop import blocking_call
+from drainer.calls import blocking_call
 from drainer.errors import DrainerError, RecordTooLarge, TopicMissing, UsageError
 from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Writer
 from drainer.kafka.cluster import Cluster

@@ -7,7 +7,7 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
-from drainer.escape import json_text
+from drainer.escape import json_text, shorten
 from drainer.letters.overview import Overview
 from drainer.letters.receipts import RedriveProgress, quoted
 from drainer.policy.dead_letter import Letter
@@ -99,8 +99,8 @@ def _newest(found: Overview) -> Table:
                 figures.count(letter.attempts),
                 *(["yes" if is_redriven else ""] if some else []),
                 _origin(letter),
-                figures.shorten(_keys(letter), _KEY),
-                Cell(figures.shorten(letter.error or "none", _ERROR), Tone.WARN),
+                shorten(_keys(letter), _KEY),
+                Cell(shorten(letter.error or "none", _ERROR), Tone.WARN),
             )
             for letter, is_redriven in found.newest
         ),
@@ -121,7 +121,7 @@ def _headline(found: Overview) -> Line:
 
 def _counts(found: Overview) -> Table:
     rows = tuple(
-        (figures.count(n), figures.shorten(name, _KEY), Cell(what.replace("_", "-"), Tone.QUIET))
+        (figures.count(n), shorten(name, _KEY), Cell(what.replace("_", "-"), Tone.QUIET))
         for what, counts in found.counts.items()
         for name, n in counts.items()
     )

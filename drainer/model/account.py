@@ -15,8 +15,8 @@ from drainer.escape import SCREEN, encodable
 from drainer.mask import mask_text, masking
 from drainer.model.claims import ALL, Claims, Shard, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
-from drainer.model.facts import Predicate
 from drainer.model.latency import Latency
+from drainer.model.predicate import Predicate
 from drainer.model.priority import ClassStatus, PriorityClasses
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract

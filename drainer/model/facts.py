@@ -6,7 +6,7 @@ properties, and nothing whose name begins with an underscore.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -17,10 +17,9 @@ from uuid import UUID
 
 from msgspec import Raw
 
-from drainer.errors import BadExpression, ValueNotShipped, raised_as
+from drainer.errors import ValueNotShipped
 from drainer.mask import masking
-from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.option import ValueType
+from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import key_text, keys_of
 from drainer.raw_json import raw_json, read_level
 
@@ -203,58 +202,3 @@ def named(value: Any) -> str:
         return f"a {type(value).__name__}"
     text = f"{type(value).__name__} {value!r}" if type(value) in _AS_THEY_ARE else ""
     return text[:60] if text else f"a {type(value).__name__}"
-
-
-class Predicate:
-    """An expression that is true or false. Raises BadExpression when it can't be understood."""
-
-    def __init__(self, text: str) -> None:
-        from drainer.model import expression  # noqa: PLC0415 - it is slow to import
-
-        self._expression = expression.Expression(text)
-        self._reason_of = expression.why_undecided
-        self._names_barriers = "barrier" in self._expression.names
-        # Whether it has the same value for all sub-messages of a message, except for barriers.
-        self.of_message = self._expression.names == {"message"}
-
-    def matches(self, sub: SubMessage, facts: Facts | None = None) -> bool:
-        """Return whether the expression is true for a sub-message.
-
-        ``facts`` are those of the same sub-message. Only an expression that names ``barrier``
-        matches a barrier, because one that was written with documents in mind should not drop it.
-        Only an expression that names nothing but ``message`` matches a message that ``split``
-        rejected.
-
-        Raises Undecided when a field is missing, types don't fit, or the value is neither true nor
-        false.
-        """
-        if isinstance(sub, Barrier):
-            unsplit = isinstance(sub, Unsplit)
-            if not (self.of_message if unsplit else self._names_barriers):
-                return False
-        try:
-            found = self._expression.evaluate(facts or Facts(sub))
-        except Undecided:
-            raise
-        except Exception as error:  # Whatever the error is, no sub-message may be lost for it.
-            raise Undecided(self._reason_of(error)) from None
-        if found is not True and found is not False:
-            raise Undecided(f"it gave {named(found)}, and neither true nor false")
-        return found
-
-
-def parse_expressions(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the expressions of an option that may be repeated, each once; none for ``none``.
-
-    Raises BadExpression when one can't be understood.
-    """
-    found = tuple(dict.fromkeys(text.strip() for text in texts))
-    if found == ("none",):
-        return ()
-    with raised_as(BadExpression, about="can't be understood: "):
-        for text in found:
-            Predicate(text)
-    return found
-
-
-EXPRESSIONS = ValueType("EXPRESSION", parse_expressions, repeats=True)

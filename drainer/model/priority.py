@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from drainer.model.codec import JsonRecord, Whole
-from drainer.model.facts import Predicate
+from drainer.model.predicate import Predicate
 from drainer.model.progress import Counts
 
 

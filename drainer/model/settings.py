@@ -13,7 +13,6 @@ from typing import Any
 from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.deadline import DEADLINE
-from drainer.model.facts import EXPRESSIONS
 from drainer.model.listed import round_duration
 from drainer.model.option import (
     CONCURRENCY,
@@ -27,6 +26,7 @@ from drainer.model.option import (
     number,
     option,
 )
+from drainer.model.predicate import EXPRESSIONS
 
 JITTER = 0.5  # a delay is drawn between this share of itself and the whole
 SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer is no evidence

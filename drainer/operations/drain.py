@@ -24,8 +24,8 @@ from drainer.escape import printable
 from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
+from drainer.kafka.committer import GroupCommitter, TopicWatch
 from drainer.kafka.dead_letters import originals_kept
-from drainer.kafka.group import GroupCommitter, TopicWatch
 from drainer.kafka.lock import GroupLock
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -219,8 +219,10 @@ def _resolve_failures(
     cluster: Cluster, plan: OffsetPlan, failures: FailureSettings
 ) -> FailureSettings:
     """Resolve new failure settings of a running drain, and make the topic that they need."""
-    terms = replace(plan.terms, failures=failures)
-    policy = resolve_policy(cluster, terms)
+    terms = plan.terms
+    policy = resolve_policy(
+        cluster, terms.topic, terms.group, failures, redrives=terms.redrive is not None
+    )
     policy.make(cluster)
     return policy.failures
 

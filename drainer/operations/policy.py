@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 from drainer.errors import BadExpression, Refused, raised_as
 from drainer.kafka.answers import granting
@@ -17,13 +16,9 @@ from drainer.kafka.dead_letters import (
     originals_kept,
     with_headroom,
 )
-from drainer.model.facts import Predicate
+from drainer.model.predicate import Predicate
 from drainer.model.settings import FailureSettings
-from drainer.model.terms import Terms
 from drainer.policy.dead_letter import default_dead_letter_topic
-
-if TYPE_CHECKING:
-    from drainer.operations.start import Request
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,22 +66,22 @@ class Policy:
             make_dead_letter_topic(cluster, self.topic)
 
 
-def resolve_policy(cluster: Cluster, terms: Terms | Request) -> Policy:
+def resolve_policy(
+    cluster: Cluster, topic: str, group: str, failures: FailureSettings, *, redrives: bool
+) -> Policy:
     """Check the expressions, and whether dead letters can be written if there may be any.
 
     Nothing is made yet. The dead letters of a redrive go where they came from.
 
     Raises Refused when letters can't be written; UsageError when an expression can't be understood.
     """
-    failures, topic = terms.failures, terms.topic
-    redrives = terms.redrive is not None
     for option, expression in failures.expressions:
         with raised_as(BadExpression, about=f"{option}: "):
             Predicate(expression)
     if not failures.writes_letters:
         # A topic that was named before is kept: letters are in it.
         return Policy(failures, None)
-    name = failures.dead_letter_topic or default_dead_letter_topic(topic, terms.group)
+    name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
     if redrives and name == topic and failures.stops_behind_dead:
         raise Refused(
             "--tune after-dead=park can't keep the order of redriven letters: a letter that"

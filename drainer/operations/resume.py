@@ -96,7 +96,9 @@ def prepare_resume(
         handler = Extension.REDRIVING.load().redriving(handler, terms.redrive, cluster.settings)
         topic = terms.failures.dead_letter_topic or terms.topic
         terms = replace(terms, failures=replace(terms.failures, dead_letter_topic=topic))
-    policy = resolve_policy(cluster, terms)
+    policy = resolve_policy(
+        cluster, terms.topic, terms.group, terms.failures, redrives=terms.redrive is not None
+    )
     committed = group_offsets(cluster, loaded)
     terms = replace(
         terms,

@@ -156,9 +156,9 @@ def prepare(
     else:
         readers = live_readers(cluster, request.group)
         alone = f"nothing moves the offsets of group {request.group}"
-    what = *(request.topic, request.group), request.partitions or None
-    backlog = request.range.freeze(cluster, *what, new_group=new_group)
-    policy = resolve_policy(cluster, request)
+    names = request.topic, request.group
+    backlog = request.range.freeze(cluster, *names, request.partitions or None, new_group=new_group)
+    policy = resolve_policy(cluster, *names, request.failures, redrives=request.redrive is not None)
     checks = [
         f"topic {request.topic} exists, with id {topic.topic_id}",
         alone,

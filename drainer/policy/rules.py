@@ -7,7 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from drainer.errors import BadExpression, raised_as
 from drainer.message import Barrier, Message, SubMessage, Unsplit
-from drainer.model.facts import Facts, Predicate, Undecided
+from drainer.model.facts import Facts, Undecided
+from drainer.model.predicate import Predicate
 from drainer.model.progress import Outcome
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.redrive import LeftAlone, Redriven

@@ -15,10 +15,11 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
+from drainer.calls import blocking_call
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.lifecycle import Lifecycle
-from drainer.engine.loop import blocking_call, event_loop, spawn
+from drainer.engine.loop import event_loop, spawn
 from drainer.engine.meter import auto_status
 from drainer.engine.outcome import Ending, given_up_before, not_closed
 from drainer.errors import (

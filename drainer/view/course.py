@@ -8,6 +8,7 @@ from functools import partial
 from math import nan
 
 from drainer.engine.history import History, HistoryPoint, rates
+from drainer.mask import short_key
 from drainer.model.latency import Latency
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
@@ -136,7 +137,7 @@ def troubles(history: History, begun: datetime) -> Table | None:
 def deepest_lanes(history: History) -> Table | None:
     """Return bars of the sub-keys that had the most sub-messages waiting at once."""
     rows = [
-        (figures.sub_key(key, 60), float(depth), figures.count(depth))
+        (short_key(key, 60), float(depth), figures.count(depth))
         for key, depth in history.hottest
         if depth > 1
     ]

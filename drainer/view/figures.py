@@ -6,9 +6,8 @@ Counts have thousands separators. Offsets have none, because people copy them in
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 
-from drainer.mask import key_repr
 from drainer.model import listed
 from drainer.model.latency import Latency
 
@@ -16,7 +15,6 @@ UNKNOWN = "unknown"
 
 _MINUTE, _HOUR, _DAY = 60, 3600, 86_400
 _SIZES = ("KiB", "MiB", "GiB", "TiB", "PiB")
-_LONGEST_KEY = 256  # Of a longer text or bytes, only both ends are used: repr() would take long.
 
 
 counted, round_duration = listed.counted, listed.round_duration
@@ -125,28 +123,7 @@ def share(fraction: float) -> str:
     return f"{fraction * 100:.0f}%" if fraction >= 0.1 else f"{fraction * 100:.1f}%"
 
 
-def shorten(text: str, width: int) -> str:
-    """Cut a text to a width in its middle, because both ends of an id matter."""
-    if len(text) <= width:
-        return text
-    if width <= 1:
-        return "…"[:width]
-    tail = (width - 1) // 2
-    return text[: width - 1 - tail] + "…" + text[len(text) - tail :]
-
-
 def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
     """Make all cells of a column equally wide, and align them right."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [[cell.rjust(n) for cell, n in zip(row, widths, strict=True)] for row in rows]
-
-
-def sub_key(key: Hashable, width: int = 24) -> str:
-    """Return a sub-key's repr, shortened or masked. Never raises."""
-    half = _LONGEST_KEY // 2
-    match key:
-        case str() if len(key) > _LONGEST_KEY:
-            key = key[:half] + key[-half:]
-        case bytes() if len(key) > _LONGEST_KEY:
-            key = key[:half] + key[-half:]
-    return shorten(key_repr(key), width)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from drainer.mask import short_key
 from drainer.model.status import Status
 from drainer.policy.concurrency_limit import FULL
 from drainer.view import caps, figures
@@ -102,7 +103,7 @@ def _in_words(text: str, status: Status) -> str:
         cores="resume with --engine spark for more cores" if here else "more cores",
         machine="this machine" if here else "the executors",
         engine=None if status.engine is None else status.engine.limit(status),
-        lane=f"{figures.sub_key(key, SHOWN)}, where {figures.count(waiting)}",
+        lane=f"{short_key(key, SHOWN)}, where {figures.count(waiting)}",
         read_cap=limits.read_cap and caps.words(limits.read_cap),
         write_cap=limits.write_cap and caps.words(limits.write_cap),
         more_calls=more_calls,

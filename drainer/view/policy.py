@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
+from drainer.escape import shorten
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.terms import PayloadSettings, RedriveSettings
@@ -50,7 +51,7 @@ def payload_fields(payloads: PayloadSettings) -> Iterator[Field]:
         yield Field("registry", payloads.registry)
     if payloads.split_key is not None:
         parts = "messages" if payloads.split is None else payloads.split
-        yield Field("split", figures.shorten(parts, WIDTH), f"key {payloads.split_key}")
+        yield Field("split", shorten(parts, WIDTH), f"key {payloads.split_key}")
 
 
 def policy_fields(failures: FailureSettings) -> Iterator[Field]:
@@ -104,7 +105,7 @@ def skip_fields(expressions: Sequence[str]) -> Iterator[Field]:
     """Yield the rules by which a drain skips sub-messages, if it has any."""
     if expressions:
         known = figures.counted(len(expressions), "rule")
-        shown = [figures.shorten(text, 2 * WIDTH) for text in expressions]
+        shown = [shorten(text, 2 * WIDTH) for text in expressions]
         yield Field("skips", f"by {known}", lines=few(shown))
 
 
@@ -135,4 +136,4 @@ def undecided_lines(rules: RuleStatus) -> Iterator[Field]:
 
 
 def _name(name: str) -> str:
-    return figures.shorten(name, WIDTH)
+    return shorten(name, WIDTH)

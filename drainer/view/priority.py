@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
+from drainer.escape import shorten
 from drainer.model.account import clock
 from drainer.model.priority import ClassStatus, PriorityClasses
 from drainer.model.status import ProgressStatus
@@ -66,7 +67,7 @@ def finished(progress: ProgressStatus) -> int:
 
 
 def _field(number: int, where: str, words: str, most: int = WHERE_SHOWN) -> Field:
-    return Field("then" if number else "first", figures.shorten(where, most), words)
+    return Field("then" if number else "first", shorten(where, most), words)
 
 
 def _words(each: ClassStatus) -> str:

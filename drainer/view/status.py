@@ -12,6 +12,7 @@ from heapq import nsmallest
 from threading import Lock
 
 from drainer.engine.history import History
+from drainer.mask import short_key
 from drainer.model.account import Event, clock
 from drainer.model.codec import builtins
 from drainer.model.progress import OTHERWISE
@@ -120,7 +121,7 @@ def status_fields(status: Status) -> dict[str, object]:
         found |= fields_of(found.pop(name))
     found |= {
         "partitions": nsmallest(_MOST_LEFT, progress.partitions, lambda p: p.watermark - p.end),
-        "hottest": [(figures.sub_key(key, 60), waiting) for key, waiting in limits.hottest],
+        "hottest": [(short_key(key, 60), waiting) for key, waiting in limits.hottest],
         "failures": replace(status.failures, errors=errors),
         "latency_recent": latency and {name: getattr(latency, name) for name in _LATENCY},
         "engine": None if status.engine is None else status.engine.as_json(),
@@ -274,7 +275,7 @@ def _workers(limits: LimitStatus) -> Iterator[Field]:
 
 def _memory(limits: LimitStatus) -> Iterator[Field]:
     hottest = ", ".join(
-        f"{figures.sub_key(key, 18)} {figures.count(waiting)}"
+        f"{short_key(key, 18)} {figures.count(waiting)}"
         for key, waiting in limits.hottest[:_HOTTEST_SHOWN]
     )
     if hottest:

@@ -10,6 +10,7 @@ from datetime import datetime, timedelta
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled
+from drainer.escape import shorten
 from drainer.model.account import Event, ParkedLanes
 from drainer.model.listed import name_lost
 from drainer.model.progress import DONE, OTHERWISE, Counts
@@ -219,7 +220,7 @@ def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
     if not parked.total:
         return None
     lines = tuple(
-        f"{figures.shorten(lane['key'], PARKED_WIDTH)} at {lane['place']}: {lane['error']}"
+        f"{shorten(lane['key'], PARKED_WIDTH)} at {lane['place']}: {lane['error']}"
         for lane in parked.shown()
     )
     note = note or "each with its place and its error"

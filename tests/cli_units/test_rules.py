@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drainer.errors import UsageError
-from drainer.model.facts import parse_expressions
+from drainer.model.predicate import parse_expressions
 from drainer.model.settings import FailureSettings
 
 

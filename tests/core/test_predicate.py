@@ -25,7 +25,8 @@ from drainer.message import (
     Unsplit,
 )
 from drainer.model.expression import FUNCTIONS
-from drainer.model.facts import Predicate, Undecided
+from drainer.model.facts import Undecided
+from drainer.model.predicate import Predicate
 
 PAYLOAD = {
     "kind": "set_email",

@@ -11,7 +11,8 @@ import pytest
 from docs.pages import ROOT
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.expression import FUNCTIONS
-from drainer.model.facts import NAMES, Predicate, Undecided
+from drainer.model.facts import NAMES, Undecided
+from drainer.model.predicate import Predicate
 
 TEXT = (ROOT / "docs/reference/rules.md").read_text()
 PAYLOAD = json.loads(re.findall(r"```json\n(.+?)```", TEXT, re.DOTALL)[0])

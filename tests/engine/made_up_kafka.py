@@ -28,7 +28,7 @@ from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Handler
-from drainer.kafka.group import GroupCommitter
+from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.settings import ClientSettings
 from drainer.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage

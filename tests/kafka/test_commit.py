@@ -10,7 +10,7 @@ import pytest
 
 from drainer.errors import CommitDelayed, OffsetMoved, TopicGone
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.group import GroupCommitter
+from drainer.kafka.committer import GroupCommitter
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker
 

@@ -18,7 +18,7 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.group import GroupCommitter
+from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.reader import RangeReader
 from drainer.kafka.settings import ClientSettings
 from fake_kafka import FakeCluster, FakeKafka, FakeSettings, Log

@@ -8,7 +8,7 @@ import pytest
 
 from drainer.errors import CommitDelayed, LogCut
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.group import GroupCommitter
+from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.loss import LogCheck, cut_logs
 from drainer.kafka.settings import ClientSettings
 from kafka.reader import Reader

@@ -12,7 +12,7 @@ from drainer.decoding import Decoding
 from drainer.errors import SplitFailed, UsageError
 from drainer.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin, SubMessage, Unsplit
-from drainer.model.facts import Predicate
+from drainer.model.predicate import Predicate
 from drainer.model.terms import PayloadSettings, TimeRange
 from drainer.policy.redrive import LeftAlone
 from drainer.raw_json import MOST_NESTED

@@ -22,7 +22,7 @@ from drainer.letters.overview import whole_letter_as_json
 from drainer.letters.view import letter_page
 from drainer.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
-from drainer.model.facts import Predicate
+from drainer.model.predicate import Predicate
 from drainer.model.sub_messages import identify
 from drainer.model.terms import PayloadSettings, RedriveSettings
 from drainer.policy.dead_letter import read_letter

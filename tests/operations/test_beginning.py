@@ -19,7 +19,7 @@ from drainer.errors import (
     TopicMissing,
 )
 from drainer.handler import Context, Handler
-from drainer.kafka.group import GroupCommitter
+from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.lock import GroupLock
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure

@@ -22,7 +22,7 @@ from drainer.message import (
     ShippedMessage,
     SubMessage,
 )
-from drainer.model.facts import Predicate
+from drainer.model.predicate import Predicate
 from drainer.model.progress import checksum_keys
 from drainer.model.sub_messages import identify
 from drainer.model.terms import PayloadSettings, RedriveSettings

@@ -8,6 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from drainer.escape import shorten
+from drainer.mask import short_key
 from drainer.view import figures
 
 
@@ -63,7 +65,7 @@ def test_nouns_are_counted() -> None:
 
 @given(st.text(), st.integers(0, 20))
 def test_a_long_text_keeps_both_its_ends(text: str, width: int) -> None:
-    short = figures.shorten(text, width)
+    short = shorten(text, width)
     assert len(short) == min(len(text), width)
     first, cut, last = short.partition("…") if len(text) > width > 0 else (text[:width], "…", "")
     assert text.startswith(first)
@@ -87,4 +89,4 @@ class Rude:
     ],
 )
 def test_sub_keys_are_shown_whatever_they_are(key: Hashable, width: int, text: str) -> None:
-    assert figures.sub_key(key, width) == text
+    assert short_key(key, width) == text

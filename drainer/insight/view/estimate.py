@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from drainer.escape import shorten
 from drainer.insight import bounds
 from drainer.insight.estimate import DeadlineVerdict, Estimate
 from drainer.insight.measurement import Measured
 from drainer.insight.view.inspect import expiry_warning
+from drainer.mask import short_key
 from drainer.model.order import Order
 from drainer.view import figures
 from drainer.view.page import BAD, OK, Cell, Column, Field, Line, Page, Table, Tone, section
@@ -72,7 +74,7 @@ def _first(estimate: Estimate) -> Table | None:
     count, duration = figures.count, figures.duration
     rows = []
     for each in found.classes:
-        where, first = figures.shorten(each.where, NAME_WIDTH), f"{about}{count(each.sub_messages)}"
+        where, first = shorten(each.where, NAME_WIDTH), f"{about}{count(each.sub_messages)}"
         if each.held:
             first += f" of {about}{count(each.sub_messages + each.held)} first"
         rows.append((f"  {where}", first, duration(each.seconds)))
@@ -96,7 +98,7 @@ def _skipped(measured: Measured) -> Field | None:
     if len(skipped.by_rule) > 1:
         ranked = sorted(skipped.by_rule.items(), key=lambda item: -item[1])
         lines = tuple(
-            f"{about}{figures.count(number)} by {figures.shorten(name, NAME_WIDTH)}"
+            f"{about}{figures.count(number)} by {shorten(name, NAME_WIDTH)}"
             for name, number in ranked
         )
     text = f"the rules skip {about}{figures.count(skipped.total)} of {of}"
@@ -115,7 +117,7 @@ def binding(estimate: Estimate, found: bounds.Forecast) -> str:
         if hottest.calls < hottest.sub_messages:
             together = f", in {figures.counted(round(hottest.calls), 'call')} at least"
         return (
-            f"the hottest lane: {what} {figures.sub_key(hottest.key)} has"
+            f"the hottest lane: {what} {short_key(hottest.key)} has"
             f" {figures.counted(round(hottest.sub_messages), 'sub-message')}"
             f" ({figures.percent(share)}){together}, one at a time"
         )

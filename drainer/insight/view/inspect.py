@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
+from drainer.escape import shorten
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.survey import ItemShare
@@ -278,7 +279,7 @@ def _about(found: Inspection) -> str:
 
 
 def _short(name: str) -> str:
-    return figures.shorten(name, NAME_WIDTH)
+    return shorten(name, NAME_WIDTH)
 
 
 def _list(partitions: Sequence[int]) -> str:

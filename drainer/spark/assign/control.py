@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
-from drainer.engine.loop import blocking_call
+from drainer.calls import blocking_call
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, PlanRefused
 from drainer.model.option import Concurrency

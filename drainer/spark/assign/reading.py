@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from drainer.engine.loop import blocking_call
+from drainer.calls import blocking_call
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused, raised_as
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
