@@ -453,4 +453,5 @@ def java_hash(text: str) -> int:
 
 
 def shown_offset(offset: int | None) -> str:
+    """Return a committed offset in words; the offset is None if nothing was committed."""
     return "no offset" if offset is None else f"offset {offset}"
