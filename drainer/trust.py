@@ -11,8 +11,9 @@ drainer asks two questions about such a file, in this module alone:
 A shared folder is the exception to both: it is setgid, its group can write it, and this user is in
 that group. Operators who share a folder trust one another. Root trusts no group.
 
-A file that everyone can write is never read. On a read-only mount nothing is asked, because nobody
-can write there: Kubernetes mounts ConfigMaps and Secrets so.
+A file that everyone can write is never read. Nothing is asked about what lies on a read-only mount,
+because nobody can write there: Kubernetes mounts ConfigMaps and Secrets so. The names on the way to
+the mount count as everywhere, since a link may lead to a mount that its owner controls.
 """
 
 from __future__ import annotations
@@ -129,8 +130,7 @@ def _opened(path: Path | str, *, own: bool) -> BinaryIO:
             status = os.fstat(descriptor)
             if not S_ISREG(status.st_mode):
                 raise OSError(EINVAL, "not a regular file", str(path))
-            is_read_only = os.fstatvfs(descriptor).f_flag & os.ST_RDONLY
-            if is_read_only or os.path.samestat(_ensure(path, own=own), status):
+            if os.path.samestat(_ensure(path, own=own), status):
                 return os.fdopen(descriptor, "rb")
         except BaseException:
             os.close(descriptor)
@@ -141,17 +141,19 @@ def _opened(path: Path | str, *, own: bool) -> BinaryIO:
 
 def _ensure(path: Path | str, *, own: bool) -> os.stat_result:
     """Return the status of a file, once all names on the way to it are trusted."""
-    folder = status = ROOT.stat()
+    entry, folder, status = ROOT, ROOT.stat(), ROOT.stat()
     for entry, folder, status in _way(Path(path)):
-        if not _is_own(status, folder) and folder.st_mode & (S_IWGRP | S_IWOTH):
+        others = folder.st_mode & (S_IWGRP | S_IWOTH)
+        if others and not _is_own(status, folder) and not _is_read_only(entry.parent):
             raise _not_trusted(
                 f"{entry} belongs to {_user(status)}, and others can write its folder"
             )
-    if own and not _is_own(status, folder):
+    is_foreign, all_write = own and not _is_own(status, folder), status.st_mode & S_IWOTH
+    if not (is_foreign or all_write) or _is_read_only(entry):
+        return status
+    if is_foreign:
         raise _not_trusted(f"{path} belongs to {_user(status)}, not to {_user(os.geteuid())}")
-    if status.st_mode & S_IWOTH:
-        raise _not_trusted(f"{path} is writable by everyone (mode {status.st_mode & 0o7777:04o})")
-    return status
+    raise _not_trusted(f"{path} is writable by everyone (mode {status.st_mode & 0o7777:04o})")
 
 
 def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, os.stat_result]]:
@@ -177,6 +179,10 @@ def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, os.stat_result]]:
         if target.is_absolute():
             here, folder = ROOT, ROOT.stat()
         left += reversed(target.parts[target.is_absolute() :])
+
+
+def _is_read_only(place: Path) -> bool:
+    return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
 
 
 def _is_own(status: os.stat_result, folder: os.stat_result) -> bool:

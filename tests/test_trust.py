@@ -17,6 +17,7 @@ import pytest
 from drainer.trust import (
     NotTrusted,
     ensure_new_files_own,
+    ensure_trusted,
     make_folder,
     read_own,
     read_trusted,
@@ -128,10 +129,31 @@ def test_what_everyone_can_write_is_read_on_a_read_only_mount_alone(
     path.write_text("content")
     path.chmod(mode)
     assert seen(read_trusted, path) == f"{path} is writable by everyone (mode {mode:04o})"
-    found = os.statvfs(path)
-    read_only = os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax))
-    monkeypatch.setattr(os, "fstatvfs", lambda descriptor: read_only)
+    mount_read_only(tmp_path, monkeypatch)
     assert seen(read_trusted, path) == seen(read_own, path) == "content"
+    ensure_trusted(path)
+
+
+@for_root
+def test_a_link_of_another_user_to_a_read_only_mount_is_not_followed(
+    machine: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The mount may be a disk or an image whose content that user chose."""
+    mount_read_only(machine / "annas", monkeypatch)
+    with as_user(BEN):
+        assert THEIRS in seen(read_trusted, machine / "open/link")
+        assert seen(read_trusted, machine / "annas/open/file") == "content"
+
+
+def mount_read_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the folder look like a read-only mount."""
+    found = os.statvfs(folder)
+    read_only = os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax))
+
+    def statvfs(path: Path) -> os.statvfs_result:
+        return read_only if path.is_relative_to(folder) else found
+
+    monkeypatch.setattr(os, "statvfs", statvfs)
 
 
 @pytest.mark.parametrize("read", [read_own, read_trusted])
@@ -161,16 +183,16 @@ def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, content: str
 ) -> None:
     """What is read is the file whose names were looked at."""
-    path, other, look, done = tmp_path / "file", tmp_path / "other", os.fstatvfs, count(1)
+    path, other, look, done = tmp_path / "file", tmp_path / "other", os.fstat, count(1)
     path.write_text("file 0")
 
-    def replaced_after_opening(descriptor: int) -> os.statvfs_result:
+    def replaced_after_opening(descriptor: int) -> os.stat_result:
         if (number := next(done)) <= times:
             other.write_text(f"file {number}")
             other.replace(path)
         return look(descriptor)
 
-    monkeypatch.setattr(os, "fstatvfs", replaced_after_opening)
+    monkeypatch.setattr(os, "fstat", replaced_after_opening)
     assert content in seen(read_own, path)
 
 
