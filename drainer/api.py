@@ -21,7 +21,7 @@ from drainer.errors import DrainerError
 from drainer.handler import Handler
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import NO_EXTRAS, LoadedHandler, load_handler
+from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.model.priority import PriorityClasses
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.status import Status, Summary

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
-from drainer.escape import foreign, printable
+from drainer.text.escape import foreign, printable
 
 EXIT_DONE = 0  # Everything in the backlog is finished.
 EXIT_UNEXPECTED = 1  # There was a bug, or something unforeseen.

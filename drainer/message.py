@@ -9,8 +9,8 @@ from typing import Any
 from msgspec import Raw
 
 from drainer.errors import ValueNotShipped
-from drainer.mask import key_repr
-from drainer.raw_json import meaning, read_json
+from drainer.text.mask import key_repr
+from drainer.text.raw_json import meaning, read_json
 
 
 @dataclass(frozen=True, slots=True)

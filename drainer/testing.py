@@ -16,7 +16,6 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from drainer.calls import ensure_done
 from drainer.certify.laws import check_commutes, check_idempotent
 from drainer.certify.split import LawBroken, check_split
 from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
@@ -25,13 +24,14 @@ from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.workers import CallInput
 from drainer.handler import Context, Fatal, Retry, Skip
-from drainer.loader import LoadedHandler
+from drainer.loading.calls import ensure_done
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.sub_messages import identify
 from drainer.operations.in_memory import drain_of
 from drainer.policy.fault import blame
-from drainer.splitting import split_or_reject
+from drainer.split.splitting import split_or_reject
 
 __all__ = [
     "LawBroken",

@@ -15,7 +15,7 @@ from typing import Self
 
 import pyspark
 
-from drainer.process import bound_to_parent
+from drainer.host.process import bound_to_parent
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
 _START_S = 120  # on a machine with other work to do

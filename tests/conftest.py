@@ -20,13 +20,13 @@ from hypothesis import settings
 from command import forks
 from drainer.demo.fill import create_topic
 from drainer.errors import SandboxRefused
-from drainer.java import find_java
+from drainer.host.java import find_java
 from drainer.kafka import coordinator
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.sandbox.jars import kafka_jars
 from drainer.sandbox.ports import BrokerPorts, free_port
-from drainer.secret import remembered
+from drainer.text.secret import remembered
 from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
 from s3 import INSTALL, LOGIN, S3, running, versitygw

@@ -19,7 +19,7 @@ from urllib.error import URLError
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from drainer.process import bound_to_parent
+from drainer.host.process import bound_to_parent
 from drainer.sandbox.ports import HOST, BrokerPorts
 from needs import missing
 

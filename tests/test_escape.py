@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.escape import json_text, printable
+from drainer.text.escape import json_text, printable
 
 ANY_TEXT = st.text(st.characters(codec=None))  # half surrogate pairs too
 

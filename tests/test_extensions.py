@@ -13,7 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from drainer.cli.app import PANELS, app
-from drainer.extensions import EXTRAS, Extension
+from drainer.loading.extensions import EXTRAS, Extension
 
 
 @pytest.mark.parametrize("extension", Extension)

@@ -7,9 +7,17 @@ import pytest
 from core.messages import deliver, one_partition, subs_of
 from drainer.core.batches import coalesced
 from drainer.errors import HandleFailed
-from drainer.mask import VARIABLE, class_name, describe, error_text, key_repr, mask_text, short_key
 from drainer.message import SubMessage
 from drainer.model.facts import named
+from drainer.text.mask import (
+    VARIABLE,
+    class_name,
+    describe,
+    error_text,
+    key_repr,
+    mask_text,
+    short_key,
+)
 
 
 def test_without_the_variable_nothing_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:

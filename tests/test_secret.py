@@ -15,10 +15,10 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from drainer.errors import HandleFailed, Refused
-from drainer.escape import foreign
 from drainer.kafka.settings import ClientSettings
-from drainer.mask import describe
-from drainer.secret import REDACTED, redact, remember, remembered
+from drainer.text.escape import foreign
+from drainer.text.mask import describe
+from drainer.text.secret import REDACTED, redact, remember, remembered
 
 TOKEN, PASSWORD = 'aB3/+x="y z\\\\é€q😀w%1\n2', "pä:ss word9"
 FORMS: dict[str, Callable[[str], str]] = {

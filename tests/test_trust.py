@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from drainer.trust import (
+from drainer.host.trust import (
     NotTrusted,
     ensure_new_files_own,
     ensure_trusted,
@@ -172,7 +172,7 @@ def test_a_record_is_no_pipe_and_a_named_file_may_be_one_of_a_shell(tmp_path: Pa
     os.mkfifo(tmp_path / "fifo")
     with pytest.raises(OSError, match="not a regular file"):
         read_own(tmp_path / "fifo")
-    code = "import sys; from drainer.trust import read_trusted; print(read_trusted(sys.argv[1]))"
+    code = "import sys; from drainer.host.trust import read_trusted as r; print(r(sys.argv[1]))"
     script = f"{sys.executable} -c '{code}' <(echo piped)"
     words = ["bash", "-c", script]
     assert subprocess.run(words, capture_output=True, check=True).stdout == b"b'piped\\n'\n"

@@ -17,7 +17,6 @@ from random import Random
 from time import monotonic
 from typing import Any
 
-from drainer.calls import ensure_done
 from drainer.certify.form import difference, equal, short
 from drainer.certify.split import LawBroken
 from drainer.certify.subject import AT_ONCE, HandlerSource, Subject, again, run
@@ -26,12 +25,13 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import SplitFailed
 from drainer.handler import Skip
-from drainer.loader import LoadedHandler
-from drainer.mask import describe
+from drainer.loading.calls import ensure_done
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.sub_messages import identify
 from drainer.operations.in_memory import ends_of
-from drainer.splitting import split_up
+from drainer.split.splitting import split_up
+from drainer.text.mask import describe
 
 # Returns the state of a handler, which is an instance or a module. It may be async.
 StateOf = Callable[[Any], Any]

@@ -15,14 +15,14 @@ from dataclasses import dataclass
 from drainer.certify.form import form_of
 from drainer.certify.subject import HandlerSource, Subject, again, run
 from drainer.errors import EXIT_DONE, EXIT_FOUND, Refused, SplitFailed
-from drainer.loader import LoadedHandler
-from drainer.mask import describe
+from drainer.host.process import python_module
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.codec import builtins, decode, encode
 from drainer.model.finding import Finding, Level
 from drainer.model.sub_messages import identify
-from drainer.process import python_module
-from drainer.splitting import split_up
+from drainer.split.splitting import split_up
+from drainer.text.mask import describe
 
 TIMEOUT_S = 120.0  # for the other process to split all messages
 # With another seed for hash(), a set of texts has another order.

@@ -9,12 +9,12 @@ from functools import partial
 from types import ModuleType
 from typing import Any, TypeVar
 
-from drainer.extensions import without_prefix
 from drainer.handler import Context
-from drainer.loader import NO_EXTRAS, LoadedHandler, load_handler
+from drainer.handlers.produce import as_value
+from drainer.loading.extensions import without_prefix
+from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
 from drainer.message import Message, Origin
 from drainer.model.terms import BY_HANDLER, PayloadSettings
-from drainer.produce import as_value
 
 T = TypeVar("T")
 

@@ -13,12 +13,12 @@ from typing import Any, get_args, get_type_hints
 
 import typer
 
-from drainer import mask
 from drainer.cli.answer import open_terminal, reporting_errors
 from drainer.cli.help import HELP_ALL
 from drainer.cli.parameter import Declared, declare, declared_by, given_in, secret_of, tuning
 from drainer.errors import Refused, UsageError
 from drainer.model.option import Option, option, options_of
+from drainer.text import mask
 from drainer.view.terminal import Form, Terminal
 
 Choice = Callable[[Declared], Declared]  # Metadata of a parameter: it selects or changes options.

@@ -19,9 +19,9 @@ from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.parameter import declared_by
 from drainer.cli.profile import folder
 from drainer.control import client
-from drainer.importing import ENTRY_POINTS
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK
+from drainer.loading.importing import ENTRY_POINTS
 
 WAIT_S = 2.0  # for the cluster
 _PRIVATE = ("__", LOCK)  # Names that begin so are proposed once something was typed.

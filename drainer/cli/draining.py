@@ -29,11 +29,9 @@ from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
-from drainer.escape import json_text
-from drainer.extensions import Extension
 from drainer.kafka.cluster import Cluster
-from drainer.loader import LoadedHandler, foreign_code
-from drainer.mask import describe
+from drainer.loading.extensions import Extension
+from drainer.loading.loader import LoadedHandler, foreign_code
 from drainer.model.option import options_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.priority import PriorityClasses
@@ -43,6 +41,8 @@ from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.drain import Callbacks, drain
 from drainer.operations.start import Prepared, Request
 from drainer.store.place import PlanPlace
+from drainer.text.escape import json_text
+from drainer.text.mask import describe
 from drainer.view.live import ControlKeys, ProgressView, progress_view
 from drainer.view.preview import preview_page
 from drainer.view.report.file import ReportFile, write_page

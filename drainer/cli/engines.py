@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from drainer.engine.preview import EngineName, ShownEngine
 from drainer.errors import UsageError
-from drainer.extensions import Extension
+from drainer.loading.extensions import Extension
 from drainer.model.option import PAIRS, option
 from drainer.store.place import PlanPlace
 

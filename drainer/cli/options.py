@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 from drainer.errors import UsageError
-from drainer.extensions import Extension, ensure_installed
+from drainer.loading.extensions import Extension, ensure_installed
 from drainer.model.option import (
     DURATION,
     Option,
@@ -31,7 +31,7 @@ from drainer.store.place import PlanPlace, parse_place
 from drainer.view.report.file import ReportFile
 
 if TYPE_CHECKING:
-    from drainer.loader import LoadedHandler
+    from drainer.loading.loader import LoadedHandler
 
 _HANDLER = "Handler: package.module:Name, path/to/file.py:Name, print, count, produce or http."
 _LIMITS = "Broker limits"
@@ -152,7 +152,7 @@ class PayloadOptions:
 
         Raises UsageError or Refused.
         """
-        from drainer.loader import load_handler  # noqa: PLC0415 - the help does not need it
+        from drainer.loading.loader import load_handler  # noqa: PLC0415 - the help does not need it
 
         return load_handler(reference, self.settings, extras)
 
@@ -199,7 +199,7 @@ class CodeOptions:
         ``options`` are the handler's that were given. Raises UsageError if a format is given that
         is not the plan's: the drain would then count other sub-messages.
         """
-        from drainer.loader import foreign_code  # noqa: PLC0415 - the help does without
+        from drainer.loading.loader import foreign_code  # noqa: PLC0415 - the help does without
 
         given = {"handler": self.handler, "options": options.get("split")}
         for name in ("value_format", "key_format"):

@@ -14,8 +14,8 @@ import typer
 
 from drainer.cli.parameter import commands_of, declared_by, meant
 from drainer.errors import Refused, UsageError
+from drainer.host.trust import NotTrusted, read_own
 from drainer.model.option import ONE_RUN
-from drainer.trust import NotTrusted, read_own
 
 DEFAULT = "default"  # This profile is read unless another one is named.
 

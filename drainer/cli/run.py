@@ -21,7 +21,7 @@ from drainer.cli.options import (
     WaitForGroup,
 )
 from drainer.errors import EXIT_DONE, UsageError
-from drainer.extensions import Extension
+from drainer.loading.extensions import Extension
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.view.terminal import Terminal
 

@@ -18,12 +18,12 @@ from drainer.control.server import ANSWER_S, peer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import ControlRequest
 from drainer.errors import DrainerError, Interrupted, Refused, UsageError
+from drainer.host.trust import read_own
 from drainer.model.codec import decode, encode
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import Status
 from drainer.store.place import PLANS, PlanPlace
 from drainer.store.plan_file import PlanFile
-from drainer.trust import read_own
 
 LOOK_S = 3.0  # without a byte from a drain, after which it is listed as silent
 ANSWERED_S = ANSWER_S + 5.0  # beyond the time that a drain takes to answer a request

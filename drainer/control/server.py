@@ -21,17 +21,17 @@ from time import monotonic
 from typing import Any, Self
 
 from drainer.control.place import LENGTH_MOST, folders, make_folder, socket_name
+from drainer.control.serving import QuietHandler, QuietServer
 from drainer.control.wire import About, Done, DrainReport, Refusal
 from drainer.engine.control import REQUESTS, Control, ControlRequest, Stop
 from drainer.engine.signals import BLOCKED_S
 from drainer.errors import DrainerError, Refused, UsageError
-from drainer.forks import keep_from_children
-from drainer.machine import user_at_host
-from drainer.mask import describe
+from drainer.host.forks import keep_from_children
+from drainer.host.os_errors import user_at_host
 from drainer.model.codec import decode, encode
 from drainer.model.status import Status, Summary
-from drainer.serving import QuietHandler, QuietServer
 from drainer.store.place import PlanPlace
+from drainer.text.mask import describe
 
 SILENT_S = 10.0  # after this time a peer that neither sends nor reads is dropped
 ANSWER_S = 60.0  # patience with a request that needs the brokers

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from drainer.mask import short_key
 from drainer.model.codec import JsonRecord, convert, decode, encode
 from drainer.model.status import EngineStatus, Repr, Status
+from drainer.text.mask import short_key
 
 KEY_SHOWN = 80  # characters of a sub-key in a report
 

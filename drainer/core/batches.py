@@ -16,8 +16,8 @@ from typing import Protocol
 from drainer.core.lanes import Lanes
 from drainer.errors import HandleFailed
 from drainer.handler import Results, Retry, Skip
-from drainer.mask import error_text, key_repr
 from drainer.message import Barrier, SubMessage
+from drainer.text.mask import error_text, key_repr
 
 # So many sub-messages are folded into one operation at most, since a crash repeats all of them.
 FOLD_MOST = 1_000

@@ -9,7 +9,6 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
-from drainer.calls import ensure_done
 from drainer.engine.loop import CANCEL_S, spawn
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
@@ -22,7 +21,8 @@ from drainer.engine.workers import (
     watch_interval_s,
 )
 from drainer.errors import HandleFailed
-from drainer.forks import FORKS, end_if_forked
+from drainer.host.forks import FORKS, end_if_forked
+from drainer.loading.calls import ensure_done
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # Handlers that never wait may keep the event loop to themselves for so long.

@@ -12,10 +12,10 @@ from copy import copy
 from dataclasses import replace
 from typing import Any
 
-from drainer.calls import ensure_done
 from drainer.core.batches import Batch, BatchOf, InPart, ensure_all_done
 from drainer.handler import GiveUp, Results
-from drainer.loader import LoadedHandler
+from drainer.loading.calls import ensure_done
+from drainer.loading.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.facts import Undecided
 from drainer.model.predicate import Predicate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 
-from drainer.mask import class_name, describe
+from drainer.text.mask import class_name, describe
 
 TEXT_LENGTH = 160  # So many characters are kept of an error's text.
 KINDS_MOST = 50  # Further kinds are counted by the type of the error alone.

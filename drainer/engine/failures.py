@@ -29,8 +29,7 @@ from drainer.engine.runtime import Runtime
 from drainer.engine.workers import CallInput, LeaseOver, TimedOut, WorkSource
 from drainer.errors import Halted
 from drainer.handler import Fatal, GiveUp, Results, Retry, Skip
-from drainer.machine import describe_os, way_out
-from drainer.mask import describe
+from drainer.host.os_errors import describe_os, way_out
 from drainer.message import SubMessage, Unsplit
 from drainer.model.listed import counted, round_duration
 from drainer.model.progress import Outcome
@@ -51,6 +50,7 @@ from drainer.policy.failures import (
 )
 from drainer.policy.fault import Fault, MachineFails, blame, is_retryable
 from drainer.policy.rate import Rate
+from drainer.text.mask import describe
 
 TICK_LEAST_S = 0.001
 

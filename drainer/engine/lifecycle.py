@@ -23,7 +23,6 @@ from drainer.errors import (
     TopicGone,
     chain_errors,
 )
-from drainer.mask import describe
 from drainer.model.deadline import DeadlineWatch
 from drainer.model.status import (
     ControlStatus,
@@ -31,6 +30,7 @@ from drainer.model.status import (
     Status,
     Summary,
 )
+from drainer.text.mask import describe
 
 STATUS_INTERVAL_S = 0.5
 

@@ -22,12 +22,12 @@ from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed
 from drainer.handler import Context
-from drainer.mask import describe
 from drainer.model.claims import ALL
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.status import Summary
 from drainer.policy.rules import RuleFilter
+from drainer.text.mask import describe
 
 
 class LocalDrain:

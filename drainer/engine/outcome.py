@@ -23,11 +23,11 @@ from drainer.errors import (
     ValueNotShipped,
     account_wrong,
 )
-from drainer.mask import describe
 from drainer.message import SubMessage, Unsplit
 from drainer.model.listed import counted
 from drainer.model.progress import Counts
-from drainer.splitting import PAST, describe_with_line, split_failed
+from drainer.split.splitting import PAST, describe_with_line, split_failed
+from drainer.text.mask import describe
 
 STUCK_HINT = "Find out why they block, then resume: drainer handles them again."
 AT_ONCE_S = 0.5  # A second Ctrl-C leaves so much time to each step of the end.

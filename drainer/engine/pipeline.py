@@ -25,13 +25,13 @@ from drainer.engine.threads import ThreadWorkers
 from drainer.engine.watchdog import Watchdog
 from drainer.engine.workers import Calls
 from drainer.errors import RecordsDeleted, ThreadsOverdue, chain_errors
-from drainer.mask import describe
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Outcome
 from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 from drainer.policy.failures import FailurePolicy
+from drainer.text.mask import describe
 
 
 class Pipeline:

@@ -13,7 +13,7 @@ from drainer.engine.control import Control, Settings
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
 from drainer.handler import Writer, no_extras
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings

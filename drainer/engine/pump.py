@@ -12,7 +12,7 @@ from typing import Any
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.ports import Events, Fetched
 from drainer.message import Message, SubMessage
-from drainer.splitting import split_or_reject
+from drainer.split.splitting import split_or_reject
 
 SLICE_S = 0.005  # The pump keeps the event loop for so long before others get a turn.
 # Messages that stay pending, and parked lanes, are kept in memory and in the plan. At so many of

@@ -16,10 +16,10 @@ from queue import SimpleQueue
 from random import Random
 from typing import Any
 
-from drainer.calls import BlockingCall, blocking_call
 from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.engine.signals import stop_signals
-from drainer.machine import user_at_host
+from drainer.host.os_errors import user_at_host
+from drainer.loading.calls import BlockingCall, blocking_call
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 
 StopSignals = Callable[

@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from drainer.forks import FORKS, keep_from_children
+from drainer.host.forks import FORKS, keep_from_children
 
 # SIGHUP comes when the terminal goes away.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

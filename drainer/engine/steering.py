@@ -14,11 +14,11 @@ from drainer.engine.control import Change, Pause, Requested, Settings, Stop, bet
 from drainer.engine.outcome import Ending
 from drainer.engine.ports import DrainContext, Work
 from drainer.errors import DrainerError, Refused, Signalled
-from drainer.mask import describe
 from drainer.model.account import Event, EventKind
 from drainer.model.listed import counted, round_duration
 from drainer.model.option import Concurrency
 from drainer.model.status import Paused
+from drainer.text.mask import describe
 
 
 class Steering:

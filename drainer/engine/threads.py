@@ -8,7 +8,6 @@ from contextlib import suppress
 from math import inf
 from queue import Empty
 
-from drainer.calls import ensure_done
 from drainer.engine.ports import Events
 from drainer.engine.workers import (
     Calls,
@@ -19,7 +18,8 @@ from drainer.engine.workers import (
     watch_interval_s,
 )
 from drainer.errors import DrainerError
-from drainer.forks import call_alone
+from drainer.host.forks import call_alone
+from drainer.loading.calls import ensure_done
 from drainer.message import SubMessage
 
 AHEAD = (

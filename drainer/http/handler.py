@@ -14,7 +14,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from drainer.errors import UsageError
-from drainer.extensions import ensure_installed, without_prefix
 from drainer.handler import Context, Handler, Results
 from drainer.http.protocol import (
     Response,
@@ -26,9 +25,10 @@ from drainer.http.protocol import (
     results_of,
 )
 from drainer.kafka.handshake import tls_context
-from drainer.mask import describe
+from drainer.loading.extensions import ensure_installed, without_prefix
 from drainer.message import SubMessage
 from drainer.model.destinations import SERVICE
+from drainer.text.mask import describe
 
 STATUSES = frozenset(str(status) for status in range(200, 600))
 BATCH_MOST = 10_000

@@ -12,11 +12,11 @@ from typing import Annotated, Any, Literal
 import msgspec
 
 from drainer.errors import UsageError
-from drainer.escape import foreign
 from drainer.handler import GiveUp, Results, Retry, Skip
 from drainer.message import SubMessage
-from drainer.plain_json import plain_json
 from drainer.policy.fault import as_retry
+from drainer.text.escape import foreign
+from drainer.text.plain_json import plain_json
 
 AFTER_MOST_S = 3600.0
 TEXT_LENGTH = 200  # Of a service's text so many characters are kept.

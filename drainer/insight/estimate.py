@@ -12,12 +12,12 @@ from drainer.insight.measurement import Measured
 from drainer.insight.sample_split import ClassWorkload
 from drainer.insight.workload import Workload
 from drainer.kafka.backlog import Backlog
-from drainer.mask import key_repr, masking
 from drainer.model.codec import builtins
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
+from drainer.text.mask import key_repr, masking
 
 TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # The table has these multiples of the concurrency.
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)

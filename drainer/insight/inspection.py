@@ -32,7 +32,7 @@ from drainer.kafka.cluster import Cluster, Replicas
 from drainer.kafka.group import GroupInfo
 from drainer.kafka.sample import sample_backlog
 from drainer.kafka.spans import Span, read_spans
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.plan import OpenTransaction
 from drainer.model.unhandled import RuleStatus

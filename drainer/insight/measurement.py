@@ -19,7 +19,7 @@ from drainer.kafka.backlog import Backlog
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.sample import sample_backlog
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of

@@ -12,12 +12,12 @@ from drainer.core.first import KeyBloom
 from drainer.errors import SplitFailed
 from drainer.insight.workload import Keys, Neighbours, Shape, Workload
 from drainer.kafka.sample import Sample, SampleWindow
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import Order, lanes_of
 from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
-from drainer.splitting import split_up
+from drainer.split.splitting import split_up
 
 SPLIT_MOST = 1_000_000  # sub-messages
 FOLDED_MOST = 200_000  # sub-messages, if ``coalesce`` is called for each

@@ -13,14 +13,14 @@ from itertools import chain
 from zlib import crc32
 
 from drainer.errors import SplitFailed
-from drainer.loader import LoadedHandler
-from drainer.mask import mask_text
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message
 from drainer.model.sub_messages import identify
 from drainer.model.terms import TimeRange
 from drainer.model.unhandled import RuleStatus
 from drainer.policy.rules import RuleFilter
-from drainer.splitting import split_up
+from drainer.split.splitting import split_up
+from drainer.text.mask import mask_text
 
 SHOWN = 10
 COUNTED = 10_000  # If there are more different texts, only the most frequent ones are kept.

@@ -24,10 +24,10 @@ from confluent_kafka import (
     TopicPartition,
 )
 
-from drainer.forks import keep_from_children
+from drainer.host.forks import keep_from_children
+from drainer.host.process import python_module
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
-from drainer.process import python_module
 
 ANSWER_S = 2.0  # How much longer to wait than the request's own timeout.
 START_S = 5.0  # How much longer when the child has to start first.

@@ -13,7 +13,7 @@ from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
 from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
-from drainer.splitting import Prepare
+from drainer.split.splitting import Prepare
 
 BATCHES_IN_QUEUE = 4  # The queue has room for so many batches, unless messages are huge.
 ROOM_WAIT_S = 0.1

@@ -26,12 +26,12 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
-from drainer.escape import foreign
 from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK, LOCK_OF_REPEATS, Member, close_later
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
+from drainer.text.escape import foreign
 
 SESSION_TIMEOUT_MS = 6000  # The least that brokers allow by default.
 HEARTBEAT_MS = 1000  # The earlier of two drains notices the later one after so long at most.

@@ -11,7 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from drainer.escape import foreign
+from drainer.text.escape import foreign
 
 KEEP_COMPLAINTS = 30
 # A complaint is logged again only when it did not come for so long.

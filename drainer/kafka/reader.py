@@ -15,7 +15,6 @@ import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from drainer.errors import BrokerUnreachable, LogCut
-from drainer.escape import foreign
 from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import TopicCheck, recreated, unreadable
@@ -23,7 +22,8 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, headers_unreadable
 from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
-from drainer.splitting import Prepare
+from drainer.split.splitting import Prepare
+from drainer.text.escape import foreign
 
 # The most messages in a batch. More gain nothing, and keep the drain waiting for longer.
 BATCH_MESSAGES = 2000

@@ -14,11 +14,11 @@ from confluent_kafka import Consumer, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
 
 from drainer.errors import UsageError
-from drainer.extensions import Extension, without_prefix
+from drainer.host.trust import read_trusted
 from drainer.kafka.log import ClientLog
+from drainer.loading.extensions import Extension, without_prefix
 from drainer.model.destinations import AWS, LOGINS, login_properties
-from drainer.secret import REDACTED, hides, is_secret, remember
-from drainer.trust import read_trusted
+from drainer.text.secret import REDACTED, hides, is_secret, remember
 
 ClientT = TypeVar("ClientT")
 Isolation = Literal["read_committed", "read_uncommitted"]

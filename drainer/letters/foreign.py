@@ -19,7 +19,6 @@ from typing import Any, Final
 from msgspec import convert
 
 from drainer.errors import NotADeadLetter, TopicNotNamed, UsageError
-from drainer.mask import ERROR_CHARACTERS, TYPE_CHARACTERS
 from drainer.message import HeadersUnreadable, Message
 from drainer.policy.dead_letter import (
     OWN_HEADERS,
@@ -30,6 +29,7 @@ from drainer.policy.dead_letter import (
     read_letter,
 )
 from drainer.policy.exact_json import Encoding
+from drainer.text.mask import ERROR_CHARACTERS, TYPE_CHARACTERS
 
 REDRIVES = "drainer.redrives"  # the header that counts how often a record was sent to a topic
 NUMBER_MOST = 2**63 - 1  # the largest offset

@@ -23,7 +23,7 @@ from drainer.letters.foreign import counting, reader, redrives_of
 from drainer.message import Header, HeadersUnreadable, Message
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
-from drainer.splitting import Prepare, Wait
+from drainer.split.splitting import Prepare, Wait
 
 READER = "drainer-originals"
 GAP_OFFSETS = 500  # up to so many offsets between two originals are read, as a seek takes longer

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from drainer.decoding import Decoding
 from drainer.errors import NotADeadLetter, TopicMissing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
-from drainer.mask import describe
 from drainer.policy.dead_letter import Letter, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding, encode_payload
+from drainer.split.decoding import Decoding
+from drainer.text.mask import describe
 
 READER = "drainer-dead-letters"
 

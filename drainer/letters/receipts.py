@@ -23,12 +23,11 @@ from msgspec import Meta
 from drainer.core.other_claims import other_claims
 from drainer.engine.loop import event_loop
 from drainer.errors import DrainerError, PlanRefused, RecordNotWritten, Refused, RightMissing
-from drainer.escape import command, printable
 from drainer.handler import Fatal
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.writer import TopicWriter
 from drainer.letters.reading import read_letters
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message
 from drainer.model import codec
 from drainer.model.claims import ALL
@@ -39,9 +38,10 @@ from drainer.model.sub_messages import identify_or_reject
 from drainer.operations.engine import LocalContext
 from drainer.policy.dead_letter import FORMAT as LETTER
 from drainer.policy.dead_letter import RECEIPT
-from drainer.splitting import Prepare
+from drainer.split.splitting import Prepare
 from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import plan_at
+from drainer.text.escape import command, printable
 
 RANGES_EACH = 10_000  # in one receipt: some 200 KB, which every topic takes in a record
 RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has

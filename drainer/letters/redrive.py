@@ -17,7 +17,7 @@ from drainer.letters.reading import read_letters
 from drainer.letters.receipts import ONLY_HERE, finished_in, redrive_progress, taking_in
 from drainer.letters.redriving import redriving
 from drainer.letters.resend import ensure_no_loop, groups_of, no_way_back
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.model.claims import ALL
 from drainer.model.listed import counted, name_lost
 from drainer.model.plan import OffsetPlan

@@ -12,11 +12,11 @@ from typing import Any, cast
 from drainer.core.batches import Batch
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.originals import Originals
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.terms import RedriveSettings
 from drainer.policy.redrive import Redriven, selects, split_letter, why_left_alone
-from drainer.splitting import split_or_reject
+from drainer.split.splitting import split_or_reject
 
 
 def redriving(

@@ -7,11 +7,11 @@ from contextlib import suppress
 from dataclasses import dataclass
 from time import monotonic
 
-from drainer.calls import blocking_call
 from drainer.errors import DrainerError, RecordTooLarge, TopicMissing, UsageError
 from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Writer
 from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import REDRIVES
+from drainer.loading.calls import blocking_call
 from drainer.message import Header, SubMessage
 from drainer.model.terms import RedriveSettings
 from drainer.policy.dead_letter import Letter

@@ -7,12 +7,12 @@ from contextlib import suppress
 from types import MappingProxyType
 from typing import Any
 
-from drainer.escape import json_text, shorten
 from drainer.letters.overview import Overview
 from drainer.letters.receipts import RedriveProgress, quoted
 from drainer.policy.dead_letter import Letter
 from drainer.policy.exact_json import Encoding
-from drainer.raw_json import raw_json
+from drainer.text.escape import json_text, shorten
+from drainer.text.raw_json import raw_json
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
 

@@ -16,11 +16,11 @@ import filelock
 import orjson
 
 from drainer.errors import LimitsNotWritten, LimitsRefused, raised_as
+from drainer.host.os_errors import describe_os, way_out
 from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
 from drainer.limits.search.boundary import MeasuredLimits, as_json, cap_curve, from_json
-from drainer.machine import describe_os, way_out
 from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared

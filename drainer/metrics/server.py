@@ -22,12 +22,12 @@ from prometheus_client.metrics_core import Metric as Family
 from prometheus_client.registry import Collector
 
 from drainer import __version__
+from drainer.control.serving import QuietHandler, QuietServer
 from drainer.errors import Refused
-from drainer.forks import keep_from_children
-from drainer.machine import describe_os, way_out
+from drainer.host.forks import keep_from_children
+from drainer.host.os_errors import describe_os, way_out
 from drainer.metrics import names as n
 from drainer.model.status import Status, Summary
-from drainer.serving import QuietHandler, QuietServer
 
 _FAMILIES: dict[str, Any] = {
     "gauge": GaugeMetricFamily,

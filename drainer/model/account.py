@@ -11,8 +11,6 @@ from typing import Annotated
 from msgspec import Meta
 
 from drainer.errors import PlanRefused, UsageError
-from drainer.escape import SCREEN, encodable
-from drainer.mask import mask_text, masking
 from drainer.model.claims import ALL, Claims, Shard, class_of, class_selector
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.latency import Latency
@@ -21,6 +19,8 @@ from drainer.model.priority import ClassStatus, PriorityClasses
 from drainer.model.progress import Counts, Progress
 from drainer.model.ranges import Range, Ranges, RangeSet, join_ranges, subtract
 from drainer.model.unhandled import Unhandled
+from drainer.text.escape import SCREEN, encodable
+from drainer.text.mask import mask_text, masking
 
 
 def clock(at: str) -> str:

@@ -18,8 +18,8 @@ from rule_engine.builtins import Builtins
 from rule_engine.types import DataType
 
 from drainer.errors import BadExpression
-from drainer.mask import masking
 from drainer.model.facts import NAMES, Facts, View
+from drainer.text.mask import masking
 
 # The functions of rule-engine that expressions may use. Its $now and $random would give another
 # answer at each run, and $range may take any amount of memory.

@@ -18,10 +18,10 @@ from uuid import UUID
 from msgspec import Raw
 
 from drainer.errors import ValueNotShipped
-from drainer.mask import masking
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import key_text, keys_of
-from drainer.raw_json import raw_json, read_level
+from drainer.text.mask import masking
+from drainer.text.raw_json import raw_json, read_level
 
 
 class Undecided(Exception):

@@ -14,8 +14,8 @@ from types import NoneType
 from typing import Any, get_args, get_origin, get_type_hints
 
 from drainer.errors import UsageError
-from drainer.escape import encodable, printable
-from drainer.secret import IN_A_URL, may_hide
+from drainer.text.escape import encodable, printable
+from drainer.text.secret import IN_A_URL, may_hide
 
 AUTO_FIRST = 20  # where a drain that finds its own begins
 AUTO_MOST = 2_000  # how far it goes with an async handler

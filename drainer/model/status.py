@@ -9,7 +9,6 @@ from itertools import chain
 from typing import Any, Protocol, runtime_checkable
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
-from drainer.escape import command
 from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
 from drainer.model.codec import JsonRecord, Whole, builtins
 from drainer.model.deadline import DeadlineStatus
@@ -20,6 +19,7 @@ from drainer.model.progress import Counts
 from drainer.model.ranges import Range
 from drainer.model.rate_cap import CapStatus
 from drainer.model.unhandled import RuleStatus
+from drainer.text.escape import command
 
 
 class Repr(str):

@@ -11,9 +11,9 @@ from typing import Any, cast
 from msgspec import Raw
 
 from drainer.errors import SplitFailed
-from drainer.mask import key_repr
 from drainer.message import Barrier, KeySums, Message, SubMessage, Unsplit
-from drainer.raw_json import meaning
+from drainer.text.mask import key_repr
+from drainer.text.raw_json import meaning
 
 SHOWN = 80  # An error quotes so many characters of a key.
 # Python refuses to print ints that are much longer than this, and a plan has keys as text.

@@ -16,7 +16,7 @@ from drainer.model.codec import JsonRecord, Whole
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings
-from drainer.secret import may_hide
+from drainer.text.secret import may_hide
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,8 +87,8 @@ class PayloadSettings(JsonRecord):
     """Settings of what a handler gets of a message; None leaves that to the handler.
 
     Attributes:
-        split, split_key: paths or expressions of the built-in split (drainer/documents.py).
-        value_format, key_format: names of decoders (drainer/decoding.py).
+        split, split_key: paths or expressions of the built-in split (drainer/split/documents.py).
+        value_format, key_format: names of decoders (drainer/split/decoding.py).
         registry: the URL of the registry, if the client file has none. The plan keeps it, so an
             address that may have a secret raises UsageError.
         times: the times of records that are handled; others are skipped. The range of a drain

@@ -20,13 +20,12 @@ from drainer.errors import (
     handling_nothing,
     raised_as,
 )
-from drainer.escape import printable
-from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.committer import GroupCommitter, TopicWatch
 from drainer.kafka.dead_letters import originals_kept
 from drainer.kafka.lock import GroupLock
+from drainer.loading.extensions import Extension
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import (
@@ -47,6 +46,7 @@ from drainer.operations.resume import resumed
 from drainer.operations.start import Prepared
 from drainer.policy.redrive import not_redriven
 from drainer.store.place import PlanPlace, absolute
+from drainer.text.escape import printable
 
 if TYPE_CHECKING:
     from drainer.control.server import ControlServer

@@ -6,13 +6,13 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from drainer.errors import DrainerError, GroupActive, LogCut, PlanRefused, TopicMissing
-from drainer.escape import command
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.loss import LogCheck
 from drainer.model.listed import counted, listed, name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.operations.group import check_inactive, committed_offsets
 from drainer.store.plan_file import LoadedPlan
+from drainer.text.escape import command
 
 # A sentence that must be true, and the error if it is not.
 Check = tuple[str, DrainerError | None]

@@ -16,7 +16,7 @@ from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DeadLetters, DrainContext, Fetched, NoCommitter, Ports
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message
 from drainer.model.account import Account, PartitionPlan
 from drainer.model.claims import ALL

@@ -11,7 +11,7 @@ from functools import partial
 
 from drainer.engine.outcome import final_outcome, may_continue
 from drainer.errors import ClassWaits, DrainerError, Interrupted, Refused, Signalled
-from drainer.extensions import Extension
+from drainer.loading.extensions import Extension
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.model.status import CLASS_DONE, CLASS_WAITS, Status, Summary

@@ -9,11 +9,10 @@ from pathlib import Path
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
-from drainer.extensions import Extension
 from drainer.kafka.backlog import open_transactions
 from drainer.kafka.cluster import Cluster
-from drainer.loader import LoadedHandler, load_handler
-from drainer.mask import mask_text
+from drainer.loading.extensions import Extension
+from drainer.loading.loader import LoadedHandler, load_handler
 from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import class_of
 from drainer.model.destinations import with_own_destinations
@@ -29,6 +28,7 @@ from drainer.operations.policy import resolve_policy
 from drainer.operations.start import Findings, Prepared, build_prepared
 from drainer.policy.rules import Selection
 from drainer.store.plan_file import LoadedPlan, SavedPlan
+from drainer.text.mask import mask_text
 
 LoadHandler = Callable[[str, PayloadSettings, Mapping[str, str]], LoadedHandler]
 

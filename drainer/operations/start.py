@@ -11,7 +11,6 @@ from pathlib import Path
 from drainer.engine.preview import PartitionAction, Preview
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import PlanRefused
-from drainer.escape import command
 from drainer.kafka.backlog import (
     COMMITTED_OR_EARLIEST,
     OF_GROUPS,
@@ -23,7 +22,7 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
 from drainer.kafka.spans import first_messages
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message
 from drainer.model.account import Account, Event, EventKind, PartitionPlan
 from drainer.model.claims import ALL
@@ -41,6 +40,7 @@ from drainer.operations.group import check_inactive, committed_offsets, live_rea
 from drainer.operations.policy import Policy, resolve_policy
 from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
+from drainer.text.escape import command
 
 LAST = 10  # offsets of a partition: the very last ones may hold no message
 

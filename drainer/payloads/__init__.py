@@ -1,6 +1,6 @@
 """Payloads whose schema is in a registry: Avro, Protobuf and JSON Schema, as Confluent's clients
 write them."""
 
-from drainer.extensions import ensure_installed
+from drainer.loading.extensions import ensure_installed
 
 ensure_installed("registry", "a schema registry")

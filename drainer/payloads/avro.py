@@ -16,9 +16,9 @@ from uuid import UUID
 
 import orjson
 
-from drainer.decoding import Undecodable
 from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
+from drainer.split.decoding import Undecodable
 
 LONGEST_DECIMAL = 1_024  # bytes; the time to convert one grows with the square of its length
 _EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)

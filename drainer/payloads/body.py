@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from drainer.decoding import Undecodable
+from drainer.split.decoding import Undecodable
 
 # A few bytes can become very many values. So the values of a body may take this much memory, and
 # for each of its bytes this much more.

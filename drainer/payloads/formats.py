@@ -9,9 +9,7 @@ from subprocess import SubprocessError
 from typing import Any
 from uuid import UUID
 
-from drainer.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable
 from drainer.errors import Halted, Refused
-from drainer.mask import describe
 from drainer.message import Message
 from drainer.model.listed import listed
 from drainer.payloads.avro import avro
@@ -24,8 +22,10 @@ from drainer.payloads.registry import (
     registry,
     waiting,
 )
-from drainer.raw_json import raw_json
-from drainer.splitting import Wait
+from drainer.split.decoding import SCHEMA_HEADERS, Decode, Headers, Undecodable
+from drainer.split.splitting import Wait
+from drainer.text.mask import describe
+from drainer.text.raw_json import raw_json
 
 _BY_NUMBER, _BY_GUID = 0, 1
 FAULT_S = 60.0  # until a missing schema is requested again

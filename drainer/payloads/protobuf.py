@@ -21,10 +21,10 @@ from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSe
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
 
-from drainer.decoding import Undecodable
+from drainer.host.process import bound_to_parent, python_module
 from drainer.payloads.body import CONTAINER_BYTES, FREE_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
-from drainer.process import bound_to_parent, python_module
+from drainer.split.decoding import Undecodable
 
 MAIN = "drainer/main.proto"
 COMPILE_S = 60.0

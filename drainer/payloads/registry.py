@@ -10,13 +10,13 @@ from threading import Lock
 
 from confluent_kafka import schema_registry
 
-from drainer.decoding import Undecodable
 from drainer.errors import Halted, UsageError
-from drainer.extensions import without_prefix
-from drainer.mask import describe
+from drainer.loading.extensions import without_prefix
 from drainer.model.destinations import REGISTRY as PREFIX
-from drainer.secret import redact, remember
-from drainer.splitting import Wait
+from drainer.split.decoding import Undecodable
+from drainer.split.splitting import Wait
+from drainer.text.mask import describe
+from drainer.text.secret import redact, remember
 
 REQUEST_S = 5.0
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0

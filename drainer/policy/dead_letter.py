@@ -9,17 +9,6 @@ from typing import Annotated, Any
 from msgspec import Meta
 
 from drainer.errors import NotADeadLetter, OtherFormat
-from drainer.escape import encodable, foreign
-from drainer.mask import (
-    ERROR_CHARACTERS,
-    MASKED,
-    TYPE_CHARACTERS,
-    class_name,
-    error_text,
-    key_repr,
-    mask_text,
-    masking,
-)
 from drainer.message import Barrier, Header, HeadersUnreadable, Message, Origin, SubMessage, Unsplit
 from drainer.model import codec
 from drainer.model.codec import WHOLE_MOST, JsonRecord, Milliseconds, Whole
@@ -33,6 +22,17 @@ from drainer.policy.exact_json import (
     decode_payload,
     encode_payload,
     from_literal,
+)
+from drainer.text.escape import encodable, foreign
+from drainer.text.mask import (
+    ERROR_CHARACTERS,
+    MASKED,
+    TYPE_CHARACTERS,
+    class_name,
+    error_text,
+    key_repr,
+    mask_text,
+    masking,
 )
 
 FORMAT = "drainer-dead-letter/2"  # the header that has the provenance

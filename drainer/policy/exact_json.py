@@ -13,7 +13,7 @@ from uuid import UUID
 
 from msgspec import Raw, json
 
-from drainer.raw_json import raw_json
+from drainer.text.raw_json import raw_json
 
 LITERAL_CHARACTERS_MOST = 256 * 1024  # To read a literal, Python takes 500 times as many bytes.
 # The type of each tag, how it is written as text, and how it is read. Avro's logical types are

@@ -15,9 +15,9 @@ from typing import Any
 
 from drainer.errors import RecordUnsure, ValueNotShipped
 from drainer.handler import Fatal, GiveUp, Retry, Skip
-from drainer.machine import is_of_machine
-from drainer.mask import CAUSES_MOST, describe
-from drainer.splitting import describe_with_line
+from drainer.host.os_errors import is_of_machine
+from drainer.split.splitting import describe_with_line
+from drainer.text.mask import CAUSES_MOST, describe
 
 # Clocks differ, and some services ask for years.
 RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0

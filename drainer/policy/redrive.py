@@ -6,13 +6,13 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import chain
 
 from drainer.errors import NotADeadLetter, OtherFormat, TopicNotNamed
-from drainer.mask import TYPE_CHARACTERS
 from drainer.message import Barrier, HeadersUnreadable, KeySums, Message, SubMessage, Unsplit
 from drainer.model.order import keys_of
 from drainer.model.sub_messages import identify_or_reject
 from drainer.model.terms import RedriveSettings, TimeRange
 from drainer.policy.dead_letter import OWN_HEADERS, Letter, ReadLetter, read_letter
 from drainer.policy.exact_json import Encoding
+from drainer.text.mask import TYPE_CHARACTERS
 
 SOURCE = "source"  # With --to source, a letter goes to the topic that it comes from.
 NOT_MATCHED = "not asked for"  # The filters of this redrive don't match it.

@@ -11,7 +11,7 @@ from drainer.cli.command import command, only
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.options import BacklogOptions, PayloadOptions
 from drainer.errors import EXIT_DONE, EXIT_FOUND
-from drainer.extensions import ensure_installed
+from drainer.loading.extensions import ensure_installed
 from drainer.model.codec import builtins
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import counted

@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 
 from drainer.errors import DrainerError
 from drainer.kafka.handshake import request_versions, tls_context
-from drainer.mask import describe
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import counted, listed
+from drainer.text.mask import describe
 
 CONNECT_S = 3.0
 LATE_S = 8.0  # A job that takes longer is reported as late.

@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from drainer.errors import SandboxRefused
-from drainer.java import find_java
-from drainer.process import ProcessMark, bound_to_parent
+from drainer.host.java import find_java
+from drainer.host.process import ProcessMark, bound_to_parent
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
 

@@ -19,8 +19,8 @@ from filelock import FileLock
 from platformdirs import user_cache_path
 
 from drainer.errors import SandboxRefused
-from drainer.java import find_java
-from drainer.process import bound_to_parent
+from drainer.host.java import find_java
+from drainer.host.process import bound_to_parent
 
 KAFKA_VERSION = "4.2.0"
 FETCH_TIMEOUT_S = 900

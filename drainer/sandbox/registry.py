@@ -16,8 +16,8 @@ from urllib.request import urlopen
 from platformdirs import user_cache_path
 
 from drainer.errors import SandboxRefused
-from drainer.java import find_java
-from drainer.process import ProcessMark, bound_to_parent
+from drainer.host.java import find_java
+from drainer.host.process import ProcessMark, bound_to_parent
 from drainer.sandbox.ports import HOST, free_port
 
 VERSION = "3.0.9"

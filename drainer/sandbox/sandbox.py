@@ -13,17 +13,17 @@ from filelock import FileLock
 from platformdirs import user_cache_path, user_state_path
 
 from drainer.errors import SandboxRefused
-from drainer.escape import command
-from drainer.java import find_java
+from drainer.host.java import find_java
+from drainer.host.process import ProcessMark
+from drainer.host.trust import NotTrusted, ensure_own, read_own
 from drainer.model.codec import decode, encode
-from drainer.process import ProcessMark
 from drainer.sandbox import registry as schema_registry
 from drainer.sandbox.broker import Broker, is_broker_of
 from drainer.sandbox.jars import kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts
 from drainer.sandbox.registry import RegistryState
 from drainer.store.atomic_file import write_whole
-from drainer.trust import NotTrusted, ensure_own, read_own
+from drainer.text.escape import command
 
 FOLDER_VARIABLE = "DRAINER_SANDBOX"
 STATE_FILE = "sandbox.json"

@@ -15,7 +15,6 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING
 
-from drainer.calls import blocking_call
 from drainer.engine.checkpointer import Checkpointer
 from drainer.engine.control import Settings
 from drainer.engine.lifecycle import Lifecycle
@@ -33,6 +32,7 @@ from drainer.errors import (
     raised_as,
 )
 from drainer.kafka.lock import GroupLock
+from drainer.loading.calls import blocking_call
 from drainer.model.account import clock
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan

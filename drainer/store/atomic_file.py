@@ -11,7 +11,7 @@ from pathlib import Path
 from secrets import token_hex
 from zlib import crc32
 
-from drainer.trust import share_new
+from drainer.host.trust import share_new
 
 NEW = ".new"  # ends the name of a file that is not whole yet
 

@@ -21,13 +21,13 @@ from typing import Any, NamedTuple
 
 from drainer.core.merge import Record
 from drainer.errors import DrainerError, PlanNotWritten, PlanRefused
-from drainer.machine import describe_os, way_out
+from drainer.host.os_errors import describe_os, way_out
+from drainer.host.trust import read_own
 from drainer.model import codec
 from drainer.model.claims import ALL
 from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan
 from drainer.store.atomic_file import open_new, prefix_of_new, write_all
-from drainer.trust import read_own
 
 
 @dataclass(frozen=True, slots=True)

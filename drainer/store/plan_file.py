@@ -30,16 +30,16 @@ from drainer.errors import (
     UsageError,
     raised_as,
 )
-from drainer.escape import command
-from drainer.extensions import Extension, ensure_installed
-from drainer.machine import describe_os, way_out
+from drainer.host.os_errors import describe_os, way_out
+from drainer.host.trust import NotTrusted, ensure_new_files_own, ensure_own, mode_of_new, read_own
+from drainer.loading.extensions import Extension, ensure_installed
 from drainer.model.account import clock
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.store.atomic_file import write_to_last
 from drainer.store.journal import JournalRecords, Journals, not_written
 from drainer.store.place import PlanPlace, kept, reached
-from drainer.trust import NotTrusted, ensure_new_files_own, ensure_own, mode_of_new, read_own
+from drainer.text.escape import command
 
 READ_TRIES = 10  # as often a plan is read again that a drain writes meanwhile
 

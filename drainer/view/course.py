@@ -8,8 +8,8 @@ from functools import partial
 from math import nan
 
 from drainer.engine.history import History, HistoryPoint, rates
-from drainer.mask import short_key
 from drainer.model.latency import Latency
+from drainer.text.mask import short_key
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.segment import Segment
 from rich.style import Style
 
-from drainer.escape import SCREEN, printable, shorten
+from drainer.text.escape import SCREEN, printable, shorten
 from drainer.view.page import Cell, Field, Item, Line, Page, Table, Tone
 
 STYLES: dict[str, Style] = {

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from enum import Enum
 
-from drainer.mask import short_key
 from drainer.model.status import Status
 from drainer.policy.concurrency_limit import FULL
+from drainer.text.mask import short_key
 from drainer.view import caps, figures
 
 BUSY = 0.95  # If this share of the workers is busy, all of them count as busy.

@@ -14,7 +14,7 @@ from contextlib import contextmanager, redirect_stderr
 from datetime import UTC, datetime
 from typing import Any, TextIO, cast
 
-from drainer.escape import json_text
+from drainer.text.escape import json_text
 from drainer.view.layout import Pieces, plain
 from drainer.view.page import Page, Tone
 from drainer.view.streams import LineStream

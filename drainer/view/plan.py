@@ -7,12 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 
 from drainer.errors import DrainerError
-from drainer.escape import command
 from drainer.model.destinations import destinations
 from drainer.model.finding import Finding, Level
 from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan
 from drainer.model.terms import Terms
+from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.findings import findings_page
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section

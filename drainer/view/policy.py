@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import fields
 
-from drainer.escape import shorten
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.terms import PayloadSettings, RedriveSettings
 from drainer.model.unhandled import RuleStatus, Unhandled
+from drainer.text.escape import shorten
 from drainer.view import figures, priority
 from drainer.view.page import Field, Tone, few
 

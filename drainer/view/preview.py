@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from drainer.core.batches import Batching, BatchOf
 from drainer.engine.preview import PartitionAction, Preview
-from drainer.escape import command
 from drainer.model.option import Concurrency
+from drainer.text.escape import command
 from drainer.view import caps, figures
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
 from drainer.view.policy import task_fields

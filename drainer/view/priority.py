@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from drainer.escape import shorten
 from drainer.model.account import clock
 from drainer.model.priority import ClassStatus, PriorityClasses
 from drainer.model.status import ProgressStatus
+from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import Field
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from drainer.control.client import FoundDrain
-from drainer.escape import command
 from drainer.model.status import at
+from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.status import share_finished

@@ -12,7 +12,6 @@ from heapq import nsmallest
 from threading import Lock
 
 from drainer.engine.history import History
-from drainer.mask import short_key
 from drainer.model.account import Event, clock
 from drainer.model.codec import builtins
 from drainer.model.progress import OTHERWISE
@@ -25,6 +24,7 @@ from drainer.model.status import (
     Status,
     fields_of,
 )
+from drainer.text.mask import short_key
 from drainer.view import deadline, figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.limit import advice, limit, limit_of

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, TextIO
 
-from drainer.escape import UNENCODABLE
+from drainer.text.escape import UNENCODABLE
 
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer

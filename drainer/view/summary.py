@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.errors import DrainerError, Signalled
-from drainer.escape import shorten
 from drainer.model.account import Event, ParkedLanes
 from drainer.model.listed import name_lost
 from drainer.model.progress import DONE, OTHERWISE, Counts
@@ -18,6 +17,7 @@ from drainer.model.ranges import count_offsets
 from drainer.model.status import PartitionResult, Resuming, Status, Summary
 from drainer.policy.redrive import NOT_MATCHED, not_redriven
 from drainer.store.place import PlanPlace, absolute, parse_place
+from drainer.text.escape import shorten
 from drainer.view import caps, deadline, figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.page import (

@@ -18,10 +18,10 @@ from rich.console import Console
 from rich.segment import Segment, Segments
 
 from drainer.errors import EXIT_INTERRUPTED, EXIT_UNEXPECTED, DrainerError, Signalled
-from drainer.escape import is_printable, json_text
-from drainer.machine import describe_os, is_of_machine, way_out
-from drainer.mask import describe
-from drainer.secret import redact
+from drainer.host.os_errors import describe_os, is_of_machine, way_out
+from drainer.text.escape import is_printable, json_text
+from drainer.text.mask import describe
+from drainer.text.secret import redact
 from drainer.view.layout import Pieces, headline, is_urgent, lay_out, segments, sentence
 from drainer.view.page import Item, Page, Tone
 

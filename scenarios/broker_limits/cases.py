@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from drainer.java import find_java
+from drainer.host.java import find_java
 from drainer.sandbox.jars import classpath, kafka_jars
 from scenarios.brokers import Broker, Brokers
 

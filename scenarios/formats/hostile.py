@@ -13,11 +13,11 @@ from typing import Any
 
 from msgspec import Raw
 
-from drainer.mask import describe
 from drainer.payloads.avro import avro
 from drainer.payloads.protobuf import protobuf
 from drainer.payloads.registry import Schema
-from drainer.raw_json import read_json
+from drainer.text.mask import describe
+from drainer.text.raw_json import read_json
 
 MB = 1_000_000
 FIELDS = " ".join(f"string f{n} = {n};" for n in range(2, 31))

@@ -8,12 +8,12 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.claims import key_hash
 from drainer.spark.task.chunk import ChunkWriter, decode_chunk
 from drainer.spark.task.rows import Row
-from drainer.splitting import split_up
+from drainer.split.splitting import split_up
 from scenarios.spark_scale.drains import HANDLERS
 from scenarios.spark_scale.slots import Load
 

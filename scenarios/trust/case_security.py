@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from drainer.mask import VARIABLE
+from drainer.text.mask import VARIABLE
 from scenarios.trust.case import Stage, case, ensure
 from scenarios.trust.rights import ATTEMPTS, strict_broker, try_rights
 from scenarios.trust.shells import SHELLS, press_tab

@@ -11,9 +11,9 @@ from pathlib import Path
 import orjson
 
 from drainer.core.merge import Record
+from drainer.host.process import ProcessMark
 from drainer.model.account import StateReference
 from drainer.model.progress import Counts, Progress
-from drainer.process import ProcessMark
 from drainer.spark.state.lease import LOCAL
 from drainer.spark.state.state import Attempt, State
 from drainer.store.plan_file import PlanFile

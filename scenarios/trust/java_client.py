@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Sequence
 from pathlib import Path
 
-from drainer.java import find_java
+from drainer.host.java import find_java
 from drainer.sandbox.jars import classpath, kafka_jars
 
 SOURCE = Path(__file__).with_name("JavaClient.java")

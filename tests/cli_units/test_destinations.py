@@ -17,7 +17,7 @@ from drainer.kafka.settings import EXTENSIONS, ClientSettings
 from drainer.model.destinations import LOGINS, destinations, with_own_destinations
 from drainer.model.settings import FailureSettings
 from drainer.model.terms import PayloadSettings, RedriveSettings, Terms
-from drainer.secret import redact
+from drainer.text.secret import redact
 from view.samples import plan
 
 PERMISSIONS = Path(__file__).parents[2] / "docs/howto/permissions.md"

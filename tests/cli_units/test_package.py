@@ -20,4 +20,4 @@ def test_one_module_starts_pythons_and_another_names_one_to_spark() -> None:
     package = Path(drainer.__file__).parent
     names = {str(path.relative_to(package)) for path in package.rglob("*.py")}
     starting = {name for name in names if "sys.executable" in (package / name).read_text()}
-    assert starting == {"process.py", "spark/session/start.py"}
+    assert starting == {"host/process.py", "spark/session/start.py"}

@@ -49,7 +49,7 @@ LOADED = (
     "rule_engine.ast",
     "re2",
     "drainer.handlers",
-    "drainer.produce",
+    "drainer.handlers.produce",
     "drainer.metrics.server",
     "drainer.view.report.page",
     "drainer.limits.search.search",

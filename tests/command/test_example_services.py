@@ -20,8 +20,8 @@ import pytest
 
 from command.process import Command
 from docs.pages import ROOT
+from drainer.host.java import find_java
 from drainer.http.protocol import encode_item
-from drainer.java import find_java
 from drainer.message import SubMessage
 from drainer.sandbox.jars import kafka_jars
 from drainer.testing import message

@@ -13,7 +13,7 @@ import pytest
 
 from command.conftest import distinct
 from command.process import Command
-from drainer.process import ProcessMark
+from drainer.host.process import ProcessMark
 from kafka.topic import eventually
 
 FORKING = """

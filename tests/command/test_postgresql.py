@@ -17,7 +17,7 @@ import pytest
 
 from command.process import Command
 from drainer import testing
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loading.loader import LoadedHandler, load_handler
 from postgres import postgres
 
 pytestmark = pytest.mark.long  # it needs a PostgreSQL

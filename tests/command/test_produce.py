@@ -10,8 +10,8 @@ import pytest
 from confluent_kafka import Message, Producer
 
 from command.process import Command, Running
+from drainer.handlers.produce import partition_of
 from drainer.kafka.cluster import Cluster
-from drainer.produce import partition_of
 from kafka.topic import Topic, eventually
 from payloads.registry import Serialisers, running
 

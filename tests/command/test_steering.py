@@ -20,8 +20,8 @@ from command.process import BLOCKS_THE_LOOP, ON_THREADS, Command, Outcome
 from command.terminal import TerminalSession
 from command.test_dead_letters import letters_of
 from drainer.control.place import socket_name
+from drainer.host.os_errors import user_at_host
 from drainer.kafka.lock import lock_group
-from drainer.machine import user_at_host
 from kafka.topic import Topic, eventually
 from privileges import UNPRIVILEGED, for_root
 

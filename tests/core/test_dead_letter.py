@@ -16,9 +16,7 @@ from hypothesis import strategies as st
 
 from core.letters import DEAD, TIME, Sample, as_record, mutated_letters, there_and_back
 from drainer.errors import NotADeadLetter
-from drainer.escape import json_text
 from drainer.letters.overview import whole_letter_as_json
-from drainer.mask import ERROR_CHARACTERS
 from drainer.message import Barrier, HeadersUnreadable, Message, SubMessage
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.dead_letter import (
@@ -30,6 +28,8 @@ from drainer.policy.dead_letter import (
 )
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import Redriven, split_letter
+from drainer.text.escape import json_text
+from drainer.text.mask import ERROR_CHARACTERS
 
 # Text has halves of surrogate pairs here: Python's has them too.
 KEY_ATOMS = st.none() | st.integers() | st.text(st.characters(), max_size=8) | st.binary(max_size=8)

@@ -14,7 +14,6 @@ from uuid import UUID
 import pytest
 
 from drainer.errors import BadExpression
-from drainer.mask import VARIABLE
 from drainer.message import (
     Barrier,
     KeySums,
@@ -27,6 +26,7 @@ from drainer.message import (
 from drainer.model.expression import FUNCTIONS
 from drainer.model.facts import Undecided
 from drainer.model.predicate import Predicate
+from drainer.text.mask import VARIABLE
 
 PAYLOAD = {
     "kind": "set_email",

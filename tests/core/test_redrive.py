@@ -15,12 +15,11 @@ from drainer.core.batches import Batcher
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import OtherClaims
-from drainer.decoding import Decoding
 from drainer.errors import SplitFailed
 from drainer.handler import Fatal, Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.redriving import redriving
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loading.loader import LoadedHandler, load_handler
 from drainer.message import Barrier, Message, Origin, SubMessage, Unsplit
 from drainer.model.claims import ShardMap
 from drainer.model.order import Order
@@ -30,7 +29,8 @@ from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings
 from drainer.policy.dead_letter import read_letter
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
-from drainer.splitting import Wait, split_or_reject
+from drainer.split.decoding import Decoding
+from drainer.split.splitting import Wait, split_or_reject
 
 from .letters import DEAD, Sample, as_record, mutated_letters, there_and_back
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from drainer.handler import Handler
 from drainer.insight import survey
 from drainer.insight.survey import NO_KEY, Contents, Frequent, Skew, Survey
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, Origin, SubMessage
 
 ORIGIN = Origin("orders", "id", 0)

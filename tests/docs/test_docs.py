@@ -18,7 +18,7 @@ from docs.pages import PAGES, ROOT
 from drainer import errors
 from drainer.cli.app import app
 from drainer.cli.parameter import declared_by
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.probe.probe import TABLE, rights_by_command
 from scenarios.trust.cases import all_cases
 from scenarios.trust.rights import ATTEMPTS

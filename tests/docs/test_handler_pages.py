@@ -13,9 +13,9 @@ import pytest
 
 from docs.pages import ROOT
 from drainer.handler import Handler
-from drainer.loader import load_handler
+from drainer.handlers.produce import partition_of
+from drainer.loading.loader import load_handler
 from drainer.message import SubMessage
-from drainer.produce import partition_of
 
 DOCS = ROOT / "docs"
 PAGES = [  # The long test of postgresql.md loads and runs that page's handler with its clients.

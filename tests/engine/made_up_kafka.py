@@ -30,7 +30,7 @@ from drainer.errors import DrainerError
 from drainer.handler import Handler
 from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan

@@ -16,7 +16,7 @@ from builders import counts
 from drainer.engine import pump
 from drainer.engine.outcome import final_outcome
 from drainer.errors import AccountWrong
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from fake_kafka import FakeSource, SizedBatch

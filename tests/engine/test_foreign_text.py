@@ -20,9 +20,7 @@ from drainer import errors
 from drainer.control.wire import About, DrainReport
 from drainer.core.merge import TaskRecord
 from drainer.engine.history import History
-from drainer.escape import SCREEN, is_printable, json_text
 from drainer.handler import Fatal, GiveUp
-from drainer.mask import describe, key_repr
 from drainer.message import Message, SubMessage
 from drainer.metrics.server import StatusCollector
 from drainer.model.account import Event, EventKind
@@ -31,6 +29,8 @@ from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import Status, Summary
 from drainer.policy.exact_json import as_literal
 from drainer.spark.state.records import TaskStatus, encode_record
+from drainer.text.escape import SCREEN, is_printable, json_text
+from drainer.text.mask import describe, key_repr
 from drainer.view.plan import history_page, plan_page
 from drainer.view.report.page import html
 from drainer.view.summary import drain_page

@@ -12,7 +12,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.fetch import FetchThread
 from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.settings import ClientSettings
-from drainer.splitting import Prepare
+from drainer.split.splitting import Prepare
 from kafka.topic import WAIT_S
 
 MIB = 1024 * 1024

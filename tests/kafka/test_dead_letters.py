@@ -13,7 +13,7 @@ from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
 from drainer.policy.exact_json import Encoding
-from drainer.raw_json import meaning
+from drainer.text.raw_json import meaning
 from kafka.liar import LyingSettings
 from kafka.sender import letters_in, sending
 from kafka.topic import WAIT_S, Topic

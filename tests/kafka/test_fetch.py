@@ -16,7 +16,7 @@ from drainer.kafka.fetch import BatchQueue
 from drainer.kafka.reader import FetchedBatch
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin
-from drainer.splitting import Wait
+from drainer.split.splitting import Wait
 from kafka.reader import MIB, Bounds, Reader, numbered
 from kafka.topic import Topic, eventually
 from scenarios.brokers import Broker

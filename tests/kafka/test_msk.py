@@ -16,11 +16,11 @@ from drainer.errors import BrokerUnreachable, UsageError
 from drainer.kafka.answers import rejected_login
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.log import ClientLog
+from drainer.kafka.msk import TokenSource
+from drainer.kafka.msk import signer as signer_of
 from drainer.kafka.settings import ClientSettings
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure
 from drainer.model.status import Summary
-from drainer.msk import TokenSource
-from drainer.msk import signer as signer_of
 from kafka.tokens import Signer, TokenBroker, signer, token_broker
 from kafka.topic import Topic
 

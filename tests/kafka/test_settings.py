@@ -11,7 +11,7 @@ import pytest
 from drainer.errors import UsageError
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import KIB, MIB, ClientSettings
-from drainer.secret import is_secret, redact
+from drainer.text.secret import is_secret, redact
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from drainer.kafka import producer
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
-from drainer.raw_json import meaning
+from drainer.text.raw_json import meaning
 from kafka.liar import LyingSettings, Truth
 from kafka.sender import letters_in, sending
 from kafka.test_rights import may

@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 from filelock import FileLock
 from platformdirs import user_cache_path
 
-from drainer.java import find_java
-from drainer.process import bound_to_parent
+from drainer.host.java import find_java
+from drainer.host.process import bound_to_parent
 from drainer.sandbox.jars import classpath, pyspark_jars
 from kafka.topic import Topic
 from letters.foreign_letters import RECORDED, Record

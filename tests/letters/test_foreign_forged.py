@@ -19,7 +19,7 @@ from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.letters.view import letter_page
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.operations.drain import drain

@@ -21,7 +21,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.letters.reading import read_letters
 from drainer.letters.receipts import RECEIPT_BYTES_MOST, read_receipt
 from drainer.letters.redrive import default_group, prepare_redrive
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model import codec
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure

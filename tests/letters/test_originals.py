@@ -15,7 +15,7 @@ from drainer.letters import originals
 from drainer.letters.originals import Originals
 from drainer.message import Message
 from drainer.policy.dead_letter import Letter
-from drainer.splitting import Wait
+from drainer.split.splitting import Wait
 from kafka.reader import Reader
 from kafka.topic import Topic
 from letters.foreign_letters import Record, write

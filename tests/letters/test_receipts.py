@@ -22,14 +22,14 @@ from drainer.letters.receipts import (
     redrive_progress,
     taking_in,
 )
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model import codec
 from drainer.model.claims import ALL, class_selector
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Ranges, ranges_of
 from drainer.policy.dead_letter import RECEIPT, DeadLetter
-from drainer.splitting import Wait
+from drainer.split.splitting import Wait
 from view import samples
 
 MINE = Receipt("mine", "dead-id", "one", "host", "/plan", 9, ended=True)

@@ -15,7 +15,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import find_letter
 from drainer.letters.redrive import default_group, prepare_redrive
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.settings import AfterDead, FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary

@@ -21,7 +21,7 @@ from drainer.message import Message, Origin, SubMessage, Unsplit
 from drainer.model.terms import RedriveSettings
 from drainer.policy.dead_letter import DeadLetter, Letter, dead_letter
 from drainer.policy.redrive import SOURCE, LeftAlone, Redriven, split_letter
-from drainer.splitting import split_or_reject
+from drainer.split.splitting import split_or_reject
 
 ORDERS = Origin("orders", "orders-id", 0)
 KEEPS, LEAVES_PAYLOAD, LEAVES_ALL = range(3)  # what the topic of a letter has room for

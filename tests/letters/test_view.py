@@ -6,15 +6,15 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
-from drainer.escape import json_text
 from drainer.letters.overview import Overview, overview_of, whole_letter_as_json
 from drainer.letters.reading import decode_letter
 from drainer.letters.receipts import RedriveProgress
 from drainer.letters.view import letter_page, overview_page
-from drainer.loader import load_decoding
+from drainer.loading.loader import load_decoding
 from drainer.message import Barrier, SubMessage
 from drainer.model.terms import LetterFilter, PayloadSettings
 from drainer.policy.dead_letter import read_letter
+from drainer.text.escape import json_text
 from payloads.registry import AT, Serialisers, running
 from view import samples
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from drainer.decoding import Decoding
 from drainer.errors import SplitFailed, UsageError
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loading.loader import LoadedHandler, load_handler
 from drainer.message import Message, Origin, SubMessage, Unsplit
 from drainer.model.predicate import Predicate
 from drainer.model.terms import PayloadSettings, TimeRange
 from drainer.policy.redrive import LeftAlone
-from drainer.raw_json import MOST_NESTED
-from drainer.splitting import split_or_reject
+from drainer.split.decoding import Decoding
+from drainer.split.splitting import split_or_reject
+from drainer.text.raw_json import MOST_NESTED
 
 JSON = PayloadSettings(value_format="json")
 
@@ -93,7 +93,7 @@ def test_an_own_decoder_gets_bytes_headers_and_topic_and_rules_see_what_it_gives
     assert Predicate("message.value.n == 17 and payload.topic == 'orders'").matches(sub)
 
 
-@pytest.mark.parametrize("name", ["jsn", "drainer.escape:nothing", "absent_module:decode"])
+@pytest.mark.parametrize("name", ["jsn", "drainer.text.escape:nothing", "absent_module:decode"])
 def test_a_decoder_that_does_not_exist_is_refused(name: str) -> None:
     with pytest.raises(UsageError) as caught:
         load_handler("count", PayloadSettings(value_format=name))

@@ -19,8 +19,8 @@ from drainer.core.batches import BatchOf
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
 from drainer.handlers import Count, Print
-from drainer.importing import OWN_NAME
-from drainer.loader import LoadedHandler, foreign_code, load_handler
+from drainer.loading.importing import OWN_NAME
+from drainer.loading.loader import LoadedHandler, foreign_code, load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.terms import PayloadSettings
 from privileges import UNPRIVILEGED, for_root, without_privileges

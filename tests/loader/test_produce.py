@@ -16,10 +16,10 @@ import pytest
 
 from drainer.errors import UsageError
 from drainer.handler import Context
+from drainer.handlers.produce import Produce, as_value, partition_of
 from drainer.http.protocol import encode_item
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
-from drainer.produce import Produce, as_value, partition_of
 from drainer.testing import message
 
 ONE, TWO = UUID(int=1), UUID(int=2)

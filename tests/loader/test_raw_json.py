@@ -15,20 +15,20 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from core.letters import Sample, as_record
-from drainer.escape import json_text
 from drainer.handlers import Print
+from drainer.handlers.produce import as_value
 from drainer.http.protocol import encode_item
 from drainer.letters.overview import whole_letter_as_json
 from drainer.letters.view import letter_page
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.predicate import Predicate
 from drainer.model.sub_messages import identify
 from drainer.model.terms import PayloadSettings, RedriveSettings
 from drainer.policy.dead_letter import read_letter
 from drainer.policy.redrive import Redriven, split_letter
-from drainer.produce import as_value
 from drainer.spark.task.chunk import ChunkWriter, decode_chunk
+from drainer.text.escape import json_text
 from view import samples
 
 ORIGIN = Origin("orders", "id", 0)

@@ -12,7 +12,7 @@ from builders import changed, counts, progress_at
 from drainer.handler import Handler
 from drainer.handlers import Count
 from drainer.kafka.cluster import Cluster
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Progress

@@ -15,7 +15,7 @@ from drainer.handler import Handler
 from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
 from drainer.insight.view.inspect import hot_row, inspection_warnings
 from drainer.kafka.cluster import Cluster, TopicInfo
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from kafka.topic import Topic
 

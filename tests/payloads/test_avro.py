@@ -19,11 +19,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.decoding import Decoding, Undecodable
 from drainer.message import Message, Origin
 from drainer.payloads.avro import LONGEST_DECIMAL, avro
 from drainer.payloads.body import FREE_BYTES
 from drainer.payloads.registry import Schema
+from drainer.split.decoding import Decoding, Undecodable
 
 LEAF = {
     "type": "record",

@@ -15,10 +15,9 @@ from google.protobuf.message_factory import GetMessageClass
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.decoding import Decode, Decoding, Undecodable
 from drainer.errors import Halted, UsageError
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.sub_messages import Payloads
 from drainer.model.terms import PayloadSettings
@@ -27,8 +26,9 @@ from drainer.payloads.formats import framed, registry_decoder
 from drainer.payloads.protobuf import compiled, message_indexes
 from drainer.payloads.registry import RegistryAway, waiting
 from drainer.payloads.registry import registry as registry_at
-from drainer.raw_json import meaning
-from drainer.secret import redact
+from drainer.split.decoding import Decode, Decoding, Undecodable
+from drainer.text.raw_json import meaning
+from drainer.text.secret import redact
 from payloads.registry import AT, Registry, Serialisers, running
 
 ORIGIN = Origin("t", "id", 0)

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import SandboxRefused
-from drainer.process import ProcessMark
+from drainer.host.process import ProcessMark
 from drainer.sandbox.broker import server_properties
 from drainer.sandbox.ports import HOST, BrokerPorts
 from scenarios.brokers import Broker

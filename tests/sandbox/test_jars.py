@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import SandboxRefused
-from drainer.java import find_java
+from drainer.host.java import find_java
 from drainer.sandbox import jars
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars
 

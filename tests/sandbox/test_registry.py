@@ -13,11 +13,11 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
 from drainer import sandbox
-from drainer.decoding import Undecodable
 from drainer.errors import SandboxRefused
 from drainer.payloads.formats import registry_decoder
-from drainer.raw_json import meaning
 from drainer.sandbox import registry as schema_registry
+from drainer.split.decoding import Undecodable
+from drainer.text.raw_json import meaning
 from payloads.registry import AT, Serialisers
 
 

@@ -18,7 +18,7 @@ from confluent_kafka.cimpl import NewTopic
 
 from drainer import sandbox
 from drainer.errors import SandboxRefused
-from drainer.process import ProcessMark
+from drainer.host.process import ProcessMark
 from drainer.sandbox.sandbox import default_folder, down_command, find
 from privileges import for_root
 

@@ -19,7 +19,7 @@ from drainer.errors import (
     ThreadsOverdue,
 )
 from drainer.kafka.settings import ClientSettings
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan

@@ -16,7 +16,7 @@ from drainer.demo.fill import create_topic, fill
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.redrive import prepare_redrive
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.plan import OffsetPlan

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from builders import a_plan
 from core.letters import mutated_letters
 from drainer.errors import Refused, SplitFailed, ValueNotShipped
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import (
     Barrier,
     Message,
@@ -27,10 +27,10 @@ from drainer.model.progress import checksum_keys
 from drainer.model.sub_messages import identify
 from drainer.model.terms import PayloadSettings, RedriveSettings
 from drainer.policy.redrive import Redriven, split_letter
-from drainer.raw_json import raw_json
 from drainer.spark.task import chunk
 from drainer.spark.task.chunk import ChunkWriter, decode_chunk, why_whole
 from drainer.spark.task.rows import Row
+from drainer.text.raw_json import raw_json
 
 ORIGIN = Origin("orders", "id", 7)
 

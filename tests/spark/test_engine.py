@@ -17,7 +17,7 @@ from drainer.errors import UsageError
 from drainer.handler import Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.search.boundary import cap_curve
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from drainer.errors import Refused
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.terms import PayloadSettings
 from drainer.spark.session.shipping import Shipped

@@ -25,11 +25,11 @@ from hypothesis import strategies as st
 from builders import changed
 from drainer.core.merge import Record
 from drainer.errors import PlanGone, PlanNotWritten, PlanRefused
+from drainer.host.trust import read_own
 from drainer.model.plan import OffsetPlan
 from drainer.store import atomic_file, plan_file
 from drainer.store.place import default_path
 from drainer.store.plan_file import PlanFile, plan_at
-from drainer.trust import read_own
 from privileges import without_privileges
 from store.plans import PLAN, mode_of, progress, with_progress
 

@@ -19,7 +19,7 @@ from drainer.insight.measurement import Measured
 from drainer.insight.retention import Expiry
 from drainer.insight.sample_split import Skipped
 from drainer.insight.workload import Hottest, Keys, Neighbours, Workload
-from drainer.loader import load_handler
+from drainer.loading.loader import load_handler
 from drainer.message import SubMessage
 from drainer.model.order import Order
 from drainer.operations.start import Request

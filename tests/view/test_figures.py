@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from drainer.escape import shorten
-from drainer.mask import short_key
+from drainer.text.escape import shorten
+from drainer.text.mask import short_key
 from drainer.view import figures
 
 

@@ -24,7 +24,6 @@ from drainer.certify.cli import report_page
 from drainer.certify.split import SplitReport
 from drainer.engine.history import History
 from drainer.errors import Halted
-from drainer.escape import is_printable
 from drainer.insight.view.estimate import estimate_page
 from drainer.insight.view.inspect import inspection_page
 from drainer.letters.overview import overview_of
@@ -32,6 +31,7 @@ from drainer.letters.receipts import Receipt, RedriveProgress
 from drainer.letters.view import letter_page, overview_page
 from drainer.model.finding import Finding, Level
 from drainer.model.terms import LetterFilter
+from drainer.text.escape import is_printable
 from drainer.view.live import LineView, LiveView, progress_view
 from drainer.view.log import logging_as_json
 from drainer.view.page import Page

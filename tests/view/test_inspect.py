@@ -10,7 +10,7 @@ from drainer.insight.retention import Expiry, Retention
 from drainer.insight.survey import SplitFailures, Survey
 from drainer.kafka.cluster import Replicas
 from drainer.kafka.group import GroupInfo, Member
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, Origin, SubMessage
 
 ORIGIN = Origin("orders", "id", 0)

@@ -16,10 +16,10 @@ import pytest
 from builders import a_status, a_summary, changed, counts
 from drainer.engine.history import History
 from drainer.errors import GroupJoined
-from drainer.escape import printable
 from drainer.model.account import Event, EventKind
 from drainer.model.latency import Latency
 from drainer.model.status import FailureStatus, PartitionResult, Summary
+from drainer.text.escape import printable
 from drainer.view.page import Curve, Curves, Page, Plot, Series
 from drainer.view.report.chart import draw, time_ticks, value_ticks
 from drainer.view.report.file import MARK

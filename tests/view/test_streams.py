@@ -11,7 +11,7 @@ from contextlib import suppress
 import pytest
 
 from builders import a_status
-from drainer.escape import UNENCODABLE
+from drainer.text.escape import UNENCODABLE
 from drainer.view.live import LiveView
 from drainer.view.streams import SafeStream
 from drainer.view.terminal import Terminal

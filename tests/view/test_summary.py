@@ -16,11 +16,11 @@ from drainer.errors import (
     Signalled,
     TopicGone,
 )
-from drainer.mask import VARIABLE, mask_text
 from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.status import FailureStatus, PartitionResult
 from drainer.model.terms import PayloadSettings
+from drainer.text.mask import VARIABLE, mask_text
 from drainer.view.summary import summary_page
 
 from .facts import fields, shown

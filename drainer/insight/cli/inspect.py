@@ -22,7 +22,7 @@ from drainer.insight.inspection import (
     inspect_backlog,
 )
 from drainer.insight.view.inspect import inspection_page
-from drainer.loader import LoadedHandler
+from drainer.loading.loader import LoadedHandler
 from drainer.model.codec import builtins
 from drainer.model.option import as_field, number, option, options_of
 from drainer.model.settings import FailureSettings

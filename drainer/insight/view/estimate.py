@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from drainer.escape import shorten
 from drainer.insight import bounds
 from drainer.insight.estimate import DeadlineVerdict, Estimate
 from drainer.insight.measurement import Measured
 from drainer.insight.view.inspect import expiry_warning
-from drainer.mask import short_key
 from drainer.model.order import Order
+from drainer.text.escape import shorten
+from drainer.text.mask import short_key
 from drainer.view import figures
 from drainer.view.page import BAD, OK, Cell, Column, Field, Line, Page, Table, Tone, section
 

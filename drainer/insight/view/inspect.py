@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 
-from drainer.escape import shorten
 from drainer.insight.inspection import HOT_SHARE, Inspection, PartitionInspection
 from drainer.insight.retention import ARRIVALS_S, Expiry
 from drainer.insight.survey import ItemShare
 from drainer.model.listed import listed
+from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import (
     Cell,

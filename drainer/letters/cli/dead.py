@@ -21,7 +21,7 @@ from drainer.letters.reading import decode_letter, find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group
 from drainer.letters.view import letter_page, overview_page
-from drainer.loader import load_decoding
+from drainer.loading.loader import load_decoding
 from drainer.model.option import Option, number
 from drainer.model.ranges import RangeSet
 from drainer.view.terminal import Terminal

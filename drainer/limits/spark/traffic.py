@@ -26,11 +26,11 @@ from drainer.limits.spark.hosting import Hosting
 from drainer.limits.spark.jmx import Jmx
 from drainer.limits.spark.traffic_coordinator import REPORT_S, TrafficCoordinator, TrafficOrder
 from drainer.limits.trials import Observe
-from drainer.mask import describe
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session
 from drainer.spark.session.settings import SessionSettings
 from drainer.spark.session.start import session_on
+from drainer.text.mask import describe
 
 NAME = "drainer limits"
 # All tasks begin at once or not at all (barrier mode). Spark does that only on a fixed set of

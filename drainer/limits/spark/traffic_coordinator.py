@@ -24,11 +24,11 @@ from typing import Any
 
 import msgspec
 
+from drainer.control.serving import QuietServer
 from drainer.errors import DrainerError, Interrupted
 from drainer.limits.search.reading import TrafficReport
 from drainer.limits.search.trial import Point
 from drainer.model.codec import convert
-from drainer.serving import QuietServer
 from drainer.spark.session.failure import error_of
 
 REPORT_S = 0.25  # The time between two reports of a task while the order stays the same.

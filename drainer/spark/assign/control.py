@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from time import monotonic
 from typing import Any
 
-from drainer.calls import blocking_call
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, PlanRefused
+from drainer.loading.calls import blocking_call
 from drainer.model.option import Concurrency
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals

@@ -32,7 +32,7 @@ from drainer.spark.session.failure import carrying
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import MANIFEST, Row, batches_of
-from drainer.splitting import PAST, split_failed, split_or_reject
+from drainer.split.splitting import PAST, split_failed, split_or_reject
 
 DONE = -1  # stands for the shard of a sub-message that was finished before
 # A task fetches this much of the next slice in vain, in requests of a quarter of it.

@@ -14,8 +14,8 @@ from pyspark.errors import PySparkException
 
 from drainer import errors
 from drainer.errors import DrainerError, Interrupted, UsageError
-from drainer.secret import redact
 from drainer.spark.session.settings import SEND_ALONG
+from drainer.text.secret import redact
 
 _MARK = "drainer-error "  # stands before the JSON of an error in a text
 _TRACE_MOST = 6000  # characters of a traceback, whose end matters most

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, Self
 
 from drainer.errors import Refused, SandboxRefused, UsageError, raised_as
-from drainer.extensions import ensure_installed
-from drainer.java import find_java
+from drainer.host.java import find_java
+from drainer.loading.extensions import ensure_installed
 from drainer.model.option import TEXT, ValueType, number, parse_size
-from drainer.secret import REDACTED, hides
 from drainer.spark.state import lease
 from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.objects import check_uri
 from drainer.store.place import is_folder
+from drainer.text.secret import REDACTED, hides
 
 EVERY_CORE = "local[*]"
 REMOTE = "sc://"  # The address of a server of Spark Connect begins with it.

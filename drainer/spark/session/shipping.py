@@ -11,12 +11,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from drainer import __version__, mask
+from drainer import __version__
 from drainer.errors import Refused, UsageError
-from drainer.importing import place_and_name
-from drainer.loader import LoadedHandler, load_handler
+from drainer.loading.importing import place_and_name
+from drainer.loading.loader import LoadedHandler, load_handler
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.spark.session.settings import SEND_ALONG, is_local
+from drainer.text import mask
 
 if TYPE_CHECKING:
     from drainer.spark.session.session import Session

@@ -25,8 +25,7 @@ from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from drainer.errors import DrainerError, Refused
-from drainer.extensions import ensure_installed
-from drainer.secret import hides
+from drainer.loading.extensions import ensure_installed
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.session import Session
 from drainer.spark.session.settings import (
@@ -40,6 +39,7 @@ from drainer.spark.session.settings import (
     shown_master,
 )
 from drainer.spark.session.slots import GROW_TO, Slots
+from drainer.text.secret import hides
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")

@@ -14,7 +14,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
 
-from drainer.process import ProcessMark
+from drainer.host.process import ProcessMark
 from drainer.store.plan_file import this_machine
 
 MARGIN_S = 2.0  # for clocks that run at different speeds, and for threads that wake up late

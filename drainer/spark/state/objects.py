@@ -16,9 +16,9 @@ from secrets import token_hex
 from urllib.parse import parse_qsl
 
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
+from drainer.host.trust import NotTrusted, ensure_own, make_folder, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.place import STORES, split
-from drainer.trust import NotTrusted, ensure_own, make_folder, read_own
 
 REMOVE_TRIES = 5  # while another process writes there, or removes it too
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
@@ -124,7 +124,7 @@ class Folder(Objects):
     """Objects in a folder, made for this user alone or for the group that shares the folder.
 
     They record what is done. So drainer reads only what no other user could have put there
-    (drainer/trust.py), and writes only into a folder of the drain for which the same holds.
+    (drainer/host/trust.py), and writes only into a folder of the drain for which the same holds.
     """
 
     is_local = True

@@ -35,7 +35,7 @@ from drainer.errors import (
     StateLost,
     StateRefused,
 )
-from drainer.extensions import ensure_installed
+from drainer.loading.extensions import ensure_installed
 from drainer.model.account import StateReference
 from drainer.model.codec import Kind, Whole
 from drainer.model.plan import OffsetPlan

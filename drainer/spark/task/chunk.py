@@ -15,15 +15,15 @@ from typing import Any
 from lz4 import block as lz4  # pyarrow has it, too, but takes 200 ms to import.
 
 from drainer.errors import Refused, SplitFailed
-from drainer.loader import LoadedHandler
-from drainer.mask import describe
+from drainer.loading.loader import LoadedHandler
 from drainer.message import HeadersUnreadable, KeySums, Message, Origin, ShippedMessage, SubMessage
 from drainer.model.progress import checksum_keys
 from drainer.model.sub_messages import Payloads, SubKeys
 from drainer.model.terms import Terms
-from drainer.raw_json import meaning
 from drainer.spark.session.settings import SEND_ALONG
 from drainer.spark.task.rows import Row
+from drainer.text.mask import describe
+from drainer.text.raw_json import meaning
 
 # A chunk is full when it reaches one of these limits. The value of a message counts by the share of
 # its sub-messages that are in the chunk. Payloads count by the memory that they take, since split

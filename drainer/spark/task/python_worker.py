@@ -18,17 +18,17 @@ from zipimport import zipimporter
 
 from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.errors import DrainerError
-from drainer.extensions import Extension
 from drainer.handler import Context
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.writer import TopicWriter
-from drainer.mask import describe
+from drainer.loading.extensions import Extension
 from drainer.model.terms import Terms
 from drainer.policy.rate_cap import RateLimiter
 from drainer.spark.session.shipping import Shipped
 from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.state import State
 from drainer.spark.task.fence import Fence
+from drainer.text.mask import describe
 
 IDLE_S = 20.0  # until an idle worker closes the handler; Spark ends the worker after a minute
 

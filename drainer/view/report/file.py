@@ -10,8 +10,8 @@ from pathlib import Path
 from stat import S_ISREG
 
 from drainer.errors import Refused
-from drainer.mask import describe
 from drainer.store.atomic_file import write_whole
+from drainer.text.mask import describe
 from drainer.view.page import Field, Page
 from drainer.view.terminal import Terminal
 

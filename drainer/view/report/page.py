@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from drainer import __version__
-from drainer.escape import json_text, printable
+from drainer.text.escape import json_text, printable
 from drainer.view import figures
 from drainer.view.page import Item, Page, Section
 from drainer.view.report.chart import draw

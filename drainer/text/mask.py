@@ -10,8 +10,8 @@ import os
 from collections.abc import Hashable
 from hashlib import blake2b
 
-from drainer.escape import SCREEN, foreign, shorten
-from drainer.secret import redact
+from drainer.text.escape import SCREEN, foreign, shorten
+from drainer.text.secret import redact
 
 VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"

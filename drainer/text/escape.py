@@ -15,7 +15,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from drainer.secret import redact
+from drainer.text.secret import redact
 
 SCREEN = 2_000  # So many characters of a foreign text are kept. That is 25 lines of 80 characters.
 
@@ -122,7 +122,7 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
 
 # The name of the error handler with which streams encode characters that their encoding lacks. It
 # writes them as JSON does, so that JSON remains JSON.
-UNENCODABLE = "drainer.escape"
+UNENCODABLE = "drainer.text.escape"
 codecs.register_error(UNENCODABLE, _escape_unencodable)
 
 

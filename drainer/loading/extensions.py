@@ -29,7 +29,7 @@ class Extension(StrEnum):
 
     ESTIMATE = "drainer.insight.cli.estimate"
     LIMITS = "drainer.limits.file"
-    MSK = "drainer.msk"  # the login of AWS
+    MSK = "drainer.kafka.msk"  # the login of AWS
     PAYLOADS = "drainer.payloads.formats"  # by the schemas of a registry
     RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
     REDRIVING = "drainer.letters.redriving"  # the handler of a redrive

@@ -8,9 +8,9 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from drainer.errors import BrokerUnreachable
-from drainer.extensions import ensure_installed
-from drainer.mask import describe
-from drainer.secret import remember
+from drainer.loading.extensions import ensure_installed
+from drainer.text.mask import describe
+from drainer.text.secret import remember
 
 # A token is useless once its credentials have expired. The signer looks them up for each token, and
 # AWS's SDK renews those of a role 10 minutes before they expire. A token itself lives for 15

@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 from zlib import crc32
 
-from drainer.decoding import SCHEMA_HEADERS
 from drainer.errors import UsageError
 from drainer.handler import Context, Fatal, Handler, Writer
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import key_text
-from drainer.plain_json import plain_json
+from drainer.split.decoding import SCHEMA_HEADERS
+from drainer.text.plain_json import plain_json
 
 OPTIONS = ("topic", "split", "timestamp")
 KEEP, NOW = "keep", "now"
@@ -128,7 +128,7 @@ def _whole(message: Message) -> Iterable[SubMessage]:
 
 
 def _split_by(reference: str) -> tuple[_Split, str]:
-    from drainer.loader import load_handler  # noqa: PLC0415 - it finds this module as well
+    from drainer.loading.loader import load_handler  # noqa: PLC0415 - it finds this module as well
 
     handler = load_handler(reference)
     if handler.split is None:

@@ -10,7 +10,7 @@ from contextlib import suppress
 from inspect import isasyncgen, isawaitable, iscoroutine, isgenerator
 from typing import Protocol, TypeVar, cast
 
-from drainer.forks import call_alone
+from drainer.host.forks import call_alone
 
 T = TypeVar("T")
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from drainer.errors import UsageError
-from drainer.mask import describe
 from drainer.message import HeadersUnreadable, Message, SubMessage
-from drainer.raw_json import raw_json
-from drainer.splitting import Prepare, Wait
+from drainer.split.splitting import Prepare, Wait
+from drainer.text.mask import describe
+from drainer.text.raw_json import raw_json
 
 Headers = Sequence[tuple[str, bytes | None]]
 # Gives the meaning of a key's or value's bytes, by the record's headers and topic.

@@ -2,7 +2,7 @@
 
 The folder of a handler comes last on ``sys.path``, so that what lies beside a handler takes the
 place of no library. What Python imports from there, no other user could have put there
-(drainer/trust.py). Installed modules are not looked at: whoever wrote them could have written
+(drainer/host/trust.py). Installed modules are not looked at: whoever wrote them could have written
 drainer, too.
 """
 
@@ -35,9 +35,9 @@ from types import ModuleType
 from typing import Any, cast
 
 from drainer.errors import Refused, UsageError
-from drainer.mask import describe
-from drainer.splitting import NOT_OF_HANDLERS
-from drainer.trust import NotTrusted, ensure_trusted, read_trusted
+from drainer.host.trust import NotTrusted, ensure_trusted, read_trusted
+from drainer.split.splitting import NOT_OF_HANDLERS
+from drainer.text.mask import describe
 
 ENTRY_POINTS = "drainer.handlers"
 OWN_NAME = "drainer_handler_"  # prefix of a module's name, if its own name is taken

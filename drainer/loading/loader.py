@@ -24,22 +24,22 @@ from operator import attrgetter
 from types import ModuleType
 from typing import Any
 
-from drainer import decoding
-from drainer.calls import BlockingCall, blocking_call, ensure_done
 from drainer.core.batches import Batch, Batching, BatchOf, ensure_all_done
-from drainer.documents import Documents
 from drainer.errors import DrainerError, Refused, UsageError
-from drainer.extensions import Extension
-from drainer.forks import FORKS, end_if_forked
 from drainer.handler import Context, Fatal, Handler
-from drainer.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
-from drainer.mask import describe
+from drainer.host.forks import FORKS, end_if_forked
+from drainer.loading.calls import BlockingCall, blocking_call, ensure_done
+from drainer.loading.extensions import Extension
+from drainer.loading.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
 from drainer.message import Message, SubMessage
 from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, Terms, TimeRange
 from drainer.policy.redrive import Split, only_in, selects
-from drainer.secret import may_hide, remember
-from drainer.splitting import Prepare
+from drainer.split import decoding
+from drainer.split.documents import Documents
+from drainer.split.splitting import Prepare
+from drainer.text.mask import describe
+from drainer.text.secret import may_hide, remember
 
 NO_EXTRAS: Mapping[str, str] = {}
 _HANDLES = ("handle", "handle_batch")

@@ -6,9 +6,9 @@ import sys
 
 from msgspec import Raw
 
-from drainer.escape import printable
 from drainer.handler import Context, Fatal, Handler
 from drainer.message import SubMessage
+from drainer.text.escape import printable
 
 
 class Print(Handler):

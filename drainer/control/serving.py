@@ -8,7 +8,7 @@ from http.server import BaseHTTPRequestHandler
 from socketserver import BaseServer, ThreadingMixIn
 from typing import Any
 
-from drainer.forks import keep_from_children
+from drainer.host.forks import keep_from_children
 
 
 class QuietServer(ThreadingMixIn, BaseServer):

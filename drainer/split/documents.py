@@ -16,8 +16,8 @@ from msgspec.json import Decoder
 from drainer.errors import UsageError
 from drainer.message import Message, SubMessage
 from drainer.model.facts import Facts, View
-from drainer.plain_json import plain_json
-from drainer.raw_json import decode_json, meaning, raw_json
+from drainer.text.plain_json import plain_json
+from drainer.text.raw_json import decode_json, meaning, raw_json
 
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
 _EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.

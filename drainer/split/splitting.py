@@ -8,10 +8,10 @@ from pathlib import Path
 from traceback import walk_tb
 
 from drainer.errors import Halted, Refused, SplitFailed
-from drainer.forks import call_alone
 from drainer.handler import Fatal, Retry, Skip
-from drainer.mask import ERROR_CHARACTERS, class_name, describe, error_text
+from drainer.host.forks import call_alone
 from drainer.message import Message, SubMessage, Unsplit
+from drainer.text.mask import ERROR_CHARACTERS, class_name, describe, error_text
 
 # Beginnings of the paths of code that no handler's author wrote.
 NOT_OF_HANDLERS = (

@@ -18,7 +18,7 @@ from types import FrameType
 from typing import Any, Protocol, TypeVar
 from weakref import WeakSet
 
-from drainer.mask import describe
+from drainer.text.mask import describe
 
 T = TypeVar("T")
 

@@ -1,0 +1,1 @@
+"""The machine that a drain runs on: its processes, its files, its errors and its Java."""

@@ -1,0 +1,1 @@
+"""Loading of handlers, and of extensions: what is imported on demand."""

@@ -1,0 +1,1 @@
+"""Text for people and for machines: made safe, masked, and without secrets."""
