@@ -164,7 +164,7 @@ def shared_folder(stage: Stage) -> str:
         for uid in (BEN, ANNA, BEN):
             journals = {path.name for path in users.folder.glob("p.json.journal-*")}
             drain.until(lambda: _journal(users, journals), "a journal of its own")  # noqa: B023
-            made = [path for path in users.folder.iterdir() if path.name != "slow.py"]
+            made = [path for path in users.folder.iterdir() if "p.json" in path.name]
             modes = {path.name: oct(path.stat().st_mode & 0o777) for path in made}
             ensure(set(modes.values()) == {"0o660"} and len(modes) >= 3, f"modes {modes}")
             drain.kill()
