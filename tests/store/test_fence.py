@@ -287,7 +287,7 @@ def test_without_news_for_a_lease_nothing_is_sure_and_then_calls_are_cut(
     objects: FailingObjects,
     make_fence: Callable[..., tuple[Fence, Ends]],
 ) -> None:
-    fence, ended = make_fence(SHORT)
+    fence, ended = make_fence(replace(SHORT, cut_s=1.0))
     calls = [None]
     fence.guard(FIRST, lambda: len(calls))
     eventually(lambda: is_sure(fence))
