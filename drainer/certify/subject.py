@@ -1,4 +1,4 @@
-"""The handler under test, in whichever form it was given, and messages to test it with."""
+"""The handler under test, in any of its forms, and the messages that it is tested with."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from drainer.model.terms import BY_HANDLER, PayloadSettings
 
 T = TypeVar("T")
 
-# A class, an instance, a module, a function that makes one of them, or a reference as `run` has it.
+# A class, an instance, a module, a function that makes one of these, or a reference such as
+# `drainer run --handler` takes.
 HandlerSource = Any
 Value = bytes | str | None | Mapping[str, Any] | Sequence[Any] | int | float
 
-AT_ONCE = 10  # concurrency in the context of a handler
+AT_ONCE = 10  # the concurrency that the handler's ``open`` is told
 TOPIC = "orders"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -39,8 +40,8 @@ def message(
 ) -> Message:
     """Make a message as ``split`` receives it.
 
-    ``value`` is bytes, text (which is encoded in UTF-8), None, or anything else that JSON can hold.
-    ``headers`` are pairs, or a mapping; their text is encoded too.
+    ``value`` is bytes, None, text (which is encoded in UTF-8), or anything else that JSON can hold.
+    ``headers`` are pairs or a mapping. Text in them is also encoded in UTF-8.
     """
     origin = Origin(topic, TOPIC_ID, partition)
     pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -49,7 +50,10 @@ def message(
 
 
 def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Message]:
-    """Make messages of one partition that follow each other, as ``message`` makes them."""
+    """Make a message from each value, as ``message`` does.
+
+    They follow each other in partition 0.
+    """
     return [message(value, key, offset=offset) for offset, value in enumerate(values)]
 
 
@@ -62,7 +66,10 @@ def again(message: Message) -> Message:
 
 
 class Subject:
-    """The handler under test. ``fresh`` makes one that no run has used, where that is possible."""
+    """The handler under test.
+
+    ``fresh`` makes a new handler for each run, where that is possible.
+    """
 
     def __init__(
         self,
@@ -85,13 +92,13 @@ class Subject:
 
     @property
     def reference(self) -> str | None:
-        """Name by which another process finds the handler; None if it was given as an object."""
+        """The name by which another process finds the handler; None if it has no name."""
         return self._loaded.absolute_reference if self._loaded else None
 
     def fresh(self) -> LoadedHandler:
-        """Make a handler.
+        """Make a handler that no run has used, unless the source is an instance or a module.
 
-        Raises UsageError when the source is no handler, and Refused when none can be made of it.
+        Raises UsageError when the source is not a handler, and Refused when making one fails.
         """
         if self._loaded is not None:
             return self._loaded.fresh().configured(self.options)
@@ -103,7 +110,7 @@ class Subject:
 
     @asynccontextmanager
     async def opened(self, messages: Sequence[Message]) -> AsyncIterator[LoadedHandler]:
-        """Yield a fresh handler, between its ``open`` and its ``close``."""
+        """Make a fresh handler and open it, yield it, and close it at the end."""
         handler = self.fresh()
         topic = messages[0].topic if messages else TOPIC
         extras = partial(without_prefix, self.extras)
@@ -116,7 +123,7 @@ class Subject:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine to its end. Raises RuntimeError where an event loop runs already."""
+    """Run a coroutine to its end. Raises RuntimeError if an event loop is already running."""
     try:
         asyncio.get_running_loop()
     except RuntimeError:

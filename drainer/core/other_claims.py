@@ -1,4 +1,4 @@
-"""What claims have finished beside the one that a drain works for."""
+"""The parts of a backlog that other claims than "all" have finished."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ CLASS_MAP_BITS = 8 * 1024 * 1024
 
 
 class ClassMap:
-    """A map of fixed size of the stretches of a backlog that may have messages of a class.
+    """A map of the stretches of a backlog that may have messages of a class. Its size is limited.
 
-    It errs only towards yes. Of offsets that were not read yet, it always answers yes. ``ranges``
-    are the offsets ``[start, end)`` of the backlog by partition.
+    The map may answer yes where there is no such message, but never no where there is one. For
+    offsets that were not read yet, it answers yes. ``ranges`` are the offsets ``[start, end)`` of
+    the backlog by partition.
     """
 
     def __init__(self, ranges: Mapping[int, Range]) -> None:
@@ -48,7 +49,7 @@ class ClassMap:
         self._bits = bytearray(bits // 8 + 1)
 
     def add(self, partition: int, offset: int, selected: bool) -> None:
-        """Add a message. Those of one partition come in rising order of offset."""
+        """Add a message. The messages of a partition must come in the order of their offsets."""
         self._until[partition] = offset + 1
         if selected:
             at = self._at(partition, offset)
@@ -139,7 +140,9 @@ class OtherClaims:
         parts = self._partial.get(partition, {}).get(offset, ())
         is_unread = bool(subs) and isinstance(subs[0], Unread)
         if is_unread and (parts or self.fate(message) is not Outcome.SKIPPED):
-            return 0  # For the claims it was another message, of which something may be left.
+            # When the claims saw this record, its original could still be read, so it had other
+            # sub-messages. Some of those may be left.
+            return 0
         for known in parts:
             keys = [sub.key if sub.keys is None else SubKeys(sub.keys) for sub in subs]
             known.finished_of(message, keys)
@@ -158,9 +161,10 @@ class OtherClaims:
         return done
 
     def _whole(self, message: Message, unit: Unsplit) -> int:
-        """Return 1 if a message that ``split`` rejects now is finished, and 0 if not.
+        """Return 1 if a message that ``split`` now rejects is finished, and 0 if not.
 
-        Raises SplitFailed when a claim has finished some of what it split into before.
+        Raises SplitFailed when ``split`` accepted the message before, and a claim has finished some
+        of its sub-messages.
         """
         partition, offset = message.origin.partition, message.offset
         known = {
@@ -196,8 +200,8 @@ class OtherClaims:
 
 
 def _finished_bits(progress: Progress, finished: RangeSet, offset: int) -> int:
-    # Return the bits of the sub-messages that a claim has finished of a message; -1 for all of
-    # them.
+    # The bits of the message's sub-messages that a claim has finished. All bits are set (-1) if it
+    # has finished the whole message.
     if offset < progress.watermark or offset in finished:
         return -1
     part = progress.partial.get(offset)
@@ -207,7 +211,7 @@ def _finished_bits(progress: Progress, finished: RangeSet, offset: int) -> int:
 def other_claims(
     plan: OffsetPlan, maps: Mapping[str, ClassMap] | None = None
 ) -> OtherClaims | None:
-    """Return the claims of a plan beside "all"; None when it has none."""
+    """Return what claims other than "all" have finished; None if the plan has no such claim."""
     if not plan.account.others:
         return None
     return OtherClaims(plan.account.others, ShardMap(Order(plan.terms.order)), maps)

@@ -1,4 +1,4 @@
-"""The meter: turns a running drain into the status that is shown, with its rates and caps."""
+"""The meter: measures a running drain and makes the status that drainer shows."""
 
 from __future__ import annotations
 
@@ -29,26 +29,27 @@ from drainer.model.unhandled import RuleStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 
 HOTTEST = 5
-WINDOW_S = 5.0  # what "now" means for the rate
-LOAD_LOOKS, LOAD_S = 11, 0.25  # for the load of a processor: half a second apart; at least so long
-ETA_WINDOW_S = 15.0  # calmer: an estimate that jumps is no help
-ETA_FROM_S = 2.0  # of work: the first calls to end show little of the pace
-ETA_CALLS = 4  # that one worker makes in that time, at least
-MEAN_S = 0.5  # what calls in flight are averaged over: the time between two statuses
+WINDOW_S = 5.0  # The current rate is the mean over this time.
+# The load of the processor is the mean over this many measurements, which are half a second apart.
+# If they span less than LOAD_S, the load is not known.
+LOAD_LOOKS, LOAD_S = 11, 0.25
+# The estimate uses a longer window than the rate, because an estimate that jumps is no help.
+ETA_WINDOW_S = 15.0
+# There is no estimate before this much work: the first calls that end show little of the pace.
+ETA_FROM_S = 2.0
+ETA_CALLS = 4  # The window is long enough for each worker to make this many calls.
+MEAN_S = 0.5  # Calls in flight are averaged over the time between two statuses.
 
 
 class _Moment(NamedTuple):
     at_s: float
     finished: int  # sub-messages
-    handled: int  # of these, those that took a call
-    read: int  # offsets
+    handled: int  # those of the finished sub-messages that took a call
+    read: int  # offsets that were read
 
 
 class MetricsSampler(ABC):
-    """Measurement of one run.
-
-    It measures about twice a second; a status only reads what was measured.
-    """
+    """Measures one run about twice a second, and makes its status from what was measured."""
 
     def __init__(
         self,
@@ -59,7 +60,10 @@ class MetricsSampler(ABC):
         folds: bool = False,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """Start; a handler that ``folds`` takes several sub-messages of a lane in a call."""
+        """Begin to measure.
+
+        A handler that ``folds`` takes several sub-messages of a lane at once.
+        """
         self.concurrency = concurrency
         self._buffer_bytes = buffer_bytes
         self._plan_path = plan_path
@@ -71,11 +75,11 @@ class MetricsSampler(ABC):
 
     @abstractmethod
     def counts(self) -> tuple[Counts, Counts]:
-        """The account of messages and of sub-messages."""
+        """Return the counts of messages and of sub-messages."""
 
     @abstractmethod
     def overall(self) -> Latency | None:
-        """The handler's latency in this run."""
+        """Return the handler's latency in this run; None before the first call has ended."""
 
     @abstractmethod
     def rules(self) -> RuleStatus: ...
@@ -99,7 +103,8 @@ class MetricsSampler(ABC):
         if moments and moments[-1].at_s - moments[0].at_s >= ETA_FROM_S:
             eta_s = time_left(left, pace, reading, starved=starved)
         if eta_s is not None and pace_now and not self._folds:
-            # What waits in one lane goes one by one (Little's law).
+            # The sub-messages of a lane are handled one after the other, so the longest lane may
+            # take longer than the rest. By Little's law, a call takes running / pace_now seconds.
             deepest = max((waiting for _, waiting in limits.hottest), default=0)
             lane_s = deepest * limits.running / pace_now
             eta_s = max(eta_s, lane_s)
@@ -125,10 +130,11 @@ class MetricsSampler(ABC):
         )
 
     def _measure(self, left: Remainder, running: int) -> None:
-        """Note how far the run is by now, with so many sub-messages in the handler."""
+        """Note the progress of the run, with ``running`` sub-messages in the handler."""
         moments = self._moments
         if not running and [each.handled for each in moments] == [left.handled]:
-            moments.clear()  # Nothing has begun yet: the time before that is not part of the pace.
+            # No call has begun yet, and the time before the first call is no part of the pace.
+            moments.clear()
         now_s, window_s = self._clock(), self._window_s
         finished = self.counts()[1].finished
         moments.append(_Moment(now_s, finished, left.handled, left.offsets_read))
@@ -142,8 +148,10 @@ class MetricsSampler(ABC):
         return max(ETA_WINDOW_S, ETA_CALLS * latency.mean_s if latency else 0.0)
 
     def _rates(self, window_s: float) -> tuple[float, float, float]:
-        """Return rates per second of so many seconds before the last measurement: sub-messages that
-        finished, those that took a call, and offsets that were read."""
+        """Return three rates per second, over the ``window_s`` before the last measurement.
+
+        They are the rates of finished sub-messages, of those that took a call, and of offsets read.
+        """
         if not self._moments:
             return 0.0, 0.0, 0.0
         now = self._moments[-1]
@@ -154,7 +162,7 @@ class MetricsSampler(ABC):
 
 
 class LocalSampler(MetricsSampler):
-    """Measurement of a run in this process."""
+    """Measures a run in this process."""
 
     def __init__(
         self,
@@ -164,24 +172,33 @@ class LocalSampler(MetricsSampler):
         processor: Callable[[], tuple[float, float]] = lambda: (0.0, 0.0),
         **named: Any,
     ) -> None:
-        """``processor`` gives processor seconds that were used, and that were waited for."""
+        """Begin to measure.
+
+        ``processor`` returns the processor seconds that the process used, and those that it waited
+        for.
+        """
         self._dispatcher = dispatcher
         self._latencies = latencies
         super().__init__(**named)
-        # When, sub-messages in the handler, busy workers.
+        # Each entry has a time, the number of sub-messages in the handler, and of busy workers.
         self._in_flight: deque[tuple[float, int, int]] = deque()
         self._processor = processor
         self._spent = deque([(self._clock(), *processor())], LOAD_LOOKS)
 
     def measure(self, running: int) -> None:
-        """Measure about twice a second, with so many sub-messages in the handler."""
+        """Take a measurement, with ``running`` sub-messages in the handler.
+
+        Call it twice a second.
+        """
         self._latencies.look()
         self._spent.append((self._clock(), *self._processor()))
         self._measure(self._dispatcher.remainder(), running)
 
     def sample(self, in_flight: int, busy: int) -> None:
-        """Notes how many sub-messages are in the handler, and how many workers have something to
-        do, several times between two statuses."""
+        """Note how many sub-messages are in the handler, and how many workers are busy.
+
+        Call this several times between two statuses.
+        """
         now = self._clock()
         self._in_flight.append((now, in_flight, busy))
         while self._in_flight[0][0] <= now - MEAN_S:
@@ -189,16 +206,16 @@ class LocalSampler(MetricsSampler):
 
     @property
     def in_flight(self) -> int:
-        """Number of sub-messages in the handler, on average since about the last status.
+        """The mean number of sub-messages in the handler since about the last status.
 
-        At a single moment there may be few, though there are many most of the time: once workers
-        have kept the event loop too long, they end what they are at before any takes another.
+        A single look may find few, although there are many most of the time: when workers have kept
+        the event loop for too long, all of them end their calls before any begins another.
         """
         return self._mean(1)
 
     @property
     def busy(self) -> int:
-        """Number of busy workers, on average since about the last status."""
+        """The mean number of busy workers since about the last status."""
         return self._mean(2)
 
     def _mean(self, column: int) -> int:
@@ -207,14 +224,14 @@ class LocalSampler(MetricsSampler):
 
     @property
     def load(self) -> Load:
-        """Load of the processor in the last few seconds."""
+        """The load of the processor in the last few seconds."""
         seconds, used_s, waited_s = (
             now - before for before, now in zip(self._spent[0], self._spent[-1], strict=True)
         )
         return Load(used_s / seconds, waited_s / seconds) if seconds > LOAD_S else NO_LOAD
 
     def status(self, plan: OffsetPlan, running: int) -> Status:
-        """Status with so many sub-messages in the handler."""
+        """Return the status of the drain, with ``running`` sub-messages in the handler."""
         lanes, watermarks = self._dispatcher.lanes, self._dispatcher.watermarks
         parts = plan.account.partitions
         left = self._dispatcher.remainder()
@@ -265,13 +282,13 @@ def auto_status(search: ConcurrencyLimit) -> AutoStatus:
 
 
 def time_left(left: Remainder, pace: float, reading: float, *, starved: bool) -> float | None:
-    """Estimate how many seconds a run has to go; None while nothing moves.
+    """Estimate how many seconds a run still takes; None while nothing moves.
 
     Args:
         pace: sub-messages that went through the handler, per second.
         reading: offsets that were read, per second.
-        starved: whether workers wait for what is read. Then reading takes the time, and hardly
-            any sub-messages may be for the handler.
+        starved: whether workers wait for messages to be read. In that case reading limits the
+            drain, and perhaps hardly any sub-messages go to the handler.
     """
     if left.offsets_unread and reading and (starved or not pace):
         return left.offsets_unread / reading

@@ -14,31 +14,35 @@ from drainer.engine.ports import Events, Fetched
 from drainer.message import Message, SubMessage
 from drainer.split.splitting import split_or_reject
 
-SLICE_S = 0.005  # The pump keeps the event loop for so long before others get a turn.
-# Messages that stay pending, and parked lanes, are kept in memory and in the plan. At so many of
-# them, the pump stops.
+# The pump keeps the event loop for this long before other tasks get a turn.
+SLICE_S = 0.005
+# The pump stops at these numbers of messages that stay pending and of parked lanes, because both
+# are kept in memory and in the plan.
 LEFT_PENDING_MOST = 50_000
 PARKED_MOST = 50_000
-# The pump looks at the clock once in so many messages; as many sub-messages count as one more.
+# The pump looks at the clock after this many messages. Each time that a message gives as many
+# sub-messages, that counts as one more message.
 SLICE_CHECK = 32
-WHOLE_SHARE = 32  # Between two looks at the room, messages may take this fraction of it.
+# Unsplit messages are delivered several at once, which may take up to 1/32 of the buffer.
+WHOLE_SHARE = 32
 
 
 class Pump:
     """Moves batches from the fetch thread's queue through ``split`` into the dispatcher.
 
-    It stops while ``capacity_bytes`` are pending, or ``ready_lanes`` wait for a worker: more would
-    only lie in memory. ``poke`` it when there may be room again. It reports each time that it has
-    delivered something. A failure that no setting lets a drain go past ends it for good, because
-    going on would leave out the message that failed.
+    The pump stops while ``capacity_bytes`` are pending or ``ready_lanes`` wait for a worker,
+    because more messages would only lie in memory. Call ``poke`` when there may be room again. The
+    pump calls ``events.on_moved`` each time that it has delivered something. If ``split`` raises an
+    error that no setting covers, the pump stops for good and halts the drain, because going on
+    would leave out the message that failed.
 
     Args:
         is_split: whether the messages were split where they were read.
 
     Attributes:
-        ready_lanes: the pump stops splitting once so many lanes are ready. Zero until a limit on
-            calls is set.
-        cut_off: whether nothing comes any more behind what was taken already.
+        ready_lanes: the pump stops splitting once this many lanes are ready. It is zero until a
+            limit on calls is set.
+        cut_off: whether the queue will give no further batch after the current one.
     """
 
     def __init__(
@@ -82,7 +86,7 @@ class Pump:
 
     @property
     def awaits(self) -> bool:
-        """Whether more is to come, and there is room for it."""
+        """Whether the pump waits for another batch and has room for it."""
         if self.cut_off and self._batch is None:
             return False
         return self._has_room() and not self._dispatcher.delivered

@@ -41,7 +41,7 @@ _ISOLATION = {
 
 @dataclass(frozen=True, slots=True)
 class Replicas:
-    """The ids of the brokers that have a partition."""
+    """The ids of the brokers that have a replica of a partition."""
 
     all: tuple[int, ...]
     in_sync: tuple[int, ...]  # The brokers that keep up with the leader.
@@ -76,7 +76,8 @@ class LogBounds:
     start: int  # The first offset that retention left.
     end: int  # The offset behind the last record that the isolation level shows.
     high_watermark: int  # The offset behind the last record of all.
-    leader_epoch: int | None  # That of the record before the end; None if it is not known.
+    # The leader epoch of the last record before ``end``; None if it is not known.
+    leader_epoch: int | None
 
 
 class Cluster(Groups):
@@ -205,7 +206,9 @@ class Cluster(Groups):
     def offset_at(
         self, topic: str, partitions: Iterable[int], time_ms: int
     ) -> dict[int, int | None]:
-        """Look up the first record of a time or later, by partition; None if there is none.
+        """Look up the offset of the first record of a time or later, by partition.
+
+        It is None for a partition that has no such record.
 
         On a compacted topic, brokers may wrongly report that there is none
         (``may_misplace_times``).
@@ -224,9 +227,9 @@ class Cluster(Groups):
         kind: str = "",
         only_check: bool = False,
     ) -> None:
-        """Make a topic, or only check that it could be made. An existing one is left as it is.
+        """Create a topic, or only check that it could be created. An existing topic is not changed.
 
-        By default, there are as many ``replicas`` as the broker makes. Errors name the ``kind``.
+        By default, the broker decides the number of ``replicas``. Errors name the topic's ``kind``.
         """
         new = NewTopic(name, partitions, replicas, config=dict(config or {}))
 
@@ -241,7 +244,7 @@ class Cluster(Groups):
         self.find(f"create the {kind}topic {name}", attempt, there, needs=needs)
 
     def delete_topic(self, name: str) -> None:
-        """Delete a topic. Nothing happens when it does not exist."""
+        """Delete a topic. If it does not exist, nothing happens."""
         self.find(
             f"delete topic {name}",
             lambda left: self.wait(
@@ -295,5 +298,5 @@ def _topic_info(name: str, found: Any, what: str, needs: tuple[Right, str]) -> T
 
 
 def config_limit(value: str | None) -> int | None:
-    """Return a limit in a configuration as a number; None if there is none (Kafka has -1 then)."""
+    """Return a limit from a configuration as a number; None if there is none (Kafka writes -1)."""
     return None if value is None or int(value) < 0 else int(value)

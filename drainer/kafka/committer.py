@@ -1,4 +1,4 @@
-"""Commits of a running drain, which overwrite nobody else's, and its checks of the topic."""
+"""The commits of a running drain, which overwrite nobody else's, and its checks of the topic."""
 
 from __future__ import annotations
 
@@ -32,12 +32,15 @@ class GroupCommitter:
     committer against another. So the offset that is found must be the one that this drain wrote. If
     the answer to a write is lost, both the old and the new offset may be found from then on.
 
-    Brokers drop the offsets of a group that has been empty for long. They are written again.
+    Brokers drop the offsets of a group that has been empty for long. The committer then writes them
+    again.
 
-    ``log_ends`` has the end of the backlog and the leader epoch at that time, by partition. The
-    logs must still have these records. ``is_sure`` returns whether the lock is sure, which is
-    checked right before the write, since the process may have stood still since the read.
-    ``observe`` is called with the topic at each check.
+    Attributes:
+        log_ends: the end of the backlog and the leader epoch at that time, by partition. The logs
+            must still have these records.
+        is_sure: returns whether this drain still holds the lock. It is called right before the
+            write, because the process may have stood still since the read.
+        observe: is called with the topic at each check.
     """
 
     cluster: Cluster
@@ -55,12 +58,12 @@ class GroupCommitter:
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]
     ) -> dict[int, int]:
-        """Commit an offset per partition, which is that of the next message to handle.
+        """Commit an offset for each partition: that of the next message to handle.
 
-        ``expected`` has by partition the offsets that may be found before: the one that this drain
-        wrote last, or the one from before the drain (None for none). If an offset is missing that
-        was there, it has expired. An offset that is committed already is not written again, and
-        neither is a lower one.
+        ``expected`` has, by partition, the offsets that the group may have before the commit: the
+        one that this drain wrote last, or the one from before the drain (None if it had none). If
+        an offset that was there is missing, it has expired. An offset that is committed already, or
+        a lower one, is not written.
 
         Returns the committed offsets by partition.
 
@@ -77,7 +80,8 @@ class GroupCommitter:
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
                 if offset is None and None not in allowed:
-                    self.cluster.topic(self.topic)  # The offsets of a deleted topic are gone, too.
+                    # A deleted topic loses its offsets, too. Raises TopicMissing if it is deleted.
+                    self.cluster.topic(self.topic)
                 elif offset not in allowed:
                     raise self._moved(partition, offset, allowed, "before a commit")
             moves = {p: o for p, o in offsets.items() if (was := found[p]) is None or o > was}
@@ -96,8 +100,8 @@ class GroupCommitter:
             found |= (read_back := self._read(moves))
             for partition, wrote in moves.items():
                 if read_back[partition] is None:
-                    # The broker was about to drop the group's offsets, and has dropped this one,
-                    # too.
+                    # The broker was just dropping the expired offsets of the group, and has dropped
+                    # the new one with them.
                     raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
                 if read_back[partition] != wrote:
                     moved = self._moved(partition, read_back[partition], {wrote}, "after a commit")
@@ -110,7 +114,8 @@ class GroupCommitter:
         """Ensure that the topic still is the one for which this drain was planned.
 
         Raises TopicGone when the topic was deleted, or deleted and recreated; LogCut when a log
-        lost records of the backlog, handled or not; CommitDelayed and Interrupted as ``commit``.
+        lost records of the backlog, handled or not; CommitDelayed when no answer came in time; and
+        Interrupted when this user may not look at the topic.
         """
         with self._raised_as_running():
             found = self.cluster.topic(self.topic)
@@ -124,7 +129,8 @@ class GroupCommitter:
 
     @contextmanager
     def _raised_as_running(self) -> Iterator[None]:
-        # An error that refuses a drain before it starts has to interrupt or delay a running one.
+        # The cluster's errors refuse a drain that has not begun. This drain is running, so they
+        # have to interrupt it or delay a commit.
         try:
             yield
         except TopicMissing:

@@ -1,4 +1,4 @@
-"""The connection to a cluster: a client whose requests are repeated with patience."""
+"""The connection to a cluster: a client that repeats its requests while the cluster is away."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ REFUSED_PATIENCE_S = 2.0
 ATTEMPT_S = 3.0
 RETIRED_KEPT = 2  # A client must not be freed before its requests have ended.
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
-TURN_S = 0.05  # While it waits for an answer, it checks the client's complaints so often.
+# A connection that waits for an answer checks the client's complaints once in this time.
+TURN_S = 0.05
 
 # After these errors, librdkafka's client may be stuck for minutes: it waits for an old broker
 # handle, or makes requests with an outdated leader epoch.
@@ -43,9 +44,10 @@ T = TypeVar("T")
 
 
 class Connection:
-    """One client, whose requests are repeated until the time is up; a context manager.
+    """A client that repeats its requests until the time is up. It is a context manager.
 
-    A broken connection, or a coordinator that loads or moves, is no error, because it passes.
+    A broken connection is not an error, and neither is a coordinator that loads or moves, because
+    such states pass.
     """
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
@@ -101,13 +103,13 @@ class Connection:
         Args:
             what: completes the sentence "this user may not ...".
             attempt: makes the request in the seconds that it is given, and raises KafkaException.
-            timeout_s: instead of the timeout of the connection.
+            timeout_s: replaces the timeout of the connection.
             needs: the right that the request needs, and on which resource.
 
         Raises:
             BrokerUnreachable: when the time is up.
             RightMissing: when this user does not have the right.
-            Refused: for any other answer, which is its ``__cause__``.
+            Refused: for any other answer, which is the ``__cause__`` of the error.
         """
         patience_s = slow_s = self.timeout_s if timeout_s is None else timeout_s
         if timeout_s is None and self.cluster_id:
@@ -213,9 +215,10 @@ class Connection:
 
 
 def _is_away(complaints: Sequence[Complaint]) -> bool:
-    """Return whether a complaint is more than silence.
+    """Return whether a complaint shows that a broker is away, and not merely silent.
 
-    Requests to a broker that stands still time out, and it then counts as down.
+    Requests to a broker that stands still time out, and librdkafka then counts it as down. So
+    neither complaint shows that it is away.
     """
     return any(
         complaint.code not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)

@@ -1,6 +1,6 @@
-"""Extensions: what can be had beside a drain, imported on demand and only then.
+"""Extensions: optional modules, which drainer imports only when somebody uses them.
 
-The core knows them by these names alone, so that a drain in one process loads none of them.
+The core knows extensions only by the names below, so a drain in one process imports none of them.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ class Extension(StrEnum):
     ESTIMATE = "drainer.insight.cli.estimate"
     LIMITS = "drainer.limits.file"
     MSK = "drainer.kafka.msk"  # the login of AWS
-    PAYLOADS = "drainer.payloads.formats"  # by the schemas of a registry
-    RECEIPTS = "drainer.letters.receipts"  # of a redrive, in its topic
+    PAYLOADS = "drainer.payloads.formats"  # decoders that use a schema registry
+    RECEIPTS = "drainer.letters.receipts"  # the receipts that a redrive writes to its topic
     REDRIVING = "drainer.letters.redriving"  # the handler of a redrive
     SPARK = "drainer.spark.engine"
-    SPARK_STATE = "drainer.spark.state.state"  # of tasks
+    SPARK_STATE = "drainer.spark.state.state"  # the state that tasks share with the driver
     STORED_PLAN = "drainer.spark.state.stored_plan"  # a plan at a URI
 
     def load(self) -> Any:
@@ -45,7 +45,7 @@ class Extension(StrEnum):
 
 
 def without_prefix(properties: Mapping[str, str], prefix: str) -> dict[str, str]:
-    """Choose the properties of an extension, such as ``http.``: by their names without that."""
+    """Return the properties that begin with a prefix such as ``http.``, and cut it off."""
     found = properties.items()
     return {name.removeprefix(prefix): v for name, v in found if name.startswith(prefix)}
 
@@ -55,12 +55,13 @@ class ExtraMissing(Refused):
 
 
 def ensure_installed(extra: str, what: str) -> None:
-    """Raises ExtraMissing when a package that ``what`` needs is not installed."""
+    """Raise ExtraMissing if a package that ``what`` needs is not installed."""
     missing = [name for name in EXTRAS[extra] if find_spec(name) is None]
     if missing:
         error = ExtraMissing(
             f"{what} needs {', '.join(missing)}, which this installation lacks",
             hint=f"Run `pip install '.[{extra}]'` in the folder of drainer's source.",
         )
-        error.add_note(error.hint or "")  # for those who import, and see a traceback
+        # Programs that import drainer show a traceback, which has notes but no hint.
+        error.add_note(error.hint or "")
         raise error

@@ -1,9 +1,9 @@
-"""Modules of handlers: how a reference's place is imported, and the code that is in them.
+"""Import the modules of handlers, and compute a digest of their code.
 
-The folder of a handler comes last on ``sys.path``, so that what lies beside a handler takes the
-place of no library. What Python imports from there, no other user could have put there
-(drainer/host/trust.py). Installed modules are not looked at: whoever wrote them could have written
-drainer, too.
+The folder of a handler comes last on ``sys.path``, so that no file beside a handler hides a
+library. Python imports a module from there only if no other user could have put it there
+(drainer/host/trust.py). Installed modules are not checked, because whoever wrote them could have
+changed drainer, too.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def _import_file(path: Path, reference: str) -> ModuleType:
 
 
 def _is_taken(name: str, path: Path) -> bool:
-    """Whether an import of this name finds something else than the file."""
+    """Return whether an import of this name finds something other than the file."""
     if name in sys.modules:
         origin = getattr(sys.modules[name], "__file__", None)
     else:
@@ -113,7 +113,10 @@ def _import_module(folder: Path, name: str, reference: str) -> ModuleType:
 
 
 def _module(name: str) -> ModuleType | None:
-    """Import a module; None if there is none. Raises what the module and its packages raise."""
+    """Import a module. Return None if it does not exist.
+
+    Raises whatever the code of the module, or of the packages around it, raises.
+    """
     try:
         return importlib.import_module(name)
     except ModuleNotFoundError as error:
@@ -124,7 +127,7 @@ def _module(name: str) -> ModuleType | None:
 
 
 def _lies_in(folder: Path, name: str) -> bool:
-    """Whether an imported module, or the package around it, was found in this very folder."""
+    """Return whether an imported module, or the package around it, lies in this folder."""
     top = sys.modules[name.partition(".")[0]]
     places = getattr(top, "__path__", None) or [getattr(top, "__file__", None)]
     return any(place and Path(place).resolve().parent == folder.resolve() for place in places)
@@ -148,12 +151,13 @@ class _FromTrusted:
             return read_trusted(path)
         except NotTrusted as error:
             if path.endswith(tuple(BYTECODE_SUFFIXES)):
-                raise OSError(str(error)) from error  # Python then compiles the source, if any
+                # After an OSError, Python compiles the source instead, if there is one.
+                raise OSError(str(error)) from error
             raise
 
 
 class _SourceLoader(_FromTrusted, SourceFileLoader):  # type: ignore[misc]  # of typeshed itself
-    """Loads the source of a module, or what Python has compiled of it."""
+    """Loads the source of a module, or the bytecode that Python has compiled from it."""
 
 
 class _BytecodeLoader(_FromTrusted, SourcelessFileLoader):
@@ -177,9 +181,10 @@ _SEARCHED: set[Path] = set()  # the folders of handlers, which are on sys.path
 
 
 def _find_in(path: str) -> FileFinder:
-    """Make the finder of modules in a handler's folder or below it: a hook of ``sys.path_hooks``.
+    """Make a finder for modules in a handler's folder or below it.
 
-    Raises ImportError for any other folder, which Python's own hook then takes.
+    This is a hook in ``sys.path_hooks``. It raises ImportError for any other folder, and Python
+    then asks its own hook.
     """
     folder = Path(path)
     of_handler = folder.is_dir() and not path.startswith(NOT_OF_HANDLERS)
@@ -189,18 +194,22 @@ def _find_in(path: str) -> FileFinder:
 
 
 def _search(folder: Path) -> None:
-    """Let Python import modules from a handler's folder, after those of all others."""
+    """Let Python import modules from a handler's folder if no other folder has them."""
     if _find_in not in sys.path_hooks:
         sys.path_hooks.insert(0, _find_in)
     if folder not in _SEARCHED:
         _SEARCHED.add(folder)
-        sys.path_importer_cache.clear()  # a finder of Python's own may be there for the folder
+        # Python may have cached a finder of its own for the folder.
+        sys.path_importer_cache.clear()
     if str(folder) not in sys.path:
         sys.path.append(str(folder))
 
 
 def guarded(reference: str, load: Callable[[], Any]) -> Any:
-    """Call a function that runs a handler's code. Raises Refused, with the line that failed."""
+    """Call a function that runs a handler's code.
+
+    If the code raises, this raises Refused, which names the line that failed.
+    """
     try:
         return load()
     except NotTrusted:
@@ -216,7 +225,7 @@ def guarded(reference: str, load: Callable[[], Any]) -> Any:
 
 
 def digest_of(modules: Iterable[ModuleType | None]) -> str | None:
-    """Return a digest of the files of modules, and of all files beside them that these import.
+    """Return a digest of the modules' files and of the files beside them that they import.
 
     Returns None if no module has a file.
     """
@@ -231,7 +240,10 @@ def digest_of(modules: Iterable[ModuleType | None]) -> str | None:
 
 
 def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes]) -> None:
-    """Add a file, and all that it imports from a folder, or from its package if it is installed."""
+    """Add a file to ``files``, and the files that it imports.
+
+    Imports are followed within ``folder``. Of installed modules, only those in ``package`` count.
+    """
     left = [path]
     while left:
         path = left.pop()
@@ -244,7 +256,7 @@ def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes
             files[path] = path.read_bytes()
             steps = list(ast.walk(ast.parse(files[path])))
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-            continue  # it is an extension module, or this user may not read it
+            continue  # The file is a native module, or this user may not read it.
         for step in steps:
             above, names = folder, list[str]()
             if isinstance(step, ast.Import):

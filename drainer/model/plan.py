@@ -1,4 +1,4 @@
-"""The offset plan: the file that a drain is resumed from, and what its backlog ends at."""
+"""The offset plan, which is the file that a drain is resumed from, and open transactions."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from drainer.model.terms import Terms
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """Records behind an open transaction, which no reader of committed records gets."""
+    """A stretch behind an open transaction. Consumers with read_committed don't get its records."""
 
     topic: str
     partition: int
-    offset: int  # the last stable offset, at which the first record of an open transaction stands
-    offsets: int  # how many there are from there on, of whatever producer
+    offset: int  # the last stable offset: that of the first record of an open transaction
+    offsets: int  # the number of offsets from there to the end, whichever producer wrote them
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} from offset {self.offset} on ({self.offsets:,})"
 
 
 def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
-    """Open transactions in a sentence, with how to find the producer: no client can find it."""
+    """Describe open transactions in a sentence, and name the tool that finds their producers.
+
+    drainer can't find the producers itself, because its client has no request for that.
+    """
     offsets = counted(sum(each.offsets for each in found), "offset")
     return (
         f"an open transaction blocks {offsets}, which are not part of this backlog:"
@@ -42,7 +45,10 @@ def describe_open_transactions(found: Sequence[OpenTransaction]) -> str:
 
 
 class _Events(msgspec.Struct):
-    """Events of a plan, not decoded. Decoded ones take ten times as much memory as the file."""
+    """The events of a plan before they are decoded.
+
+    Decoded events take ten times as much memory as the file, so they are counted first.
+    """
 
     history: list[msgspec.Raw] = []
 
@@ -66,9 +72,9 @@ class OffsetPlan:
     account: Account
 
     def encode(self) -> bytes:
-        """The file's bytes: indented JSON with a digest over all of it.
+        """Return the bytes of the plan's file: indented JSON with a digest over all of it.
 
-        Raises PlanRefused when a name in it is not UTF-8.
+        Raises PlanRefused when a name in the plan is not UTF-8.
         """
         body = self.as_json()
         try:
@@ -82,9 +88,13 @@ class OffsetPlan:
 
     @classmethod
     def decode(cls, data: bytes) -> OffsetPlan:
-        """Raises PlanRefused when the bytes are no plan, or not the plan that was written."""
+        """Read a plan from the bytes of its file.
+
+        Raises PlanRefused when the bytes are not a plan, or were changed since drainer wrote them.
+        """
         try:
-            with suppress(msgspec.ValidationError):  # it is no plan: the checks below find out why
+            # If this is not a plan, the checks below find out why.
+            with suppress(msgspec.ValidationError):
                 events = len(msgspec.json.decode(data, type=_Events).history)
                 if events > EVENTS_FIRST + EVENTS_LAST:
                     raise damaged(f"it has {events:,} events, more than drainer keeps")
@@ -109,7 +119,7 @@ class OffsetPlan:
         return plan
 
     def as_json(self) -> dict[str, Any]:
-        """The plan as the file has it, without the digest."""
+        """Return the plan in the form that its file has, without the digest."""
         terms, account = self.terms, self.account
         body: dict[str, Any] = {"format": FORMAT}
         for name in FIELDS:

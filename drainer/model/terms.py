@@ -1,4 +1,4 @@
-"""The terms of a drain: what was requested, and names made of its topic and group."""
+"""The terms of a drain: what the user requested. Also names made of its topic and group."""
 
 from __future__ import annotations
 
@@ -21,27 +21,34 @@ from drainer.text.secret import may_hide
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """Filter of dead letters: one is meant if it fits each kind of text that is given."""
+    """A filter for dead letters. A letter must pass every field that is not empty."""
 
-    # Words that the reason is one of.
+    # The letter's reason must be one of these words.
     reasons: tuple[str, ...] = ()
-    # Texts that one of its sub-keys is, as ``key_text`` has it.
+    # One of the letter's sub-keys must be one of these texts, in the form that ``key_text`` gives.
     sub_keys: tuple[str, ...] = ()
-    # Texts that ``Type: text`` of its error contains; upper and lower case are one.
+    # The letter's error, as ``Type: text``, must contain one of these texts. Case is ignored.
     errors: tuple[str, ...] = ()
-    # Each of them is the topic that it comes from, or the group or the handler whose drain gave it
-    # up first.
+    # Each of these must be the letter's original topic, or the group or the handler of the drain
+    # that first gave the sub-message up.
     sources: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class RedriveSettings(JsonRecord):
-    """Choice of dead letters that go to the handler again; the others stay pending.
+    """The choice of dead letters that go to the handler again.
 
-    One that was redriven ``max_redrives`` times already does not: it would go round in circles.
-    What no redrive could give the handler is skipped. ``headers`` are those of another tool's
-    letters by what they mean, such as ``topic``. ``to`` is a topic that gets their messages, or
-    ``source``; None for the handler.
+    All other letters stay pending, except that those which no redrive could give to the handler
+    are skipped.
+
+    Attributes:
+        letters: a filter that chosen letters pass.
+        max_redrives: a letter that was redriven this often is not chosen again, because it would
+            go round in circles.
+        headers: the names of the headers in another tool's letters, by their meaning, such as
+            ``topic``.
+        to: the topic that gets the letters' messages, or ``source`` for the topic that each came
+            from. None stands for the handler.
     """
 
     letters: LetterFilter = field(default_factory=LetterFilter)
@@ -55,15 +62,15 @@ _Time = Annotated[int, msgspec.Meta(ge=0, le=LAST_MS)]
 
 
 def time_text(time_ms: int) -> str:
-    """Write a time as ``--from`` takes it, in UTC."""
+    """Write a time in UTC, in the form that ``--from`` takes."""
     return f"@{datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()}"
 
 
 @dataclass(frozen=True, slots=True)
 class TimeRange(JsonRecord):
-    """Times of the records to drain: ``[from_ms, until_ms)``, in milliseconds since 1970.
+    """The range ``[from_ms, until_ms)`` of times of the records to drain, in ms since 1970.
 
-    None leaves that side open. A record without a time is in no range.
+    A bound that is None leaves its side open. A record without a time is in no range.
     """
 
     from_ms: _Time | None = None
@@ -84,15 +91,15 @@ class TimeRange(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class PayloadSettings(JsonRecord):
-    """Settings of what a handler gets of a message; None leaves that to the handler.
+    """Settings for splitting and decoding messages. The handler decides where a field is None.
 
     Attributes:
         split, split_key: paths or expressions of the built-in split (drainer/split/documents.py).
         value_format, key_format: names of decoders (drainer/split/decoding.py).
         registry: the URL of the registry, if the client file has none. The plan keeps it, so an
             address that may have a secret raises UsageError.
-        times: the times of records that are handled; others are skipped. The range of a drain
-            without commits sets it.
+        times: the handler gets only records of these times; others are skipped. The time range of
+            a drain without commits is kept here.
     """
 
     split: str | None = None
@@ -112,7 +119,7 @@ class PayloadSettings(JsonRecord):
 
     @property
     def of_registry(self) -> bool:
-        """Whether a registry is needed."""
+        """Whether decoding needs a schema registry."""
         return not {self.value_format, self.key_format}.isdisjoint(("avro", "protobuf"))
 
 
@@ -126,20 +133,20 @@ _Order = Annotated[str, msgspec.Meta(pattern=rf"^({'|'.join(order.value for orde
 
 @dataclass(frozen=True, slots=True)
 class Terms(JsonRecord):
-    """Request for a drain: all that its tasks need to know, and never a secret.
+    """The request for a drain: all that its tasks need to know, without any secret.
 
-    A resume gives new terms to an old account.
+    A resume may change the terms; the account of what was done stays the same.
 
     Attributes:
-        created: ISO 8601 in UTC.
-        topic_partitions: how many the topic had when the drain was planned.
-        redrive: there when the topic is one of dead letters, which the handler gets as what they
-            were.
-        limits: what the brokers tolerate, which caps what is read and written.
-        commits: whether the group's offsets move with it.
+        created: the time of the request, ISO 8601 in UTC.
+        topic_partitions: the number of partitions that the topic had when the drain was planned.
+        redrive: set if the topic has dead letters. The handler then gets the sub-messages that the
+            letters were written for.
+        limits: the load that the brokers tolerate. It caps how fast the drain reads and writes.
+        commits: whether the drain commits offsets for the group.
         handler_code: a digest of the handler's code when the drain last began; None when unknown.
-        payloads: how messages are split, if not by the handler.
-        options: the handler's options that it lets the plan keep.
+        payloads: how messages are split and decoded, where the handler does not decide that.
+        options: the options of the handler that the plan may keep.
     """
 
     drain_id: _DrainId
@@ -163,31 +170,33 @@ class Terms(JsonRecord):
     options: Mapping[str, str] = field(default_factory=dict)
 
     def options_with(self, given: Mapping[str, str] | None) -> dict[str, str]:
-        """The handler's options: those that are given, over those that the plan keeps."""
+        """Return the handler's options. A given option replaces the one that the plan keeps."""
         return {**self.options, **(given or {})}
 
     @property
     def handler_words(self) -> tuple[str, ...]:
-        """Options by which another command gets the same handler, and messages as this does."""
+        """The options that make another command use the same handler and the same decoding."""
         payloads = [
             (f"--{each.name.replace('_', '-')}", getattr(self.payloads, each.name))
             for each in fields(self.payloads)
-            if each.name != "times"  # the times are about records of this topic
+            if each.name != "times"  # another command may read another topic
         ]
         options = [("--set", f"{name}={value}") for name, value in self.options.items()]
         given = [("--handler", self.handler), *payloads, *options]
         return tuple(word for name, text in given if text is not None for word in (name, text))
 
 
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)  # of a group: in `a.b.c` the topic is `a.b`
+# A plain group has no dot. So in `a.b.c` the group is `c`, and the topic is `a.b`.
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+", re.ASCII)
 
 
 def name_of(topic: str, group: str, ending: str, most: int) -> str:
-    """``TOPIC.GROUP`` and the ending, or ``TOPIC.GROUP-DIGEST``, in at most so many characters.
+    """Return the name ``TOPIC.GROUP`` with an ending, in at most ``most`` characters.
 
-    The digest is there where the plain name is too long, or another topic and group could have it
-    as well: ``a.b`` and ``c`` that of ``a`` and ``b.c``, and ``b/c`` that of ``b-c``. Topics are
-    those that Kafka allows; a group may have any characters.
+    The name is ``TOPIC.GROUP-DIGEST`` with the ending if the plain name is too long, or if another
+    topic and group could have the same one. For example, topic ``a.b`` with group ``c`` has the
+    plain name of topic ``a`` with group ``b.c``, and ``b/c`` would be written like ``b-c``. The
+    topic must be a name that Kafka allows; a group may have any characters.
     """
     name = f"{topic}.{group}{ending}"
     if _PLAIN.fullmatch(group) and len(name) <= most:

@@ -1,4 +1,4 @@
-"""Decoding: what keys and values of messages are, before a handler gets them."""
+"""Decoding of the keys and values of messages, before the handler gets them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from drainer.text.mask import describe
 from drainer.text.raw_json import raw_json
 
 Headers = Sequence[tuple[str, bytes | None]]
-# Gives the meaning of a key's or value's bytes, by the record's headers and topic.
+# A decoder: it returns what the bytes of a key or value mean. It also gets the headers and topic.
 Decode = Callable[[bytes, Headers, str], Any]
 _Split = Callable[[Message], Iterable[SubMessage]]
 ENTRY_POINTS = "drainer.decoders"
@@ -32,7 +32,7 @@ class Undecodable(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Decoding:
-    """Decoders of a drain's messages; None leaves the bytes as they are.
+    """The decoders for the values and the keys of a drain's messages. None keeps the bytes.
 
     A decoder that has to fetch something first has a method ``prepare(data, headers, wait)``. A
     decoder that uses a registry also has ``check``, ``known_schemas`` and ``made_bytes``.
@@ -54,7 +54,10 @@ class Decoding:
 
     @property
     def prepare(self) -> Prepare | None:
-        """Prepares decoders, if any has something to get."""
+        """The function that lets decoders fetch what they need; None if they need nothing.
+
+        It takes messages, and returns how many of them are prepared.
+        """
         of_value, of_key = (getattr(each, "prepare", None) for each in (self.of_value, self.of_key))
 
         def prepare(messages: Sequence[Message], wait: Wait) -> int:
@@ -64,14 +67,16 @@ class Decoding:
                         of_value(message.value, message.headers, wait)
                     if of_key is not None and message.key is not None:
                         of_key(message.key, message.headers, wait)
-                except HeadersUnreadable:  # decoding raises it again, in its place
+                except HeadersUnreadable:  # Decoding this message will raise it again.
                     pass
             return len(messages)
 
         return prepare if of_value or of_key else None
 
     def check(self, messages: Iterable[Message]) -> tuple[list[str], list[str]]:
-        """Try decoders of a registry with some messages: what is right, and what is not.
+        """Try the decoders that use a registry on some messages.
+
+        Returns a list of what is right, and one of what is wrong.
 
         Raises Refused when the registry does not answer.
         """
@@ -84,11 +89,11 @@ class Decoding:
 
     @property
     def known_schemas(self) -> list[Any]:
-        """Schemas that decoders have got."""
+        """The schemas that the decoders have fetched from a registry."""
         return [each.known_schemas for each in self._of_registry]
 
     def use_schemas(self, found: Sequence[Any]) -> None:
-        """Take schemas that another process has got."""
+        """Use schemas that another process has fetched, instead of fetching them again."""
         for decoder, schemas in zip(self._of_registry, found, strict=False):
             decoder.known_schemas = schemas
 
@@ -97,14 +102,18 @@ class Decoding:
         return [each for each in (self.of_value, self.of_key) if hasattr(each, "known_schemas")]
 
     def before(self, split: _Split | None) -> _Split:
-        """A split that gets decoded messages; without one of the handler, the default."""
+        """Return a split that decodes each message first, and then calls ``split``.
+
+        If the handler has no ``split``, each message is one sub-message.
+        """
         split = split or whole
 
         def decoded_and_split(message: Message) -> Iterable[SubMessage]:
             try:
                 self.decoded(message)
             except (RecursionError, MemoryError) as error:
-                # Only this message needs so much: it is undecodable, and the drain goes on.
+                # Only this message needs so much memory or depth, so it is undecodable, and the
+                # drain goes on.
                 raise Undecodable(f"no value can be made of it: {describe(error)}") from error
             return split(message)
 
@@ -112,7 +121,7 @@ class Decoding:
 
 
 def whole(message: Message) -> Iterator[SubMessage]:
-    """The message as one sub-message; by its decoded key if that can be a sub-key."""
+    """Make one sub-message of a message. Its sub-key is the decoded key, if that can be one."""
     found = message.decoded_key
     yield SubMessage(found if type(found) in _KEYS else message.key, message.meaning)
 
@@ -120,10 +129,11 @@ def whole(message: Message) -> Iterator[SubMessage]:
 def decoder(
     name: str | None, load: Callable[[str], Any], extras: Mapping[str, str]
 ) -> Decode | None:
-    """The decoder of a format; None for raw bytes.
+    """Return the decoder of a format; None for raw bytes.
 
-    ``load`` finds one by the name of an entry point, or as ``package.module:decoder``. A class is
-    made with the properties of extensions in the client's file. Raises UsageError.
+    ``load`` finds a decoder by the name of an entry point, or by ``package.module:decoder``. If it
+    is a class, an instance is made with ``extras``, which are the properties of extensions in the
+    client's file. Raises UsageError if the decoder can't be called.
     """
     if name is None or name == RAW:
         return None

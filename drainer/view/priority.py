@@ -16,7 +16,7 @@ WHERE_SHOWN, WHERE_SHOWN_LIVE = 60, 40  # characters of an expression
 
 
 def fields_before(classes: PriorityClasses) -> Iterator[Field]:
-    """Yield the fields of what will be drained before the rest, for the preview and the plan."""
+    """Yield a field for each class that goes first, for the preview and the plan."""
     for number, each in enumerate(classes.each):
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
         if drained and each.held:
@@ -27,7 +27,7 @@ def fields_before(classes: PriorityClasses) -> Iterator[Field]:
 
 
 def fields_now(progress: ProgressStatus) -> Iterator[Field]:
-    """Yield the fields of how far the classes are, and of when all will be drained."""
+    """Yield the progress of each class, and the time at which everything will be drained."""
     for number, each in enumerate(progress.classes):
         yield _field(number, each.where, _words(each), WHERE_SHOWN_LIVE)
     if progress.classes and progress.eta_s is not None:
@@ -35,7 +35,7 @@ def fields_now(progress: ProgressStatus) -> Iterator[Field]:
 
 
 def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
-    """Yield the fields of what was drained before the rest; ``whole`` if the rest was, too."""
+    """Yield a field for each class that went first. ``whole`` means the rest was drained, too."""
     for number, each in enumerate(progress.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
@@ -48,7 +48,10 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
 
 
 def time_left(progress: ProgressStatus, left: str) -> str | None:
-    """Return how long the class of this pass takes, and all; None if there is no class now."""
+    """Return the time left for the class of this pass and for everything.
+
+    Returns None if this pass is not for a class, or if the time is not known.
+    """
     turn = progress.turn
     if turn is None or turn.eta_s is None:
         return None
@@ -56,7 +59,7 @@ def time_left(progress: ProgressStatus, left: str) -> str | None:
 
 
 def messages_words(progress: ProgressStatus, passed: str) -> str:
-    """Return what was done with so many messages: a pass for a class only searches them."""
+    """Describe what was done with the messages. A pass for a class only searches them."""
     searched = f"searched {passed} for messages to drain first"
     return f"{passed} done" if progress.turn is None else searched
 

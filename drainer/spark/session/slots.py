@@ -6,9 +6,11 @@ import sys
 from dataclasses import dataclass
 
 READERS = 8  # One slot in eight reads ahead. With fewer slots, whichever is free first reads.
-HOPE_S = 60.0  # for an executor to come while tasks wait for one
-HOPE_AGAIN_S = 600.0  # until tasks wait for an executor again, after none came
-GROW_TO = 64  # slots of a cluster, if no setting says how many it will have
+# Tasks may wait for this long until Spark has started another executor.
+HOPE_S = 60.0
+# If no executor came, tasks wait for one again only after this time.
+HOPE_AGAIN_S = 600.0
+GROW_TO = 64  # the slots that a cluster will have, if no setting says how many
 
 
 @dataclass(slots=True)
@@ -31,7 +33,7 @@ class Slots:
 
     @property
     def handling(self) -> int:
-        """The number of tasks that handle at once."""
+        """The number of tasks that may call the handler at once."""
         if self.wanted is None:
             return max(1, self.count - self.count // READERS)
         return max(1, min(self.wanted, self.count)) if self.grows else self.wanted
@@ -54,8 +56,8 @@ class Slots:
     def room(self, busy: int) -> int:
         """Return the number of tasks that may begin beside the ``busy`` ones.
 
-        That is one for each free slot. Where Spark starts executors for tasks that wait, as many
-        more may wait as there are slots, until no executor came for ``HOPE_S``.
+        One task may begin for each free slot. If Spark starts executors for waiting tasks, as many
+        more tasks may wait as there are slots, until ``HOPE_S`` have passed without an executor.
         """
         most = self.handling
         if self.grows and self._hopes:
