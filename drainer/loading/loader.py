@@ -2,11 +2,11 @@
 
 - ``print``: the name of an entry point in the group ``drainer.handlers``
 - ``package.module:Name``: a module that can be imported from here
-- ``path/to/folder/package.module:Name``: the same, from another folder
+- ``path/to/folder/package.module:Name``: a module that can be imported from another folder
 - ``path/to/file.py:Name``: a file
 
-Without ``:Name`` it is the only handler there, or the module itself when it has a function
-``handle``.
+Without ``:Name``, the reference means the only handler in the module, or the module itself if it
+has a function ``handle``.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _OWN_MODULE = re.compile(r"drainer(\.\w+)+")
 
 
 class LoadedHandler:
-    """A handler ready for an engine, made of a class, an instance or a module.
+    """A handler that is ready for an engine. It is made of a class, an instance or a module.
 
-    Raises UsageError when ``source`` has no ``handle``; Refused when making an instance raises.
+    Raises UsageError when ``source`` has no ``handle``, and Refused when making an instance raises.
     """
 
     def __init__(
@@ -60,15 +60,17 @@ class LoadedHandler:
         payloads: PayloadSettings = BY_HANDLER,
         extras: Mapping[str, str] = NO_EXTRAS,
     ) -> None:
-        self.reference = reference  # as it was given
-        # The same in a form that holds from any folder: what a plan keeps.
+        self.reference = reference  # as the user gave it
+        # The reference in a form that is valid in any working folder. A plan keeps this form.
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.payloads = payloads
-        remember(extras)  # in Spark's tasks, too: an error of a task may have these secrets
-        self.extras = extras  # properties of extensions in the client's file
+        # This is also needed in Spark's tasks, because their errors may contain these secrets.
+        remember(extras)
+        self.extras = extras  # the properties of extensions in the client's file
         self.target = target = _instance(reference, source)  # an instance, or a module
-        self.batching = _batching_of(reference, target)  # None when it takes them one by one
+        # None stands for a handler that takes sub-messages one by one.
+        self.batching = _batching_of(reference, target)
         of_batch: Any = _own(target, "handle_batch")
         handle: Any = getattr(target, "handle", None)
         self.handle: Callable[[SubMessage], Any] = handle
@@ -85,18 +87,20 @@ class LoadedHandler:
         self.decoding = load_decoding(payloads, extras)
         if self.decoding is not None:
             self.split = self.decoding.before(self.split)
-        # To be called before ``split``, by a thread that may block.
+        # A thread that may block calls this before ``split``.
         self.prepare: Prepare | None = None if self.decoding is None else self.decoding.prepare
         self.is_outage: Callable[[BaseException], bool | None] | None = _own(target, "is_outage")
         self.whole_messages = bool(getattr(target, "whole_messages", False))
-        # It writes each sub-message to Kafka, so that write limits bind.
+        # Whether the handler writes each sub-message to Kafka, so that write limits apply.
         self.writes_records = bool(getattr(target, "writes_records", False))
-        self.selects: Callable[[SubMessage], bool] | None = None  # None stands for all
+        self.selects: Callable[[SubMessage], bool] | None = None  # None selects all sub-messages.
         if payloads.times is not None:
             self.split = partial(only_in, payloads.times, self.split)
             self.selects = selects
-        self.split_letter: Split | None = None  # of a redrive; it counts nothing
-        self.ignored_letters: Counter[str] | None = None  # by a redrive: how many for each reason
+        # A redrive sets these two: a split of letters that counts nothing, and the number of
+        # letters that it ignored by the reason.
+        self.split_letter: Split | None = None
+        self.ignored_letters: Counter[str] | None = None
 
     def within(self, times: TimeRange | None) -> LoadedHandler:
         """Return a handler that gets only records of these times; None stands for all records."""
@@ -106,7 +110,7 @@ class LoadedHandler:
 
     @property
     def folds(self) -> bool:
-        """Whether one call may have several sub-messages of a lane."""
+        """Whether one call may take several sub-messages of a lane."""
         return self.batching is not None and self.batching.folds
 
     def borrowed(self) -> LoadedHandler:
@@ -117,8 +121,11 @@ class LoadedHandler:
 
     @cached_property
     def code(self) -> str | None:
-        """A digest of its module, those of its base classes and all beside them that these import,
-        but not of Python's own, which an upgrade changes; None without any."""
+        """A digest of the handler's code; None if the code is in no file.
+
+        It covers the modules of its class and base classes, and the files beside them that these
+        import. It leaves out Python's own modules, because an upgrade of Python changes them.
+        """
         source = self.source
         kind = source if isinstance(source, type) else type(source)
         names = {each.__module__ for each in inspect.getmro(kind)} - {Handler.__module__}
@@ -156,8 +163,10 @@ class LoadedHandler:
         return handler
 
     def kept_options(self, options: Mapping[str, str]) -> dict[str, str]:
-        """The options that a plan keeps: those that the handler names, but none that looks like a
-        secret."""
+        """Return the options that the plan may keep.
+
+        They are those that the handler names, except any that looks like a secret.
+        """
         names = getattr(self.target, "plan_options", Handler.plan_options)
         known = {**options, **getattr(self.target, "absolute_options", {})}
         return {
@@ -169,10 +178,10 @@ class LoadedHandler:
     def check_before_preview(
         self, messages: Callable[[], Iterable[Message]]
     ) -> tuple[list[str], list[str]]:
-        """Checks of a built-in handler and a schema registry that passed, and warnings.
+        """Check a built-in handler and the schema registry; return what passed, and warnings.
 
-        ``messages`` reads some to decode. Raises UsageError, and Refused without a registry's
-        answer.
+        ``messages`` reads some messages, which are decoded. Raises UsageError if something is
+        wrong, and Refused if the registry does not answer.
         """
         check = getattr(self.target, "check_before_preview", None)
         checks, warnings = ([], []) if check is None else check(self.extras)
@@ -182,9 +191,10 @@ class LoadedHandler:
         return [*checks, *right], [*warnings, *wrong]
 
     def fresh(self, payloads: PayloadSettings | None = None) -> LoadedHandler:
-        """Make another one: a new instance if a class was named, else the same target again.
+        """Make another handler of the same source.
 
-        It gets messages as this one does, or by ``payloads``.
+        If the source is a class, the handler has a new instance; otherwise it has the same one. It
+        gets messages split and decoded by ``payloads``, or as this handler does.
         """
         payloads = self.payloads if payloads is None else payloads
         return LoadedHandler(
@@ -192,9 +202,9 @@ class LoadedHandler:
         )
 
     async def open(self, context: Context, in_thread: BlockingCall = blocking_call) -> None:
-        """Call the handler's ``open``, a plain one by ``in_thread``.
+        """Call the handler's ``open``. A plain function is called by ``in_thread``.
 
-        Raises Refused when that raises: nothing was handled yet.
+        Raises Refused when ``open`` raises, because nothing has been handled yet.
         """
         try:
             await _call(in_thread, self.target, "open", context)
@@ -217,7 +227,8 @@ def load_handler(
 ) -> LoadedHandler:
     """Import the handler that ``reference`` names.
 
-    Raises UsageError when there is none, or it has no ``handle``; Refused when importing it raises.
+    Raises UsageError if there is no such handler or it has no ``handle``, and Refused if importing
+    it raises.
     """
     if point := _entry_point(reference):
         source = guarded(reference, point.load)
@@ -230,15 +241,15 @@ def load_handler(
 
 
 def _entry_point(reference: str) -> EntryPoint | None:
-    """Return the installed handler of this name, None if there is none."""
+    """Return the entry point of an installed handler; None if none has this name."""
     place, name = place_and_name(reference)
     return None if name else next(iter(entry_points(group=ENTRY_POINTS, name=place)), None)
 
 
 def foreign_code(terms: Terms) -> Iterator[tuple[str, str]]:
-    """Yield the code that terms name, each piece with the option's field that it is given by.
+    """Yield the code that the terms name. Each piece comes with the field that names it.
 
-    Code of drainer's own is left out: its handlers and its formats.
+    drainer's own handlers and formats are left out.
     """
     point = _entry_point(terms.handler)
     place, _ = place_and_name(terms.handler if point is None else point.value)
@@ -253,7 +264,10 @@ def foreign_code(terms: Terms) -> Iterator[tuple[str, str]]:
 
 
 def load_decoding(payloads: PayloadSettings, extras: Mapping[str, str]) -> decoding.Decoding | None:
-    """Decoders of messages, None if there is nothing to decode. Raises UsageError."""
+    """Make the decoders of messages; None if there is nothing to decode.
+
+    Raises UsageError if a decoder can't be found or called.
+    """
     formats = payloads.value_format, payloads.key_format
     if not any(formats):
         return None
@@ -303,7 +317,7 @@ async def _call(in_thread: BlockingCall, target: Any, name: str, *args: Any) -> 
 
 
 def _with_results(of_batch: Callable[[Sequence[SubMessage]], Any]) -> Callable[[Any], Any]:
-    """Make a call of ``handle_batch`` that raises unless all of its sub-messages are done."""
+    """Wrap ``handle_batch`` in a function that raises unless all sub-messages are done."""
 
     def plainly(subs: Sequence[SubMessage]) -> None:
         _ensure_results(of_batch(subs), len(subs))
@@ -315,7 +329,11 @@ def _with_results(of_batch: Callable[[Sequence[SubMessage]], Any]) -> Callable[[
 
 
 def _ensure_results(results: Any, count: int) -> None:
-    """Raises the error of the only one, or InPart; Fatal when these are no results of so many."""
+    """Raise an error unless ``handle_batch`` has done all ``count`` sub-messages.
+
+    Raises the error of the sub-message if there is only one, and InPart if there are several.
+    Raises Fatal if ``results`` is not what ``handle_batch`` may return for them.
+    """
     if results is None:
         return
     ensure_done(results)
@@ -335,14 +353,17 @@ def _ensure_results(results: Any, count: int) -> None:
 
 
 def _is_async(function: Callable[..., Any]) -> bool:
-    """Whether a call gives a coroutine, as far as that can be seen without one."""
+    """Return whether a call gives a coroutine, as far as that is known without calling."""
     while isinstance(function, partial):
         function = function.func
     return any(map(inspect.iscoroutinefunction, (function, type(function).__call__)))
 
 
 def _find(module: ModuleType, name: str, reference: str) -> Any:
-    """Find a name in the module; without one its only handler, or the module itself."""
+    """Find a name in a module.
+
+    If the name is empty, return the module itself if it has ``handle``, or its only handler.
+    """
     known = _handlers_in(module)
     if not name and any(callable(getattr(module, each, None)) for each in _HANDLES):
         return module
@@ -384,16 +405,16 @@ def _instance(reference: str, target: Any) -> Any:
 
 
 def _own(target: Any, name: str) -> Any:
-    """The attribute of a handler, an instance or a module; None if it is the default."""
+    """Return an attribute of an instance or a module; None if it is the default of ``Handler``."""
     found = getattr(target, name, None)
     default = getattr(Handler, name, None)
     return None if getattr(found, "__func__", None) is default else found
 
 
 def _batching_of(reference: str, target: Any) -> Batching | None:
-    """Settings of a handler that takes sub-messages together; None if it takes them one by one.
+    """Return the settings for sub-messages in one call; None if the handler takes them one by one.
 
-    Raises UsageError when they make no sense.
+    Raises UsageError if the settings of the handler make no sense.
     """
     coalesce, batch = _own(target, "coalesce"), _own(target, "handle_batch")
     if coalesce is None and batch is None:

@@ -1,4 +1,4 @@
-"""Dead letters: sub-messages that were given up on, as records that Kafka keeps."""
+"""Dead letters: records in Kafka that keep the sub-messages that drains gave up."""
 
 from __future__ import annotations
 
@@ -37,17 +37,20 @@ from drainer.text.mask import (
 
 FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
 RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
-TOPIC_CHARACTERS = 249  # that Kafka allows in a topic's name
+TOPIC_CHARACTERS = 249  # Kafka allows no longer name of a topic.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
-PLACE_OF_LETTER = "letter:"  # begins a topic id if the place is that of a letter, in this topic
-KEY_CHARACTERS = 16_384  # of a sub-key that can be redriven: a letter has it twice
+# A topic id begins with this if the place is that of a letter in this topic.
+PLACE_OF_LETTER = "letter:"
+# A longer sub-key can't be redriven. A letter has the sub-key twice, so it must not be too large.
+KEY_CHARACTERS = 16_384
 
 _Text = Annotated[str, Meta(max_length=4096)]
-_Name = Annotated[str, Meta(max_length=32_767)]  # of a group: a path and what is in it is shorter
+# No group's name is longer, and neither is a handler's reference, which has a path and a name.
+_Name = Annotated[str, Meta(max_length=32_767)]
 From = tuple[str, str, str]  # the topic, group and handler of the drain that gave it up first
 
 _FORMATS = FORMAT.partition("/")[0]
-OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]  # beginnings, in any version
+OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]  # how drainer's headers begin, in any version
 _SUB_MESSAGE, _BARRIER, _MESSAGE = "sub-message", "barrier", "message"
 
 
@@ -55,8 +58,9 @@ _SUB_MESSAGE, _BARRIER, _MESSAGE = "sub-message", "barrier", "message"
 class DeadLetter:
     """A record for the dead-letter topic.
 
-    ``key`` is the sub-key, so that all letters of one lane go to one partition: bytes as they are,
-    text in UTF-8, anything else as its repr. Of several sub-keys it is the first.
+    ``key`` is the sub-key, so that all letters of one lane go to one partition. If there are
+    several sub-keys, it is the first. Bytes are kept, text is encoded in UTF-8, and anything else
+    is written as its repr.
     """
 
     key: bytes | None
@@ -65,16 +69,22 @@ class DeadLetter:
 
     @property
     def lacks_payload(self) -> bool:
-        """Whether the payload was left out, so that ``split`` must make it again."""
+        """Whether the payload was left out.
+
+        If so, ``split`` must make it from the message again.
+        """
         return self.value is None and self._provenance.payload_encoding is Encoding.LEFT_OUT
 
     def without_payload(self) -> DeadLetter:
-        """Letter for a topic that doesn't take one so large."""
+        """Return the letter without its payload, for a topic that rejects it as too large."""
         provenance = replace(self._provenance, payload_encoding=Encoding.LEFT_OUT)
         return DeadLetter(self.key, None, (provenance.as_header(), *self.headers[1:]))
 
     def smaller(self) -> DeadLetter | None:
-        """Letter without its payload, then without keys and headers; None of the least."""
+        """Return the next smaller form of the letter; None if there is none.
+
+        The first form leaves out the payload. The second also leaves out keys and headers.
+        """
         if self.value is not None:
             return self.without_payload()
         if self.key is None and len(self.headers) == 1:
@@ -97,48 +107,49 @@ class DeadLetter:
 
 @dataclass(frozen=True, slots=True)
 class Provenance(JsonRecord):
-    """Origin and failure of a sub-message: the first header of its dead letter, as JSON."""
+    """The origin and the failure of a sub-message. The first header of its dead letter has it as
+    JSON."""
 
-    # topic, topic_id, message_partition, message_offset: where the message was read from when it
-    # was drained first.
+    # topic, topic_id, message_partition, message_offset: the place from which the message was read
+    # when it was first drained.
     topic: Annotated[str, Meta(pattern=TOPIC_NAME)]
     topic_id: _Text
     message_partition: Whole
     message_offset: Whole
     # The place of the sub-message in its message.
     index: Whole
-    # Whose drain gave it up first.
+    # The group of the drain that first gave the sub-message up.
     group: _Name
-    # The reference of the handler that it was given up by first.
+    # The reference of the handler in that drain.
     handler: _Name
-    # ``sub-message``, ``barrier``, ``message`` for a whole one that ``split`` rejected, or the name
-    # of a class of the handler's own.
+    # ``sub-message``; ``barrier``; ``message`` for a whole message that ``split`` rejected; or the
+    # name of the handler's own class of sub-messages.
     kind: _Text
-    # Its repr; that of the tuple of all of them when there are ``several``.
+    # The repr of the sub-key. If there are ``several``, it is the repr of a tuple of all of them.
     sub_key: str
     several: bool
-    # Whether the repr gives the sub-key back exactly.
+    # Whether the sub-key can be recreated exactly from its repr.
     sub_key_exact: bool
-    # How the payload was written.
+    # The form in which the payload was written.
     payload_encoding: Encoding
-    # Whether the payload was the message's value itself, or its meaning.
+    # Whether the payload was the whole value of the message, as it was or decoded.
     whole: bool
-    # How often the handler was called, in all redrives before too.
+    # The number of calls of the handler, including those in earlier redrives.
     attempts: Whole
-    # One word for why it was given up.
+    # The reason, in one word, why the sub-message was given up.
     reason: _Text
-    # error_type, error_text: of the last error, cut to a sane length; None when there was none.
+    # error_type, error_text: the last error, cut to a limited length; None if there was no error.
     error_type: _Text | None
     error_text: _Text | None
-    # The drain or redrive that gave it up.
+    # The id of the drain or redrive that wrote the letter.
     drain_id: _Text
-    # When it did, ISO 8601.
+    # The time at which the sub-message was given up, ISO 8601.
     time: _Text
-    # How often it had been redriven before.
+    # The number of earlier redrives of the sub-message.
     redrives: Whole
     message_key: bytes | None
     timestamp: Milliseconds | None
-    # How many headers of the message follow; any others are somebody else's.
+    # The number of the message's own headers, which follow. Other programs added any others.
     message_headers: Whole
 
     def as_header(self) -> Header:
@@ -147,7 +158,7 @@ class Provenance(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Described:
-    """Fields of a letter that describe its sub-message."""
+    """The fields of a letter that describe its sub-message."""
 
     index: int
     kind: str
@@ -176,70 +187,70 @@ class Described:
 
 @dataclass(frozen=True, slots=True)
 class Letter(Provenance):
-    """A dead letter that was read back."""
+    """A dead letter that was read from its topic."""
 
-    # partition, offset: its place in the dead-letter topic.
+    # partition, offset: the place of the letter in the dead-letter topic.
     partition: int
     offset: int
-    # The sub-key; its repr when that is not exact, None when there are several.
+    # The sub-key; its repr if it can't be recreated exactly; None if there are several.
     key: Any
-    # All sub-keys when there are several; else None.
+    # All sub-keys if there are several; otherwise None.
     keys: tuple[Hashable, ...] | None
-    # What the handler was given; its repr or the bytes that it was decoded from when that is the
-    # encoding, None when it was left out.
+    # The payload that the handler was given. It depends on the encoding: it may also be the repr of
+    # that payload, or the bytes that it was decoded from. It is None if it was left out.
     payload: Any
-    # Of the message.
+    # The headers of the message.
     headers: tuple[Header, ...]
 
     @property
     def id(self) -> str:
-        """The id of the sub-message, as it was in the drain that gave it up."""
+        """The id that the sub-message had in the drain that gave it up."""
         return f"{self.topic_id}:{self.message_partition}:{self.message_offset}:{self.index}"
 
     @property
     def place(self) -> str:
-        """The place of its message, topic/partition/offset; only the topic if no more is known."""
+        """The place of the message, ``topic/partition/offset``; or only the topic."""
         if self.topic_id.startswith(PLACE_OF_LETTER):
             return self.topic
         return f"{self.topic}/{self.message_partition}/{self.message_offset}"
 
     @property
     def from_(self) -> From:
-        """Topic, group and handler that it comes from, however often it was redriven since."""
+        """The topic, group and handler of the drain that first gave it up, before any redrive."""
         return self.topic, self.group, self.handler
 
     @property
     def error(self) -> str:
-        """``Type: text``; empty when there was no error."""
+        """The error, as ``Type: text``; empty when there was no error."""
         return ": ".join(part for part in (self.error_type, self.error_text) if part)
 
     @property
     def is_message(self) -> bool:
-        """Whether it is a whole message, which ``split`` rejected."""
+        """Whether the letter is for a whole message, which ``split`` rejected."""
         return self.kind == _MESSAGE
 
     @property
     def has_value(self) -> bool:
-        """Whether it has the value of its message."""
+        """Whether the letter has the value of its message."""
         raw = self.payload_encoding in (Encoding.BYTES, Encoding.NULL, *_OF_MESSAGE)
         return self.whole and raw
 
     @property
     def lacks_message(self) -> bool:
-        """Whether its payload was left out, but may be read again at the place of its message."""
+        """Whether the letter has no payload, but its message may still be read at its place."""
         of_letter = self.topic_id.startswith(PLACE_OF_LETTER)
         return self.payload_encoding is Encoding.LEFT_OUT and not of_letter
 
     @property
     def key_texts(self) -> tuple[str, ...]:
-        """The sub-keys as a person types them; a barrier and a whole message have none."""
+        """The sub-keys as a person types them. A barrier and a whole message have none."""
         if self.kind in (_BARRIER, _MESSAGE):
             return ()
         keys = (self.key,) if self.keys is None else self.keys
         return tuple(key_text(key) for key in keys) if self.sub_key_exact else (self.key,)
 
     def matches(self, wanted: LetterFilter) -> bool:
-        """Whether it fits each kind of text that the filter has."""
+        """Return whether the letter passes every field of a filter that is not empty."""
         error = self.error.casefold()
         return (
             (not wanted.reasons or self.reason in wanted.reasons)
@@ -250,7 +261,10 @@ class Letter(Provenance):
 
     @property
     def why_not_redriven(self) -> str | None:
-        """The reason why it can't be recreated. None if it can, even if that needs its original."""
+        """The reason why the sub-message can't be recreated; None if it can.
+
+        It is also None if recreating it needs the original message.
+        """
         if self.payload_encoding is Encoding.FORBIDDEN:
             return f"this user may not read its original: it needs READ on topic {self.topic}"
         if self.payload_encoding in (Encoding.LEFT_OUT, *FOUND):
@@ -264,7 +278,10 @@ class Letter(Provenance):
         return None
 
     def sub_message(self) -> SubMessage:
-        """The sub-message, as ``split`` gave it. Raises ValueError when it can't be recreated."""
+        """Recreate the sub-message as ``split`` gave it.
+
+        Raises ValueError if that is impossible.
+        """
         if reason := self.why_not_redriven:
             raise ValueError(reason)
         if self.kind == _BARRIER:
@@ -277,13 +294,17 @@ class Letter(Provenance):
         return replace(self, **{each.name: getattr(found, each.name) for each in fields(found)})
 
     def is_of(self, sub: SubMessage, message: Message) -> bool:
-        """Whether a sub-message at its index seems to be the one that it was written for."""
+        """Return whether a sub-message seems to be the one that the letter was written for.
+
+        The sub-message must have the same index.
+        """
         found = Described.of(sub, message)
-        size = None if self.sub_key_exact else len(self.sub_key)  # it may be cut
+        # A sub-key that is not exact may have been cut.
+        size = None if self.sub_key_exact else len(self.sub_key)
         return (found.kind, found.sub_key[:size]) == (self.kind, self.sub_key)
 
     def masked(self) -> Letter:
-        """Letter to be shown: without personal data, if masking is on."""
+        """Return the letter in the form to be shown. If masking is on, it has no personal data."""
         if not masking():
             return self
         shown = key_repr if self.sub_key_exact else mask_text
@@ -300,9 +321,9 @@ class Letter(Provenance):
         )
 
     def message(self) -> Message:
-        """Return the message.
+        """Return the message that the sub-message came from.
 
-        Its value is None unless the letter has the whole value, or the original was read again.
+        Its value is None unless the letter has the whole value or the original was read again.
         """
         known = self.has_value or self.payload_encoding is Encoding.ORIGINAL
         value = self.payload if known else None
@@ -313,7 +334,7 @@ class Letter(Provenance):
 
 
 def default_dead_letter_topic(topic: str, group: str) -> str:
-    """``TOPIC.GROUP.dead``: one name for each topic and group."""
+    """Return ``TOPIC.GROUP.dead``. Each pair of topic and group has a name of its own."""
     return name_of(topic, group, ".dead", TOPIC_CHARACTERS)
 
 
@@ -327,10 +348,11 @@ def dead_letter(
     time: str,
     former: Letter | None = None,
 ) -> DeadLetter:
-    """The letter of a sub-message that a drain gave up; raises for nothing that it contains.
+    """Make the letter of a sub-message that a drain gave up.
 
-    ``former`` is the letter that a redriven sub-message was made from: the new one names the
-    same place, group and handler, and of one redrive more.
+    This raises no error, whatever the sub-message contains. ``former`` is the letter that a
+    redriven sub-message was made from. The new letter then names the same place, group and handler,
+    and counts one redrive more.
     """
     message = former.message() if former is not None else sub.message
     known = former or Described.of(sub, message)
@@ -338,7 +360,8 @@ def dead_letter(
     again = former is not None and former.payload_encoding in _OF_MESSAGE
     if known.whole and (again or sub.content is not message.value):
         value, encoding = message.value, Encoding.RAW
-    elif isinstance(sub, Unsplit) and known.kind != _MESSAGE:  # a part of what split now rejects
+    elif isinstance(sub, Unsplit) and known.kind != _MESSAGE:
+        # The letter was for a part of a message that ``split`` now rejects.
         value, encoding = None, Encoding.LEFT_OUT
     else:
         value, encoding = encode_payload(sub.content)
@@ -358,7 +381,8 @@ def dead_letter(
         sub_key_exact=known.sub_key_exact,
         payload_encoding=encoding,
         whole=known.whole,
-        attempts=min(attempts, WHOLE_MOST),  # whoever may write a letter can write any number
+        # Whoever may write to the topic can write a letter with any number.
+        attempts=min(attempts, WHOLE_MOST),
         reason=reason,
         error_type=None if error is None else class_name(error),
         error_text=None if error is None else error_text(error, ERROR_CHARACTERS, whole=True),
@@ -373,10 +397,10 @@ def dead_letter(
 
 
 def read_letter(message: Message) -> Letter:
-    """The dead letter that a record of a dead-letter topic is.
+    """Read a record of a dead-letter topic as a dead letter.
 
-    Raises NotADeadLetter unless drainer could have written it as it is: whoever may write to the
-    topic can make up anything.
+    Raises NotADeadLetter unless drainer could have written the record in this form, because anybody
+    who may write to the topic can make up letters.
     """
     try:
         known, headers = _split_headers(message)
@@ -404,7 +428,7 @@ def read_letter(message: Message) -> Letter:
         ) from None
 
 
-_OF_MESSAGE = Encoding.RAW, Encoding.ORIGINAL  # the payload is the message's value
+_OF_MESSAGE = Encoding.RAW, Encoding.ORIGINAL  # With these, the payload is the message's value.
 _NO_ORIGINAL = {
     Encoding.LEFT_OUT: "its payload did not fit: only the letter that was redriven has it",
     Encoding.GONE: "retention or compaction deleted its original",
@@ -417,7 +441,7 @@ _KINDS: dict[type, str] = {SubMessage: _SUB_MESSAGE, Barrier: _BARRIER, Unsplit:
 def _kafka_key(known: Described | Letter, message: Message) -> bytes | None:
     if known.kind == _MESSAGE:
         return message.key
-    # Never null: records without a key are spread over all partitions.
+    # The key must not be null, because Kafka spreads records without a key over all partitions.
     if known.kind == _BARRIER:
         return _BARRIER.encode()
     key = known.key if known.keys is None else known.keys[0]
@@ -427,12 +451,12 @@ def _kafka_key(known: Described | Letter, message: Message) -> bytes | None:
 def _headers_of(message: Message) -> Sequence[Header]:
     try:
         return message.headers
-    except HeadersUnreadable:  # they are still where the message came from
+    except HeadersUnreadable:  # The original message still has them.
         return ()
 
 
 def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
-    # What stands before our header, or behind the message's, somebody else put there.
+    # Other programs may have put headers before drainer's header and behind those of the message.
     headers = list(message.headers)
     for first, (name, value) in enumerate(headers):
         if name == FORMAT:
@@ -459,13 +483,14 @@ def _split_headers(message: Message) -> tuple[Provenance, tuple[Header, ...]]:
 
 
 def _as_written(text: str) -> Any:
-    # repr() is what wrote it: other words for the same value are not drainer's.
+    # drainer writes a sub-key by repr(). If a text differs from that, drainer did not write it.
     if len(text) > KEY_CHARACTERS:
         raise ValueError("a sub-key is longer than drainer writes it")
     value = from_literal(text)
     if not is_sub_key(value):
         raise ValueError("a sub-key has a type that no split can give")
-    # By their code points: which characters repr() shows as they are depends on Python's version.
+    # Code points are compared, because it depends on Python's version which characters repr()
+    # escapes.
     if ascii(value).encode() != text.encode("ascii", "backslashreplace"):
         raise ValueError("a sub-key is not written as drainer writes it")
     return value
