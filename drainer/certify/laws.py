@@ -1,7 +1,8 @@
 """The laws of ``handle``: different sub-keys commute, and a tail may be repeated.
 
-Each check handles the messages in the serial order, and then in other ways that a drain may choose.
-Where the state at the end differs, it leaves sub-messages out for as long as it still does.
+Each check handles the messages in the serial order, and then in other orders that a drain may
+choose. If the state at the end differs, the check leaves out sub-messages as long as the states
+still differ, so that it can report a small counter-example.
 """
 
 from __future__ import annotations
@@ -49,9 +50,9 @@ _REPEAT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A sub-message of the sample, as a schedule needs it. A barrier has no ``keys``."""
+    """A sub-message of the sample, with what a schedule needs. A barrier has no ``keys``."""
 
-    position: int  # of its message in the sample
+    position: int  # the position of the message in the sample
     index: int
     partition: int
     keys: tuple[Hashable, ...]
@@ -67,12 +68,13 @@ class Part:
         return cls(position, sub.index, sub.message.partition, keys, text)
 
 
-Steps = Sequence[Sequence[Part]]  # each step has what is in the handler at the same time
+# The parts of one step are in the handler at the same time.
+Steps = Sequence[Sequence[Part]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """End of a schedule: the state, or what ``handle`` raised."""
+    """The end of a schedule: the state of the handler, or the error that ``handle`` raised."""
 
     state: Any = None
     raised: str | None = None
@@ -81,7 +83,7 @@ class Ended:
         return self.raised == other.raised and equal(self.state, other.state)
 
     def against(self, other: Ended) -> tuple[str, str]:
-        """Describe the first place where they differ: in this one, and in the other."""
+        """Describe the first place where two ends differ: what this one has, and the other."""
         if self.raised is not None or other.raised is not None:
             return self.raised or "no error", other.raised or "no error"
         place, here, there = difference(self.state, other.state)
@@ -90,7 +92,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class CounterExample:
-    """Parts of the sample whose ``schedule`` does not end as their serial order does."""
+    """Parts of the sample for which a ``schedule`` and the serial order end differently."""
 
     parts: Sequence[Part]
     schedule: Sequence[Steps]
@@ -99,11 +101,11 @@ class CounterExample:
 
 
 class Trial:
-    """The sample and the handler under test; each run has a handler of its own.
+    """The sample and the handler under test. Each run has a handler of its own.
 
-    The parts are those of messages that ``split`` accepts. Raises LawBroken when handling them in
-    the serial order raises or does not always end in the same state, and ValueError when nothing
-    can be learned from the sample.
+    ``parts`` are the sub-messages of all messages that ``split`` accepts. Raises LawBroken when
+    handling them in the serial order raises or does not always end in the same state, and
+    ValueError when nothing can be learned from the sample.
     """
 
     def __init__(self, subject: Subject, messages: Sequence[Message], state: StateOf) -> None:
@@ -147,9 +149,10 @@ class Trial:
             return parts, handler.is_async
 
     def run(self, *schedule: Steps) -> Ended:
-        """Handle what the schedule has, one after the other, and return the state at the end.
+        """Handle the parts of a schedule, and return the state at the end.
 
-        Each of the steps is split again, as by a process that resumes after a crash.
+        A schedule of several ``Steps`` splits the messages again for each of them, as a process
+        does that resumes after a crash.
         """
         return run(self._run(schedule))
 
@@ -168,7 +171,9 @@ class Trial:
                 found = await found
             try:
                 return Ended(copy.deepcopy(found))
-            except Exception:  # A state that can't be copied is the handler's own, which ends here.
+            except Exception:
+                # The state can't be copied. It may belong to the handler, but no later run has
+                # this handler, so it will not change.
                 return Ended(found)
 
     def _subs(self, handler: LoadedHandler, steps: Steps) -> dict[Part, SubMessage]:
@@ -186,8 +191,11 @@ class Trial:
         return found
 
     def orders(self, parts: Sequence[Part], priority: Priority, width: int) -> Sequence[Steps]:
-        """Order parts as a drain may: of those that are free, ``width`` with the highest priority
-        go next. The dispatcher is a drain's own."""
+        """Return an order of parts that a drain may choose.
+
+        A drain's dispatcher says which parts are free. Of these, the ``width`` parts with the
+        highest priority go next, together.
+        """
         by_message: defaultdict[int, list[Part]] = defaultdict(list)
         for part in parts:
             by_message[part.position].append(part)
@@ -213,14 +221,18 @@ class Trial:
     def find(
         self, parts: Sequence[Part], schedule: Callable[[Sequence[Part]], Sequence[Steps]]
     ) -> CounterExample | None:
-        """Return a small counter-example among these parts, whose schedule is made by a function;
-        None when all of them end as in the serial order."""
+        """Return a small counter-example among these parts; None if there is none.
+
+        ``schedule`` makes a schedule of some parts. They are a counter-example if it does not end
+        as their serial order does.
+        """
 
         def differs(some: Sequence[Part]) -> CounterExample | None:
             serial = self._known.get(tuple(some))
             if serial is None:
                 serial = self._known[tuple(some)] = self.run(_one_by_one(some))
-            if serial.raised is not None:  # They need what was left out, which proves nothing.
+            if serial.raised is not None:
+                # These parts need others that were left out, so an error proves nothing.
                 return None
             made = schedule(some)
             ended = self.run(*made)
@@ -229,10 +241,11 @@ class Trial:
         return _minimized(parts, differs)
 
     def works(self) -> list[Sequence[Part]]:
-        """Return the parts in groups that have one serial order each.
+        """Return the parts in groups, each of which has only one serial order.
 
-        Behind a barrier, the sub-messages of other partitions may enter the lanes first. Kafka
-        promises no order between partitions, so that either order is serial.
+        Kafka promises no order between partitions. While one partition waits at a barrier, the
+        sub-messages of others may enter the lanes, and that is a serial order, too. So if there are
+        barriers, each partition is a group.
         """
         partitions = sorted({part.partition for part in self.parts})
         if len(partitions) < 2 or all(part.keys for part in self.parts):
@@ -249,13 +262,13 @@ def check_commutes(
     schedules: int = 100,
     seed: int = 0,
 ) -> None:
-    """Ensure that every schedule that a drain may choose ends in the state of the serial one.
+    """Ensure that every schedule that a drain may choose ends in the state of the serial order.
 
-    ``schedules`` of them are tried, drawn from ``seed``, for at most 30 s. Each has a fresh
-    handler, opened and closed, where a class or a function that makes one is given. ``state`` is
-    called with it at the end, and its results are compared by ``==``. An async ``handle`` also gets
-    several sub-messages at once; a plain one gets them one after the other, because threads can't
-    be made to take turns.
+    The check tries up to ``schedules`` random schedules, drawn from ``seed``, for at most 30 s. If
+    ``handler`` is a class, or a function that makes handlers, each schedule has a fresh handler,
+    which is opened and closed. At the end, ``state`` is called with the handler, and its results
+    are compared by ``==``. An async ``handle`` also gets several sub-messages at once. A plain one
+    gets them one after the other, because threads can't be made to take turns.
 
     Raises:
         LawBroken: with the sub-messages that don't commute, as few as could be found.
@@ -288,12 +301,12 @@ def check_idempotent(
 ) -> None:
     """Ensure that a tail of what was handled may be handled again, as a resume after a kill does.
 
-    The sub-messages are handled again with the same handler, first all of them, then from points
-    drawn from ``seed``. What a handler keeps in the process is kept here; a kill would lose it.
+    The same handler handles sub-messages again: first all of them, and then those between points
+    drawn from ``seed``. So a handler keeps what it has in memory, which a kill would lose.
 
     Raises:
-        LawBroken: with what was repeated, and the state that this left.
-        ValueError: when ``split`` gives nothing, or ``state`` sees no change.
+        LawBroken: with the sub-messages that were repeated, and the state at the end.
+        ValueError: when ``split`` gives no sub-message, or ``state`` sees no change.
     """
     trial = Trial(Subject(handler, options), messages, state)
     chance, total = Random(seed), len(trial.parts)
@@ -311,12 +324,15 @@ def check_idempotent(
 
 
 def _killed(parts: Sequence[Part], before: Set[Part], after: Set[Part]) -> Sequence[Steps]:
-    """Handle those that came before a kill, and then those from where the resume begins."""
+    """Return a schedule with the parts before a kill, and then those that a resume handles."""
     return [_one_by_one([part for part in parts if part in each]) for each in (before, after)]
 
 
 def _priorities(schedules: int, seed: int) -> Iterator[Priority]:
-    """Yield the order that turns round every two that may change places, then random ones."""
+    """Yield priorities: first one that prefers the last part, and then random ones.
+
+    The first reverses each pair of parts that may change places.
+    """
     until = monotonic() + SEARCH_S
     yield _last
     chance = Random(seed)
@@ -342,7 +358,7 @@ def _split(handler: LoadedHandler, message: Message) -> list[SubMessage]:
 
 
 async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | None:
-    """Handle a sub-message; return what ``handle`` raised, but for ``Skip``."""
+    """Handle a sub-message; return the error that ``handle`` raised. ``Skip`` is no error."""
     try:
         result = handler.handle(sub)
         if handler.is_async:
@@ -360,7 +376,11 @@ async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | 
 def _minimized(
     parts: Sequence[Part], differs: Callable[[Sequence[Part]], CounterExample | None]
 ) -> CounterExample | None:
-    """Leave out parts, half of them and then fewer at once, until each of the rest is needed."""
+    """Return a counter-example with as few of the parts as can be found; None if there is none.
+
+    Half of the parts are left out first, and then fewer at a time, until every part that remains is
+    needed.
+    """
     found = differs(parts)
     kept = list(parts)
     size, left = len(kept) // 2, NARROWING_RUNS
@@ -390,7 +410,7 @@ def _not_commuting(found: CounterExample) -> LawBroken:
             "Don't await between reading and writing a shared value, or name it in `keys`.",
         )
     order, serial = [part for (part,) in found.schedule[0]], list(found.parts)
-    # What stands alike at both ends is not what the order changes.
+    # Parts that both orders begin or end with are not the ones whose order matters.
     while len(order) > 2 and order[0] is serial[0]:
         del order[0], serial[0]
     while len(order) > 2 and order[-1] is serial[-1]:

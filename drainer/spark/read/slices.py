@@ -1,4 +1,4 @@
-"""Reading a slice of the backlog in a task, which splits each message once and makes chunks."""
+"""Reading of a slice of the backlog in a Spark task, which splits the messages and makes chunks."""
 
 from __future__ import annotations
 
@@ -34,8 +34,10 @@ from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_wo
 from drainer.spark.task.rows import MANIFEST, Row, batches_of
 from drainer.split.splitting import PAST, split_failed, split_or_reject
 
-DONE = -1  # stands for the shard of a sub-message that was finished before
-# A task fetches this much of the next slice in vain, in requests of a quarter of it.
+# This takes the place of a shard's number if the sub-message was finished before.
+DONE = -1
+# A task reads this much ahead of its position, in requests of a quarter of it. What lies behind the
+# slice's end is fetched in vain, so this is small.
 READ_AHEAD_BYTES = 128 * 1024
 
 
@@ -45,17 +47,18 @@ class Manifest(msgspec.Struct, frozen=True):
     Attributes:
         start, end: the offsets ``[start, end)`` of the slice.
         delivered: the offsets of messages that were not finished before.
-        subs, checksums: the number of sub-messages by the number of the shard, and their checksum.
-        finished: the number of sub-messages of these messages that were finished before.
-        bytes: the bytes of chunks by the number of the shard.
-        connected: whether a barrier or a sub-message connects several shards. The wave is then read
-            again, for one task, so a slice of a divided wave is read no further.
-        units: messages that ``split`` rejected, each of which is one unit.
+        subs, checksums: the number of sub-messages and their checksum, by the number of the shard.
+        finished: the number of sub-messages that were finished before, in the delivered messages.
+        bytes: the size of the chunks, by the number of the shard.
+        connected: whether a barrier or a sub-message belongs to several shards. One task must then
+            handle the whole wave, so a divided wave is read again, and its slices are read no
+            further.
+        units: the offsets of messages that ``split`` rejected. Each of them is one unit.
         stop: the offset behind the first message that ``split`` rejected, if its partition stops
-            there. The slice has nothing from there on.
-        log_bytes: bytes of keys and values.
+            there. The slice has no messages from that offset on.
+        log_bytes: the size of the keys and values that were read.
         processor_s: the processor time that reading and splitting took.
-        ignored: sub-messages that a redrive leaves, by the reason.
+        ignored: the number of sub-messages that a redrive leaves alone, by the reason.
     """
 
     partition: int
@@ -76,16 +79,17 @@ class Manifest(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True, slots=True)
 class SliceTask:
-    """The function that reads the slices of a wave. Spark sends it to tasks, and gives each of them
-    numbers of slices.
+    """The function that reads the slices of a wave.
+
+    Spark sends it to the tasks, and gives each task the numbers of its slices.
 
     Attributes:
         shards: the number of shards that a divided wave has.
-        divided: whether this wave is divided, or one task will handle all of it.
-        known: what was finished when the wave was begun, as the plan's claims have it.
-        failures: the settings by which the drain halts, or reads no further in a partition, at a
-            message that ``split`` rejects.
-        share: the share of what the terms' ``limits`` allow at which each slice is read.
+        divided: whether this wave is divided. If not, one task will handle all of it.
+        known: the plan's claims, with what was finished when the wave was begun.
+        failures: the settings that decide whether the drain halts, or reads no further in a
+            partition, when ``split`` rejects a message.
+        share: the share of the terms' ``limits`` on reading that each slice may use.
         message_bytes: the mean size of the messages that were read before.
     """
 
@@ -104,14 +108,15 @@ class SliceTask:
         return self.shards if self.divided else 1
 
     def pace(self) -> RateLimiter | None:
-        """Return the limiter of a task's reading; None if reading is not capped."""
+        """Return the limiter for the reading of a task; None if reading is not capped."""
         curve = self.handler.terms.limits
         return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read the slices whose numbers are given, and yield their rows; for ``mapInArrow``.
+        """Read slices, and yield their rows. Spark calls this by ``mapInArrow``.
 
-        A number without a slice opens the handler and no more, since its slot handles next.
+        ``batches`` have the numbers of the slices in their first column. If there is no slice of a
+        number, its task only opens the handler, because the slot will handle messages next.
         """
         with carrying():
             for batch in batches:
@@ -223,7 +228,7 @@ class _SliceReader:
 
     @property
     def _ended(self) -> bool:
-        """Whether the rest of the slice is of no use."""
+        """Whether nothing needs the rest of the slice."""
         return self._stop is not None or (self._connected and self._task.divided)
 
     def _add(
@@ -241,14 +246,15 @@ class _SliceReader:
             shards = self._shards_of(subs, keys, done)
         if self._connected and self._task.divided:
             return  # The whole wave is read again.
-        if subs and not selects(subs[0]):  # A redrive leaves all sub-messages of a letter, or none.
+        # A redrive leaves alone either all sub-messages of a letter or none, so the first tells.
+        if subs and not selects(subs[0]):
             self._ignored[subs[0].payload] += sum(shard != DONE for shard in shards)
         writer.add(message, subs, keys, shards)
 
     def _shard_of(self, message: Message, unit: Unsplit) -> int:
         """Return the shard of a message that ``split`` rejected.
 
-        Raises SplitFailed if the drain has to halt at it.
+        Raises SplitFailed if the settings say that the drain halts at such a message.
         """
         if unit.skip is None and self._task.failures.on_unsplit is OnFailure.HALT:
             raise split_failed(message, unit.why, PAST)
@@ -270,8 +276,8 @@ class _SliceReader:
         self, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums, done: int
     ) -> list[int]:
         """Return the shard of each sub-message; ``DONE`` if it was finished before."""
-        # The most common kind of sub-messages is done without a call for each, since a backlog has
-        # millions of them.
+        # Sub-messages with one text as sub-key are the most common ones, and a backlog has millions
+        # of them. So this case makes no call for each of them.
         plain = not done and self._by_sub_key and not isinstance(keys, KeySums)
         texts = cast("Sequence[str]", keys)
         if plain and set(map(type, texts)) == {str} and _no_barrier(subs):
@@ -280,7 +286,10 @@ class _SliceReader:
         return [DONE if done >> index & 1 else self._shard(sub) for index, sub in enumerate(subs)]
 
     def _shard(self, sub: SubMessage) -> int:
-        """Return the shard of a sub-message, which means nothing if the wave is read again."""
+        """Return the shard of a sub-message; note whether it belongs to several shards.
+
+        If it does, the result means nothing for a divided wave, because that is read again.
+        """
         shard = self._shard_map.shard_of(sub, self._task.shards)
         if shard is None:
             self._connected = True
