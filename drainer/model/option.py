@@ -1,4 +1,4 @@
-"""Options: what the command line knows of a setting, declared on its field; values as typed."""
+"""Options of the command line, which are declared on the fields of settings, and their types."""
 
 from __future__ import annotations
 
@@ -17,17 +17,22 @@ from drainer.errors import UsageError
 from drainer.text.escape import encodable, printable
 from drainer.text.secret import IN_A_URL, may_hide
 
-AUTO_FIRST = 20  # where a drain that finds its own begins
-AUTO_MOST = 2_000  # how far it goes with an async handler
-AUTO_MOST_THREADS = 200  # and with a plain one: each is a thread
+# If a drain finds its concurrency itself, it begins with this number of calls.
+AUTO_FIRST = 20
+# Unless the user names a maximum, such a drain makes at most this number of calls at once.
+AUTO_MOST = 2_000
+# The maximum is lower for a handler that is not async, because each call takes a thread.
+AUTO_MOST_THREADS = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Concurrency:
-    """A fixed number, or ``auto`` with the most that it may become.
+    """The number of calls at once: a fixed number, or ``auto`` with a maximum.
 
-    ``first`` is what a drain begins with and ``most`` what it never exceeds; both are the number
-    itself when it is fixed. ``most_threads`` is ``most`` for a handler that runs on threads.
+    Attributes:
+        first: the number that a drain begins with.
+        most: the number that it never exceeds. If the number is fixed, all three are the same.
+        most_threads: replaces ``most`` for a handler that runs on threads.
     """
 
     first: int
@@ -41,7 +46,7 @@ class Concurrency:
 
     @classmethod
     def auto(cls, most: int | None = None) -> Concurrency:
-        """Found while draining, ``most`` at most."""
+        """Return a concurrency that the drain finds itself, up to ``most``."""
         if most is None:
             return cls(AUTO_FIRST, AUTO_MOST, AUTO_MOST_THREADS, is_auto=True)
         return cls(min(AUTO_FIRST, most), most, most, is_auto=True)
@@ -51,11 +56,11 @@ class Concurrency:
         return cls.fixed(given) if isinstance(given, int) else given
 
     def most_for(self, *, threads: bool) -> int:
-        """The most with a handler of this kind."""
+        """Return the maximum for a handler that runs on threads, or for one that does not."""
         return self.most_threads if threads else self.most
 
     def __str__(self) -> str:
-        """Return it as it is typed."""
+        """Return the concurrency in the form in which a person types it."""
         if not self.is_auto:
             return str(self.most)
         return "auto" if self == Concurrency.auto() else f"auto:{self.most}"
@@ -66,14 +71,17 @@ class Concurrency:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ValueType:
-    """A way to type values: ``parse`` reads a text and raises UsageError, ``show`` writes it."""
+    """A type of values on the command line.
+
+    ``parse`` makes a value of a text, or raises UsageError. ``show`` makes a text of a value.
+    """
 
     metavar: str
     parse: Callable[[Any], Any]
     show: Callable[[Any], str] = str
     _: KW_ONLY
-    repeats: bool = False  # whether ``parse`` takes all texts of an option that may be repeated
-    choices: tuple[str, ...] = ()  # all values, where they are few
+    repeats: bool = False  # whether the option may be repeated, and ``parse`` takes all its texts
+    choices: tuple[str, ...] = ()  # all possible texts, if the values are an enumeration
 
 
 _SIZES = {
@@ -82,7 +90,7 @@ _SIZES = {
 }
 _DURATIONS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600, "d": 86_400, "": 1}
 _PARTS = re.compile(r"(\d+(?:\.\d+)?)\s*([a-zA-Z]+)\s*")
-_TIMES = {"": 1, "k": 1e3, "m": 1e6}  # of what is counted
+_TIMES = {"": 1, "k": 1e3, "m": 1e6}  # factors for counts, as in ``5k/s``
 _SWITCH = {"on": True, "yes": True, "true": True, "off": False, "no": False, "false": False}
 REASON_MOST = 500  # characters
 _AUTO = re.compile(r"^auto(?::0*([1-9]\d{0,6}))?$")
@@ -90,12 +98,15 @@ _NUMBER = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-zA-Z]*)\s*$")
 
 
 def parse_size(text: str) -> int:
-    """``256M``, ``256MiB`` or ``50MB`` as bytes. Raises UsageError."""
+    """Parse a size such as ``256M``, ``256MiB`` or ``50MB``; return bytes. Raises UsageError."""
     return int(_parse(text, _SIZES, "a size like 256M"))
 
 
 def parse_duration(text: str) -> float:
-    """``1s``, ``200ms``, ``1h30m``, ``2d`` as seconds. Raises UsageError."""
+    """Parse a duration such as ``200ms``, ``1h30m`` or ``2d``; return seconds.
+
+    Raises UsageError.
+    """
     parts = _PARTS.findall(text)
     if len(parts) > 1 and "".join(_PARTS.split(text.strip())[::3]) == "":
         return sum(_parse("".join(part), _DURATIONS, "a duration like 1h30m") for part in parts)
@@ -103,8 +114,10 @@ def parse_duration(text: str) -> float:
 
 
 def parse_address(text: str) -> tuple[str, int]:
-    """``9464`` or ``0.0.0.0:9464`` as host and port; this machine unless another is named. Raises
-    UsageError."""
+    """Parse an address such as ``9464`` or ``0.0.0.0:9464``; return host and port.
+
+    Without a host, the address is on the loopback interface. Raises UsageError.
+    """
     host, _, port = text.strip().rpartition(":")
     if not port.isdecimal() or int(port) > 65535:
         raise UsageError(
@@ -114,8 +127,10 @@ def parse_address(text: str) -> tuple[str, int]:
 
 
 def parse_rate(text: str) -> float | None:
-    """``5000/s``, ``5k/s``, ``300/m`` or ``5000`` as a number per second; None for ``none``.
-    Raises UsageError."""
+    """Parse a rate such as ``5000/s``, ``5k/s``, ``300/m`` or ``5000``; return a number per second.
+
+    Returns None for ``none``. Raises UsageError.
+    """
     if text.strip().lower() == "none":
         return None
     number, _, unit = text.partition("/")
@@ -128,7 +143,7 @@ def parse_rate(text: str) -> float | None:
 
 
 def parse_byte_rate(text: str) -> float:
-    """``50MB/s`` or ``3G/m`` as bytes per second. Raises UsageError."""
+    """Parse a rate such as ``50MB/s`` or ``3G/m``; return bytes per second. Raises UsageError."""
     size, _, unit = text.strip().partition("/")
     per = _DURATIONS.get(unit.strip().lower())
     if not unit or per is None or not (most := parse_size(size)):
@@ -137,7 +152,7 @@ def parse_byte_rate(text: str) -> float:
 
 
 def parse_concurrency(text: str) -> Concurrency:
-    """``200``, ``auto`` or ``auto:MAX``. Raises UsageError."""
+    """Parse a concurrency: ``200``, ``auto`` or ``auto:MAX``. Raises UsageError."""
     text = text.strip()
     if found := _AUTO.match(text.lower()):
         return Concurrency.auto(int(found[1]) if found[1] else None)
@@ -150,19 +165,19 @@ def parse_concurrency(text: str) -> Concurrency:
 
 
 def parse_pairs(texts: Iterable[str]) -> dict[str, str]:
-    """``name=value`` texts as a dict. Raises UsageError."""
+    """Parse texts such as ``name=value``; return a dict. Raises UsageError."""
     pairs: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name.strip():
-            # It is not shown: it may be a secret.
+            # The error does not show the text, because it may be a secret.
             raise UsageError("must be NAME=VALUE", hint="Write it as index=orders.")
         pairs[name.strip()] = value
     return pairs
 
 
 def parse_switch(text: str) -> bool:
-    """``on`` or ``off``, which may be yes or no. Raises UsageError."""
+    """Parse ``on`` or ``off``; yes, no, true and false are also accepted. Raises UsageError."""
     if (value := _SWITCH.get(text.strip().lower())) is None:
         raise UsageError(f"{text!r} is not on or off", hint="Give on or off.")
     return value
@@ -176,7 +191,7 @@ def parse_text(text: str) -> str:
 
 
 def clean_reason(text: str | None) -> str | None:
-    """A reason as it is kept: one line of what can be seen, not too long."""
+    """Return a reason in the form in which it is kept: printable, in one line, and not too long."""
     return printable((text or "").strip())[:REASON_MOST] or None
 
 
@@ -211,7 +226,7 @@ PAIRS = ValueType("NAME=VALUE", parse_pairs, repeats=True)
 
 
 def number(least: int | None = None, most: int | None = None) -> ValueType:
-    """Whole numbers within these bounds."""
+    """Return the type of whole numbers from ``least`` to ``most``."""
     wanted = "a whole number"
     if least is not None:
         wanted += f" from {least:,} on" if most is None else f" from {least:,} to {most:,}"
@@ -229,7 +244,7 @@ def number(least: int | None = None, most: int | None = None) -> ValueType:
 
 
 def each_once(one: ValueType) -> ValueType:
-    """Values of an option that may be repeated: each once, in their order."""
+    """Return the type of an option that may be repeated. Its values are sorted, without doubles."""
 
     def parse(texts: Iterable[str]) -> tuple[Any, ...]:
         return tuple(sorted({one.parse(text) for text in texts}))
@@ -238,7 +253,7 @@ def each_once(one: ValueType) -> ValueType:
 
 
 def choice(values: type[Enum]) -> ValueType:
-    """The values of an enumeration."""
+    """Return the type whose values are those of an enumeration."""
     names = tuple(str(each.value) for each in values)
 
     def parse(text: str) -> Enum:
@@ -250,7 +265,7 @@ def choice(values: type[Enum]) -> ValueType:
 
 
 def type_of(annotation: Any) -> ValueType:
-    """The way to type values of a type of Python."""
+    """Return the type on the command line for a type of Python."""
     if isinstance(annotation, type) and issubclass(annotation, Enum):
         return choice(annotation)
     if annotation is int:
@@ -266,39 +281,40 @@ _KEY = "option"
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Option:
-    """One option or argument, and what it changes."""
+    """One option or argument of a command."""
 
     help: str
-    default: Any = ...  # the value when nothing is given; ``...`` when something must be
-    kind: ValueType | None = None  # by the field's type unless it is given
+    default: Any = ...  # the value if the option is not given; ``...`` if it must be given
+    kind: ValueType | None = None  # the type of its values; None derives it from the field's type
     _: KW_ONLY
-    unset: str | None = None  # what the help calls a default that is no value
-    name: str = ""  # as in ``--rate``, by the field's name unless it is given; an argument's word
-    short: str | None = None  # as in ``-b``
-    metavar: str | None = None  # that of its kind unless it is given
-    panel: str | None = None  # of the help
-    basic: bool = False  # whether the short help has it
-    tune: bool = False  # whether it is rare, so that a person types it as ``--tune NAME=VALUE``
-    resumes: bool = False  # whether a command to resume repeats it: no plan has it
+    unset: str | None = None  # a description of the default for the help, if that is not a value
+    # ``--rate``, or the word for an argument. If it is empty, the field's name gives it.
+    name: str = ""
+    short: str | None = None  # the short name, such as ``-b``
+    metavar: str | None = None  # the word for the value in the help; None for that of ``kind``
+    panel: str | None = None  # the section of the help
+    basic: bool = False  # whether the short help lists the option
+    tune: bool = False  # whether the option is rare, and a person types ``--tune NAME=VALUE``
+    resumes: bool = False  # whether a command to resume must repeat it, because no plan keeps it
     live: bool = False  # whether ``drainer set`` may change it while a drain runs
-    envvar: str | None = _BY_NAME  # the variable that gives its value, too
-    risk: str | None = None  # why it must be typed each time, not given by variable or profile
-    pairs: bool = False  # whether it is ``NAME=VALUE``, and the value may be a secret
-    hides: bool = False  # whether its value may be a secret as a whole
-    proposes: str | None = None  # what a shell proposes for it
+    envvar: str | None = _BY_NAME  # the environment variable that may also give the value
+    risk: str | None = None  # the reason why no variable and no profile may give the value
+    pairs: bool = False  # whether the value is ``NAME=VALUE``, in which VALUE may be a secret
+    hides: bool = False  # whether the whole value may be a secret
+    proposes: str | None = None  # the kind of completions that a shell proposes
     repeats: bool = False
     is_argument: bool = False
     is_flag: bool = False
-    field: str = ""  # the name of its field or parameter
+    field: str = ""  # the name of the field or parameter that declares the option
 
     @property
     def word(self) -> str:
-        """The name by which errors call it: ``--rate``, or ``--tune timeout``."""
+        """The name of the option in errors: ``--rate``, or ``--tune timeout``."""
         return f"--tune {self.label}" if self.tune else self.name
 
     @property
     def label(self) -> str:
-        """The name without dashes, as profiles, ``--tune`` and ``drainer set`` have it."""
+        """The name without dashes, which profiles, ``--tune`` and ``drainer set`` use."""
         return self.name.strip("-")
 
     def typed(self, value: str) -> tuple[str, str]:
@@ -313,7 +329,7 @@ class Option:
 
     @property
     def variable(self) -> str | None:
-        """The variable that gives its value, too; None when none does."""
+        """The environment variable that may give the value; None if there is none."""
         if self.risk or self.is_argument:
             return None
         if self.envvar != _BY_NAME:
@@ -322,13 +338,13 @@ class Option:
 
     @property
     def is_key(self) -> bool:
-        """Whether a profile may give its value, by its label."""
+        """Whether a profile may give the value, under the option's label."""
         by_hand = self.risk or (self.envvar is None and not self.repeats)
         return not (self.is_argument or by_hand)
 
     @property
     def default_text(self) -> str | None:
-        """The default as it is typed; None when there is no value, or when it is empty."""
+        """The default as a person types it; None if there is none or it is empty."""
         if self.default in (..., None, (), {}):
             return None
         if self.is_flag:
@@ -338,17 +354,20 @@ class Option:
 
     @property
     def text(self) -> str:
-        """The help, with what it calls the default."""
+        """The help of the option, with a description of a default that is not a value."""
         return self.help if self.unset is None else f"{self.help} Default: {self.unset}."
 
     @property
     def typed_as(self) -> str:
-        """The word for the value, as in ``--rate N/s``."""
+        """The word for the value in the help, such as ``N/s`` in ``--rate N/s``."""
         assert self.kind is not None
         return self.metavar or self.kind.metavar
 
     def parse(self, given: Any) -> Any:
-        """The value of what was typed; of all texts where it repeats. Raises UsageError."""
+        """Make a value of what was typed. Raises UsageError.
+
+        If the option may be repeated, ``given`` has all texts.
+        """
         if self.is_flag:
             return given if isinstance(given, bool) else parse_switch(given)
         assert self.kind is not None
@@ -357,7 +376,7 @@ class Option:
         return tuple(map(self.kind.parse, given))
 
     def without_secret(self, text: str) -> str:
-        """One value as it may be shown: with ``…`` in the place of what may be a secret."""
+        """Return the text of a value with ``…`` in place of anything that may be a secret."""
         if not self.pairs:
             return "…" if self.hides or IN_A_URL.search(text) else text
         name, _, value = text.partition("=")
@@ -365,7 +384,7 @@ class Option:
 
     def of(self, field_name: str, annotation: Any) -> Option:
         """Complete the option by the name and type of its field or parameter."""
-        # Of ``X | None`` X is typed, of ``tuple[X, ...]`` each X.
+        # For ``X | None`` a person types an X, and for ``tuple[X, ...]`` one X at a time.
         inner = next((each for each in get_args(annotation) if each is not NoneType), annotation)
         repeats = self.kind is None and get_origin(annotation) in (tuple, list)
         return replace(
@@ -379,12 +398,12 @@ class Option:
 
 
 def option(help: str, default: Any = ..., kind: ValueType | None = None, **more: Any) -> Any:
-    """Declare an option as a field of a dataclass; takes what ``Option`` has."""
+    """Declare an option as a field of a dataclass. The arguments are those of ``Option``."""
     return as_field(Option(help, default, kind, **more))
 
 
 def as_field(declared: Option) -> Any:
-    """The field of a dataclass that an option declares."""
+    """Return the field of a dataclass that an option declares."""
     default, metadata = declared.default, {_KEY: declared}
     if default is ...:
         return field(metadata=metadata)
@@ -395,7 +414,7 @@ def as_field(declared: Option) -> Any:
 
 @cache
 def options_of(settings: type) -> Mapping[str, Option]:
-    """The options of a dataclass, by the names of their fields."""
+    """Return the options of a dataclass by the names of their fields."""
     types = get_type_hints(settings)
     return {
         each.name: each.metadata[_KEY].of(each.name, types[each.name])
@@ -405,5 +424,5 @@ def options_of(settings: type) -> Mapping[str, Option]:
 
 
 def option_name(field: str) -> str:
-    """``retry-delay`` for the field ``retry_delay_s``: the long name of its option."""
+    """Return the long name of a field's option: ``retry-delay`` for ``retry_delay_s``."""
     return field.removesuffix("_s").removesuffix("_bytes").strip("_").replace("_", "-")

@@ -23,7 +23,7 @@ from drainer.text.escape import command
 
 
 class Repr(str):
-    """The repr of a sub-key of another process, shown as it is."""
+    """The repr of a sub-key in another process. Its own repr is the same text, without quotes."""
 
     __slots__ = ()
     __repr__ = str.__str__
@@ -31,9 +31,10 @@ class Repr(str):
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition: fetched up to ``position``, finished up to ``watermark``, as offsets.
+    """The status of one partition.
 
-    ``sub_messages_left`` is an estimate, None until something was read.
+    It is fetched up to the offset ``position``, and finished up to the offset ``watermark``.
+    ``sub_messages_left`` is an estimate; it is None until something was read.
     """
 
     partition: Whole
@@ -42,8 +43,8 @@ class PartitionStatus:
     position: Whole
     watermark: Whole
     committed: Whole | None
-    messages_finished: Whole  # over all runs of this drain
-    sub_messages_finished: Whole = 0  # the same
+    messages_finished: Whole  # in all runs of this drain
+    sub_messages_finished: Whole = 0  # in all runs of this drain
     sub_messages_left: int | None = None
 
     @property
@@ -52,24 +53,30 @@ class PartitionStatus:
 
     @property
     def left(self) -> int:
-        """Offsets from the watermark to the end."""
+        """The number of offsets from the watermark to the end."""
         return max(0, self.end - self.watermark)
 
 
 @dataclass(frozen=True, slots=True)
 class FailureStatus:
-    """Failures of this run, and what was done about them.
+    """The failures of this run, and what the drain did about them.
 
-    ``failures`` counts attempts that failed, ``failed_sub_messages`` the sub-messages that had one
-    alone in a call. ``timeouts`` counts attempts that took too long, of which a thread's may still
-    succeed; ``retries`` further attempts that were granted, also to a handler that requested one,
-    ``waiting`` those that are not due yet. ``parked_lanes`` wait for another run. ``late`` counts
-    sub-messages whose thread goes on after their time. ``outages`` counts how often the circuit
-    breaker opened, and ``in_outage`` whether it is open. ``errors`` are (kind of text, count), the
-    most frequent first; ``error_types`` (class, count), without any content.
-    ``doubled_letters`` counts dead letters that may be in their topic twice, and ``doubled_first``
-    has the places of the first few. ``left_out_letters`` counts letters without payload, which was
-    too large for the topic. ``left_out_oldest_ms`` is the earliest timestamp of their messages.
+    Attributes:
+        failures: the number of attempts that failed.
+        failed_sub_messages: the number of sub-messages that failed alone in a call.
+        timeouts: the number of attempts that took too long. If the handler runs on threads, such an
+            attempt may still succeed.
+        retries: the number of further attempts that were granted, also at the handler's request.
+        waiting: the number of retries that are not due yet.
+        parked_lanes: the number of lanes that wait for another run.
+        late: the number of sub-messages whose thread goes on after their time was up.
+        outages: how often the circuit breaker opened; ``in_outage`` tells whether it is open.
+        errors: kinds of error texts with their counts, the most frequent first.
+        error_types: classes of errors with their counts. They have no content of messages.
+        doubled_letters: the number of dead letters that may be in their topic twice;
+            ``doubled_first`` has the places of the first few.
+        left_out_letters: the number of letters without their payload, because it was too large for
+            the topic; ``left_out_oldest_ms`` is the earliest timestamp of their messages.
     """
 
     failures: int = 0
@@ -94,12 +101,12 @@ class FailureStatus:
 
     @property
     def past(self) -> FailureStatus:
-        """The failures once its part of the drain is over: nothing waits there any more."""
+        """The failures of a part of the drain that is over, so nothing waits there any more."""
         return replace(self, waiting=0, parked_lanes=0, late=0, in_outage=False)
 
     @classmethod
     def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
-        """The failures of several parts of a drain; topic and rate are left out."""
+        """Add up the failures of several parts of a drain, without dead-letter topic and rate."""
 
         def tally(name: str) -> Counter[str]:
             return sum((Counter(dict(getattr(one, name))) for one in each), Counter[str]())
@@ -127,11 +134,14 @@ DOUBLED_MOST = 20
 
 @dataclass(frozen=True, slots=True)
 class AutoStatus:
-    """State of a concurrency that a drain finds itself.
+    """The state of a concurrency that a drain finds itself.
 
-    ``limit`` is what it is now, ``most`` what it may become. ``settled`` is what was found last,
-    None until something was; ``searching`` whether it is being looked for. ``why`` is the reason of
-    the last change.
+    Attributes:
+        limit: the current concurrency.
+        most: the highest concurrency that the drain may try.
+        settled: the concurrency that the last search found; None until a search has ended.
+        searching: whether a search is under way.
+        why: the reason for the last change.
     """
 
     limit: int
@@ -143,7 +153,10 @@ class AutoStatus:
 
 @dataclass(frozen=True, slots=True)
 class Paused(JsonRecord):
-    """A pause: the event that began it, and when it ends by itself (ISO 8601), if it does."""
+    """A pause of a drain: the event that began it, and the time at which it ends by itself.
+
+    ``until`` is in ISO 8601. It is None for a pause that does not end by itself.
+    """
 
     event: Event
     until: str | None = None
@@ -156,7 +169,10 @@ class Paused(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """Shares of the time that a core is used, and waited for where that is known."""
+    """The load of a core: the shares of the time in which it was used, and was waited for.
+
+    ``waited`` is 0 where the share is not known.
+    """
 
     used: float = 0.0
     waited: float = 0.0
@@ -167,31 +183,34 @@ NO_LOAD, NO_COUNTS = Load(), Counts()
 
 @runtime_checkable
 class EngineStatus(Protocol):
-    """Section that an engine adds to a status, as each view shows it; texts may hold anything."""
+    """The section of a status that an engine adds. Views show it, and must escape its texts."""
 
     def limit(self, status: Status) -> str | None:
-        """Return what limits it and only this engine knows, in a few words; None for nothing."""
+        """Return in a few words what limits the drain, if only the engine can know; else None."""
 
     @property
     def facts(self) -> Sequence[tuple[str, str]]:
-        """Labels and their values, for the live view and for lines."""
+        """Labels with their values, for the live view and for lines of the log."""
 
     def as_json(self) -> dict[str, Any]:
-        """Text for a line of the log, of bounded size."""
+        """Return the section as an object of limited size, for JSON lines of the log."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProgressStatus:
-    """Progress of a drain, its speed and its end. Rates are sub-messages per second."""
+    """The progress of a drain, its speed and its expected end.
+
+    Rates are sub-messages per second.
+    """
 
     messages: Counts = NO_COUNTS
     sub_messages: Counts = NO_COUNTS
     partitions: tuple[PartitionStatus, ...] = ()
-    classes: tuple[ClassStatus, ...] = ()  # drained before the rest
-    rate_now: float = 0.0  # over the last few seconds
-    rate_average: float = 0.0  # since this run began
-    eta_s: float | None = None  # None while there is nothing to estimate it from
-    lane_s: float | None = None  # of ``eta_s``, what the hottest lane takes alone
+    classes: tuple[ClassStatus, ...] = ()  # the priority classes, which go before the rest
+    rate_now: float = 0.0  # the mean of the last few seconds
+    rate_average: float = 0.0  # the mean since this run began
+    eta_s: float | None = None  # the time left; None while nothing is known to estimate it from
+    lane_s: float | None = None  # the time that the hottest lane takes, at most ``eta_s``
     deadline: DeadlineStatus | None = None
 
     @property
@@ -200,37 +219,43 @@ class ProgressStatus:
 
     @property
     def without_estimates(self) -> ProgressStatus:
-        """Return the same without any estimate of the time that is left."""
+        """The progress without any estimate of the time that is left."""
         classes = tuple(replace(each, eta_s=None) for each in self.classes)
         return replace(self, eta_s=None, classes=classes)
 
     @property
     def turn(self) -> ClassStatus | None:
-        """The class that is drained now; None when it is the rest."""
+        """The priority class that is drained now; None while the rest is drained."""
         return next((each for each in self.classes if each.ended is None), None)
 
 
 @dataclass(frozen=True, slots=True)
 class LimitStatus:
-    """Work in the handler and in memory, and the limits on it.
+    """The work that is in the handler and in memory, and the limits on it.
 
-    ``running`` counts sub-messages in the handler, and ``busy`` workers, both on average since the
-    last status; ``busy`` is None for as many. ``lanes`` are sub-keys with something waiting or
-    running, ``lanes_ready`` those that only wait for a worker, and ``hottest`` the deepest ones,
-    each with the sub-messages that wait in it.
+    Attributes:
+        running: the mean number of sub-messages in the handler since the last status.
+        busy: the mean number of busy workers since the last status; None if it equals ``running``.
+        concurrency: the current limit on calls.
+        auto: the state of the search, if the drain finds the concurrency itself.
+        lanes: the number of lanes in which a sub-message waits or runs.
+        lanes_ready: the number of lanes that only wait for a worker.
+        hottest: the longest lanes, each with the number of sub-messages that wait in it.
+        processor: the load of this process, or on Spark the mean load of each task.
+        read_cap, write_cap: the caps that --broker-limits sets.
     """
 
     running: int = 0
     busy: int | None = None
-    concurrency: int = 0  # the limit now
-    auto: AutoStatus | None = None  # when the concurrency is not fixed
+    concurrency: int = 0
+    auto: AutoStatus | None = None
     lanes: int = 0
     lanes_ready: int = 0
     hottest: tuple[tuple[Hashable, int], ...] = ()
     buffered_bytes: int = 0
     buffer_bytes: int = 0
-    processor: Load = NO_LOAD  # of this process, or of each task on average
-    read_cap: CapStatus | None = None  # with --broker-limits
+    processor: Load = NO_LOAD
+    read_cap: CapStatus | None = None
     write_cap: CapStatus | None = None
 
     @property
@@ -240,19 +265,26 @@ class LimitStatus:
 
 @dataclass(frozen=True, slots=True)
 class TimingStatus:
-    """Times of this run; latencies are the handler's, None until an attempt returned."""
+    """The times of this run.
+
+    The latencies of the handler are None until an attempt has returned.
+    """
 
     elapsed_s: float = 0.0
     plan_age_s: float = 0.0  # since the plan was last written
     latency: Latency | None = None
-    latency_recent: Latency | None = None  # of the last ten seconds or so
+    latency_recent: Latency | None = None  # the latency in about the last ten seconds
 
 
 @dataclass(frozen=True, slots=True)
 class HealthStatus:
-    """Disturbances of a drain: ``trouble`` is what it waits out, a broker that does not answer or a
-    commit, and ``is_kept_waiting`` whether nothing new comes or begins meanwhile. ``blocked_by`` is
-    the line of an async handler that blocks the event loop, and ``is_blocked`` whether it does now.
+    """The disturbances of a drain.
+
+    Attributes:
+        trouble: what the drain waits for to pass, such as a broker that does not answer.
+        is_kept_waiting: whether the drain reads nothing and begins no call until then.
+        blocked_by: the line of an async handler that blocked the event loop last.
+        is_blocked: whether the handler blocks the event loop now.
     """
 
     trouble: str | None = None
@@ -267,8 +299,14 @@ class HealthStatus:
 
 @dataclass(frozen=True, slots=True)
 class ControlStatus:
-    """Requests of people: ``changes`` are the last few events in this run, of
-    ``changes_total``. ``stopping`` is why the drain is stopping, once it is."""
+    """What users requested of a running drain.
+
+    Attributes:
+        stopping: the reason why the drain is stopping; None while it is not.
+        paused: the current pause; None while the drain is not paused.
+        changes: the last few events in this run.
+        changes_total: the number of all events in this run.
+    """
 
     stopping: str | None = None
     paused: Paused | None = None
@@ -278,7 +316,7 @@ class ControlStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """A moment of a drain, in sections."""
+    """The state of a drain at one moment, in sections."""
 
     topic: str
     group: str
@@ -290,16 +328,19 @@ class Status:
     timing: TimingStatus = TimingStatus()
     health: HealthStatus = HealthStatus()
     control: ControlStatus = ControlStatus()
-    engine: EngineStatus | None = None  # what only the engine knows
+    engine: EngineStatus | None = None  # a section with what only the engine knows
 
     @classmethod
     def merge(cls, passes: Sequence[Status]) -> Status:
-        """The status of a drain in passes, one after the other: what happened is of all of them,
-        and how it stands is of the last."""
+        """Make one status of a drain's passes, which ran one after the other.
+
+        Its counts and times cover all passes. Everything else is that of the last pass.
+        """
         *before, last = passes
         elapsed_s = sum(each.timing.elapsed_s for each in passes)
         done = sum(each.progress.rate_average * each.timing.elapsed_s for each in passes)
-        past = (replace(each.failures.past, given_up=0) for each in before)  # it is of all runs
+        # ``given_up`` of the last pass already counts all passes and runs.
+        past = (replace(each.failures.past, given_up=0) for each in before)
         latency = merge_latencies(each.timing.latency for each in passes)
         return replace(
             last,
@@ -315,10 +356,12 @@ class Status:
 
 @dataclass(frozen=True, slots=True)
 class PartitionResult:
-    """End of one partition; ``committed`` was read back from the group.
+    """The end of the drain in one partition.
 
-    ``lost`` are offsets that were deleted before they were read, ``above`` counts those that are
-    finished above the watermark.
+    Attributes:
+        committed: the group's offset, which was read back from the broker.
+        lost: the offsets that were deleted before they were read.
+        above: the number of offsets above the watermark that are finished.
     """
 
     start: int
@@ -330,47 +373,53 @@ class PartitionResult:
 
     @property
     def to_go(self) -> int:
-        """Offsets that are not known to be finished; holes are among them."""
+        """The number of offsets that are not known to be finished, including holes."""
         return max(0, self.end - self.watermark - self.above)
 
 
 @dataclass(frozen=True, slots=True)
 class Resuming:
-    """Options that a resume needs and the plan lacks, as they were given for this run, and the
-    names of those whose values are not to be shown."""
+    """The options that a resume needs and that the plan does not keep.
+
+    ``options`` are as they were given for this run. ``needs`` has the names of options whose values
+    must not be shown.
+    """
 
     options: tuple[str, ...] = ()
     needs: tuple[str, ...] = ()
 
     def command(self, plan: str, more: tuple[str, ...] = ()) -> str:
-        """The command, ready to be copied."""
+        """Return the command that resumes the drain, in a form that can be copied to a shell."""
         return command("resume", plan, options=(*more, *self.options))
 
 
-CLASS_DONE = "class-done"  # and the rest is for a resume
-CLASS_WAITS = "class-waits"  # the same, but some of the class waits for the rest
+CLASS_DONE = "class-done"  # A priority class is drained, and the rest is left for a resume.
+# A priority class is drained, except for sub-messages that wait for the rest.
+CLASS_WAITS = "class-waits"
 
 
 @dataclass(frozen=True, slots=True)
 class Summary:
-    """End of a drain, and its last status; reconciles what was read with what became of it."""
+    """The end of a drain, with its last status and an account of everything that was read."""
 
     last: Status
     status: str  # "done", "class-done", "class-waits", "empty", "interrupted", "halted", "failed"
     exit_code: int
     partitions: Mapping[int, PartitionResult]
-    cause: DrainerError | None = None  # what stopped it, when something did
+    cause: DrainerError | None = None  # the error that stopped the drain, if one did
     parked: ParkedLanes = NONE_PARKED
     resuming: Resuming = Resuming()
-    ignored_letters: Mapping[str, int] | None = None  # by a redrive: why, and how many records
-    originals_kept: str | None = None  # how long the messages of letters without payload are kept
-    engine: str = "process"  # or "spark"
-    engine_counts: Mapping[str, int] = field(default_factory=dict)  # what it adds to that
-    open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
-    history: tuple[Event, ...] = ()  # of the plan
-    handler: tuple[str, ...] = ()  # options that name it; none for an empty backlog
-    commits: bool = True  # whether the group's offsets moved with it
-    unread: str = ""  # offsets that a run of one class did not read, and why
+    # The number of records that a redrive left alone, by the reason; None for other drains.
+    ignored_letters: Mapping[str, int] | None = None
+    # The time for which Kafka keeps the messages of letters that have no payload.
+    originals_kept: str | None = None
+    engine: str = "process"  # "process" or "spark"
+    engine_counts: Mapping[str, int] = field(default_factory=dict)  # counts that the engine adds
+    open_transactions: tuple[OpenTransaction, ...] = ()  # those at which the backlog ends
+    history: tuple[Event, ...] = ()  # the events of the plan
+    handler: tuple[str, ...] = ()  # options that name the handler; empty for an empty backlog
+    commits: bool = True  # whether the drain commits offsets for the group
+    unread: str = ""  # the offsets that a run of one class did not read, and why
 
     @property
     def messages(self) -> Counts:
@@ -382,17 +431,17 @@ class Summary:
 
     @property
     def plan(self) -> str | None:
-        """The place of the offset plan; None of an empty backlog, which has none."""
+        """The place of the offset plan; None for an empty backlog, which has no plan."""
         return self.last.plan_path or None
 
     @property
     def to_go(self) -> int:
-        """Offsets that are not known to be finished; holes are among them."""
+        """The number of offsets that are not known to be finished, including holes."""
         return sum(part.to_go for part in self.partitions.values())
 
     @property
     def resume(self) -> str | None:
-        """The command that resumes it; None when all is done, or no resume gets over it."""
+        """The command that resumes the drain; None if all is done or a resume can't help."""
         over = self.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS, EXIT_UNRESUMABLE)
         if self.plan is None or (over and self.status != CLASS_DONE):
             return None
@@ -401,7 +450,7 @@ class Summary:
 
     @property
     def undo(self) -> str | None:
-        """The command that puts the group back, when that is the way out."""
+        """The command that resets the group; None if that would not help."""
         if self.plan is None or not isinstance(self.cause, Unresumable) or not self.cause.undo:
             return None
         return command("plan undo", self.plan)
@@ -416,17 +465,20 @@ class Summary:
 
     @property
     def conserved(self) -> bool:
-        """Whether the law of conservation holds, for messages and sub-messages."""
+        """Whether every message and every sub-message that was read is accounted for."""
         return self.messages.conserved and self.sub_messages.conserved
 
     @property
     def lost(self) -> dict[int, tuple[Range, ...]]:
-        """By partition, offsets that were deleted before they were read: beside the account, for
-        they were never delivered. Each is a record at most."""
+        """The offsets that were deleted before they were read, by partition.
+
+        The account does not count them, because they were never delivered. Each offset stands for
+        at most one record.
+        """
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``-o json`` prints."""
+        """Return the object that ``-o json`` prints."""
         found = {name: at(self, path or name) for name, path in _JSON.items()}
         return builtins(found | fields_of(self.last.failures) | fields_of(self.last.rules)) | {
             "parked_first": self.parked.shown(),
@@ -439,7 +491,8 @@ class Summary:
         }
 
 
-# The fields of a summary's JSON before those of failures and rules, each with where it is.
+# The first fields of a summary's JSON, each with the path of the attribute that it shows. An empty
+# path stands for the attribute of the same name. The fields of failures and rules follow these.
 _JSON = {
     "status": "",
     "exit_code": "",
@@ -474,12 +527,12 @@ def least_of(times: Iterable[int | None]) -> int | None:
 
 
 def at(found: Any, path: str) -> Any:
-    """The attribute at a path with dots; None if one on the way is."""
+    """Return the attribute at a path with dots; None if an attribute on the way is None."""
     for name in path.split("."):
         found = None if found is None else getattr(found, name)
     return found
 
 
 def fields_of(section: Any) -> dict[str, Any]:
-    """The fields of a section, by name."""
+    """Return the fields of a section by their names."""
     return {each.name: getattr(section, each.name) for each in fields(section)}

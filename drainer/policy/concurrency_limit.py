@@ -15,53 +15,54 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import ceil, sqrt
 
-# The least limit with this share of the best throughput is the one to settle on.
+# The search settles on the lowest limit that has this share of the best throughput.
 ENOUGH = 0.94
-FIRST_STEP, STEP = (
-    2.0,
-    1.25,
-)  # The factor from one limit to the next, in the first search and later.
+# The factors from one limit to the next, in the first search and in later ones.
+FIRST_STEP, STEP = 2.0, 1.25
 NEAR = 1.15  # Limits that differ by less than this factor are not worth another trial.
 # A downstream has changed if throughput differs by this share in two trials in a row.
 CHANGED = 0.2
-# Other limits are tried after so many seconds, and after twice as many if that was in vain; or
-# after so many times as long as a trial takes.
+# Other limits are tried again after RECHECK_S. Each time that this was in vain, the wait doubles,
+# up to RECHECK_MOST_S. The wait is at least RECHECK_TRIALS times as long as a trial.
 RECHECK_S, RECHECK_MOST_S = 5.0, 120.0
 RECHECK_TRIALS = 8
 
 BOUND = 0.95  # The limit binds if this share of it is in flight.
 LOOSE = 0.25  # If more than this share of the looks finds less in flight, a trial is inconclusive.
-# A trial lasts so many seconds at least and at most; until each worker has ended so many calls;
-# and until so many calls have ended, if there are few workers.
+# A trial lasts at least TRIAL_S, and until ROUNDS calls have ended for each worker. If it is not
+# exact enough, it goes on until TRIAL_MOST_S have passed, ROUNDS_MOST calls have ended for each
+# worker, and ENDED_MOST calls have ended in all.
 TRIAL_S, TRIAL_MOST_S = 0.3, 1.5
 ROUNDS, ROUNDS_MOST = 3, 4
 ENDED_MOST = 200
-EXACT = 0.02  # A trial may end once the relative standard error is so small.
-# A higher limit need not be known better if it has less than this share of the best throughput for
-# so many times as long as the longest trial before: calls may hang there.
+EXACT = 0.02  # A trial may end once the relative standard error is this small.
+# A trial of a higher limit ends early if its throughput is less than HOPELESS times the best, for
+# HOPELESS_TRIALS times as long as the longest trial before. Otherwise calls that hang would keep
+# the trial going.
 HOPELESS = 0.5
 HOPELESS_TRIALS = 2
 
-# If throughput is below this share of the best ever measured, the limit of that is tried again.
-# Other processes may slow this one for a while, so that limit stays for so many seconds, unless
-# others do far more.
+# If throughput is below WORSE times the best ever measured, the limit of the best is tried again.
+# Other processes may slow this one down for a while. So that limit stays for PATIENCE_S, unless
+# another limit does far more.
 WORSE = 0.8
 PATIENCE_S = 20.0
 
-ERRORS_WEIGH = 2  # If 5% of the attempts fail, what is done is worth a tenth less.
+ERRORS_WEIGH = 2  # If 5% of the attempts fail, throughput counts as 10% lower.
 FULL = 0.85  # At this share of one processor, this process itself is the bottleneck.
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSample:
-    """Measurements since the last look.
+    """What was measured since the sample before.
 
     Attributes:
-        done, failed: attempts that ended well and badly.
-        in_flight: attempts that were in the handler, on average.
-        busy: the share of one processor that this process took for itself.
-        calls: in how many calls the attempts were done, if the handler takes several in one: then
-            throughput is in sub-messages, and all else in calls.
+        seconds: the time that the sample covers.
+        done, failed: the numbers of attempts that succeeded and that failed.
+        in_flight: the mean number of attempts in the handler.
+        busy: the share of one processor that this process used for its own work.
+        calls: the number of calls that did these attempts, if the handler takes several
+            sub-messages in a call. Throughput is then in sub-messages, and all else in calls.
     """
 
     seconds: float
@@ -73,20 +74,24 @@ class LoadSample:
 
     @property
     def ended(self) -> int:
-        """Calls that ended, well or badly."""
+        """The number of calls that ended, whether they succeeded or failed."""
         return (self.done if self.calls is None else self.calls) + self.failed
 
 
 class _Trial:
-    """Measurement of one limit, once ``wait`` calls have ended that started under another."""
+    """The measurement of one limit.
+
+    It begins once ``wait`` calls have ended, because those started under another limit.
+    """
 
     def __init__(self, limit: int, wait: float = 0.0) -> None:
         self.limit = limit
         self._wait = wait
         self._looks = self._loose = 0
         self.seconds = self._busy_s = 0.0
-        self.elapsed_s = 0.0  # The time of waiting is in it, too,
-        self._done_since = 0  # and what was done in that time.
+        # These two also cover the time of waiting.
+        self.elapsed_s = 0.0
+        self._done_since = 0
         self._done = self._failed = self._ended = 0
         self._rates: list[float] = []
 
@@ -107,7 +112,7 @@ class _Trial:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether mostly something else than the limit kept throughput where it is."""
+        """Whether something other than the limit held throughput back most of the time."""
         return self._looks >= 4 and self._loose > LOOSE * self._looks
 
     @property
@@ -123,12 +128,12 @@ class _Trial:
 
     @property
     def done_per_s(self) -> float:
-        """Rate since the start of the trial, with calls that started under another limit."""
+        """The rate since the start of the trial, with calls that started under another limit."""
         return self._done_since / self.elapsed_s
 
     @property
     def worth(self) -> float:
-        """Sub-messages done per second, worth less the more attempts fail."""
+        """The sub-messages done per second. The more attempts fail, the less this counts."""
         succeeded = 1 - self._failed / max(1, self._ended)
         return self._done / self.seconds * float(succeeded**ERRORS_WEIGH)
 
@@ -138,12 +143,12 @@ class _Trial:
 
 
 class ConcurrencyLimit:
-    """The limit that a drain should run with, by what it measures.
+    """Searches for the concurrency that a drain should run with, from what the drain measures.
 
     Attributes:
-        limit: the limit now.
-        found: the limit that was found last; None until one was.
-        searching: whether a limit is being looked for.
+        limit: the current limit.
+        found: the limit that the last search found; None until a search has ended.
+        searching: whether a search is under way.
     """
 
     look_s = 0.1
@@ -155,10 +160,10 @@ class ConcurrencyLimit:
         self.found: int | None = None
         self._found_worth = 0.0
         self.searching = True
-        self._bound = True  # Whether the limit is what binds.
+        self._bound = True  # Whether the limit is what holds throughput back.
         self._why = "beginning"
         self._step = FIRST_STEP
-        self._tried: dict[int, float] = {}  # What each limit of this search is worth.
+        self._tried: dict[int, float] = {}  # The worth of each limit that this search has tried.
         self._busy = 0.0  # The highest load of the processor in this search.
         self._took_s = 0.0  # The longest trial of this search.
         self._trial = _Trial(self.limit, wait=self.limit)
@@ -169,11 +174,11 @@ class ConcurrencyLimit:
 
     @property
     def why(self) -> str:
-        """Why the limit is what it is, in a few words."""
+        """The reason for the current limit, in a few words."""
         return self._why if self._bound else "fewer are ready than may run"
 
     def observe(self, interval: LoadSample) -> int:
-        """Take what was measured since the last call; return the limit from now on."""
+        """Take what was measured since the last call, and return the new limit."""
         if interval.seconds <= 0:
             return self.limit
         trial = self._trial
@@ -200,7 +205,8 @@ class ConcurrencyLimit:
         self.limit, self._why = limit, why
 
     def _hopeless(self, trial: _Trial) -> bool:
-        # If a downstream has to bear too much, calls may time out; three rounds would take minutes.
+        # Too many calls may make a downstream so slow that they time out. Three rounds of such
+        # calls would take minutes.
         return (
             self.searching
             and self.limit > max(self._tried, default=self.limit)
@@ -255,7 +261,8 @@ class ConcurrencyLimit:
             self._found_worth += 0.3 * (trial.worth - self._found_worth)
             if self._rests_s >= max(self._recheck_s, RECHECK_TRIALS * trial.seconds):
                 step = STEP
-                if self._found_worth < WORSE * self._best[1]:  # It lasts, so it is no noise.
+                # Throughput has stayed low for long, so this is not noise.
+                if self._found_worth < WORSE * self._best[1]:
                     step, self._best = FIRST_STEP, (self.limit, self._found_worth)
                 self._begin_again(step, self._found_worth, trial.elapsed_s)
                 self._search()
@@ -265,7 +272,7 @@ class ConcurrencyLimit:
             self._begin_again(FIRST_STEP, trial.worth, trial.elapsed_s)
             if ratio > 1:
                 self._search()
-            else:  # Fewer calls build no queue meanwhile.
+            else:  # Fewer calls build up no queue during the search.
                 self._try(max(self.least, self.limit // 2), "throughput fell: looking again")
 
     def _begin_again(self, step: float, worth: float, took_s: float) -> None:

@@ -1,8 +1,8 @@
-"""The schedule of a drain on Spark: which shards are handled when, and by which task.
+"""The schedule of a drain on Spark: when each shard is handled, and by which task.
 
 A shard goes through the waves one after the other, so that each lane keeps its order. Shards don't
-wait for each other: the next part of a shard with a hot lane comes later, and all others go on.
-Parts are assigned late, to as many slots as there are by then.
+wait for each other: if a hot lane delays a shard, all others go on to the next wave. A part is
+assigned to a task as late as possible, because the number of slots may change until then.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from typing import NamedTuple
 
 from drainer.model.claims import Shard
 
-WAVES_MOST = 4  # on disk at once, if a lane is hot
+# At most this many waves are on disk at once. Several are needed only if a lane is hot.
+WAVES_MOST = 4
 HOT = 4  # A shard is hot if it has this many times the average of its wave.
-SHARE_MOST = 1.5  # times a slot's share of a wave, for a slot that is free before others
+# A slot that is free before others gets at most this many times its share of a wave.
+SHARE_MOST = 1.5
 
 
 class Part(NamedTuple):
-    """What one wave has of one shard: ``subs`` sub-messages."""
+    """The part of a shard that is in one wave. It has ``subs`` sub-messages."""
 
     wave: int
     shard: Shard
@@ -36,7 +38,7 @@ class _Wave:
     Attributes:
         of: the number of shards that the wave is divided into.
         subs: the number of sub-messages by shard.
-        hot: a shard with more sub-messages is hot.
+        hot: the number of sub-messages above which a shard is hot.
         left: the number of parts that are not done.
     """
 
@@ -47,9 +49,9 @@ class _Wave:
 
 
 class Schedule:
-    """The parts of a drain's waves, from when they are read until they are done.
+    """The parts of a drain's waves, from the time they are read until they are done.
 
-    It has one owner, and takes no locks.
+    A schedule takes no locks, so only one thread may use it.
     """
 
     def __init__(self) -> None:
@@ -59,10 +61,10 @@ class Schedule:
         self._most = 0  # sub-messages of the largest wave
 
     def add(self, wave: int, subs: Mapping[Shard, int]) -> None:
-        """Add the next wave, with the number of sub-messages that it has of each shard.
+        """Add the next wave, with the number of its sub-messages by shard.
 
-        A wave that has another number of shards than the wave before begins when all before it is
-        done, because its lanes are in other shards.
+        If a wave has another number of shards than the wave before, its lanes are in other shards.
+        It then begins only when all earlier waves are done.
         """
         subs = {shard: count for shard, count in sorted(subs.items()) if count}
         total = sum(subs.values())
@@ -76,16 +78,16 @@ class Schedule:
     def dispatch(
         self, slots: int, busy: int, *, urgent: bool, least: int = 1
     ) -> list[list[Part]] | None:
-        """Assign what can begin to tasks for the free slots; None if it is better to wait.
+        """Assign parts that can begin to tasks for the free slots; None if it is better to wait.
 
-        Parts are assigned when half of the slots are free, or when one is free and a hot shard
+        Parts are assigned when half of the slots are free, or when one slot is free and a hot shard
         waits.
 
         Args:
             slots: the number of free slots.
             busy: the number of slots that have a task.
-            urgent: whether slots have been free for long, so that nothing is waited for.
-            least: the number of sub-messages that are worth a task of their own.
+            urgent: whether slots have been free for so long that parts must be assigned now.
+            least: the number of sub-messages for which a task of their own is worthwhile.
         """
         ready = self._ready()
         if slots < 1 or not ready:
@@ -110,8 +112,10 @@ class Schedule:
 
     @property
     def wants_to_read(self) -> bool:
-        """Whether the next wave should be read: no more than one wave is left to do, apart from
-        shards that a hot lane delays."""
+        """Whether the next wave should be read.
+
+        It should if no more than one wave is left to do, apart from shards that a hot lane delays.
+        """
         if len(self._waves) >= WAVES_MOST:
             return False
         left = 0
@@ -124,7 +128,7 @@ class Schedule:
         return left <= self._most
 
     def _first(self, parts: list[Part], most: float) -> list[Part]:
-        """Return the hot parts, and the oldest others up to about ``most`` sub-messages."""
+        """Return all hot parts, and the oldest of the others, up to about ``most`` sub-messages."""
         hot, others = list[Part](), list[Part]()
         for part in sorted(parts):
             (hot if self._is_hot(part) else others).append(part)
@@ -135,8 +139,10 @@ class Schedule:
         return part.subs > self._waves[part.wave].hot
 
     def _ready(self) -> list[Part]:
-        """Return the parts that can begin, of the oldest wave and of waves after it that have as
-        many shards."""
+        """Return the parts that can begin.
+
+        They belong to the oldest wave and to the following waves that have as many shards as it.
+        """
         if not self._waves:
             return []
         of = next(iter(self._waves.values())).of
