@@ -283,7 +283,7 @@ class HealthStatus:
     Attributes:
         trouble: what the drain waits for to pass, such as a broker that does not answer.
         is_kept_waiting: whether the drain reads nothing and begins no call until then.
-        blocked_by: the line of an async handler that blocked the event loop last.
+        blocked_by: the line of an async handler that blocks the event loop most often.
         is_blocked: whether the handler blocks the event loop now.
     """
 
