@@ -18,8 +18,8 @@ from drainer.model.terms import BY_HANDLER, PayloadSettings
 
 T = TypeVar("T")
 
-# A class, an instance, a module, a function that makes one of these, or a reference such as
-# `drainer run --handler` takes.
+# A handler is given as a class, an instance, a module, a function that makes one of these, or a
+# reference such as `drainer run --handler` takes.
 HandlerSource = Any
 Value = bytes | str | None | Mapping[str, Any] | Sequence[Any] | int | float
 

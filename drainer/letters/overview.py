@@ -34,7 +34,8 @@ class Overview:
     foreign: int  # records that are damaged, or neither known dead letters nor receipts
     # The most frequent values of ``error`` (the type, or ``no error``), ``reason`` and ``sub_key``.
     counts: Mapping[str, Mapping[str, int]]
-    # The newest letters without payload and headers, each with whether a redrive is done with it.
+    # These are the newest letters, without payload and headers. The flag says whether a redrive is
+    # done with the letter.
     newest: tuple[tuple[Letter, bool], ...]
     # By topic, how many letters lack their message, and the earliest timestamp of these messages. A
     # redrive reads them again.

@@ -349,7 +349,7 @@ def _named(text: str, names: Mapping[str, str]) -> str:
     return re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[0]], text)
 
 
-def _kept(stage: Stage, names: Mapping[str, str]) -> tuple[object, tuple[str, ...]]:
+def _kept(stage: Stage, names: Mapping[str, str]) -> tuple[object, Mapping[str, int]]:
     """Committed offsets of the group, and topics of ``drainer limits``."""
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
         return cluster.committed(names["GROUP"], names["TOPIC"], [0]), find_test_topics(cluster)

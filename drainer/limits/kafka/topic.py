@@ -118,9 +118,12 @@ def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int]
     return cluster.request(f"look at {listed(topics)}", attempt)
 
 
-def find_test_topics(cluster: Cluster) -> tuple[str, ...]:
-    """List the test topics that killed runs left behind, and those that runs use now."""
-    return tuple(sorted(name for name in _topics(cluster) if _TOPIC.fullmatch(name)))
+def find_test_topics(cluster: Cluster) -> dict[str, int]:
+    """Find the test topics that killed runs left behind, and those that runs use now.
+
+    Returns the number of partitions of each.
+    """
+    return {name: count for name, count in _topics(cluster).items() if _TOPIC.fullmatch(name)}
 
 
 def find_left_behind(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
@@ -129,9 +132,9 @@ def find_left_behind(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, .
     A topic counts as written to unless brokers tell the end of each of its partitions twice: a run
     that overloads them may have made them too busy to answer.
     """
-    if not (found := find_test_topics(cluster)):
+    partitions = find_test_topics(cluster)
+    if not partitions:
         return ()
-    partitions = {name: count for name, count in _topics(cluster).items() if name in found}
     before = _ends(cluster, partitions)
     time.sleep(watch_s)
     after = _ends(cluster, partitions)
@@ -141,7 +144,7 @@ def find_left_behind(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, .
         for n in range(count)
         if before.get((name, n)) is None or before[name, n] != after.get((name, n))
     }
-    return tuple(name for name in found if name not in in_use)
+    return tuple(sorted(partitions.keys() - in_use))
 
 
 def delete_left_behind(cluster: Cluster, names: Collection[str]) -> tuple[str, ...]:

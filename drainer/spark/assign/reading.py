@@ -179,8 +179,11 @@ class Reader:
         return prepared
 
     async def _read_wave(self) -> PreparedWave:
-        """Read the next wave until it can be handled: without a division if something connects its
-        shards, and without what follows a stop."""
+        """Read the next wave, again and again until it can be handled.
+
+        It is read again without a division if something connects its shards, and without the
+        messages that follow a stop.
+        """
         ranges: Mapping[int, Range] = self._waves.next()
         while True:
             prepared = await self._read_patiently(ranges)

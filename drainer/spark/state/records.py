@@ -190,7 +190,7 @@ class TaskRecords:
         self._fates: dict[int, OutcomeRanges] = {}  # by stream, all that were reported
         self._status_due_s = 0.0
         self._changing = threading.RLock()
-        self._appended = 0  # records that are written, or on their way
+        self._appended = 0  # The number of records that were given to the sender.
         self._untaken: deque[tuple[str, bytes]] = deque()  # name and content
         self._failing_since_s: float | None = None
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="records")
