@@ -12,7 +12,7 @@ from functools import partial
 from types import FrameType
 from typing import Any
 
-from drainer.host.forks import FORKS, keep_from_children
+from drainer.host.forks import keep_from_children, keep_handler_from_children
 
 # SIGHUP comes when the terminal goes away.
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -83,13 +83,13 @@ def stop_signals(
     os.set_blocking(writing, False)
     pipe = os.fdopen(writing, "wb", buffering=0)
     keep_from_children(pipe)  # Otherwise, a signal to a child would stop this process.
-    over, forks = threading.Event(), len(FORKS)
+    over = threading.Event()
 
-    def end_a_child(number: int, _: FrameType | None) -> None:
-        # A handler's process pool ends its children in this way.
-        if number == signal.SIGTERM and len(FORKS) > forks:
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
+    def do_nothing(_number: int, _frame: FrameType | None) -> None:
+        pass  # The listening thread is told before this would be.
+
+    # A handler's process pool ends its children by this signal.
+    keep_handler_from_children(signal.SIGTERM, do_nothing)
 
     def listen() -> None:
         count = 0
@@ -119,7 +119,7 @@ def stop_signals(
     listener = threading.Thread(target=listen, name="signals", daemon=True)
     listener.start()
     try:
-        with signals_to(end_a_child):
+        with signals_to(do_nothing):
             yield
     finally:
         over.set()

@@ -31,11 +31,23 @@ class _Open(Protocol):
 
 
 _KEPT = WeakSet[_Open]()
+_HANDLERS: dict[signal.Signals, Callable[[int, FrameType | None], object]] = {}
 
 
 def keep_from_children(*streams: _Open) -> None:
     """Ensure that children forked from now on can't use these streams."""
     _KEPT.update(streams)
+
+
+def keep_handler_from_children(
+    number: signal.Signals, handler: Callable[[int, FrameType | None], object]
+) -> None:
+    """Ensure that the signal ends children forked from now on, where ``handler`` would get it.
+
+    A handler in Python could not promise that: it waits for the interpreter, which may be about to
+    block in a call that this signal came too early to interrupt.
+    """
+    _HANDLERS[number] = handler
 
 
 def call_alone(function: Callable[..., T], *args: Any) -> T:
@@ -87,6 +99,9 @@ def _in_child() -> None:
         sys.setprofile(
             lambda frame, event, _: os._exit(1) if frame is task and event == "return" else None
         )
+    for number, handler in _HANDLERS.items():
+        if signal.getsignal(number) is handler:
+            signal.signal(number, signal.SIG_DFL)
     with suppress(OSError), Path(os.devnull).open("r+b") as nothing:
         for each in _KEPT:
             with suppress(OSError, ValueError):  # The parent has closed the stream.
