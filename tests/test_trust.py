@@ -8,7 +8,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -150,8 +149,9 @@ def mount_read_only(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = os.statvfs(folder)
     read_only = os.statvfs_result((*found[:8], found.f_flag | os.ST_RDONLY, found.f_namemax))
 
-    def statvfs(path: Path) -> os.statvfs_result:
-        return read_only if path.is_relative_to(folder) else found
+    def statvfs(descriptor: int) -> os.statvfs_result:
+        place = Path(f"/proc/self/fd/{descriptor}").readlink()
+        return read_only if place.is_relative_to(folder) else found
 
     monkeypatch.setattr(os, "statvfs", statvfs)
 
@@ -178,22 +178,54 @@ def test_a_record_is_no_pipe_and_a_named_file_may_be_one_of_a_shell(tmp_path: Pa
     assert subprocess.run(words, capture_output=True, check=True).stdout == b"b'piped\\n'\n"
 
 
-@pytest.mark.parametrize(("times", "content"), [(3, "file 3"), (1_000, "replaced again and again")])
-def test_a_file_that_is_replaced_while_it_is_opened_is_opened_again(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, content: str
+def test_a_file_that_is_replaced_while_it_is_opened_is_the_one_that_was_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is read is the file whose names were looked at."""
-    path, other, look, done = tmp_path / "file", tmp_path / "other", os.fstat, count(1)
-    path.write_text("file 0")
+    path, other, look = tmp_path / "file", tmp_path / "other", os.open
+    path.write_text("looked at")
 
-    def replaced_after_opening(descriptor: int) -> os.stat_result:
-        if (number := next(done)) <= times:
-            other.write_text(f"file {number}")
+    def replaced_after_opening(name: Path | str, *flags: int, **more: int) -> int:
+        found = look(name, *flags, **more)
+        if name == "file":
+            other.write_text("another")
             other.replace(path)
-        return look(descriptor)
+        return found
 
-    monkeypatch.setattr(os, "fstat", replaced_after_opening)
-    assert content in seen(read_own, path)
+    monkeypatch.setattr(os, "open", replaced_after_opening)
+    assert seen(read_own, path) == "looked at"
+
+
+@for_root
+@pytest.mark.parametrize("name", ["folder", "link"])
+def test_a_name_that_is_swapped_while_drainer_looks_gains_nothing(
+    machine: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """Everyone can rename all names in a folder that everyone can write and that is not sticky."""
+    place, look = machine / "open" / f"swapped {name}", os.open
+    place.mkdir()
+    place.chmod(0o777)
+    for below, uid in (("annas", ANNA), ("forged", MALLORY)):
+        for kind in ("folder", "target"):
+            (place / below / kind).mkdir(parents=True)
+            (place / below / kind / "file").write_text(below)
+            os.chown(place / below / kind / "file", uid, uid)
+        (place / below / "link").symlink_to(place / below / "target")
+        for each in (place / below).iterdir():
+            os.lchown(each, uid, uid)
+    (place / "annas" / name).rename(place / name)
+
+    def swapped_after_opening(opened: Path | str, *flags: int, **more: int) -> int:
+        found = look(opened, *flags, **more)
+        if opened == name:
+            os.seteuid(ROOT)  # Mallory could do the same.
+            (place / name).rename(place / "annas" / name)
+            (place / "forged" / name).rename(place / name)
+            os.seteuid(ANNA)
+        return found
+
+    monkeypatch.setattr(os, "open", swapped_after_opening)
+    with as_user(ANNA):
+        assert seen(read_trusted, place / name / "file") == "annas"
 
 
 @for_root

@@ -4,7 +4,8 @@ Plans, profiles, client files and handlers decide which brokers get a login and 
 drainer asks two questions about such a file, in this module alone:
 
 1. Could another user have put it there? drainer looks at each name on the way to it. In a folder
-   that others can write, sticky or not, a name must belong to this user or to root.
+   that others can write, sticky or not, a name must belong to this user or to root. Each name is
+   opened from the folder that drainer has looked at, because others may swap folders meanwhile.
 2. Is it a record of drainer's own, such as a plan? Then the file itself must belong to this user or
    to root, wherever it lies. So root resumes only what root began.
 
@@ -21,17 +22,16 @@ from __future__ import annotations
 import os
 import pwd
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from errno import EINVAL, ELOOP
 from pathlib import Path
 from stat import S_ISDIR, S_ISFIFO, S_ISGID, S_ISLNK, S_ISREG, S_ISVTX, S_IWGRP, S_IWOTH
 from tempfile import NamedTemporaryFile
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from drainer.errors import Refused
 
 ROOT = Path("/")
-OPEN_TRIES = 100  # for a file that is replaced between the opening and the look at its names
 LINKS_MOST = 40  # symbolic links on the way to a file; Linux follows as many
 PRIVATE, SHARED, SHARED_FOLDER = 0o600, 0o660, 0o2770
 
@@ -65,13 +65,15 @@ def read_own(path: Path | str) -> bytes:
 
 
 def ensure_trusted(path: Path | str) -> None:
-    """Ensure the same as ``read_trusted`` of a file that something else will read."""
-    _ensure(path, own=False)
+    """Ensure the same as ``read_trusted`` of a file that something else will open by its name."""
+    with _looked_at(path, own=False):
+        pass
 
 
 def ensure_own(path: Path | str) -> None:
-    """Ensure the same as ``read_own`` of a file or a folder that something else will use."""
-    _ensure(path, own=True)
+    """Ensure the same as ``read_own`` of a file or folder that something else opens by its name."""
+    with _looked_at(path, own=True):
+        pass
 
 
 def ensure_new_files_own(folder: Path) -> None:
@@ -122,67 +124,83 @@ def _is_own_pipe(status: os.stat_result) -> bool:
 
 
 def _opened(path: Path | str, *, own: bool) -> BinaryIO:
-    """Open a file that passes the rule. A drain may replace its plan meanwhile: then try again."""
-    for _ in range(OPEN_TRIES):
-        # Without O_NONBLOCK the open would wait for the writer of a FIFO.
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        try:
-            status = os.fstat(descriptor)
-            if not S_ISREG(status.st_mode):
-                raise OSError(EINVAL, "not a regular file", str(path))
-            if os.path.samestat(_ensure(path, own=own), status):
-                return os.fdopen(descriptor, "rb")
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)
-    raise _not_trusted(f"{path} is replaced again and again while drainer opens it")
+    """Open the file that passes the rule, whatever has its name by then."""
+    with _looked_at(path, own=own, regular=True) as descriptor:
+        # What was opened with O_PATH can't be read. This opens the same file once more.
+        return Path(f"/proc/self/fd/{descriptor}").open("rb")
 
 
-def _ensure(path: Path | str, *, own: bool) -> os.stat_result:
-    """Return the status of a file, once all names on the way to it are trusted."""
-    entry, folder, status = ROOT, ROOT.stat(), ROOT.stat()
-    for entry, folder, status in _way(Path(path)):
-        others = folder.st_mode & (S_IWGRP | S_IWOTH)
-        if others and not _is_own(status, folder) and not _is_read_only(entry.parent):
-            raise _not_trusted(
-                f"{entry} belongs to {_user(status)}, and others can write its folder"
-            )
-    is_foreign, all_write = own and not _is_own(status, folder), status.st_mode & S_IWOTH
-    if not (is_foreign or all_write) or _is_read_only(entry):
-        return status
-    if is_foreign:
-        raise _not_trusted(f"{path} belongs to {_user(status)}, not to {_user(os.geteuid())}")
-    raise _not_trusted(f"{path} is writable by everyone (mode {status.st_mode & 0o7777:04o})")
+@contextmanager
+def _looked_at(path: Path | str, *, own: bool, regular: bool = False) -> Iterator[int]:
+    """Provide the descriptor of a file, once it and all names on the way to it are trusted."""
+    try:
+        with ExitStack() as opened:
+            way = _way(Path(path), opened)
+            file, folder = way[-1], way[-2:][0].status
+            if regular and not S_ISREG(file.status.st_mode):
+                raise OSError(EINVAL, "not a regular file")
+            is_foreign = own and not _is_own(file.status, folder)
+            all_write = file.status.st_mode & S_IWOTH
+            if (is_foreign or all_write) and not _is_read_only(file.descriptor):
+                why = f"is writable by everyone (mode {file.status.st_mode & 0o7777:04o})"
+                if is_foreign:
+                    why = f"belongs to {_user(file.status)}, not to {_user(os.geteuid())}"
+                raise _not_trusted(f"{path} {why}")
+            yield file.descriptor
+    except OSError as error:  # Names that are opened from their folders lack the folders' names.
+        raise OSError(error.errno, error.strerror, str(path)) from None
 
 
-def _way(path: Path) -> Iterator[tuple[Path, os.stat_result, os.stat_result]]:
-    """Yield each name on the way to a file, with the status of its folder and its own.
+class _Name(NamedTuple):
+    """A name on the way to a file, as it was when it was opened."""
 
-    Links are followed, and are names themselves. The last one is the file's.
+    path: Path
+    descriptor: int
+    status: os.stat_result
+
+
+def _way(path: Path, opened: ExitStack) -> list[_Name]:
+    """Open each name on the way to a file, and return the folders that it lies in, and the file.
+
+    Each name is opened from the folder that was looked at. So nobody gains anything by putting
+    another folder in its place meanwhile, which everyone can do in a folder that is not sticky and
+    that everyone can write. Links are names themselves.
     """
-    here, folder, links = ROOT, ROOT.stat(), 0
+
+    def look(name: Path, folder: int | None = None) -> _Name:
+        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+        descriptor = os.open(name.name or name, flags, dir_fd=folder)
+        opened.callback(os.close, descriptor)
+        return _Name(name, descriptor, os.fstat(descriptor))
+
+    way, links = [look(ROOT)], 0
     left = [*reversed(path.absolute().parts[1:])]
     while left:
-        name = left.pop()
+        name, folder = left.pop(), way[-1]
         if name == "..":
-            here, folder = here.parent, here.parent.stat()
+            way = way[:-1] or way
             continue
-        status = (here / name).lstat()
-        yield here / name, folder, status
-        if not S_ISLNK(status.st_mode):
-            here, folder = here / name, status
+        entry = look(folder.path / name, folder.descriptor)
+        others_write = folder.status.st_mode & (S_IWGRP | S_IWOTH)
+        if others_write and not (
+            _is_own(entry.status, folder.status) or _is_read_only(folder.descriptor)
+        ):
+            user = _user(entry.status)
+            raise _not_trusted(f"{entry.path} belongs to {user}, and others can write its folder")
+        if not S_ISLNK(entry.status.st_mode):
+            way.append(entry)
             continue
         if (links := links + 1) > LINKS_MOST:
-            raise OSError(ELOOP, os.strerror(ELOOP), str(path))
-        target = (here / name).readlink()
+            raise OSError(ELOOP, os.strerror(ELOOP))
+        target = Path(os.readlink("", dir_fd=entry.descriptor))
         if target.is_absolute():
-            here, folder = ROOT, ROOT.stat()
+            way = way[:1]
         left += reversed(target.parts[target.is_absolute() :])
+    return way
 
 
-def _is_read_only(place: Path) -> bool:
-    return bool(os.statvfs(place).f_flag & os.ST_RDONLY)
+def _is_read_only(descriptor: int) -> bool:
+    return bool(os.statvfs(descriptor).f_flag & os.ST_RDONLY)
 
 
 def _is_own(status: os.stat_result, folder: os.stat_result) -> bool:
