@@ -16,7 +16,7 @@ import msgspec
 from typer.main import get_command
 
 from drainer.cli.app import PANELS, app
-from drainer.cli.parameter import declared_by
+from drainer.cli.declared import declared_by
 from drainer.http.protocol import Answer, CallItem, SingleAnswer
 from drainer.model.option import PREFIX, Option, ValueType
 

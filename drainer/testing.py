@@ -24,7 +24,7 @@ from drainer.engine.ports import Acknowledge
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.engine.workers import CallInput
 from drainer.handler import Context, Fatal, Retry, Skip
-from drainer.loading.calls import ensure_done
+from drainer.host.calls import ensure_done
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.settings import FailureSettings, Limit, LocalSettings, OnFailure

@@ -26,7 +26,7 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import SplitFailed
 from drainer.handler import Skip
-from drainer.loading.calls import ensure_done
+from drainer.host.calls import ensure_done
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.sub_messages import identify

@@ -14,8 +14,9 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from drainer.cli.answer import open_terminal, reporting_errors
+from drainer.cli.declared import Declared, declared_by, given_in, secret_of
 from drainer.cli.help import HELP_ALL
-from drainer.cli.parameter import Declared, declare, declared_by, given_in, secret_of, tuning
+from drainer.cli.parameter import declare, tuning
 from drainer.errors import Refused, UsageError
 from drainer.model.option import Option, option, options_of
 from drainer.text import mask

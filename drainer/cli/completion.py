@@ -16,7 +16,7 @@ from pathlib import Path
 import typer
 
 from drainer.cli.connecting import ConnectionOptions
-from drainer.cli.parameter import declared_by
+from drainer.cli.declared import declared_by
 from drainer.cli.profile import folder
 from drainer.control import client
 from drainer.kafka.cluster import Cluster

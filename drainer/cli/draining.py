@@ -20,9 +20,9 @@ import typer
 from drainer.cli.answer import ensure_confirmed
 from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
+from drainer.cli.declared import declared_by, value_of
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import BacklogOptions, PriorityOptions
-from drainer.cli.parameter import declared_by, value_of
 from drainer.engine.control import Control, typed
 from drainer.engine.history import History
 from drainer.engine.preview import Preview

@@ -7,7 +7,8 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperArgument, TyperCommand, TyperGroup
 
-from drainer.cli.parameter import ALL, declared_by, keyword
+from drainer.cli.declared import declared_by
+from drainer.cli.parameter import ALL, keyword
 from drainer.model.option import PREFIX
 
 

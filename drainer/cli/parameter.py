@@ -1,23 +1,19 @@
-"""Parameters that typer reads, made of options, and the values that it found for them."""
+"""The parameters of a command, which typer reads from a signature, made of options."""
 
 from __future__ import annotations
 
 import inspect
-import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from difflib import get_close_matches
-from typing import Annotated, Any, TypeAlias
+from collections.abc import Callable, Iterable, Sequence
+from typing import Annotated, Any
 
 import typer
 
-from drainer.errors import UsageError, raised_as
+from drainer.cli.declared import meant, pair_of
+from drainer.errors import UsageError
 from drainer.model.option import PREFIX, Option, ValueType
 
 ALL = "--help-all"
 SHORT_FROM = 20  # A command with more options than this shows only the basic ones in its help.
-CHARACTERS_LEAST = 16  # A shorter secret can be found by trying.
-
-Declared: TypeAlias = Mapping[str, Option]  # The keys are the names of click's parameters.
 
 
 def declare(function: Any, options: Iterable[Option], *more: inspect.Parameter) -> None:
@@ -40,7 +36,7 @@ def tuning(options: Sequence[Option]) -> Option:
     )
 
     def parse(texts: Iterable[str]) -> tuple[str, ...]:
-        for label, value in map(_pair, texts):
+        for label, value in map(pair_of, texts):
             if value is None:  # The message leaves the text out, because it may be a secret.
                 raise UsageError("must be NAME=VALUE", hint=f"Write it as {rare[0].label}=….")
             if all(each.label != label for each in rare):
@@ -60,11 +56,6 @@ def tuning(options: Sequence[Option]) -> Option:
         proposes="tune",
         repeats=True,
     )
-
-
-def _pair(text: str) -> tuple[str, str | None]:
-    name, equals, value = text.partition("=")
-    return name.strip().replace("_", "-"), value if equals else None
 
 
 def _typed(option: Option, *, is_short: bool) -> tuple[Any, Any]:
@@ -125,88 +116,3 @@ def _completing(option: Option) -> Completion | None:
     if option.kind is not None and (choices := option.kind.choices):
         return lambda ctx, incomplete: [each for each in choices if each.startswith(incomplete)]
     return completing(option.proposes) if option.proposes else None
-
-
-def declared_by(command: Any) -> Declared:
-    """Return the options of a command as they were declared, by the names of its parameters."""
-    found: Declared = getattr(command.callback, "options", {})
-    return found
-
-
-def commands_of(group: Any) -> Mapping[str, Any]:
-    """Return the commands of a group by name. A command that is not a group has none."""
-    found: Mapping[str, Any] = getattr(group, "commands", {})
-    return found
-
-
-def meant(name: str, options: Iterable[Option]) -> Option | None:
-    """Return the option that a misspelt name is probably for."""
-    by_label = {each.label: each for each in options if not each.is_argument}
-    return next(map(by_label.__getitem__, get_close_matches(name, by_label, 1)), None)
-
-
-_PROFILE = "in the profile"
-
-
-def value_of(context: Any, option: Option) -> tuple[str | None, Any]:
-    """Return the place of a given value, and the value; None and the default if none was given.
-
-    The place is empty for the command line.
-    """
-    if option.tune:
-        return _tuned(context, option)
-    value = context.params.get(option.parameter)
-    source = context.get_parameter_source(option.parameter)
-    if source is None or source.name == "DEFAULT":
-        return None, value
-    places = {"ENVIRONMENT": f"in {option.variable}", "DEFAULT_MAP": _PROFILE}
-    return places.get(source.name, ""), value
-
-
-def _tuned(context: Any, option: Option) -> tuple[str | None, Any]:
-    typed = dict(map(_pair, context.params.get("tune") or ()))
-    found = {
-        "": typed.get(option.label),
-        f"in {option.variable}": os.environ.get(option.variable or "") or None,
-        _PROFILE: context.lookup_default(option.parameter),
-    }
-    return next(
-        ((place, value) for place, value in found.items() if value is not None), (None, None)
-    )
-
-
-def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that were given, by field.
-
-    Raises UsageError, which names the option, if a value can't be understood.
-    """
-    found = {}
-    for option in options:
-        place, value = value_of(context, option)
-        if place is None:
-            continue
-        about = f"{option.word} {place}: " if place else f"{option.word} "
-        with raised_as(UsageError, about="" if option.is_argument else about):
-            found[option.field] = option.parse(value)
-    return found
-
-
-def is_given(context: Any, option: Option) -> bool:
-    """Return whether an option has a value.
-
-    It also works in a context whose parameters typer has not read to the end.
-    """
-    known = (context.params.get(option.parameter), os.environ.get(option.variable or ""))
-    return any(known) or context.lookup_default(option.parameter) is not None
-
-
-def secret_of(variable: str) -> str:
-    """Return the secret in a variable, or an empty text. Raises UsageError if it is too short."""
-    value = os.environ.get(variable, "")
-    if value and len(value) < CHARACTERS_LEAST:
-        raise UsageError(
-            f"{variable} must be a secret of at least {CHARACTERS_LEAST} characters, but has"
-            f" {len(value)}",
-            hint=f'Make one: export {variable}="$(openssl rand -hex 16)"',
-        )
-    return value

@@ -12,7 +12,7 @@ from typing import Any
 
 import typer
 
-from drainer.cli.parameter import commands_of, declared_by, meant
+from drainer.cli.declared import commands_of, declared_by, meant
 from drainer.errors import Refused, UsageError
 from drainer.host.trust import NotTrusted, read_own
 from drainer.model.option import ONE_RUN

@@ -10,8 +10,8 @@ from time import monotonic, sleep
 from typing import Annotated, Any
 
 from drainer.cli.command import changing, command
+from drainer.cli.declared import meant
 from drainer.cli.options import PLAN, Reason
-from drainer.cli.parameter import meant
 from drainer.cli.run import run
 from drainer.control import client
 from drainer.control.wire import DrainReport

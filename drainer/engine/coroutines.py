@@ -21,8 +21,8 @@ from drainer.engine.workers import (
     watch_interval_s,
 )
 from drainer.errors import HandleFailed
+from drainer.host.calls import ensure_done
 from drainer.host.forks import FORKS, end_if_forked
-from drainer.loading.calls import ensure_done
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # Handlers that never wait may keep the event loop to themselves for so long.

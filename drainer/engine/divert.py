@@ -14,7 +14,7 @@ from typing import Any
 
 from drainer.core.batches import Batch, BatchOf, InPart, ensure_all_done
 from drainer.handler import GiveUp, Results
-from drainer.loading.calls import ensure_done
+from drainer.host.calls import ensure_done
 from drainer.loading.loader import LoadedHandler
 from drainer.message import SubMessage
 from drainer.model.facts import Undecided

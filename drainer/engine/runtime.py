@@ -18,8 +18,8 @@ from typing import Any
 
 from drainer.engine.loop import hurried_interpreter, new_event_loop
 from drainer.engine.signals import stop_signals
+from drainer.host.calls import BlockingCall, blocking_call
 from drainer.host.os_errors import user_at_host
-from drainer.loading.calls import BlockingCall, blocking_call
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 
 StopSignals = Callable[

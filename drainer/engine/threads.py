@@ -18,8 +18,8 @@ from drainer.engine.workers import (
     watch_interval_s,
 )
 from drainer.errors import DrainerError
+from drainer.host.calls import ensure_done
 from drainer.host.forks import call_alone
-from drainer.loading.calls import ensure_done
 from drainer.message import SubMessage
 
 AHEAD = (

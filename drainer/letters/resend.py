@@ -9,9 +9,9 @@ from time import monotonic
 
 from drainer.errors import DrainerError, RecordTooLarge, TopicMissing, UsageError
 from drainer.handler import Context, Fatal, GiveUp, Handler, Retry, Writer
+from drainer.host.calls import blocking_call
 from drainer.kafka.cluster import Cluster
 from drainer.letters.foreign import REDRIVES
-from drainer.loading.calls import blocking_call
 from drainer.message import Header, SubMessage
 from drainer.model.terms import RedriveSettings
 from drainer.policy.dead_letter import Letter

@@ -248,7 +248,7 @@ def _add_source(path: Path, folder: Path, package: Path, files: dict[Path, bytes
     while left:
         path = left.pop()
         is_installed = str(path).startswith(NOT_OF_HANDLERS) and (
-            package not in path.parents or package == Path(__file__).parent
+            package not in path.parents or package == Path(__file__).parents[1]
         )
         try:
             if path in files or (files and is_installed) or not path.is_file():

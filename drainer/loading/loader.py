@@ -27,8 +27,8 @@ from typing import Any
 from drainer.core.batches import Batch, Batching, BatchOf, ensure_all_done
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Fatal, Handler
+from drainer.host.calls import BlockingCall, blocking_call, ensure_done
 from drainer.host.forks import FORKS, end_if_forked
-from drainer.loading.calls import BlockingCall, blocking_call, ensure_done
 from drainer.loading.extensions import Extension
 from drainer.loading.importing import ENTRY_POINTS, digest_of, guarded, import_place, place_and_name
 from drainer.message import Message, SubMessage
@@ -36,8 +36,7 @@ from drainer.model.listed import listed
 from drainer.model.terms import BY_HANDLER, PayloadSettings, Terms, TimeRange
 from drainer.policy.redrive import Split, only_in, selects
 from drainer.split import decoding
-from drainer.split.documents import Documents
-from drainer.split.splitting import Prepare
+from drainer.split.splitting import Documents, Prepare
 from drainer.text.mask import describe
 from drainer.text.secret import may_hide, remember
 

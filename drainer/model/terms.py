@@ -94,7 +94,7 @@ class PayloadSettings(JsonRecord):
     """Settings for splitting and decoding messages. The handler decides where a field is None.
 
     Attributes:
-        split, split_key: paths or expressions of the built-in split (drainer/split/documents.py).
+        split, split_key: paths or expressions of the built-in split (drainer/split/splitting.py).
         value_format, key_format: names of decoders (drainer/split/decoding.py).
         registry: the URL of the registry, if the client file has none. The plan keeps it, so an
             address that may have a secret raises UsageError.

@@ -31,8 +31,8 @@ from drainer.errors import (
     handling_nothing,
     raised_as,
 )
+from drainer.host.calls import blocking_call
 from drainer.kafka.lock import GroupLock
-from drainer.loading.calls import blocking_call
 from drainer.model.account import clock
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan

@@ -1,22 +1,34 @@
-"""Calls of ``split``, and the errors of a message that it rejects."""
+"""Calls of ``split``, the built-in split, and the errors of a message that ``split`` rejects."""
 
 from __future__ import annotations
 
+import re
 import sysconfig
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from decimal import Decimal
+from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from traceback import walk_tb
+from typing import Any
 
-from drainer.errors import Halted, Refused, SplitFailed
+from msgspec import Raw, ValidationError, defstruct
+from msgspec.json import Decoder
+
+from drainer.errors import Halted, Refused, SplitFailed, UsageError
 from drainer.handler import Fatal, Retry, Skip
 from drainer.host.forks import call_alone
 from drainer.message import Message, SubMessage, Unsplit
+from drainer.model.facts import Facts, View
 from drainer.text.mask import ERROR_CHARACTERS, class_name, describe, error_text
+from drainer.text.plain_json import plain_json
+from drainer.text.raw_json import decode_json, meaning, raw_json
 
 # Beginnings of the paths of code that no handler's author wrote.
 NOT_OF_HANDLERS = (
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
-    str(Path(__file__).parent),
+    str(Path(__file__).parents[1]),
     "<",
 )
 # The way past a message that split rejects, for a hint.
@@ -27,6 +39,10 @@ Wait = Callable[[float, str], bool]
 # Gets what splits of the first of these messages will need, so that they don't block, and returns
 # how many those are: as many as memory holds, or none after a wait that was ended. It may block.
 Prepare = Callable[[Sequence[Message], Wait], int]
+_PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
+_EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.
+# A function that finds something in a message: its second argument is where a path begins.
+_Find = Callable[[Message, Any], Any]
 
 
 def describe_with_line(error: BaseException) -> str:
@@ -95,3 +111,129 @@ def split_up(split: SplitFunction | None, message: Message) -> list[SubMessage]:
 
 def _split(split: SplitFunction, message: Message) -> list[SubMessage]:
     return list(split(message))
+
+
+class Documents:
+    """Splits a message into the elements of a list in its value, or gives it another key.
+
+    ``split`` is the path of the list, such as ``order.lines``, or an expression of the rule
+    language with the message's fields; None stands for the message itself. ``key`` is a path in an
+    element, or an expression where ``payload`` is the element. Keys are text or whole numbers. A
+    tombstone is one sub-message with the message's own key.
+
+    Bytes are read as JSON. An element of JSON is a slice of the message's bytes (raw_json.py), but
+    what an expression computes is encoded again. Raises UsageError.
+    """
+
+    def __init__(self, split: str | None, key: str | None) -> None:
+        if key is None:
+            raise UsageError(
+                f"--split {split!r} needs the key of an element",
+                hint="Add --split-key, such as --split-key id.",
+            )
+        self._list = None if split is None else _finder(split, list[Raw])
+        self._key, self._list_name, self._key_name = _finder(key, str | int), split, key
+        self._together: _Path | None = None  # It finds the keys of all elements at once.
+        if split is not None and isinstance(self._list, _Path) and isinstance(self._key, _Path):
+            self._together = _Path(split, list[self._key.around])  # type: ignore[name-defined]
+
+    def __call__(self, message: Message) -> Iterator[SubMessage]:
+        if message.value is None:
+            yield SubMessage(_text_of(message.key), None)  # The lane of what the tombstone deletes.
+            return
+        body = message.meaning
+        if isinstance(body, bytes):
+            body = Raw(body)  # The finders check that it is JSON.
+        if self._list is None:
+            yield SubMessage(self._key_of(message, body), message.meaning)
+            return
+        found = self._list(message, body)
+        if not isinstance(found, list | tuple):
+            raise TypeError(f"{self._list_name!r} is not a list")
+        if type(body) is Raw:
+            found = [each if type(each) is Raw else Raw(_written(each)) for each in found]
+        yield from map(SubMessage, self._keys_of(message, body, found), found)
+
+    def _keys_of(self, message: Message, body: Any, elements: Sequence[Any]) -> Iterable[str]:
+        if self._together is not None and type(body) is Raw:
+            # An element may have its key elsewhere, or of another type.
+            with suppress(ValidationError):
+                return map(str, map(self._key.get, self._together.decode(body)))  # type: ignore
+        return [self._key_of(message, each) for each in elements]
+
+    def _key_of(self, message: Message, element: Any) -> str:
+        found = self._key(message, element)
+        # An expression may compute a float or a Decimal. The bound keeps a number as large as
+        # 1e9999 from being written out.
+        if type(found) in _EXACT and abs(found) < _EXACT[type(found)] and found == int(found):
+            found = int(found)
+        if isinstance(found, bool) or not isinstance(found, str | int):
+            raise TypeError(
+                f"{self._key_name!r} is {meaning(found)!r}, but a key must be text or an integer"
+            )
+        return str(found)
+
+
+def _text_of(key: bytes | None) -> str | bytes | None:
+    try:
+        return None if key is None else key.decode()
+    except UnicodeDecodeError:
+        return key
+
+
+class _Path:
+    """Finds the value at a path. In JSON it decodes only this value, and skips the rest.
+
+    ``around`` is a type for msgspec: an object that has the value at this path. ``get`` returns the
+    value from such an object.
+    """
+
+    def __init__(self, text: str, of: Any) -> None:
+        self._path = text.split(".")
+        for name in reversed(self._path):
+            of = defstruct("Fields", [("at", of)], rename={"at": name})
+        self.around, self.get = of, attrgetter(".".join("at" for _ in self._path))
+        self._decode = Decoder(of).decode
+
+    def __call__(self, message: Message, value: Any) -> Any:
+        if type(value) is Raw:
+            with suppress(ValidationError):
+                return self.decode(value)
+        found, path = meaning(value), self._path
+        for name in path:
+            if not isinstance(found, dict) or name not in found:
+                meant = f"; did you mean {'.'.join(path[1:])!r}?" if path[0] == "payload" else ""
+                raise ValueError(f"there is nothing at the path {'.'.join(path)!r}{meant}")
+            found = found[name]
+        return found
+
+    def decode(self, value: Raw) -> Any:
+        """Decode the value at the path. Raises ValidationError if it has not the wanted type."""
+        return self.get(decode_json(bytes(value), self._decode))
+
+
+def _finder(text: str, of: Any) -> _Find:
+    if _PATH.fullmatch(text):
+        return _Path(text, of)
+    from drainer.model.expression import Expression  # noqa: PLC0415 - it is slow to import
+
+    return partial(_computed, Expression(text, gives_truth=False))
+
+
+def _computed(expression: Any, message: Message, value: Any) -> Any:
+    sub = SubMessage(message.key, raw_json(bytes(value)) if type(value) is Raw else value)
+    sub.message, sub.index = message, 0
+    return _plain(expression.evaluate(Facts(sub)))
+
+
+def _plain(found: Any) -> Any:
+    if isinstance(found, View):
+        return found.fields if found.text is None else Raw(found.text)
+    return [_plain(each) for each in found] if isinstance(found, list | tuple) else found
+
+
+def _written(found: Any) -> bytes:
+    """Return the result of an expression as JSON. Objects that it selected are unchanged."""
+    if isinstance(found, list):
+        return b"[%b]" % b",".join(map(_written, found))
+    return str(found).encode() if isinstance(found, Decimal) else plain_json(found)

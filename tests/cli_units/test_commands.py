@@ -13,7 +13,7 @@ import typer
 from typer.testing import CliRunner
 
 from drainer.cli.app import PANELS, app
-from drainer.cli.parameter import declared_by
+from drainer.cli.declared import declared_by
 from drainer.view.terminal import Form
 from view.samples import plan
 

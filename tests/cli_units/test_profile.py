@@ -14,7 +14,7 @@ import typer
 from typer.testing import CliRunner
 
 from drainer.cli.app import app
-from drainer.cli.parameter import commands_of, declared_by, given_in
+from drainer.cli.declared import commands_of, declared_by, given_in
 
 HANDLER = ("--topic", "t", "--group", "g", "--handler", "nothing:Nothing")
 LETTERS = ("--dead-letter-topic", "t", "-b", "127.0.0.1:1")

@@ -28,7 +28,7 @@ from docs.prepared import prepared
 from docs.reader import LEFT_OUT, left_out
 from docs.transcript import ANYTHING, differs
 from drainer.cli.app import app
-from drainer.cli.parameter import declared_by, given_in
+from drainer.cli.declared import declared_by, given_in
 from drainer.errors import Refused
 
 COMMAND: Any = get_command(app)

@@ -17,7 +17,7 @@ from typer.main import get_command
 from docs.pages import PAGES, ROOT
 from drainer import errors
 from drainer.cli.app import app
-from drainer.cli.parameter import declared_by
+from drainer.cli.declared import declared_by
 from drainer.loading.loader import load_handler
 from drainer.probe.probe import TABLE, rights_by_command
 from scenarios.trust.cases import all_cases

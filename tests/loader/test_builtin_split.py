@@ -11,7 +11,7 @@ from drainer.errors import UsageError
 from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin
 from drainer.model.terms import PayloadSettings
-from drainer.split.documents import Documents
+from drainer.split.splitting import Documents
 
 
 def subs(value: Any, split: str | None, key: str | None) -> list[tuple[Any, Any]]:

@@ -72,6 +72,13 @@ def test_without_memory_a_split_halts_the_drain_and_a_decoder_rejects_the_messag
     assert sub.error_type == "Undecodable"
 
 
+def test_a_rejected_message_names_the_line_of_the_handler_and_not_one_of_drainer() -> None:
+    (sub,) = split_or_reject(lambda message: [SubMessage(keys=())], message(b"x"))
+    assert isinstance(sub, Unsplit)
+    assert sub.why.startswith("ValueError: keys=() is empty")
+    assert " (test_decoding.py:" in sub.why
+
+
 def test_without_a_format_the_bytes_are_what_they_were() -> None:
     given = message(b"{}")
     assert (given.decoded, given.decoded_key) == (b"{}", b"7")

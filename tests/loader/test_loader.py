@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import abc
 import asyncio
+import hashlib
 import importlib
 import importlib.util
 import os
@@ -15,6 +16,7 @@ from textwrap import dedent
 
 import pytest
 
+from drainer import handlers
 from drainer.core.batches import BatchOf
 from drainer.errors import DrainerError, Refused, UsageError
 from drainer.handler import Context, Handler
@@ -564,6 +566,11 @@ def test_imports_that_can_not_be_looked_at_or_parsed_stop_nothing() -> None:
     known = code_of("mine.py:Reindex")
     write("m1200.py", "x = 2")
     assert code_of("mine.py:Reindex") != known
+
+
+def test_the_rest_of_drainer_is_no_code_of_a_built_in_handler() -> None:
+    own = hashlib.sha256(Path(handlers.__file__).read_bytes()).digest()
+    assert load_handler("count").code == f"sha256:{hashlib.sha256(own).hexdigest()}"
 
 
 def test_another_python_is_no_change_of_the_code(monkeypatch: pytest.MonkeyPatch) -> None:

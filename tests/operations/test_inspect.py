@@ -12,8 +12,8 @@ import pytest
 from confluent_kafka import Producer
 
 from drainer.handler import Handler
+from drainer.insight.cli.inspect import hot_row, inspection_warnings
 from drainer.insight.inspection import Inspection, InspectRequest, inspect_backlog
-from drainer.insight.view.inspect import hot_row, inspection_warnings
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage

@@ -81,7 +81,7 @@ class Threads:
             self.loop.call_soon(self._switch, me, ticket)
 
     def blocking_call(self, function: Callable[..., T], *args: object) -> asyncio.Future[T]:
-        """Stands in for ``drainer.loading.calls.blocking_call``."""
+        """Stands in for ``drainer.host.calls.blocking_call``."""
         future: asyncio.Future[T] = self.loop.create_future()
 
         def resolve_once(resolve: Callable[[], None]) -> None:

@@ -24,8 +24,8 @@ from drainer.certify.cli import report_page
 from drainer.certify.split import SplitReport
 from drainer.engine.history import History
 from drainer.errors import Halted
-from drainer.insight.view.estimate import estimate_page
-from drainer.insight.view.inspect import inspection_page
+from drainer.insight.cli.estimate import estimate_page
+from drainer.insight.cli.inspect import inspection_page
 from drainer.letters.overview import overview_of
 from drainer.letters.receipts import Receipt, RedriveProgress
 from drainer.letters.view import letter_page, overview_page

@@ -18,8 +18,8 @@ from drainer.certify.cli import report_page
 from drainer.core.batches import Batching
 from drainer.engine.preview import PartitionAction, ShownEngine
 from drainer.errors import Halted, Signalled
-from drainer.insight.view.estimate import estimate_page
-from drainer.insight.view.inspect import inspection_page
+from drainer.insight.cli.estimate import estimate_page
+from drainer.insight.cli.inspect import inspection_page
 from drainer.letters.view import letter_page, overview_page
 from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.latency import Latency

@@ -1,4 +1,4 @@
-"""``drainer estimate``, and the estimate of ``run --dry-run``."""
+"""``drainer estimate``, the estimate of ``run --dry-run``, and the page that both show."""
 
 from __future__ import annotations
 
@@ -18,18 +18,45 @@ from drainer.cli.options import (
 )
 from drainer.engine.preview import Preview
 from drainer.errors import EXIT_DONE, Refused, UsageError
+from drainer.insight import bounds
+from drainer.insight.cli.inspect import expiry_warning
 from drainer.insight.distribution import Distribution, latency_from
-from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
-from drainer.insight.measurement import backlog_of, measure_backlog
-from drainer.insight.view.estimate import estimate_page
+from drainer.insight.estimate import (
+    DeadlineVerdict,
+    Estimate,
+    Question,
+    make_estimate,
+    most_at_once,
+)
+from drainer.insight.measurement import Measured, backlog_of, measure_backlog
 from drainer.kafka.backlog import Backlog, remaining
 from drainer.kafka.cluster import Cluster
+from drainer.model.order import Order
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.operations.start import Prepared, Request
+from drainer.text.escape import shorten
+from drainer.text.mask import short_key
+from drainer.view import figures
+from drainer.view.page import BAD, OK, Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.preview import preview_page
 from drainer.view.terminal import Terminal
 
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # A dry run without a latency assumes this one.
+NAME_WIDTH = 60  # A rule or a class is cut to so many characters.
+_BINDING = {
+    bounds.CONCURRENCY: (
+        "concurrency: more at once is faster, as long as the downstream tolerates it"
+    ),
+    bounds.LANE: "order: one sub-message at a time",
+    bounds.FETCH: "reading: messages don't come faster from the broker",
+    bounds.SPLIT: "split: this process spends its time there",
+    bounds.HANDLE: "the processor time of handle; more concurrency does not help",
+    bounds.CPU: "this process: its processor is full; more concurrency does not help",
+    bounds.BARRIERS: "barriers: all before one has to end before it runs",
+    bounds.READ_CAP: "the brokers' limits on reading",
+    bounds.WRITE_CAP: "the brokers' limits on writing",
+    bounds.NOTHING: "nothing",
+}
 
 
 @command
@@ -121,3 +148,201 @@ def estimate_dry_run(
         hints = (f"drainer assumes {ASSUMED} per call: add --latency 10ms, or --latency PLAN.",)
     terminal.present(replace(page, warnings=(), hints=hints))
     return action, {"estimate": found.as_json()}
+
+
+def estimate_page(found: Estimate) -> Page:
+    """Make the page: the time, what limits it, other orders and concurrencies, and the basis.
+
+    If retention would delete messages before they are drained, a warning comes first.
+    """
+    too_near = expiry_warning(found.measured.expiry, found.seconds)
+    warnings = [] if too_near is None else [too_near]
+    rejected, first = found.measured.rejected
+    if rejected:
+        many = figures.counted(rejected, "message")
+        warnings.append(f"split rejects about {many}, which are left out; first, {first}")
+    empty = not found.workload.messages
+    least_s, most_s = map(figures.duration, found.range_s)
+    return Page(
+        _headline(found),
+        ()
+        if empty
+        else (
+            section(
+                "The answer",
+                None if found.verdict is None else _verdict(found, found.verdict),
+                Field("range", f"{least_s} to {most_s}", "by measured drains"),
+                Field("limited by", binding(found, found.requested)),
+                _skipped(found.measured),
+            ),
+            section("Priority classes", _first(found)),
+            section("By order", _orders(found)),
+            section("By concurrency", _table(found)),
+            section("Basis", _grounds(found)),
+        ),
+        subject=f"Draining {found.request.topic} for group {found.request.group}",
+        warnings=tuple(warnings),
+        data={"estimate": found.as_json()},
+    )
+
+
+def _first(estimate: Estimate) -> Table | None:
+    """Show when each class and all is drained, and when all would be without the classes."""
+    found = estimate.first
+    if found is None:
+        return None
+    about = "" if estimate.workload.whole else "~"
+    count, duration = figures.count, figures.duration
+    rows = []
+    for each in found.classes:
+        where, first = shorten(each.where, NAME_WIDTH), f"{about}{count(each.sub_messages)}"
+        if each.held:
+            first += f" of {about}{count(each.sub_messages + each.held)} first"
+        rows.append((f"  {where}", first, duration(each.seconds)))
+        if each.held:
+            waiting = f"{about}{count(each.held)}"
+            rows.append(("    waiting for the rest", waiting, duration(found.seconds)))
+    total = f"{about}{count(estimate.workload.sub_messages)}"
+    rows.append(("  all", total, duration(found.seconds)))
+    rows.append(("  all, in one pass", total, duration(estimate.requested.seconds)))
+    return Table((Column(""), "sub-messages", "drained after"), tuple(rows), shown=len(rows))
+
+
+def _skipped(measured: Measured) -> Field | None:
+    """Return how many sub-messages rules leave out, for each rule if there are several."""
+    skipped = measured.skipped
+    if skipped is None:
+        return None
+    about = "" if measured.workload.whole else "~"
+    of = f"{about}{figures.counted(skipped.sub_messages, 'sub-message')}"
+    lines: tuple[str, ...] = ()
+    if len(skipped.by_rule) > 1:
+        ranked = sorted(skipped.by_rule.items(), key=lambda item: -item[1])
+        lines = tuple(
+            f"{about}{figures.count(number)} by {shorten(name, NAME_WIDTH)}"
+            for name, number in ranked
+        )
+    text = f"the rules skip {about}{figures.count(skipped.total)} of {of}"
+    return Field("left out", text, lines=lines)
+
+
+def binding(estimate: Estimate, found: bounds.Forecast) -> str:
+    """Return what limits a forecast, in words."""
+    hottest = found.hottest
+    if found.bound == bounds.LANE and hottest is not None:
+        if found.order is Order.PARTITION:
+            return "order: one sub-message at a time per partition"
+        what = "message key" if found.order is Order.KEY else "sub-key"
+        share = hottest.sub_messages / max(1, estimate.workload.sub_messages)
+        together = ""
+        if hottest.calls < hottest.sub_messages:
+            together = f", in {figures.counted(round(hottest.calls), 'call')} at least"
+        return (
+            f"the hottest lane: {what} {short_key(hottest.key)} has"
+            f" {figures.counted(round(hottest.sub_messages), 'sub-message')}"
+            f" ({figures.percent(share)}){together}, one at a time"
+        )
+    if found.bound == bounds.RATE:
+        return f"--rate: {figures.rate(estimate.setting.rate or 0)} per second"
+    return _BINDING[found.bound]
+
+
+def _headline(estimate: Estimate) -> Line:
+    requested, workload = estimate.requested, estimate.workload
+    if not workload.messages:
+        return Line("nothing to drain: the backlog is empty", Tone.STRONG)
+    about = "" if workload.whole else "~"
+    what = (
+        f"{about}{figures.counted(workload.messages, 'message')},"
+        f" {about}{figures.counted(workload.sub_messages, 'sub-message')},"
+        f" {figures.count(requested.concurrency)} at once, {requested.order.value} order"
+    )
+    takes = f"takes about {figures.duration(estimate.seconds)}"
+    return Line(takes, Tone.STRONG, more=f"  ({what})")
+
+
+def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
+    by = f"by {found.deadline:%Y-%m-%d %H:%M %Z}, in {figures.duration(found.left_s)}"
+    least = found.least_concurrency
+    if found.met:
+        less = ""
+        if least is not None and least < estimate.requested.concurrency:
+            less = f"; {figures.count(least)} at once would be enough"
+        spare = f"with {figures.duration(found.margin_s)} to spare"
+        return Line(f"drained {by}, {spare}{less}", Tone.GOOD, OK)
+    late = f"not drained {by}: {figures.duration(-found.margin_s)} too late"
+    if least is not None:
+        return Line(f"{late}; needs --concurrency {least}", Tone.BAD, BAD)
+    most = figures.count(max(each.concurrency for each in estimate.table))
+    return Line(f"{late}; {most} at once would not be enough either", Tone.BAD, BAD)
+
+
+def _orders(estimate: Estimate) -> Table:
+    rows = tuple(
+        (
+            _emphasised(f"  {order.value} order", order is estimate.request.order),
+            figures.duration(found.seconds),
+            figures.duration(found.serial_s),
+            Cell(found.bound, Tone.QUIET),
+        )
+        for order, found in estimate.orders.items()
+    )
+    return Table(("", "takes", "hottest lane alone", Column("limited by")), rows)
+
+
+def _table(estimate: Estimate) -> Table:
+    longest = max(found.seconds for found in estimate.table)
+    rows = tuple(
+        (
+            _emphasised(figures.count(found.concurrency), requested),
+            _emphasised(figures.duration(found.seconds), requested),
+            Cell("", bar=found.seconds / longest if longest else 0.0),
+            Cell(found.bound, Tone.QUIET),
+        )
+        for found in estimate.table
+        for requested in [found.concurrency == estimate.requested.concurrency]
+    )
+    return Table(("at once", "takes", "", Column("limited by")), rows, shown=len(rows))
+
+
+def _emphasised(text: str, requested: bool) -> Cell:
+    return Cell(text, Tone.STRONG if requested else Tone.PLAIN)
+
+
+def _grounds(estimate: Estimate) -> list[Field]:
+    setting = estimate.setting
+    latency, costs = setting.latency, setting.costs
+    fan_out = max(1.0, estimate.workload.fan_out)
+    each_s = costs.sub_message_s + costs.message_s / fan_out
+    handle = "unknown" if latency.processor_s is None else _short(latency.processor_s)
+    of_it = f"split {_short(setting.split_s / fan_out)}, handle {handle}"
+    lines = [
+        Field(
+            "latency",
+            f"{_short(latency.mean_s)} on average, p99 {_short(latency.quantile(0.99))}",
+            estimate.question.source,
+        ),
+        Field("processor", f"{_short(each_s)} per sub-message", f"measured; {of_it}"),
+    ]
+    for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
+        if cap is not None:
+            lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what}, at most"))
+    requested, batching = estimate.requested, setting.batching
+    if batching is not None:
+        folded = f"{figures.count(round(requested.folded))} coalesced into others"
+        lines.append(
+            Field(
+                "calls",
+                f"{figures.count(round(requested.calls))} for"
+                f" {figures.counted(estimate.workload.sub_messages, 'sub-message')}",
+                folded if batching.coalesce is not None else "",
+            )
+        )
+    lines += [Field("note" if not n else "", note) for n, note in enumerate(estimate.notes)]
+    return lines
+
+
+def _short(seconds: float) -> str:
+    if 0 < seconds < 0.0005:
+        return f"{seconds * 1e6:.0f}µs"
+    return f"{seconds * 1e3:.1f}ms" if 0 < seconds < 0.0095 else figures.duration(seconds)

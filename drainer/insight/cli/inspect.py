@@ -1,9 +1,10 @@
-"""``drainer inspect``."""
+"""``drainer inspect``: its options, and the page that it shows."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import partial
 from typing import Annotated
 
@@ -16,22 +17,46 @@ from drainer.cli.options import (
     RecordOptions,
 )
 from drainer.insight.inspection import (
+    HOT_SHARE,
     SAMPLE_MESSAGES,
     SAMPLE_MOST,
+    Inspection,
     InspectRequest,
+    PartitionInspection,
     inspect_backlog,
 )
-from drainer.insight.view.inspect import inspection_page
+from drainer.insight.retention import ARRIVALS_S, Expiry
+from drainer.insight.survey import ItemShare
 from drainer.loading.loader import LoadedHandler
 from drainer.model.codec import builtins
+from drainer.model.listed import listed
 from drainer.model.option import as_field, number, option, options_of
 from drainer.model.settings import FailureSettings
+from drainer.text.escape import shorten
 from drainer.view import caps, figures
 from drainer.view.live import RunningLine
-from drainer.view.page import section
+from drainer.view.page import (
+    Cell,
+    Column,
+    Field,
+    Item,
+    Line,
+    Page,
+    Section,
+    Table,
+    Tone,
+    bars,
+    section,
+)
+from drainer.view.policy import undecided_lines
 from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # The time between two lines of progress where nothing can be redrawn.
+NAME_WIDTH = 40  # A key is cut to so many characters.
+NEAR_S = 24 * 3600  # If a drain's time is unknown, a deletion within this time is a warning.
+# The lists of hot keys leave out smaller shares, and keys that came no more often than this.
+LEAST_SHOWN = 0.0005
+CHANCE = 2
 
 _backlog = partial(option, panel="Backlog")
 
@@ -131,3 +156,256 @@ def _handler(
     if reference is None and payload != PayloadOptions():
         reference = "count"  # This handler has the default split.
     return payload.load(reference, extras) if reference else None
+
+
+def inspection_page(found: Inspection, skip: Sequence[str] = ()) -> Page:
+    """Make the page: the size of the backlog, its contents, and what each rule would skip."""
+    return Page(
+        _headline(found),
+        (
+            section("In words", _fields(found)),
+            section("Partitions", _partitions(found)),
+            section("Contents", _made_of(found)),
+            section("", _ages(found)),
+            *_shares(found),
+            section("Skipped by rules", _skips(found, skip)),
+        ),
+        subject=f"{found.topic}, for group {found.group.name}",
+        details=tuple(_verdict(found)),
+        warnings=tuple(inspection_warnings(found)),
+        hints=(found.failures.hint,) if found.failures else (),
+        times=(datetime.fromtimestamp(found.taken_ms / 1000, UTC),),
+        data=found.as_json(),
+    )
+
+
+def _skips(found: Inspection, skip: Sequence[str]) -> Iterator[Item]:
+    skew, subs = found.skew, found.sub_messages
+    if skew is None or subs is None or not skip:
+        return
+    shares = {share.name: share for share in skew.rules}
+    of = f"{_about(found)}{figures.about(subs)} sub-messages"
+    for name in skip:
+        share = shares.get(name)
+        if share is None:
+            read = "the backlog" if found.reading.full else "the sample"
+            text, note = f"nothing of {read}", ""
+        else:
+            text = f"{_about(found)}{figures.about(share.share * subs)} of {of}"
+            note = figures.share(share.share)
+        yield Field("would skip", f"{text}, by {_short(name)}", note)
+    yield from undecided_lines(found.rule_status)
+
+
+def inspection_warnings(found: Inspection) -> list[str]:
+    """Return the warnings, the most urgent first."""
+    lines: list[str] = []
+    if (too_near := expiry_warning(found.expiry)) is not None:
+        lines.append(too_near)
+    lines += found.remarks
+    if found.offline:
+        lines.append(f"{_list(found.offline)}: no leader, so drainer did not count it")
+    if found.under_replicated:
+        lines.append(f"{_list(found.under_replicated)}: under-replicated")
+    if found.failures is not None:
+        many = figures.counted(found.failures.messages, "message")
+        lines.append(f"split failed on {many}: {found.failures.first}")
+    return lines
+
+
+def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> str | None:
+    """Return a warning that retention may delete the head of a backlog before it is drained.
+
+    The result is None if there is time enough. ``drained_in_s`` is how long a drain takes; None if
+    that is unknown.
+    """
+    if expiry is None or expiry.in_s >= (NEAR_S if drained_in_s is None else drained_in_s):
+        return None
+    when = f"in {figures.duration(expiry.in_s)}" if expiry.in_s > 0 else "at any moment"
+    words = f"retention may delete the head of the backlog {when}"
+    if drained_in_s is not None:
+        words += f", and draining it takes about {figures.duration(drained_in_s)}"
+    return f"{words}: {expiry.by}, offset {expiry.offset} of partition {expiry.partition}"
+
+
+def _verdict(found: Inspection) -> Iterator[Line]:
+    """Yield a line on whether the work can be done by many calls at once."""
+    if (hot := hot_row(found)) is not None:
+        yield Line(hot, Tone.WARN)
+    elif found.skew and found.skew.hottest and (most := found.skew.hottest[0]).share < HOT_SHARE:
+        share = figures.share(most.share).removeprefix("<")
+        yield Line(f"the work splits well: no sub-key has more than {share} of it", Tone.GOOD)
+
+
+def hot_row(found: Inspection) -> str | None:
+    """Return a sentence on the hot sub-key and the bound that it sets; None if none is hot."""
+    hot, subs = found.hot, found.sub_messages
+    if hot is None or subs is None:
+        return None
+    what = "work" if found.reading.full else "sample"
+    return (
+        f"one sub-key has {figures.share(hot.share)} of the {what}:"
+        f" {_about(found)}{figures.about(hot.share * subs)} updates to {_short(hot.name)}."
+        f" No concurrency is more than {1 / hot.share:,.1f} times faster than one worker"
+    )
+
+
+def _headline(found: Inspection) -> Line:
+    if not found.offsets:
+        return Line("no backlog", Tone.STRONG)
+    state = f"{_about(found)}{figures.counted(found.messages, 'message')} behind"
+    if found.age_s is not None:
+        state += f", the oldest {figures.duration(found.age_s)} old"
+    return Line(state, Tone.STRONG)
+
+
+def _fields(found: Inspection) -> Iterator[Field]:
+    about, lately = _about(found), f"over the last {figures.duration(ARRIVALS_S)}"
+    messages = figures.counted(found.messages, "message")
+    yield Field("backlog", f"{about}{messages}", figures.counted(found.offsets, "offset"))
+    yield Field("bytes", f"{about}{figures.size(found.bytes)}", "keys and values")
+    yield Field("arrivals", f"{figures.rate(found.arrivals_per_s)} offsets/s", lately)
+    yield Field("retention", *_retention(found))
+    yield Field("group", *_group(found))
+    yield Field("isolation", found.isolation)
+    if found.handler:
+        yield Field("handler", found.handler)
+    yield Field("read", *_reading(found))
+    yield Field("topic", found.topic, f"id {found.topic_id}")
+    yield Field("cluster", found.cluster_id)
+
+
+def _retention(found: Inspection) -> tuple[str, str]:
+    kept = found.retention
+    if not kept.policy:
+        return figures.UNKNOWN, "this user may not read the topic's configuration"
+    words = [kept.policy]
+    if kept.deletes and kept.ms is not None:
+        words.append(f"after {figures.duration(kept.ms / 1000)}")
+    if kept.deletes and kept.bytes is not None:
+        words.append(f"beyond {figures.size(kept.bytes)} per partition")
+    if "compact" in kept.policy:
+        return " ".join(words), "Kafka keeps the last record of each key"
+    if not kept.deletes:
+        return "nothing is deleted", ""
+    left = found.retention_s
+    if left is None:
+        return " ".join(words), "drainer can't predict when it reaches the head of the backlog"
+    note = f"Kafka keeps the head of the backlog for at least {figures.duration(left)}"
+    return " ".join(words), note if left else "Kafka may delete its head at any moment"
+
+
+def _group(found: Inspection) -> tuple[str, str]:
+    if found.group.state == "dead":
+        return "none", "Kafka has no group of this name"
+    if not found.group.active:
+        return found.group.state, ""
+    return found.group.state, f"{found.group.readers}; a drain needs it empty: stop them first"
+
+
+def _reading(found: Inspection) -> tuple[str, str]:
+    reading, contents = found.reading, found.contents
+    read = figures.counted(contents.messages, "message")
+    took = f"in {figures.duration(reading.read_s)}"
+    if reading.full:
+        return f"all {read}" if found.offsets else "nothing", took if found.offsets else ""
+    share = figures.share(reading.offsets / found.offsets)
+    return f"{read}, {share} of the backlog", f"{took}; --full reads it all"
+
+
+def _partitions(found: Inspection) -> Table:
+    ranked = sorted(found.partitions, key=lambda p: (not p.offline, -p.messages, p.partition))
+    return Table(
+        (
+            *("partition", Column("committed"), "[start, end)", "messages", "bytes", "oldest"),
+            *("offsets/s", "kept for", "in sync"),
+        ),
+        tuple(map(_row, ranked)),
+    )
+
+
+def _row(part: PartitionInspection) -> tuple[str | Cell, ...]:
+    in_sync = f"{len(part.replicas.in_sync)}/{len(part.replicas.all)}"
+    if part.offline:
+        return (str(part.partition), Cell("no leader", Tone.WARN), *[""] * 6, in_sync)
+    return (
+        str(part.partition),
+        figures.offset(part.committed),
+        f"[{part.start}, {part.end})",
+        figures.count(part.messages),
+        figures.size(part.bytes),
+        "" if part.age_s is None else figures.duration(part.age_s),
+        figures.rate(part.arrivals_per_s),
+        "" if part.expiry is None else figures.duration(part.expiry.in_s),
+        Cell(in_sync, Tone.WARN if part.under_replicated else Tone.PLAIN),
+    )
+
+
+def _made_of(found: Inspection) -> Iterator[Field]:
+    contents, size = found.contents, figures.size
+    if contents.messages:
+        sizes = contents.sizes
+        spread = f"p50 {size(sizes.p50)}, p99 {size(sizes.p99)}, max {size(sizes.max)}"
+        yield Field("message size", spread, "keys and values")
+    if contents.tombstones:
+        yield Field("tombstones", figures.count(contents.tombstones), "messages without a value")
+    skew, subs = found.skew, found.sub_messages
+    if skew is None or subs is None or not skew.messages:
+        return
+    yield Field("sub-messages", f"{_about(found)}{figures.count(subs)}", "of the backlog")
+    fan_out = skew.fan_out
+    spread = f"p50 {fan_out.p50:,}, p99 {fan_out.p99:,}, max {fan_out.max:,}"
+    yield Field("fan-out", f"{fan_out.mean:,.1f} per message", spread)
+    if skew.empty:
+        yield Field("empty", f"{figures.counted(skew.empty, 'message')} split into no sub-messages")
+    if skew.barriers:
+        yield Field("barriers", figures.count(skew.barriers), "each runs alone")
+
+
+def _days_and_hours(seconds: float) -> str:
+    days, hours = divmod(round(seconds / 3600), 24)
+    return f"{days}d {hours:02}h" if days >= 2 else figures.duration(seconds)
+
+
+def _ages(found: Inspection) -> Table | None:
+    edges = {edge for each in found.ages for edge in (each.low, each.high)}
+    text: Callable[[float], str] = figures.duration
+    if len(set(map(text, edges))) < len(edges):
+        text = _days_and_hours
+    rows = [
+        (f"{text(each.high)} to {text(each.low)}", each.share, figures.share(each.share))
+        for each in found.ages[::-1]
+        if each.share
+    ]
+    if not rows:
+        return None
+    return bars("age", "of all offsets", rows)
+
+
+def _shares(found: Inspection) -> Iterator[Section]:
+    if found.skew is not None:
+        yield _bars("hottest sub-keys", found.skew.hottest, "of the sub-messages read")
+    yield _bars("hottest message keys", found.contents.hottest_keys, "of the messages read")
+
+
+def _bars(title: str, shares: Sequence[ItemShare], note: str) -> Section:
+    shown = [each for each in shares if each.share >= LEAST_SHOWN and each.count > CHANCE]
+    if not shown:
+        return section("")
+    rows = [
+        (_short(each.name), each.share, f"{figures.share(each.share)}  {figures.count(each.count)}")
+        for each in shown
+    ]
+    return section("", bars(title, note, rows))
+
+
+def _about(found: Inspection) -> str:
+    return "" if found.reading.full else "~"
+
+
+def _short(name: str) -> str:
+    return shorten(name, NAME_WIDTH)
+
+
+def _list(partitions: Sequence[int]) -> str:
+    return f"partition{'' if len(partitions) == 1 else 's'} {listed(partitions)}"

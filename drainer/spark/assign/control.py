@@ -11,7 +11,7 @@ from typing import Any
 
 from drainer.engine.runtime import boottime_s
 from drainer.errors import DrainerError, PlanRefused
-from drainer.loading.calls import blocking_call
+from drainer.host.calls import blocking_call
 from drainer.model.option import Concurrency
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.policy.failures import Totals

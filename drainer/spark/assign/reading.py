@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from time import monotonic
 
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused, raised_as
+from drainer.host.calls import blocking_call
 from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
-from drainer.loading.calls import blocking_call
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count_offsets
 from drainer.model.rate_cap import CapStatus

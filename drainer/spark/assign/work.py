@@ -18,7 +18,7 @@ from drainer.engine.control import Settings
 from drainer.engine.outcome import lanes_parked, too_many_ignored
 from drainer.engine.pump import LEFT_PENDING_MOST, PARKED_MOST
 from drainer.errors import DrainerError, Halted, LockLost, StateLost
-from drainer.loading.calls import blocking_call
+from drainer.host.calls import blocking_call
 from drainer.model.account import Account, ParkedLanes
 from drainer.model.claims import ALL, Shard
 from drainer.model.option import Concurrency
