@@ -1,4 +1,4 @@
-"""``drainer certify``: a sample is split, and a page lists what was found about ``split``."""
+"""``drainer certify``: it splits a sample, and prints what it found about ``split``."""
 
 from __future__ import annotations
 

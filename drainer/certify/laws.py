@@ -1,8 +1,8 @@
 """The laws of ``handle``: different sub-keys commute, and a tail may be repeated.
 
 Each check handles the messages in the serial order, and then in other orders that a drain may
-choose. If the state at the end differs, the check leaves out sub-messages as long as the states
-still differ, so that it can report a small counter-example.
+choose. If the states at the end differ, the check looks for a small counter-example: it leaves out
+sub-messages while the states still differ.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 
 from drainer.certify.form import difference, equal, short
 from drainer.certify.split import LawBroken
-from drainer.certify.subject import AT_ONCE, HandlerSource, Subject, again, run
+from drainer.certify.subject import AT_ONCE, HandlerSource, Subject, again, run, sub_messages_of
 from drainer.core.batches import InPart
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
@@ -29,18 +29,16 @@ from drainer.handler import Skip
 from drainer.host.calls import ensure_done
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
-from drainer.model.sub_messages import identify
 from drainer.operations.in_memory import ends_of
-from drainer.split.splitting import split_up
 from drainer.text.mask import describe
 
 # Returns the state of a handler, which is an instance or a module. It may be async.
 StateOf = Callable[[Any], Any]
 Priority = Callable[["Part"], Any]
 
-SEARCH_S = 30.0  # time after which no further schedule is tried
-NARROWING_RUNS = 300  # attempts to find a smaller counter-example
-NAMED_MOST = 4  # sub-messages that a counter-example names one by one
+SEARCH_S = 30.0  # After this time, a check begins no further schedule.
+NARROWING_RUNS = 300  # The number of attempts to find a smaller counter-example.
+NAMED_MOST = 4  # A counter-example names this many sub-messages, and counts the others.
 
 _REPEAT = (
     "Write values that don't depend on the stored ones, never go back, or store sub.id with the"
@@ -50,9 +48,9 @@ _REPEAT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A sub-message of the sample, with what a schedule needs. A barrier has no ``keys``."""
+    """A sub-message of the sample, as schedules name it. A barrier has no ``keys``."""
 
-    position: int  # the position of the message in the sample
+    position: int  # The position of its message in the sample.
     index: int
     partition: int
     keys: tuple[Hashable, ...]
@@ -68,7 +66,7 @@ class Part:
         return cls(position, sub.index, sub.message.partition, keys, text)
 
 
-# The parts of one step are in the handler at the same time.
+# An order of parts. The parts of one step are in the handler at the same time.
 Steps = Sequence[Sequence[Part]]
 
 
@@ -83,7 +81,7 @@ class Ended:
         return self.raised == other.raised and equal(self.state, other.state)
 
     def against(self, other: Ended) -> tuple[str, str]:
-        """Describe the first place where two ends differ: what this one has, and the other."""
+        """Describe what this end and another one have at the first place where they differ."""
         if self.raised is not None or other.raised is not None:
             return self.raised or "no error", other.raised or "no error"
         place, here, there = difference(self.state, other.state)
@@ -110,7 +108,7 @@ class Trial:
 
     def __init__(self, subject: Subject, messages: Sequence[Message], state: StateOf) -> None:
         self._subject, self._state = subject, state
-        self._known: dict[tuple[Part, ...], Ended] = {}  # ends of serial orders
+        self._known: dict[tuple[Part, ...], Ended] = {}  # The ends of serial orders.
         self._sample = [again(message) for message in messages]
         self.parts, self.is_async = run(self._split_all())
         if not self.parts:
@@ -139,7 +137,7 @@ class Trial:
         async with self._subject.opened(self._sample) as handler:
             for position, message in enumerate(self._sample):
                 try:
-                    subs = _split(handler, again(message))
+                    subs = sub_messages_of(handler, message)
                 except SplitFailed as error:
                     rejected = error
                 else:
@@ -183,7 +181,7 @@ class Trial:
                 wanted[part.position].append(part)
         found: dict[Part, SubMessage] = {}
         for position, parts in wanted.items():
-            subs = _split(handler, again(self._sample[position]))
+            subs = sub_messages_of(handler, self._sample[position])
             if len(subs) <= max(part.index for part in parts):
                 text = f"{self._sample[position]} gave fewer sub-messages than before"
                 raise LawBroken("deterministic", text, "Make split depend on the message alone.")
@@ -191,7 +189,7 @@ class Trial:
         return found
 
     def orders(self, parts: Sequence[Part], priority: Priority, width: int) -> Sequence[Steps]:
-        """Return an order of parts that a drain may choose.
+        """Return a schedule of parts that a drain may choose.
 
         A drain's dispatcher says which parts are free. Of these, the ``width`` parts with the
         highest priority go next, together.
@@ -240,12 +238,12 @@ class Trial:
 
         return _minimized(parts, differs)
 
-    def works(self) -> list[Sequence[Part]]:
+    def serial_groups(self) -> list[Sequence[Part]]:
         """Return the parts in groups, each of which has only one serial order.
 
         Kafka promises no order between partitions. While one partition waits at a barrier, the
         sub-messages of others may enter the lanes, and that is a serial order, too. So if there are
-        barriers, each partition is a group.
+        barriers, each partition is a group of its own.
         """
         partitions = sorted({part.partition for part in self.parts})
         if len(partitions) < 2 or all(part.keys for part in self.parts):
@@ -276,16 +274,20 @@ def check_commutes(
             sub-key, or ``state`` sees no change.
     """
     trial = Trial(Subject(handler, options), messages, state)
-    works = [work for work in trial.works() if trial.orders(work, _last, 1) != [_one_by_one(work)]]
-    if not works:
+    groups = [
+        parts
+        for parts in trial.serial_groups()
+        if trial.orders(parts, _last, 1) != [_one_by_one(parts)]
+    ]
+    if not groups:
         raise ValueError(
             "nothing to compare: all these sub-messages share one sub-key. Take more messages, or"
             " split finer: a drain gains nothing from one lane."
         )
     for priority in _priorities(schedules, seed):
         for width in (1, AT_ONCE) if trial.is_async else (1,):
-            for work in works:
-                found = trial.find(work, partial(trial.orders, priority=priority, width=width))
+            for parts in groups:
+                found = trial.find(parts, partial(trial.orders, priority=priority, width=width))
                 if found is not None:
                     raise _not_commuting(found)
 
@@ -301,8 +303,8 @@ def check_idempotent(
 ) -> None:
     """Ensure that a tail of what was handled may be handled again, as a resume after a kill does.
 
-    The same handler handles sub-messages again: first all of them, and then those between points
-    drawn from ``seed``. So a handler keeps what it has in memory, which a kill would lose.
+    The same handler handles sub-messages again: first all of them, and then stretches that are
+    drawn from ``seed``. The handler keeps its memory, although a real kill would lose it.
 
     Raises:
         LawBroken: with the sub-messages that were repeated, and the state at the end.
@@ -351,12 +353,6 @@ def _one_by_one(parts: Sequence[Part]) -> Steps:
     return [[part] for part in parts]
 
 
-def _split(handler: LoadedHandler, message: Message) -> list[SubMessage]:
-    subs = split_up(handler.split, message)
-    identify(message, subs)
-    return subs
-
-
 async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | None:
     """Handle a sub-message; return the error that ``handle`` raised. ``Skip`` is no error."""
     try:
@@ -376,9 +372,9 @@ async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | 
 def _minimized(
     parts: Sequence[Part], differs: Callable[[Sequence[Part]], CounterExample | None]
 ) -> CounterExample | None:
-    """Return a counter-example with as few of the parts as can be found; None if there is none.
+    """Return a counter-example with as few parts as possible; None if there is none.
 
-    Half of the parts are left out first, and then fewer at a time, until every part that remains is
+    Half of the parts are left out at first, and then fewer at a time, until every remaining part is
     needed.
     """
     found = differs(parts)
@@ -410,7 +406,7 @@ def _not_commuting(found: CounterExample) -> LawBroken:
             "Don't await between reading and writing a shared value, or name it in `keys`.",
         )
     order, serial = [part for (part,) in found.schedule[0]], list(found.parts)
-    # Parts that both orders begin or end with are not the ones whose order matters.
+    # Both orders may begin and end with the same parts. The order of those does not matter.
     while len(order) > 2 and order[0] is serial[0]:
         del order[0], serial[0]
     while len(order) > 2 and order[-1] is serial[-1]:

@@ -13,24 +13,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from drainer.certify.form import form_of
-from drainer.certify.subject import HandlerSource, Subject, again, run
+from drainer.certify.subject import HandlerSource, Subject, again, run, sub_messages_of
 from drainer.errors import EXIT_DONE, EXIT_FOUND, Refused, SplitFailed
 from drainer.host.process import python_module
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.codec import builtins, decode, encode
 from drainer.model.finding import Finding, Level
-from drainer.model.sub_messages import identify
-from drainer.split.splitting import split_up
 from drainer.text.mask import describe
 
-TIMEOUT_S = 120.0  # for the other process to split all messages
-# With another seed for hash(), a set of texts has another order.
+TIMEOUT_S = 120.0  # The other process has this much time to split all messages.
+# Seeds for hash(). With another seed, a set of texts has another order.
 HASH_SEEDS = ("1", "2")
-KEY_WIDTH = 80  # characters of sub-keys that are printed
+KEY_WIDTH = 80  # A sub-key is printed with at most this many characters.
 
-# The sub-messages of one message, each as the text of its sub-keys and that of its payload; or the
-# reason why split rejects the message.
+# The result of splitting one message: for each of its sub-messages, a text for the sub-keys and one
+# for the payload. If split rejects the message, it is the reason.
 SplitResult = list[tuple[str, str]] | str
 
 
@@ -99,13 +97,12 @@ def split_report(subject: Subject, sample: Sequence[Message]) -> SplitReport:
 
 async def _results(subject: Subject, sample: Sequence[Message]) -> list[SplitResult]:
     async with subject.opened(sample) as handler:
-        return [_result(handler, again(message)) for message in sample]
+        return [_result(handler, message) for message in sample]
 
 
 def _result(handler: LoadedHandler, message: Message) -> SplitResult:
     try:
-        subs = split_up(handler.split, message)
-        identify(message, subs)
+        subs = sub_messages_of(handler, message)
     except SplitFailed as error:
         return str(error)
     return [(_keys_of(sub), form_of(sub.content)) for sub in subs]

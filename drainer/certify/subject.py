@@ -13,8 +13,10 @@ from drainer.handler import Context
 from drainer.handlers.produce import as_value
 from drainer.loading.extensions import without_prefix
 from drainer.loading.loader import NO_EXTRAS, LoadedHandler, load_handler
-from drainer.message import Message, Origin
+from drainer.message import Message, Origin, SubMessage
+from drainer.model.sub_messages import identify
 from drainer.model.terms import BY_HANDLER, PayloadSettings
+from drainer.split.splitting import split_up
 
 T = TypeVar("T")
 
@@ -23,7 +25,7 @@ T = TypeVar("T")
 HandlerSource = Any
 Value = bytes | str | None | Mapping[str, Any] | Sequence[Any] | int | float
 
-AT_ONCE = 10  # the concurrency that the handler's ``open`` is told
+AT_ONCE = 10  # The concurrency in the context that ``open`` gets.
 TOPIC = "orders"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -63,6 +65,14 @@ def again(message: Message) -> Message:
     return Message(
         message.origin, message.offset, message.key, message.value, message.timestamp, headers
     )
+
+
+def sub_messages_of(handler: LoadedHandler, message: Message) -> list[SubMessage]:
+    """Split a message as another run would get it. Raises SplitFailed."""
+    message = again(message)
+    subs = split_up(handler.split, message)
+    identify(message, subs)
+    return subs
 
 
 class Subject:

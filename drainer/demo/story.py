@@ -176,7 +176,7 @@ class Demo:
     def _drain(
         self, drain: Callable[..., Summary], *, interrupt_at: float | None = None
     ) -> Summary:
-        """Drain or resume, and press Ctrl-C on itself when so many messages are finished."""
+        """Drain or resume; send this process Ctrl-C once ``interrupt_at`` messages are finished."""
         due = interrupt_at
         with progress_view(self._terminal) as view:
 
@@ -210,7 +210,7 @@ class Demo:
         """
         ensure_all(examine(self._cluster, self._file.load()))
         index = Reindex.index
-        # The backlog's order decides which version of a document is the newest.
+        # The last update of a document in the backlog has its newest version.
         newest = {sub.key: sub.payload for _, subs in self._split() for sub in subs}
         checks = [
             ("the first run reported its interruption", first.exit_code == EXIT_INTERRUPTED),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -18,129 +18,18 @@ from drainer.errors import UsageError
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_left_behind
 from drainer.limits.measure import measure_limits, prepare_limits
-from drainer.limits.page import limits_page
-from drainer.limits.search.boundary import (
-    MB_PER_S_A_BROKER,
-    TRIALS_MOST,
-    LimitSettings,
-    Payload,
-    as_json,
-)
-from drainer.limits.search.trial import WINDOW_S_LEAST
-from drainer.limits.view import SearchView, show_limits_action
+from drainer.limits.search.boundary import as_json
+from drainer.limits.search.settings import LimitSettings
+from drainer.limits.view import SearchView, limits_page, show_limits_action
 from drainer.model.listed import listed
-from drainer.model.option import (
-    DURATION,
-    SIZE,
-    Option,
-    ValueType,
-    number,
-    option,
-    parse_byte_rate,
-    parse_duration,
-    parse_size,
-)
+from drainer.model.option import Option, option
 from drainer.spark.session.settings import SessionSettings, java_for_spark
 from drainer.view.report.file import write_page
 from drainer.view.terminal import Terminal
 
-MESSAGE_BYTES_MOST = 64 * 1024 * 1024
-# Clients report a few times a second, so a window misses up to one report at each end.
-REPORTS_S = 1.0
+_clients = partial(option, panel="Clients and result")
 
 app = typer.Typer(invoke_without_command=True)
-
-
-def parse_sizes(text: str) -> tuple[int, ...]:
-    """Parse ``100,1KiB``: message sizes in bytes, each once. Raises UsageError."""
-    sizes = tuple(map(parse_size, text.split(",")))
-    if not all(0 < size <= MESSAGE_BYTES_MOST for size in sizes):
-        raise UsageError(
-            f"{text} is not a message size up to 64MiB", hint="Give sizes, such as 100,1KiB."
-        )
-    if len(set(sizes)) < len(sizes):
-        raise UsageError("has a value twice", hint="Give each value once.")
-    return sizes
-
-
-def parse_share(text: str, least: float = 0.0, most: float = 1.0) -> float:
-    """Parse ``5%`` or ``0.05``: a share above 0, and within these bounds. Raises UsageError."""
-    word = text.strip()
-    try:
-        found = float(word.removesuffix("%")) / (100 if word.endswith("%") else 1)
-    except ValueError:
-        found = 0.0
-    if not 0 < found <= 1:
-        raise UsageError(f"{text!r} is not a share", hint="Give a share, such as 5% or 0.05.")
-    if not least <= found <= most:
-        raise UsageError(
-            f"{text} is not between {least:.0%} and {most:.0%}", hint="Give a share, such as 5%."
-        )
-    return found
-
-
-def parse_window(text: str) -> float:
-    """Parse a duration that is long enough to measure. Raises UsageError."""
-    seconds, least_s = parse_duration(text), WINDOW_S_LEAST + REPORTS_S
-    if seconds < least_s:
-        raise UsageError(f"{text} is too short to measure", hint=f"Give at least {least_s:g}s.")
-    return seconds
-
-
-_traffic = partial(option, panel="Traffic")
-_search = partial(option, panel="Search")
-_clients = partial(option, panel="Clients and result")
-_SIZES = ValueType("SIZES", parse_sizes, lambda values: ",".join(map(SIZE.show, values)))
-
-
-def _share(least: float = 0.0, most: float = 1.0) -> ValueType:
-    parse = partial(parse_share, least=least, most=most)
-    return ValueType("SHARE", parse, lambda share: f"{share * 100:g}%")
-
-
-@dataclass(frozen=True, kw_only=True)
-class TrafficOptions:
-    """Options of the traffic. Each is a field of ``LimitSettings``."""
-
-    message_bytes: tuple[int, ...] = _traffic(
-        "Message sizes; each gets its own boundary.",
-        (100, 1024, 10 * 1024, 100 * 1024),
-        _SIZES,
-        name="--bytes",
-        basic=True,
-    )
-    consumer_groups: int = _traffic("Consumer groups that read all messages.", 5, number(0, 1_000))
-    topics: int = _traffic("Number of test topics.", 1, number(1, 1_000))
-    partitions: int = _traffic("Partitions of each test topic, per broker.", 10, number(1, 1_000))
-    payload: Payload = _traffic("Message content: random bytes or constant ones.", Payload.RANDOM)
-    max_mb_per_s: float | None = _traffic(
-        "Maximum rate of all producers together.",
-        None,
-        ValueType("SIZE/s", lambda text: parse_byte_rate(text) / 1e6),
-        unset=f"{MB_PER_S_A_BROKER:g}MB/s per broker",
-        name="--max-rate",
-        basic=True,
-    )
-    max_producers: int = _traffic(
-        "Producers at the highest rate. Low rates use 20, each slower.", 256, number(1)
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
-class SearchOptions:
-    """Options of the search for the boundary. Each is a field of ``LimitSettings``."""
-
-    precision: float = _search(
-        "Maximum distance of the boundary from the reported one.", 0.05, _share(0.01, 0.5)
-    )
-    trials: int = _search("Maximum trials per boundary.", TRIALS_MOST, number(2))
-    warm_up_s: float = _search("Time per trial before the measurement starts.", 10.0, DURATION)
-    window_s: float = _search(
-        "Measurement time per trial. Short trials miss full disks and caches.",
-        30.0,
-        ValueType("DURATION", parse_window, DURATION.show),
-    )
-    safe_share: float = _search("Share of the boundary that a drain may use.", 0.8, _share())
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -163,8 +52,7 @@ class ClientOptions(EngineOptions):
 @changing
 def limits(
     kafka: ConnectionOptions,
-    traffic: TrafficOptions,
-    searching: SearchOptions,
+    chosen: LimitSettings,
     hosts: Annotated[ClientOptions, only("master", "spark_conf", "jmx", "out")],
     report: Report,
     yes: Yes,
@@ -195,9 +83,8 @@ def limits(
     java_for_spark()
     connection = kafka.settings()
     client = connection.properties
-    settings = LimitSettings(
-        **vars(traffic),
-        **vars(searching),
+    settings = replace(
+        chosen,
         compression=client.get("compression.type") or client.get("compression.codec", "none"),
         jmx=bool(hosts.jmx),
     )

@@ -26,7 +26,8 @@ from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared
 from drainer.store.atomic_file import write_to_last
 
-SAMPLED = 2_000  # So many messages are read to learn their mean size.
+SAMPLED = 2_000  # This many messages are read to learn their mean size.
+_OTHER = "Name another file, or measure again with `drainer limits --out FILE`."
 _BYTES_MOST = 256 * 1024 * 1024  # A larger file is not a limits file.
 
 
@@ -68,38 +69,37 @@ class LimitsFile:
             self._lock.release()
 
     def find(self) -> MeasuredLimits | None:
-        """Return the measurement; None when there is no file. Raises LimitsRefused as ``load``."""
+        """Return the measurement; None when there is no file.
+
+        Raises LimitsRefused when it is damaged, or of another version, or not a limits file.
+        """
         return self.load() if os.path.lexists(self.path) else None
 
     def load(self) -> MeasuredLimits:
         """Return the measurement.
 
-        Raises LimitsRefused when there is no file, or when it is damaged, of another version or
-        something else.
+        Raises LimitsRefused when the file is missing or damaged, or of another version, or not a
+        limits file.
         """
-        other = "Name another file, or measure again with `drainer limits --out FILE`."
-        try:
-            if self.path.stat().st_size > _BYTES_MOST:
-                raise LimitsRefused("the file is too large for a limits file", hint=other)
-            return from_json(orjson.loads(self.path.read_bytes()))
-        except FileNotFoundError:
-            raise LimitsRefused(
-                f"the limits file {self.path} does not exist",
-                hint="Measure the limits with `drainer limits -b BROKER --out FILE`.",
-            ) from None
-        except OSError as error:
-            why, hint = f"can't read it: {error.strerror or error}", other
-        except orjson.JSONDecodeError:
-            why, hint = "it is not JSON", other
-        except LimitsRefused as error:
-            why, hint = str(error), error.hint or other
-        raise LimitsRefused(f"{self.path}: {why}", hint=hint)
+        with raised_as(LimitsRefused, about=f"limits file {self.path}: "):
+            try:
+                if self.path.stat().st_size > _BYTES_MOST:
+                    raise LimitsRefused("it is too large for a limits file", hint=_OTHER)
+                return from_json(orjson.loads(self.path.read_bytes()))
+            except FileNotFoundError:
+                hint = "Measure the limits with `drainer limits -b BROKER --out FILE`."
+                raise LimitsRefused("it does not exist", hint=hint) from None
+            except OSError as error:
+                why = f"it can't be read: {error.strerror or error}"
+                raise LimitsRefused(why, hint=_OTHER) from None
+            except orjson.JSONDecodeError:
+                raise LimitsRefused("it is not JSON", hint=_OTHER) from None
 
     def write(self, limits: MeasuredLimits) -> None:
         """Replace the file, which only its owner can read.
 
-        After a crash there is either the old file or the new one. Raises LimitsNotWritten, and then
-        the old file is still there.
+        After a crash there is either the old file or the new one. If the new one can't be written,
+        the old one stays, and LimitsNotWritten is raised.
         """
         data = orjson.dumps(as_json(limits), option=orjson.OPT_INDENT_2) + b"\n"
         try:
@@ -115,8 +115,7 @@ class LimitsFile:
 def load_limits(path: Path) -> CapCurve:
     """Return the cap by message size of a limits file.
 
-    Raises LimitsRefused when the file can't be read, is something else, or when no traffic was
-    safe.
+    Raises LimitsRefused when the file is not a readable limits file, or when no traffic was safe.
     """
     measured = LimitsFile(path).load()
     with raised_as(LimitsRefused, about=f"{path}: "):
@@ -130,7 +129,8 @@ def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve) -> Prep
 
     The cap depends on the size of the messages, so a sample of the backlog is read.
 
-    Raises LimitsRefused when nothing is safe at that size; Refused when the topic can't be read.
+    Raises LimitsRefused when no traffic of that size is safe, and Refused when the topic can't be
+    read.
     """
     plan = OffsetPlan(replace(prepared.plan.terms, limits=curve), prepared.plan.account)
     action = replace(prepared.action, plan=plan)

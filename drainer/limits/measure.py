@@ -35,7 +35,8 @@ from drainer.limits.kafka.topic import (
     new_topic_name,
 )
 from drainer.limits.kafka.traffic import TrafficTargets
-from drainer.limits.search.boundary import LimitSettings, MeasuredLimits
+from drainer.limits.search.boundary import MeasuredLimits
+from drainer.limits.search.settings import LimitSettings
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus, Traffic, Trials
 from drainer.model.listed import listed
@@ -52,7 +53,7 @@ class PreparedLimits:
     left_behind: tuple[str, ...]  # Test topics of killed runs, which nothing writes to.
 
 
-# A context in which the clients can run. It gives a function that begins traffic on topics.
+# A context in which the clients can run. It yields a function that begins traffic on topics.
 TrafficHost = AbstractContextManager[Callable[[TrafficTargets], AbstractContextManager[Traffic]]]
 
 
@@ -194,7 +195,7 @@ def _resumed(found: MeasuredLimits, requested: MeasuredLimits, path: Path) -> Me
             f"{path} is for {was}, but this is {now_is}", hint="Name another file with --out."
         )
     before, now = found.settings, requested.settings
-    # A measurement may get more sizes and more trials, and a drain may use another share of it.
+    # A resumed measurement may have more sizes, another limit of trials and another safe share.
     more = set(before.message_bytes) <= set(now.message_bytes)
     sizes = now.message_bytes if more else before.message_bytes
     before = replace(before, message_bytes=sizes, safe_share=now.safe_share, trials=now.trials)

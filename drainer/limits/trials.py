@@ -8,20 +8,21 @@ from typing import Protocol
 
 from drainer.errors import Interrupted
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import LEVELS, LimitSettings, MeasuredLimits
+from drainer.limits.search.boundary import LEVELS, MeasuredLimits
+from drainer.limits.search.settings import LimitSettings
 from drainer.limits.search.trial import Found, Point, Signals, Trial, judge
 
-# Traffic without load: so many messages/s that round trips can be measured, but at most this part
-# of the highest rate, so that the brokers are at rest.
+# The round trip without load is measured at this pace in messages/s, which no broker notices.
 BASELINE_PACE = 5.0
+# If the highest rate is low, that pace is at most this part of it.
 BASELINE_PART = 10
-# After a trial, the brokers get at most so long to become idle again.
+# After a trial, the brokers get at most this much time to become idle again.
 COOL_DOWN_S_MOST = 60.0
-# For the estimate of the time left: the usual number of trials per boundary, and the time beside
-# warm-up and window in which clients connect and brokers come to rest.
+# The estimate of the time left assumes this number of trials per boundary.
 USUAL_TRIALS = 14
+# The time per trial in which clients connect and brokers become idle, for the same estimate.
 SURROUNDINGS_S = 6.0
-# Phases that the live view shows.
+# These phases of a trial are named in the live view.
 BASELINE, COOLING_DOWN = "baseline", "cooling down"
 
 Observe = Callable[[str, Signals | None], None]

@@ -1,7 +1,7 @@
-"""Decoding of Avro by the schema that it was written with. Both may come from strangers.
+"""Decodes Avro by the schema with which it was written. Both may come from strangers.
 
-Of a schema, only what the Avro specification names is read. Anything else is ignored, such as marks
-that a library leaves there for itself.
+The decoder reads only those parts of a schema that the Avro specification names. It ignores others,
+such as marks that a library leaves there for itself.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
 from drainer.split.decoding import Undecodable
 
-LONGEST_DECIMAL = 1_024  # bytes; the time to convert one grows with the square of its length
+# In bytes. The time to convert a decimal grows with the square of its length.
+LONGEST_DECIMAL = 1_024
 _EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 _DIGITS = Context(prec=3 * LONGEST_DECIMAL)
 _Read = Callable[[Body], Any]
@@ -47,7 +48,7 @@ class _Types:
         self._named: dict[str, _Read] = {}
 
     def reader(self, schema: Any, space: str) -> _Read:
-        """Make the reader of a type. A name without a namespace is one of ``space``."""
+        """Make the reader of a type. A name without a namespace is in the namespace ``space``."""
         if isinstance(schema, list):
             return _union([self.reader(each, space) for each in schema])
         if isinstance(schema, str):
@@ -102,7 +103,7 @@ class _Types:
 
 def _string(body: Body) -> str:
     data, at = body.data, body.at
-    if (size := data[at]) & 0x81:  # the length has several bytes, or is negative
+    if (size := data[at]) & 0x81:  # The length has several bytes, or it is negative.
         return body.take(body.signed()).decode()
     body.at = end = at + 1 + (size >> 1)
     if end > body.size:
@@ -152,12 +153,15 @@ def _union(types: list[_Read]) -> _Read:
 
 
 def _blocks(body: Body, size: int) -> Iterator[int]:
-    """Yield the number of values in each block of an array or map. One takes ``size`` bytes."""
+    """Yield the number of values in each block of an array or map.
+
+    The memory for them is counted before: ``size`` bytes for each value.
+    """
     body.spend(CONTAINER_BYTES)
     while count := body.signed():
         if count < 0:
             count = -count
-            body.signed()  # the length of the block in bytes, which is not needed
+            body.signed()  # This is the length of the block in bytes, which is not needed.
         body.spend(count * size)
         yield count
 
@@ -185,7 +189,7 @@ def _map(read: _Read) -> _Read:
 
 
 def _logical(kind: str, schema: Any, read: _Read) -> _Read:
-    """Make the reader of a logical type. A value that Python can't have is not converted."""
+    """Make the reader of a logical type. It leaves a value as it is if Python has none like it."""
     convert = _CONVERSIONS.get((kind, str(schema.get("logicalType"))))
     if convert is _decimal:
         precision, scale = schema.get("precision"), schema.get("scale", 0)

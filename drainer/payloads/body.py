@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from drainer.split.decoding import Undecodable
 
-# A few bytes can become very many values. So the values of a body may take this much memory, and
-# for each of its bytes this much more.
+# A few bytes can become very many values. So the values of a body may take at most FREE_BYTES of
+# memory, and PER_BYTE more for each of its bytes.
 FREE_BYTES = 4 * 1024 * 1024
 PER_BYTE = 100
-# Bytes that a list or an object, a value in it, and a name take in CPython, estimated.
+# Estimates of the bytes that CPython takes for a list or object, for a value in it, and for a name.
 CONTAINER_BYTES, VALUE_BYTES, NAME_BYTES = 80, 48, 64
-LONGEST_NUMBER = 10  # bytes of a number of 64 bits
+LONGEST_NUMBER = 10  # A number of 64 bits takes at most this many bytes.
 
 
 class Body:
-    """The bytes of a body, the place of the next one, and the memory that is left for values."""
+    """The bytes of a body, the position in them, and the memory that is left for values."""
 
     __slots__ = ("at", "data", "left", "size")
 
@@ -25,7 +25,7 @@ class Body:
 
     @property
     def made_bytes(self) -> int:
-        """The memory in bytes that the values take, with their texts."""
+        """The memory in bytes that the values take, including their texts."""
         return FREE_BYTES + (PER_BYTE + 1) * self.size - self.left
 
     def spend(self, size: int) -> None:

@@ -28,19 +28,20 @@ from drainer.text.mask import describe
 from drainer.text.raw_json import raw_json
 
 _BY_NUMBER, _BY_GUID = 0, 1
-FAULT_S = 60.0  # until a missing schema is requested again
-MOST_FAULTS = 100_000  # schemas that are remembered as missing, because producers may name any
-WRONG_MOST = 5  # undecodable messages that a preview names
-CHECK_S = 1.0  # for the registry to answer before the preview
-# Decodes a body. Returns its value and the bytes that this takes in memory. The second argument is
-# what follows the schema's id in a header, or None if no header has the id.
+FAULT_S = 60.0  # A missing schema is requested again after this time.
+# Producers may name any schema, so at most this many are remembered as missing.
+MOST_FAULTS = 100_000
+WRONG_MOST = 5  # A preview names this many undecodable messages, and counts the others.
+CHECK_S = 1.0  # The registry has this much time to answer a preview.
+# A function that decodes a body. It returns the value, and the memory in bytes that this takes.
+# If the schema's id is in a header, the second argument has what follows it there; else it is None.
 Read = Callable[[bytes, bytes | None], tuple[Any, int]]
 
 
 def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, bytes | None]:
-    """Return the schema's id, the body, and what follows the id in the header of a name.
+    """Return the schema's id, the body, and what follows the id in the header ``name``.
 
-    The last is None if there is no such header. Raises Undecodable if no id is found.
+    The third is None if there is no such header. Raises Undecodable if no id is found.
     """
     header = next((value for each, value in headers if each == name), None) if headers else None
     frame = data if header is None else header
@@ -60,8 +61,8 @@ def framed(data: bytes, headers: Headers, name: str) -> tuple[SchemaId, bytes, b
 class OfRegistry:
     """Decodes keys or values of one format by the schemas of a registry.
 
-    Each is read by the schema that it was written with. Schemas that are missing, or can't be used,
-    are remembered for a while.
+    Each is read by the schema with which it was written. The decoder remembers for a while which
+    schemas are missing or can't be used.
     """
 
     def __init__(self, kind: str, registry: Registry, is_key: bool) -> None:
@@ -70,7 +71,7 @@ class OfRegistry:
         self._readers: dict[SchemaId, Read] = {}
         # What is wrong with a schema, and until when that is remembered.
         self._faults: dict[SchemaId, tuple[str, float]] = {}
-        self.made_bytes = 0  # memory of the value that was decoded last
+        self.made_bytes = 0  # The memory in bytes of the value that was decoded last.
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
         schema_id, body, beside = framed(data, headers, self._header)
@@ -89,7 +90,7 @@ class OfRegistry:
 
     @property
     def known_schemas(self) -> Mapping[SchemaId, Schema]:
-        """The schemas that this process has got, or that another one sets here."""
+        """The schemas that this process knows. A process on Spark sets those of the driver."""
         return self.registry.known
 
     @known_schemas.setter
@@ -97,12 +98,12 @@ class OfRegistry:
         self.registry.known.update(schemas)
 
     def prepare(self, data: bytes, headers: Headers, wait: Wait) -> None:
-        """Get the schema that decoding will need. It blocks.
+        """Get the schema that decoding will need. This blocks.
 
-        Raises Halted if this machine can't make a reader of it. Any other error is raised by the
-        decoding itself.
+        Raises Halted if this machine can't make a reader of the schema. The decoding itself raises
+        any other error.
         """
-        try:  # for each message, this costs less than suppress()
+        try:  # This runs for each message, and is cheaper than suppress().
             schema_id, _, _ = framed(data, headers, self._header)
             if schema_id not in self._readers:
                 self._prepare(schema_id, wait)
@@ -161,7 +162,7 @@ class OfRegistry:
                 f"can't make a reader of a schema: {describe(error)}",
                 hint="The disk or the memory may be full. Resume once this machine can.",
             ) from error
-        except Exception as error:  # a schema may be anything, and so raise anything
+        except Exception as error:  # A schema may be anything, so it may raise any error.
             raise Undecodable(f"the schema can't be used: {describe(error)}") from error
 
 

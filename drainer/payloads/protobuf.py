@@ -1,4 +1,4 @@
-"""Decoding of Protobuf by the schemas of a registry, without generated classes."""
+"""Decodes Protobuf by the schemas of a registry, without generated classes."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from drainer.split.decoding import Undecodable
 
 MAIN = "drainer/main.proto"
 COMPILE_S = 60.0
-# Bytes that a message, and each field of its type, take in the library's memory.
+# The bytes of the library's memory that a message takes, and that each field of its type adds.
 MESSAGE_BYTES, FIELD_BYTES = 128, 16
-_NUMBER, _SIZED, _GROUP, _END = 0, 2, 3, 4  # wire types of fields in a body
-_FIXED = {1: 8, 5: 4}  # wire types of fixed size, and their bytes
-_FILE_NAME = re.compile(r"[^\0-\x1f:=]+")  # the names that protoc's option -I can map
+_NUMBER, _SIZED, _GROUP, _END = 0, 2, 3, 4  # Wire types of fields in a body.
+_FIXED = {1: 8, 5: 4}  # Wire types of fixed size, with their sizes in bytes.
+_FILE_NAME = re.compile(r"[^\0-\x1f:=]+")  # Names that protoc's option -I can map.
 _TOOLS = Path(grpc_tools.__file__).parent
 # Google's own files, and those that googleapis-common-protos installs beside the tools.
 _INCLUDED = [f"-I{_TOOLS / '_proto'}", f"-I{_TOOLS.parent}"]
@@ -44,11 +44,11 @@ _CONFLUENT = {
 
 
 def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]:
-    """Make a reader of messages as dictionaries, by the names of the schema. Enums are names.
+    """Make a reader that gives messages as dictionaries. Their fields and enums have names.
 
-    A field without presence is always there, with its default if need be; any other only if it is
-    set. Messages in lists and maps have only fields that are set, because a few bytes can be very
-    many messages.
+    A field without presence is always there, if need be with its default. Any other field is there
+    only if it is set. Messages in lists and maps have only fields that are set, because a few bytes
+    can be very many messages.
     """
     files = compiled({**schema.files(), MAIN: schema}, MAIN)
     # Each schema needs a pool of its own, because its versions have the same names.
@@ -86,9 +86,9 @@ def _reader(pool: DescriptorPool, descriptor: Descriptor) -> Callable[[bytes], t
 
 
 def message_indexes(data: bytes) -> tuple[tuple[int, ...], bytes]:
-    """Read the place of a message's type in its file; return it and the bytes behind it.
+    """Return the indexes of a message's type in its file, and the bytes that follow them.
 
-    Raises IndexError if the data end within it.
+    Raises IndexError if the data end within the indexes.
     """
     if data[:1] == b"\0":
         return (0,), data[1:]
@@ -166,17 +166,18 @@ def _described(text: str) -> FileDescriptorProto | None:
         return None
 
 
-# By the number of a field: the bytes that its message takes, and the shape of that message.
+# The fields that are messages, by number: the bytes that such a message takes, and its own shape.
 _Shape = dict[int, tuple[int, Any]]
 
 
 class _Shapes:
-    """Knows the fields that are messages themselves, and the memory that these take."""
+    """Knows which fields are messages themselves, and how much memory these take."""
 
     def __init__(self, pool: DescriptorPool) -> None:
         self._pool = pool
         self._known: dict[str, tuple[int, _Shape]] = {}
-        self._sizes: dict[bytes, int] = {}  # of messages, by the byte that begins their field
+        # The memory of the largest message in a field that begins with this byte.
+        self._sizes: dict[bytes, int] = {}
 
     def of(self, descriptor: Descriptor) -> tuple[int, _Shape]:
         """Return the bytes that a message of a type takes without its fields, and its shape."""
@@ -194,13 +195,14 @@ class _Shapes:
         return self._known[name]
 
     def may_exceed(self, body: Body) -> bool:
-        """Return whether a body's messages may be too large. It errs on the safe side.
+        """Return whether the messages in a body may take too much memory.
 
-        It counts each byte that could begin a message. That is far faster than to walk through the
-        body, and shows for most bodies that there is no need to.
+        The answer errs on the safe side, because it counts each byte that could begin a message.
+        That is far faster than walking through the body, and clears most bodies.
         """
+        # Each message takes at least two bytes of the body.
         if body.size * max(self._sizes.values(), default=0) < 2 * FREE_BYTES:
-            return False  # because each message takes two bytes of the body
+            return False
         return sum(body.data.count(byte) * n for byte, n in self._sizes.items()) > body.left
 
 
@@ -243,7 +245,7 @@ def _as_dict(
             raise Undecodable(f"{descriptor.full_name} has no {min(missing)}, which it requires")
         return found
 
-    # This is known before its fields are converted, because a type may contain itself.
+    # The conversion is registered before those of its fields, because a type may contain itself.
     known[descriptor.full_name, whole] = as_dict
     for field in descriptor.fields:
         fields.append((field.name, field.has_presence, _converter(field, known, whole)))

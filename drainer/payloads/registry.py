@@ -19,24 +19,26 @@ from drainer.text.mask import describe
 from drainer.text.secret import redact, remember
 
 REQUEST_S = 5.0
+# The pause before the first repetition of a request doubles up to the longest one.
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
-NOT_THERE = 40401, 40402, 40403  # codes for a subject, a version, a schema
-NO_SUCH = 422  # HTTP status when a reference names an invalid version
-MOST_REFERENCES = 150  # schemas that a schema needs, directly or indirectly; pickle recurses
-PATIENCE_S = 3.0  # with a registry, where a command can do nothing but wait
-SchemaId = int | str  # a number, or the text of a GUID
+NOT_THERE = 40401, 40402, 40403  # The registry's codes for a missing subject, version or schema.
+NO_SUCH = 422  # The HTTP status when a reference names an invalid version.
+# A schema may need at most this many others, directly or indirectly, because pickle recurses.
+MOST_REFERENCES = 150
+PATIENCE_S = 3.0  # A command without a drain waits this long for the registry.
+SchemaId = int | str  # A number, or the text of a GUID.
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema, with the schemas that it refers to, by the names that it has for them."""
+    """A schema, and the schemas that it refers to, each with the name that it uses."""
 
     kind: str  # AVRO, PROTOBUF or JSON.
     text: str
     references: tuple[tuple[str, Schema], ...] = ()
 
     def files(self) -> dict[str, Schema]:
-        """Return all schemas that it refers to, by name. What a schema needs comes before it."""
+        """Return all schemas that this one needs, by name. Each comes after those that it needs."""
         found: dict[str, Schema] = {}
         self._add_files(found)
         return found
@@ -53,18 +55,20 @@ class RegistryAway(Halted):
 
 
 class Registry:
-    """The schemas of a registry. It is thread-safe, and remembers what it got.
+    """The schemas of a registry. It is thread-safe, and requests each schema once.
 
-    An id stands for one schema for ever. Raises UsageError if a property is unknown.
+    It never forgets one, because an id stands for the same schema for ever.
+
+    Raises UsageError if a property is unknown.
     """
 
     def __init__(self, url: str, properties: Mapping[str, str]) -> None:
         remember({PREFIX + name: value for name, value in properties.items()} | {"url": url})
         self.url = redact(url)
-        # The client's own retries would sleep for up to 20 s, even when the drain should stop.
+        # The client would sleep for up to 20 s between its own retries, and no stop would end that.
         own = {"url": url, "max.retries": 0, "timeout": REQUEST_S}
         given = dict(properties)
-        given.pop("basic.auth.credentials.source", None)  # only Java's clients need it
+        given.pop("basic.auth.credentials.source", None)  # Only Java's clients need it.
         try:
             self._client = schema_registry.SchemaRegistryClient({**given, **own})
         except (TypeError, ValueError, OSError) as error:
@@ -73,14 +77,14 @@ class Registry:
                 hint="Use the names of Confluent's clients, such as"
                 f" {PREFIX}basic.auth.user.info=USER:PASSWORD.",
             ) from None
-        self.known: dict[SchemaId, Schema] = {}  # these are not requested again
+        self.known: dict[SchemaId, Schema] = {}
         self._lock = Lock()
 
     def schema(self, schema_id: SchemaId, wait: Wait | None = None) -> Schema:
-        """Get a schema. This blocks, with pauses by ``wait`` while the registry is away.
+        """Get a schema. While the registry is away, this blocks, and calls ``wait`` to pause.
 
-        Raises Undecodable if the registry has no such schema, and RegistryAway once ``wait`` ends
-        the waiting.
+        Raises Undecodable if the registry has no such schema. Raises RegistryAway once ``wait``
+        returns False.
         """
         wait = wait or waiting(PATIENCE_S)
         pause_s = PAUSE_S
@@ -90,7 +94,7 @@ class Registry:
                     self.known[schema_id] = self._get(schema_id)
             except Undecodable:
                 raise
-            except Exception as error:  # any error of HTTP or JSON means that no schema has come
+            except Exception as error:  # Any error of HTTP or JSON means that no schema has come.
                 away = f"the registry {self.url} does not answer: {describe(error)}"
                 if not wait(pause_s, away):
                     raise RegistryAway(away, hint="Check its address and login.") from None
@@ -101,7 +105,7 @@ class Registry:
         """Request the names of all subjects. Raises RegistryAway without an answer."""
         try:
             return self._client.get_subjects()
-        except Exception as error:  # any error of HTTP or JSON
+        except Exception as error:  # This may be any error of HTTP or JSON.
             away = f"the registry {self.url} does not answer: {describe(error)}"
             raise RegistryAway(away, hint="Check its address and login.") from None
 
@@ -125,7 +129,7 @@ class Registry:
         schema: schema_registry.Schema,
         known: dict[tuple[str, int], Schema | None],
     ) -> Schema:
-        """Return a schema with all that it needs. Each is requested once.
+        """Return a schema with all schemas that it needs, each of which is requested once.
 
         Raises Undecodable if it needs too many schemas or itself, and ValueError for an answer
         without a schema, such as a page for logins.
@@ -138,7 +142,7 @@ class Registry:
         for each in schema.references or ():
             place = each.subject or "", each.version or 0
             if place not in known:
-                known[place] = None  # until the schema is there
+                known[place] = None  # This stands for a schema that is being requested.
                 known[place] = self._whole(self._client.get_version(*place).schema, known)
             if (found := known[place]) is None:
                 raise Undecodable(f"the schema {place[0]!r} needs itself")
@@ -158,7 +162,9 @@ def waiting(patience_s: float) -> Wait:
 
 
 def registry(url: str | None, extras: Mapping[str, str]) -> Registry:
-    """Return the registry of a URL, or else of the client file. A process has one for each.
+    """Return the registry at this URL, or else at the one in the client file.
+
+    A process has one ``Registry`` for each.
 
     Raises UsageError if neither names one.
     """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from drainer.limits.search.boundary import Boundary, LimitSettings, MeasuredLimits
+from drainer.limits.search.boundary import Boundary, MeasuredLimits
+from drainer.limits.search.settings import LimitSettings
 from drainer.limits.search.trial import End
 from drainer.model.rate_cap import CapCurve, CapPoint
 

@@ -15,7 +15,7 @@ from drainer.limits.kafka.traffic import (
     Readers,
     make_payloads,
 )
-from drainer.limits.search.boundary import Payload
+from drainer.limits.search.settings import Payload
 from drainer.limits.search.trial import Point
 from kafka.topic import Topic, eventually
 

@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import LimitSettings, MeasuredLimits
+from drainer.limits.search.boundary import MeasuredLimits
 from drainer.limits.search.reading import RUNNING_S
+from drainer.limits.search.settings import LimitSettings
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.trials import LimitsStatus, Observe, Trials
 

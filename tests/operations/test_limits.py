@@ -17,7 +17,8 @@ from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.topic import delete_test_topics, find_test_topics
 from drainer.limits.kafka.traffic import TrafficTargets
 from drainer.limits.measure import PreparedLimits, measure_limits, prepare_limits
-from drainer.limits.search.boundary import LimitSettings, cap_curve
+from drainer.limits.search.boundary import cap_curve
+from drainer.limits.search.settings import LimitSettings
 from drainer.limits.search.trial import End
 from kafka.topic import eventually
 

@@ -23,8 +23,8 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import create_test_topic, find_left_behind, new_topic_name
 from drainer.limits.kafka.traffic import TrafficTargets
-from drainer.limits.search.boundary import Payload
 from drainer.limits.search.reading import TrafficReport
+from drainer.limits.search.settings import Payload
 from drainer.limits.search.trial import Point, Signals
 from drainer.limits.spark import traffic as traffic_module
 from drainer.limits.spark.hosting import Host, Hosting

@@ -30,7 +30,7 @@ def test_nothing_there_is_nothing_known(tmp_path: Path) -> None:
     file = LimitsFile(tmp_path / "limits.json")
 
     assert file.find() is None
-    with pytest.raises(LimitsRefused, match=r"the limits file .* does not exist") as refused:
+    with pytest.raises(LimitsRefused, match="it does not exist") as refused:
         file.load()
     assert "drainer limits" in str(refused.value.hint)
 

@@ -11,11 +11,10 @@ import pytest
 from drainer.limits.file import LimitsFile
 from drainer.limits.kafka.traffic import TrafficTargets
 from drainer.limits.measure import PreparedLimits
-from drainer.limits.page import limits_page, named_limits
 from drainer.limits.search.boundary import MeasuredLimits, from_json
 from drainer.limits.search.trial import End
 from drainer.limits.trials import LimitsStatus
-from drainer.limits.view import SearchView, show_limits_action
+from drainer.limits.view import SearchView, limits_page, named_limits, show_limits_action
 from drainer.view.page import Curves
 from drainer.view.report.page import html
 from drainer.view.terminal import Terminal

@@ -23,26 +23,27 @@ from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, reject
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.watch import Loop
-from drainer.limits.search.boundary import Payload
+from drainer.limits.search.settings import Payload
 from drainer.limits.search.trial import Point
 
 # The time between two bursts of a producer.
 TICK_S = 0.01
-# A producer that is later than this skips the messages: to catch up would be another rate.
+# A producer that falls further behind than this skips messages. If it caught up, it would send at
+# another rate than the trial asks for.
 CATCH_UP_S = 0.5
-# The client's queue has room for so many seconds of its own pace, and for so many bytes at least.
+# The queue of a producer holds the messages of this many seconds.
 QUEUE_S = 2.0
 QUEUE_BYTES_LEAST = 1024 * 1024
-# How often librdkafka gives a producer's statistics, and of how many producers per task they are
-# taken, since they take processor time.
+# The interval at which librdkafka reports the statistics of a producer.
 STATISTICS_MS = 250
+# Statistics take processor time, so only this many producers of a task report them.
 PRODUCERS_MEASURED = 8
 MESSAGE_TIMEOUT_MS = 15_000
-# Random payloads are picked from a pool, which is far larger than what a broker may compress
-# together.
+# Random payloads are taken from a pool in turn. It is far larger than a batch, so that no batch has
+# the same payload twice, which would compress well.
 POOL_BYTES = 16 * 1024 * 1024
 POOL_MOST = 20_000
-# How much a consumer fetches ahead.
+# The amount that a consumer fetches ahead.
 READ_KBYTES = 16 * 1024
 READ_MESSAGES = 5_000
 # The pause of consumers that found nothing to read.
@@ -59,7 +60,7 @@ class TrafficTargets:
 
     topics: tuple[str, ...]  # The test topics.
     partitions: int  # Of each topic.
-    groups: int  # Consumer groups, each of which reads everything from the end of the logs on.
+    groups: int  # The number of consumer groups. Each reads everything that is written from now on.
     payload: Payload = Payload.RANDOM
 
     @property
@@ -77,7 +78,7 @@ def make_payloads(message_bytes: int, payload: Payload = Payload.RANDOM) -> list
 
 
 class ClientStatistics:
-    """Samples of librdkafka's statistics, of several clients, since the last ``take``."""
+    """Samples of the statistics that several clients have reported since the last ``take``."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[list[float], list[float], bool]] = deque()
@@ -87,7 +88,7 @@ class ClientStatistics:
         self._samples.append((round_trips_ms, queued_ms, throttled))
 
     def take(self) -> dict[str, Any]:
-        """Return the fields of a ``TrafficReport`` that have the samples, and start over."""
+        """Return the samples as fields of a ``TrafficReport``, and start over."""
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
         return {
             "round_trips_ms": tuple(round(max(trips), 3) for trips, _, _ in taken if trips),
@@ -151,7 +152,7 @@ class PacedProducer:
             raise _not_connected("a producer", error.args[0]) from None
 
     def send_up_to(self, due: int) -> None:
-        """Send what is missing to ``due`` messages since the start. Skip what finds no room."""
+        """Send messages until ``due`` were sent since the start. Skip those without room."""
         count = due - self.offered - self._passed_over
         late = count - max(1, int(CATCH_UP_S * self.pace))
         if late > 0:
@@ -180,9 +181,9 @@ class PacedProducer:
             raise Interrupted(f"a broker rejected a producer's login: {login.text}")
 
     def halt(self) -> None:
-        """Give up everything that was not sent, or not acknowledged yet.
+        """Give up all messages that are not yet sent and acknowledged.
 
-        The messages that were acknowledged until then stay counted.
+        Those that were acknowledged before stay counted.
         """
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._producer.poll(0)
@@ -242,7 +243,8 @@ def _not_connected(who: str, answer: KafkaError) -> Interrupted:
 
 
 def _ms(window: dict[str, Any]) -> float:
-    # Percentiles leave out what lies above the histogram, which is half a second for a round trip.
+    # The percentiles leave out values above the range of the histogram, which ends at half a second
+    # for a round trip. The average has them.
     micros: float = window["avg"] if window["outofrange"] else window["p50"]
     return micros / 1000
 

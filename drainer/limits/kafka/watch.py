@@ -15,8 +15,8 @@ from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.topic import replicas_of
 
 SAMPLE_S = 0.25
-KEEP_S = 600.0  # Samples are kept for so long.
-PATIENCE_S = 5.0  # ``halt`` waits so long for a sample that is being taken.
+KEEP_S = 600.0  # Samples are kept for this long.
+PATIENCE_S = 5.0  # ``halt`` waits this long for a sample that is being taken.
 
 Seen = TypeVar("Seen")
 InSync = Mapping[tuple[str, int], frozenset[int]]  # The ids of brokers by topic and partition.

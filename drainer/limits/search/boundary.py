@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
-from enum import StrEnum
+from dataclasses import dataclass, field, replace
 from math import ceil, inf
 from statistics import median
-from typing import Annotated, Any
+from typing import Any
 
-import msgspec
-from msgspec import Meta
+import orjson
 
 from drainer.errors import LimitsRefused
+from drainer.limits.search.settings import MB_PER_S_A_BROKER, LimitSettings
 from drainer.limits.search.trial import (
     AboveZero,
     Amount,
@@ -24,62 +23,16 @@ from drainer.limits.search.trial import (
     Trial,
     Verdict,
 )
+from drainer.model.codec import convert, encode
 from drainer.model.rate_cap import CapCurve, CapPoint
 
 FORMAT = 5
-TRIALS_MOST = 20  # The default limit of trials for one boundary.
-# A search moves in levels of traffic: evenly spaced, from 0 up to the highest rate that is tried at
-# first.
+# The rates from 0 to the highest one at first are divided into this many levels of the same size.
 LEVELS = 16_384
-# At low levels so many producers each send more slowly, instead of fewer producers at full pace.
+# At low levels, this many producers send more slowly, instead of fewer producers at full pace.
 PRODUCERS_LEAST = 20
-# The highest rate at first, if no maximum is given. It is more than most brokers that also serve
-# readers tolerate (Dropbox: 60 MB/s with five groups). If it is safe, twice as much is tried.
-MB_PER_S_A_BROKER = 200.0
 
 _AGAIN = "Measure them again with `drainer limits --out FILE`."
-
-
-class Payload(StrEnum):
-    """Content of the messages that producers send."""
-
-    RANDOM = "random"  # Nothing compresses it, which is the worst case for brokers.
-    CONSTANT = "constant"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitSettings:
-    """Settings of a measurement. A measurement can be resumed only with the same settings."""
-
-    # Each message size gets a boundary of its own.
-    message_bytes: tuple[Positive, ...]
-    # The maximum rate of all producers together, in 10^6 bytes/s. If it is None, the search begins
-    # with MB_PER_S_A_BROKER per broker, and doubles that as long as it is safe.
-    max_mb_per_s: AboveZero | None = None
-    max_producers: Positive = 256
-    consumer_groups: AtLeastZero = 5
-    topics: Positive = 1
-    partitions: Positive = 10  # Of each test topic, per broker.
-    payload: Payload = Payload.RANDOM
-    compression: str = "none"  # The producers' codec, by librdkafka's name.
-    # The largest distance of the boundary from the reported one, as a share of it.
-    precision: AboveZero = 0.05
-    # The share of the boundary that a drain may use. With 0.8, a fifth of the brokers may be away.
-    safe_share: Annotated[float, Meta(gt=0, le=1)] = 0.8
-    trials: Positive = TRIALS_MOST
-    warm_up_s: Amount = 10.0
-    window_s: AboveZero = 30.0
-    jmx: bool = False  # Whether the brokers' own metrics were read.
-
-    def __post_init__(self) -> None:
-        if not self.message_bytes or len(set(self.message_bytes)) < len(self.message_bytes):
-            raise ValueError(f"{list(self.message_bytes)} are not sizes, each once")
-
-    def differences(self, other: LimitSettings) -> list[str]:
-        """Describe each setting that another one has changed: ``topics was 1, and is 2``."""
-        names = [each.name for each in fields(self)]
-        pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
-        return [f"{name} was {was}, and is {now}" for name, was, now in pairs if was != now]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +96,7 @@ class MeasuredLimits:
 
     @property
     def bytes_per_s_most(self) -> float:
-        """The rate of all producers together at the highest level of the first range, LEVELS."""
+        """The rate of all producers together at the level LEVELS."""
         most = self.settings.max_mb_per_s
         return 1e6 * (MB_PER_S_A_BROKER * self.brokers if most is None else most)
 
@@ -168,8 +121,8 @@ class MeasuredLimits:
         sent = median([trial.signals.sent_per_s for trial in safe]) if safe else 0.0
 
         def rate(level: float) -> float:
-            # Producers may send a little less than the level requires. So the rate of any level is
-            # scaled from what they really sent at the safe one.
+            # Producers may send a little less than a level requires. So the rate of any level is
+            # derived from the rate that was measured at the safe one.
             return sent * (level / found.safe) if safe else level * full
 
         full = self.point(message_bytes, 1).messages_per_s
@@ -216,7 +169,7 @@ def cap_curve(measured: MeasuredLimits) -> CapCurve:
 
 def as_json(measured: MeasuredLimits) -> dict[str, Any]:
     """Return the measurement in the form of its file."""
-    return {"drainer_limits": FORMAT, **msgspec.json.decode(msgspec.json.encode(measured))}
+    return {"drainer_limits": FORMAT, **orjson.loads(encode(measured))}
 
 
 def from_json(body: object) -> MeasuredLimits:
@@ -233,11 +186,11 @@ def from_json(body: object) -> MeasuredLimits:
             hint=f"Use the drainer that wrote it. {_AGAIN}",
         )
     try:
-        found = msgspec.convert(body, MeasuredLimits, str_keys=True)
+        found = convert(body, MeasuredLimits)
         if as_json(found) != body:  # A field with a default must be there, too.
             raise ValueError("it has not just the fields that it should")
-    except (msgspec.ValidationError, ValueError) as error:
+    except ValueError as error:
         raise LimitsRefused(
-            f"the limits are damaged: a field is missing or wrong: {error!r}", hint=_AGAIN
+            f"the limits are damaged: a field is missing or wrong: {error}", hint=_AGAIN
         ) from None
     return found

@@ -10,16 +10,17 @@ from statistics import linear_regression, median
 
 from drainer.limits.search.trial import Point, Signals
 
-# The live view shows the signals of the last RUNNING_S, or of as long as it takes to send
-# RUNNING_MESSAGES. Consumers fetch in bursts, so their lag is taken over a longer time.
+# The live view shows the signals of at least this time, and of at least this many messages.
 RUNNING_S = 1.0
 RUNNING_MESSAGES = 10
+# Consumers fetch in bursts, so the live view takes their lag over a longer time.
 RUNNING_LAG_S = 4.0
 
-# Brokers are at rest again if their round trip is at most AT_REST times the least one that was
-# seen, plus AT_REST_MS, and if they acknowledge at least the share AT_REST_PACE of what is sent.
+# Brokers are idle if their round trip is at most AT_REST times the shortest one so far, and
+# AT_REST_MS more.
 AT_REST = 2.0
 AT_REST_MS = 5.0
+# Idle brokers also acknowledge at least this share of the messages.
 AT_REST_PACE = 0.5
 
 _acknowledged = attrgetter("acknowledged")
@@ -46,7 +47,7 @@ class TrafficReport:
 
 
 class TrafficReading:
-    """Keeps the reports of all tasks; gives the groups' lag, and the signals of a stretch of time.
+    """Keeps the reports of all tasks, and computes the groups' lag and the signals from them.
 
     All times are by the driver's clock. The signals lack the brokers' own metrics.
     """
@@ -115,7 +116,7 @@ class TrafficReading:
     ) -> Signals | None:
         """Return the signals between two times; None when there are too few reports.
 
-        If ``lag_for_s`` is given, the consumers' lag is taken over that long before the end only.
+        If ``lag_for_s`` is given, the consumers' lag is taken over only that time before the end.
         If it is 0, the lag is not measured.
         """
         by_task = self._within(begin_s, end_s)
@@ -123,7 +124,7 @@ class TrafficReading:
             return None
         lag_begin_s = begin_s if lag_for_s is None else end_s - lag_for_s
         stretches = [(reports[0], reports[-1]) for reports in by_task]
-        # The samples in the first report of a task were taken before the stretch began.
+        # The first report of a task has samples that were taken before the stretch began.
         within = [report for reports in by_task for report in reports[1:]]
         samples = sum(report.samples for report in within)
         return Signals(
@@ -158,7 +159,8 @@ class TrafficReading:
     def _within(self, begin_s: float, end_s: float) -> list[list[TrafficReport]]:
         """Return the reports of each task in a stretch of time, at least two of each.
 
-        If a task has only one in it, the last one before is added. A task with fewer is left out.
+        If a task has only one report in it, its last report before is added. If there is none
+        before either, the task is left out.
         """
         by_task: dict[int, list[TrafficReport]] = {}
         before: dict[int, TrafficReport] = {}
@@ -199,8 +201,8 @@ class IdleDetector:
         self._least_ms = float("inf")
 
     def update(self, seen: Signals) -> bool:
-        """Take the next signals in, and return whether the brokers are idle by them."""
-        # Brokers also answer quickly when they refuse messages, for want of in-sync replicas.
+        """Take the next signals, and return whether they show idle brokers."""
+        # Brokers that lack in-sync replicas refuse messages, and they also do so quickly.
         if not seen.round_trip_ms or seen.sent_per_s < AT_REST_PACE * self._pace:
             return False
         self._least_ms = min(seen.round_trip_ms, self._least_ms)

@@ -20,25 +20,26 @@ from math import exp, inf, log
 import numpy as np
 from numpy.typing import NDArray
 
-from drainer.limits.search.boundary import TRIALS_MOST
+from drainer.limits.search.settings import TRIALS_MOST
 from drainer.limits.search.trial import End, Found, Verdict
 
-# The share of verdicts that are assumed to be wrong, anywhere. To assume too many costs little.
+# The search assumes that this share of the verdicts is wrong, at any level. A share that is too
+# large costs only a few more trials.
 LIES = 0.08
-# Near the boundary, chance decides: the scale of a logistic curve, as a share of the boundary.
+# Near the boundary, the verdict depends on chance. The probability of "overloaded" rises there
+# along a logistic curve of this scale, as a share of the boundary.
 SPREAD = 0.017
 # The probability with which the boundary lies in the reported interval.
 SURE = 0.95
 # A level is called safe only if the boundary lies above it with at least this probability.
 SAFE_SURE = 0.35
-# Within one precision, the boundary may be in so many places, at least STEP_LEAST (a share) apart.
+# The levels that the search may try are this many times as dense as the precision requires.
 FINE = 5
+# The distance between two levels is at least this share of the lower one.
 STEP_LEAST = 0.005
-# With a smaller precision, chance would decide in any case.
-PRECISION_LEAST, PRECISION_MOST = 0.01, 0.5
-# So many trials in a row without a verdict end the search.
+# The search ends after this many trials in a row without a verdict.
 UNCLEAR_MOST = 4
-# A search that widens tries at most so many times its first maximum.
+# A search that widens tries at most this many times its first maximum.
 WIDEST = 64
 
 # Before anything is known: the probability that not even level 1 is safe, and that all levels are.
@@ -64,8 +65,6 @@ class BoundarySearch:
 
     If the clients are the bottleneck, the search finds the highest level that they can send, as a
     lower bound: a level that is too much for them counts as too much.
-
-    Raises ValueError when the numbers make no search.
     """
 
     def __init__(
@@ -77,8 +76,6 @@ class BoundarySearch:
         *,
         widens: bool = False,
     ) -> None:
-        if min(most, trials_most) < 1 or not PRECISION_LEAST <= precision <= PRECISION_MOST:
-            raise ValueError(f"no search is {most} levels, {trials_most} trials, {precision:.0%}")
         self.precision = precision
         self.most = most
         self.trials_most = self._more = trials_most
@@ -93,9 +90,7 @@ class BoundarySearch:
         return self._posterior.most_informative() if self._end() is End.OPEN else None
 
     def take(self, level: int, verdict: Verdict) -> None:
-        """Take the verdict on a level in. Raises ValueError for a level outside [0, most]."""
-        if not 0 <= level <= self.most:
-            raise ValueError(f"level {level} is not within 0 to {self.most}")
+        """Take the verdict on a level in."""
         self._trials.append((level, verdict))
         self._posterior.fit(level, verdict)
         if self._end() is End.MOST and self.most < self._widest:
@@ -134,13 +129,12 @@ class BoundarySearch:
 
     def _edges(self) -> tuple[int, int | None]:
         """Return the level that counts as safe, and the lowest level above that was too much."""
-        well = Counter(n for n, verdict in self._trials if verdict is Verdict.SAFE)
-        badly = Counter(
-            n for n, verdict in self._trials if verdict in (Verdict.OVERLOADED, Verdict.CLIENTS)
-        )
-        likely = (n for n in well if self._posterior.above(n) >= SAFE_SURE and well[n] >= badly[n])
-        safe = max(likely, default=0)
-        return safe, min((n for n in badly if n > safe), default=None)
+        too_much = (Verdict.OVERLOADED, Verdict.CLIENTS)
+        passed = Counter(n for n, verdict in self._trials if verdict is Verdict.SAFE)
+        failed = Counter(n for n, verdict in self._trials if verdict in too_much)
+        likely = (n for n in passed if self._posterior.above(n) >= SAFE_SURE)
+        safe = max((n for n in likely if passed[n] >= failed[n]), default=0)
+        return safe, min((n for n in failed if n > safe), default=None)
 
 
 class _Posterior:
@@ -166,7 +160,7 @@ class _Posterior:
 
     def fit(self, level: int, verdict: Verdict) -> None:
         """Update the probabilities by a verdict."""
-        if level and verdict is not Verdict.UNCLEAR:
+        if verdict is not Verdict.UNCLEAR:
             overloads = self._overload_chances(np.array(log(level)))
             fits = 1 - overloads if verdict is Verdict.SAFE else overloads
             self._chances = self._chances * fits
@@ -187,9 +181,9 @@ class _Posterior:
         return float(self._chances[self._bounds > log(level)].sum())
 
     def interval(self) -> tuple[float, float]:
-        """Return the narrowest range that has the boundary with probability SURE.
+        """Return the narrowest range that contains the boundary with probability SURE.
 
-        If there is none that is finite, the range has no upper end.
+        The upper end is infinite if no finite range does.
         """
         edges = np.concatenate(([0.0], self._levels, [inf]))
         summed = np.concatenate(([0.0], np.cumsum(self._chances)))
@@ -206,7 +200,7 @@ class _Posterior:
 
 
 def _levels(most: int, step: float) -> NDArray[np.int64]:
-    """Return levels from 1 to ``most``: all low ones, then some a ``step`` (share) apart."""
+    """Return levels from 1 to ``most``. Neighbours are a share ``step`` apart, or else by 1."""
     found = [1]
     while found[-1] < most:
         found.append(min(most, max(found[-1] + 1, round(found[-1] * exp(step)))))

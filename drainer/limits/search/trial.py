@@ -20,13 +20,13 @@ Positive = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
 AboveZero = Annotated[float, Meta(gt=0)]
 
-Reasons = tuple[str, ...]  # Sentences on what is wrong; empty when nothing is.
+Reasons = tuple[str, ...]  # Phrases that say what is wrong; none when nothing is.
 
 # Request handlers (JMX) that are idle for a smaller share of their time are overloaded.
 HANDLERS_IDLE_LEAST = 0.20
 # In-sync replicas may be changing, or incomplete, for at most this share of the window.
 ISR_CHANGING_MOST = 0.5
-# Brokers may throttle clients in at most this share of the samples: a quota is a limit, too.
+# Brokers may throttle clients in at most this share of the samples. A quota is a limit, too.
 THROTTLED_MOST = 0.05
 # A round trip is late if it takes this many times the unloaded one, and this much longer as well.
 ROUND_TRIP_FACTOR = 5.0
@@ -35,22 +35,22 @@ ROUND_TRIP_OVER_MS = 20.0
 FALLING_BEHIND_MOST = 0.05
 # At most this share of the messages may be refused or time out.
 ERRORS_MOST = 0.001
-# At most this share of the requested rate may be missing.
+# The rate may fall short of the requested one by at most this share.
 PACE_SHORTFALL_MOST = 0.05
 # A client process that uses a larger share of a core measures itself, not the brokers.
 CLIENTS_BUSY_MOST = 0.90
 # Messages that wait longer than this in their producers are held up by the clients.
 QUEUE_MS_MOST = 200.0
-# A shorter window can show overload, but never that there is none.
+# A shorter window can show that brokers are overloaded, but not that they are safe.
 WINDOW_S_LEAST = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """Traffic to try: so many producers, each of which sends ``pace`` messages/s."""
+    """The traffic of a trial. Each of the producers sends ``pace`` messages/s."""
 
     message_bytes: Positive
-    producers: AtLeastZero
+    producers: Positive
     pace: AboveZero
 
     @property
@@ -67,7 +67,7 @@ class Verdict(StrEnum):
 
     SAFE = "safe"
     OVERLOADED = "overloaded"
-    CLIENTS = "clients"  # The clients were the bottleneck: it says nothing about the brokers.
+    CLIENTS = "clients"  # The clients were the bottleneck, so nothing is known of the brokers.
     UNCLEAR = "unclear"  # Something was not measured, or the window was too short.
 
 
@@ -115,7 +115,7 @@ class Trial:
     point: Point
     signals: Signals
     verdict: Verdict
-    why: tuple[str, ...]
+    why: Reasons
     at: float
 
 
@@ -149,9 +149,7 @@ class Found:
     end: End
 
 
-def judge(
-    point: Point, signals: Signals, baseline_round_trip_ms: float
-) -> tuple[Verdict, tuple[str, ...]]:
+def judge(point: Point, signals: Signals, baseline_round_trip_ms: float) -> tuple[Verdict, Reasons]:
     """Return the verdict on a trial, and the reasons for it.
 
     ``baseline_round_trip_ms`` is the round trip of brokers without load.
@@ -173,13 +171,13 @@ def judge(
     trip_ms = signals.round_trip_ms
     answered = () if trip_ms is None else (f"round trip {_ms(trip_ms)} {unloaded}",)
     short, behind, failed = _short(point, signals), _behind(signals), _failed(signals)
-    late = _late(point, signals, baseline_round_trip_ms)
+    late = _late(signals, baseline_round_trip_ms)
     verdict: Verdict | None = None
     reasons: Reasons = ()
     if overload := _broker_reasons(signals):
         verdict, reasons = Verdict.OVERLOADED, overload
     elif signals.clients_busy > CLIENTS_BUSY_MOST:
-        # A process without processor time takes its own waiting for that of the brokers.
+        # A process that waits for processor time measures its own delays as those of the brokers.
         if found := short + behind + failed + (() if has_jmx else late):
             busy = f"a client is busy {_percent(signals.clients_busy)} of a core"
             verdict, reasons = Verdict.CLIENTS, (busy, *found)
@@ -222,9 +220,9 @@ def _short(point: Point, seen: Signals) -> Reasons:
     return (f"{sent:,.0f} of {wanted:,.0f} messages/s were sent",)
 
 
-def _late(point: Point, seen: Signals, baseline_ms: float) -> Reasons:
+def _late(seen: Signals, baseline_ms: float) -> Reasons:
     if seen.sent_per_s <= 0:
-        return ("no message was acknowledged",) if point.producers else ()
+        return ("no message was acknowledged",)
     most = max(baseline_ms * ROUND_TRIP_FACTOR, baseline_ms + ROUND_TRIP_OVER_MS)
     if seen.round_trip_ms is None or seen.round_trip_ms <= most:
         return ()
@@ -253,7 +251,7 @@ def _queued(seen: Signals) -> Reasons:
 
 
 def _unknown(seen: Signals) -> Reasons:
-    """Describe what was not measured, and without which no trial is called safe."""
+    """Describe each missing measurement that a trial needs to be called safe."""
     if seen.window_s < WINDOW_S_LEAST:
         return (f"observed for {seen.window_s:.3g} s only, under {WINDOW_S_LEAST:g} s",)
     found = []

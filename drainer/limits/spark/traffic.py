@@ -7,7 +7,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from pyspark import SparkContext
 
@@ -40,7 +40,7 @@ _GANG = {
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures": "120",
 }
-# Reports with the time of their arrival and the number of the task.
+# Reports, each with the time of its arrival and the number of its task.
 Reports = deque[tuple[float, int, TrafficReport]]
 LOCALHOST = "127.0.0.1"
 TASKS_S = 60.0  # All tasks have to begin within this time.
@@ -49,13 +49,13 @@ STOP_S = 5.0
 POLL_S = 0.1
 # The live view shows broker metrics of the last BROKERS_S, in which there are several samples.
 BROKERS_S = 1.5
-# A little traffic that shows whether the brokers are at rest, in messages/s, bytes and seconds.
+# Between two trials, this many messages/s of this size show whether the brokers are idle.
 PROBE_PACE = 20.0
 PROBE_BYTES = 100
-PROBE_S = 1.0
-LAG_AT_REST = 2 * PROBE_PACE  # A lag of so few messages is no lag.
-ATTEMPTS = 3  # A window that was disturbed is repeated.
-# On a cluster, executors come one after the other. If none came for QUIET_S, no more are expected.
+PROBE_S = 1.0  # The time over which that traffic is measured.
+LAG_AT_REST = 2 * PROBE_PACE  # A group with at most this lag counts as caught up.
+ATTEMPTS = 3  # A window that was disturbed is repeated until this many were measured.
+# On a cluster, executors come one after the other, and none is expected after QUIET_S without one.
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2
 
 
@@ -63,7 +63,7 @@ EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2
 def traffic_host(
     place: SessionSettings, client: ClientSettings, jmx: tuple[str, ...] = ()
 ) -> Iterator[Callable[[TrafficTargets], AbstractContextManager[SparkTraffic]]]:
-    """Start a Spark session, and give a function that begins traffic in as many tasks as it runs.
+    """Start a Spark session, and yield a function that begins traffic in all of its slots.
 
     A session that already runs in this process is used, and left running.
 
@@ -127,7 +127,8 @@ def spark_traffic(
         job = HostingJob(context, hosting)
         opened.callback(job.halt)
         opened.callback(coordinator.close)  # This ends the job.
-        traffic = SparkTraffic(targets, tasks, job, coordinator, reports, in_sync, metrics)
+        reading = TrafficReading(tasks, targets.groups)
+        traffic = SparkTraffic(targets.groups, reading, job, coordinator, reports, in_sync, metrics)
         job.start()
         traffic.wait_for_tasks()
         in_sync.start()
@@ -168,6 +169,7 @@ class HostingJob(Loop):
             self._thread.join(STOP_S)
 
 
+@dataclass(eq=False)
 class SparkTraffic:
     """Traffic on test topics, and its signals. ``spark_traffic`` makes it.
 
@@ -176,23 +178,15 @@ class SparkTraffic:
     lost a topic or the right to use it.
     """
 
-    def __init__(
-        self,
-        targets: TrafficTargets,
-        tasks: int,
-        job: HostingJob,
-        coordinator: TrafficCoordinator,
-        reports: Reports,
-        in_sync: InSyncWatch,
-        metrics: Jmx,
-    ) -> None:
-        self._targets = targets
-        self._job = job
-        self._coordinator = coordinator
-        self._reports = reports
-        self._in_sync = in_sync
-        self._metrics = metrics
-        self._reading = TrafficReading(tasks, targets.groups)
+    _groups: int  # The number of consumer groups.
+    _reading: TrafficReading
+    _job: HostingJob
+    _coordinator: TrafficCoordinator
+    _reports: Reports
+    _in_sync: InSyncWatch
+    _metrics: Jmx
+
+    def __post_init__(self) -> None:
         self._idle = IdleDetector(PROBE_PACE)
 
     def wait_for_tasks(self) -> None:
@@ -246,10 +240,10 @@ class SparkTraffic:
         )
 
     def rest(self, cool_down_s_most: float, observe: Observe = lambda *_: None) -> bool:
-        """Wait until the groups have caught up and the brokers answer as they do when idle.
+        """Wait until the groups have caught up and the brokers answer as quickly as when idle.
 
-        A little traffic shows how they answer. If it takes too long, the groups skip what they have
-        not read, and the result is False.
+        A little traffic shows how quickly they answer. If this takes too long, the groups skip what
+        they have not read, and the result is False.
         """
         probe = Point(PROBE_BYTES, 1, PROBE_PACE)
         until_s = time.monotonic() + cool_down_s_most
@@ -276,7 +270,7 @@ class SparkTraffic:
     def _caught_up(self, begin_s: float, end_s: float) -> bool:
         lag = self._reading.lag_between(begin_s, end_s)
         if lag is None:
-            return not self._targets.groups
+            return not self._groups
         least, most = lag
         return most <= LAG_AT_REST and most - least <= LAG_AT_REST
 
@@ -310,7 +304,7 @@ class SparkTraffic:
         )
 
     def _poll(self) -> None:
-        """Wait for a moment, and take the new reports in. Raises what has ended the traffic."""
+        """Wait for a moment, and take the new reports. Raises the error that ended the traffic."""
         runs = self._job.runs(POLL_S)
         while self._reports:
             self._reading.take(*self._reports.popleft())

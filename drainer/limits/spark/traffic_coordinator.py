@@ -32,9 +32,9 @@ from drainer.model.codec import convert
 from drainer.spark.session.failure import error_of
 
 REPORT_S = 0.25  # The time between two reports of a task while the order stays the same.
-SILENCE_S = 1.0  # A task without an answer for so long stops its traffic.
+SILENCE_S = 1.0  # A task that gets no answer for this long stops its traffic.
 CONNECT_S = 10.0
-GREETING_S = 5.0  # A peer has so long to prove that it knows the token.
+GREETING_S = 5.0  # The time in which a peer has to prove that it knows the token.
 MESSAGE_BYTES_MOST = 1024 * 1024
 
 

@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from drainer.limits.search.boundary import TRIALS_MOST
 from drainer.limits.search.search import UNCLEAR_MOST, WIDEST, BoundarySearch
+from drainer.limits.search.settings import TRIALS_MOST
 from drainer.limits.search.trial import End, Found, Point, Signals, Verdict, judge
 
 FEW, MANY = range(100), range(1_000)
