@@ -9,6 +9,7 @@ from drainer.core.batches import coalesced
 from drainer.errors import HandleFailed
 from drainer.message import SubMessage
 from drainer.model.facts import named
+from drainer.model.status import Repr
 from drainer.text.mask import (
     VARIABLE,
     class_name,
@@ -35,6 +36,17 @@ def test_one_key_has_one_mask_with_one_secret(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setenv(VARIABLE, "another secret of it")
     assert key_repr("ann@example.com") != ann
+
+
+def test_a_mask_that_another_process_reports_is_not_masked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
+    ann = short_key("ann@example.com")
+
+    assert short_key(Repr(ann)) == ann
+    assert short_key(Repr("'ann@example.com'")) == ann, "that process masks nothing"
+    assert key_repr("key#3fa9c1d2") != "key#3fa9c1d2", "it is a key"
 
 
 def test_every_way_to_print_a_key_masks_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,6 +7,7 @@ writes, whichever command that is. Its value is a secret that the masks are made
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Hashable
 from hashlib import blake2b
 
@@ -20,6 +21,7 @@ ERROR_CHARACTERS = 1000  # of an error's text that are kept of a sub-message tha
 LEAVES_MOST, LEAF_CHARACTERS = 3, 300  # exceptions of a group that are shown, and of each text
 CAUSES_MOST = 10  # causes that are followed, because a chain may be a circle
 _DIGITS_BYTES = 4
+_MASK = re.compile("key#[0-9a-f]{8}")
 _LONGEST_KEY = 256  # Of a longer text or bytes, only both ends are used: repr() would take long.
 
 
@@ -52,15 +54,16 @@ def mask_text(text: str) -> str:
 
 
 def key_repr(key: Hashable) -> str:
-    """The repr of a sub-key, masked if masking is on.
+    """Return the repr of a sub-key, masked if masking is on.
 
-    Never raises: a ``__repr__`` may be the user's own code.
+    A mask that another process has made, and reports in place of the key, stays as it is. Never
+    raises: a ``__repr__`` may be the user's own code.
     """
     try:
         text = repr(key)
     except Exception:
         text = f"<{type(key).__name__}>"
-    return mask_text(text)
+    return text if _MASK.fullmatch(text) else mask_text(text)
 
 
 def short_key(key: Hashable, width: int = 24) -> str:

@@ -1,16 +1,19 @@
-"""A task's drain within what its driver lends it: calls, and as large a part of the rate."""
+"""A task keeps to the calls and the rate that its driver lends it, and reports no sub-key."""
 
 from __future__ import annotations
 
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from made_up_kafka import Kind, Rehearsal, both_kinds, handler_of, in_lanes
 
+from builders import a_status
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings
 from drainer.spark.state.state import DriverControl, QuotaGrant
-from drainer.spark.task.handling import Borrower
+from drainer.spark.task.handling import Borrower, TaskView
+from drainer.text.mask import VARIABLE, key_repr
 
 
 def test_a_task_takes_what_it_is_lent_and_reports_it_once_no_more_is_in_flight() -> None:
@@ -63,3 +66,21 @@ def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, tmp_path: Path) 
     assert Rehearsal(tmp_path, in_lanes(1_000), quota=borrower).drain(handler).exit_code == 0
     assert most[1] <= 2 < most[2] <= 5
     assert obeyed == [1, 2]
+
+
+def test_a_task_reports_masks_in_place_of_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
+    borrower = Borrower(
+        "task",
+        FailureSettings(),
+        control=DriverControl,
+        report=lambda: None,
+        use_share=lambda share: None,
+    )
+    view = TaskView(borrower)
+    view.observe(a_status(hottest=(("ann@example.com", 7),)))
+
+    status = view.status()
+
+    assert status is not None
+    assert status.hottest == ((key_repr("ann@example.com"), 7),)

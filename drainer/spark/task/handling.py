@@ -33,8 +33,11 @@ from drainer.spark.state.state import Attempt, DriverControl, State
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import OUTCOMES, Row, batch_of, rows_of
 from drainer.spark.task.source import ChunkSource, TaskInput
+from drainer.text.mask import short_key
 
-NEVER_S = 1e7  # between two plans of a task, whose records are all that anybody reads
+# A task writes a plan only at its end, since its records are all that anybody reads.
+NEVER_S = 1e7
+KEY_SHOWN = 60  # characters of a sub-key in a task's record
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +85,7 @@ class TaskRunner:
                 report=lambda: report(at_once=True),
                 use_share=opened.use_share,
             )
-            view = _TaskView(borrower)
+            view = TaskView(borrower)
             starts = {stream: each.start for stream, each in given.items()}
             records = state.begin(attempt, starts, view.status)
 
@@ -211,7 +214,7 @@ class Borrower:
         return self._borrowed
 
 
-class _TaskView:
+class TaskView:
     """The status of a task, as its records have it for the driver."""
 
     def __init__(self, borrower: Borrower) -> None:
@@ -245,7 +248,7 @@ class _TaskView:
             running=status.limits.running,
             lanes=status.limits.lanes,
             lanes_ready=status.limits.lanes_ready,
-            hottest=tuple((repr(key)[:80], waiting) for key, waiting in status.limits.hottest),
+            hottest=tuple((short_key(key, KEY_SHOWN), each) for key, each in status.limits.hottest),
             buffered_bytes=status.limits.buffered_bytes,
             trouble=status.health.trouble,
             latency=status.timing.latency,
