@@ -35,7 +35,7 @@ def test_every_name_leads_somewhere(extension: Extension) -> None:
             {"pyspark", "pyarrow", "py4j", "pandas", "jinja2", "numpy"},
         ),
         (
-            "from drainer.spark.state.state import State; import drainer.spark.task.fence\n"
+            "from drainer.spark.state.state import State; import drainer.spark.task.python_worker\n"
             "State.open('/tmp/x', 'd').epoch()",
             {"obstore"},
         ),

@@ -33,7 +33,7 @@ class Extension(StrEnum):
     PAYLOADS = "drainer.payloads.formats"  # decoders that use a schema registry
     RECEIPTS = "drainer.letters.receipts"  # the receipts that a redrive writes to its topic
     REDRIVING = "drainer.letters.redriving"  # the handler of a redrive
-    SPARK = "drainer.spark.engine"
+    SPARK = "drainer.spark.api"
     SPARK_STATE = "drainer.spark.state.state"  # the state that tasks share with the driver
     STORED_PLAN = "drainer.spark.state.stored_plan"  # a plan at a URI
 

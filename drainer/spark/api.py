@@ -1,4 +1,8 @@
-"""Drains from a notebook or a job, on a session that exists and stays as it is."""
+"""Drains on Spark: the engine that a preview shows and a drain runs on, and drains from a notebook.
+
+The command imports this module for its preview, so PySpark, which takes half a second, is imported
+only when a drain begins.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
-
-from pyspark.sql import DataFrame, SparkSession
+from typing import TYPE_CHECKING
 
 from drainer.api import (
     AnyHandler,
@@ -22,8 +25,9 @@ from drainer.api import (
     handler_of,
     noting_hints,
 )
+from drainer.engine.preview import SPARK, ShownEngine
 from drainer.engine.runtime import THIS_PROCESS
-from drainer.errors import PlanRefused
+from drainer.errors import PlanRefused, handling_nothing
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.model.option import Concurrency
@@ -33,30 +37,43 @@ from drainer.model.status import Summary
 from drainer.model.terms import BY_HANDLER, PayloadSettings
 from drainer.operations.drain import Callbacks
 from drainer.operations.drain import drain as run_drain
+from drainer.operations.engine import LocalContext
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.spark.engine import on_spark, spark_settings
-from drainer.spark.session.session import Session
-from drainer.spark.session.settings import SparkSettings
-from drainer.spark.session.start import interruptible
-from drainer.store.place import absolute, parse_place
+from drainer.spark.session.settings import (
+    STARTING,
+    STATE,
+    SparkSettings,
+    java_for_spark,
+    shown_master,
+    with_retries,
+)
+from drainer.spark.state.state import state_beside
+from drainer.spark.task.chunk import why_whole
+from drainer.store.place import PlanPlace, absolute, parse_place
 from drainer.store.plan_file import SavedPlan, plan_at
 from drainer.view.live import progress_view
 from drainer.view.preview import preview_page
 from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """The result of a drain. Its tables are DataFrames of the session that it ran on."""
+    """The result of a drain: its summary, and tables as DataFrames of the session it ran on."""
 
     summary: Summary
     session: SparkSession = field(repr=False)
 
     def partitions(self) -> DataFrame:
-        """Return a row per partition: where its backlog began and ended, up to where it is finished
-        and committed, and how many offsets are left."""
+        """Return a row for each partition.
+
+        It has the bounds of the backlog, the offsets up to which it is finished and committed, and
+        how many offsets are left.
+        """
         rows = [
             (number, part.start, part.end, part.watermark, part.committed, part.to_go)
             for number, part in self.summary.partitions.items()
@@ -66,7 +83,7 @@ class Drained:
         return self.session.createDataFrame(rows, schema)
 
     def counts(self) -> DataFrame:
-        """Return the account: a row for messages, and one for sub-messages."""
+        """Return the account: a row for messages, and a row for sub-messages."""
         columns = ("read", "done", "dead", "skipped", "failed", "pending")
         accounts = {"messages": self.summary.messages, "sub_messages": self.summary.sub_messages}
         rows = [(of, *attrgetter(*columns)(counts)) for of, counts in accounts.items()]
@@ -117,16 +134,18 @@ def drain(
         commit: False drains a range again, and leaves the group and its consumers alone.
         options: options of the handler.
         failures: settings that replace those of a plan that is resumed.
-        payloads: as for ``drainer.drain``; a plan that is resumed keeps its own.
+        payloads: as for ``drainer.drain``. A plan that is resumed keeps its own.
         conf: drainer's settings on Spark, such as ``{"drainer.state": "s3://drains/orders"}``.
             A cluster needs the state.
-        check: whether an end before all is done raises its cause.
+        check: whether to raise the error that ends the drain before all is done.
 
     Raises:
         UsageError: if an argument makes no sense, or a setting of the session breaks a law.
         Refused: if the drain would not be safe. Nothing was touched.
-        DrainerError: with ``check``, what stopped the drain; resume with the plan.
+        DrainerError: with ``check``, the error that ended the drain. The plan resumes it.
     """
+    from drainer.spark.session.session import Session  # noqa: PLC0415 - with PySpark
+
     session = Session.of(spark)
     place = parse_place(str(plan))
     connection = client_settings(client)
@@ -160,6 +179,8 @@ def _drain(
     settings: SparkSettings,
     spark: SparkSession,
 ) -> Summary:
+    from drainer.spark.session.start import interruptible  # noqa: PLC0415 - with PySpark
+
     terminal, stops = Terminal(), _StopRequests()
 
     def run() -> Summary:
@@ -203,10 +224,10 @@ def _prepare(
 
 
 class _StopRequests:
-    """Passes interrupts of the thread that waits for a drain on to the drain, as signals.
+    """Passes interrupts on to a drain, as signals, from the thread that waits for it.
 
-    They must reach the drain at once, also while it waits for slots: on an interrupt, PySpark
-    cancels all jobs, and the drain must not take that for a failure.
+    On an interrupt, PySpark cancels all jobs. So the drain must learn of the interrupt at once,
+    even while it waits for slots, or it would take the cancelled jobs for a failure.
     """
 
     def __init__(self) -> None:
@@ -221,7 +242,7 @@ class _StopRequests:
         on_signal: Callable[[str], None],
         _: Callable[[], None],
     ) -> Iterator[None]:
-        """Pass interrupts on for as long as the block lasts, as ``Runtime.stop_signals`` does."""
+        """Pass interrupts on while the block runs. The drain calls this as ``stop_signals``."""
         with self._lock:
             self._request = partial(loop.call_soon_threadsafe, on_signal, "SIGINT")
             if self._pressed:
@@ -233,8 +254,80 @@ class _StopRequests:
                 self._request = None
 
     def press(self) -> None:
-        """Pass an interrupt on, at once or when the drain listens."""
+        """Pass an interrupt on: at once, or as soon as the drain listens."""
         with self._lock:
             self._pressed = True
             if self._request is not None:
                 self._request()
+
+
+@dataclass(frozen=True, slots=True)
+class SparkEngine:
+    """Spark as the engine of a drain, which reads and handles in Spark's tasks.
+
+    ``spark`` is a session that exists already. If it is None, the drain starts its own.
+    """
+
+    settings: SparkSettings
+    spark: SparkSession | None = None
+    start_s = 10.0  # measured on local[2]: the session, its workers and the first wave
+
+    @property
+    def session_s(self) -> float:
+        """Seconds for which the lock keeps other drains out after this process falls silent."""
+        return self.settings.lease.session_s
+
+    def __call__(self, context: LocalContext) -> Summary:
+        """Drain on Spark until the drain ends. Raises Refused if Spark can't be started."""
+        with handling_nothing(STARTING):
+            from drainer.spark.driver import run_on_spark  # noqa: PLC0415 - with PySpark
+
+        return run_on_spark(context, self.settings, self.spark)
+
+
+def spark_settings(
+    plan: PlanPlace | None, master: str | None, conf: Mapping[str, str]
+) -> SparkSettings:
+    """Return the settings of a drain on Spark whose plan is at this place, as a person typed them.
+
+    If the plan is at a URI, all machines can reach it. So the state is beside it, unless ``conf``
+    names another place. Raises UsageError.
+    """
+    if isinstance(plan, str):
+        conf = {STATE: state_beside(plan), **conf}
+    return SparkSettings.of(master, conf)
+
+
+def on_spark(
+    prepared: Prepared, settings: SparkSettings, session: SparkSession | None = None
+) -> Prepared:
+    """Return a prepared drain whose engine is Spark: on the given session, or on one of its own.
+
+    Raises Refused if there is no Java for Spark; ExtraMissing if PySpark is not installed.
+    """
+    if not settings.is_remote:
+        java_for_spark()
+    master = settings.master if session is not None else with_retries(settings.master)
+    state, typed = _state(settings, prepared.action.plan_path), settings.shown_conf()
+    typed.pop(STATE, None)
+    settings = replace(settings, master=master, conf={**settings.conf, STATE: state})
+    whole = why_whole(prepared.handler, prepared.plan.terms)
+    shown = {
+        "state": state,
+        "messages": f"shuffled whole, to each task that has a part: {whole}" if whole else "",
+        "spark conf": ", ".join(f"{name}={value}" for name, value in typed.items()),
+    }
+    engine = ShownEngine(
+        SPARK,
+        f"Spark on {shown_master(settings.master)}",
+        {name: text for name, text in shown.items() if text},
+    )
+    action = replace(prepared.action, engine=engine)
+    return replace(prepared, action=action, engine=SparkEngine(settings, session))
+
+
+def _state(settings: SparkSettings, plan: PlanPlace) -> str:
+    """Return the place of the state; a folder by its absolute path, since tasks run elsewhere."""
+    if settings.state is None:
+        return state_beside(plan)
+    return settings.state if "://" in settings.state else str(Path(settings.state).absolute())

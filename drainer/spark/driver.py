@@ -36,7 +36,6 @@ from drainer.kafka.lock import GroupLock
 from drainer.model.account import clock
 from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
-from drainer.model.rate_cap import CapStatus
 from drainer.model.status import FailureStatus, HealthStatus, Status, Summary
 from drainer.operations.engine import LocalContext
 from drainer.spark.assign.aggregation import Aggregation
@@ -57,9 +56,9 @@ from drainer.spark.task.python_worker import HandlerSpec
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-LEAVE_S = 5.0  # after the grace, for tasks to report that they have stopped
+LEAVE_S = 5.0  # After the grace, tasks have this long to report that they have stopped.
 LOOK_S = 0.1
-CLOSE_S = 10.0  # for all workers to close their handlers
+CLOSE_S = 10.0  # Workers have this long to close their handlers.
 OPENING = "the handler is being opened in Spark's tasks"
 NOT_BEGUN = (
     "Spark is still starting its tasks; if that lasts, other jobs have its slots, or no executor"
@@ -70,9 +69,9 @@ NOT_BEGUN = (
 def run_on_spark(
     context: LocalContext, settings: SparkSettings, spark: SparkSession | None
 ) -> Summary:
-    """Drain on the given session of Spark, or on one of its own, until the drain ends.
+    """Drain until the drain ends, on the given session of Spark or else on a new one.
 
-    Raises Refused if Spark can't be started; otherwise as ``Lifecycle.run``.
+    Raises Refused if Spark can't be started, and what ``Lifecycle.run`` raises.
     """
     drain_id = context.plan.terms.drain_id
     starting = drain_session(settings, spark, drain_id, context.print_line)
@@ -92,9 +91,9 @@ def run_on_spark(
 
 
 class SparkRun:
-    """One run of a drain on a session of Spark: the ``Work`` of the engine."""
+    """One run of a drain on a session of Spark, as the ``Work`` of a ``Lifecycle``."""
 
-    look_s = LOOK_S  # between two calls of ``check``
+    look_s = LOOK_S
 
     def __init__(
         self,
@@ -110,7 +109,7 @@ class SparkRun:
         self._jobs = jobs
         self._slots = slots
         self.ending = Ending()
-        self._at_rest = False  # whether all tasks have ended and reported all that they did
+        self._at_rest = False  # Whether all tasks have ended and reported all that they did.
         uri = settings.state or state_beside(context.file.path)
         context.file.allow_state(uri)
         self._state = State.open(uri, plan.terms.drain_id)
@@ -129,7 +128,8 @@ class SparkRun:
             buffer_bytes=of_one_task(running, tasks).buffer_bytes * tasks,
             plan_path=str(context.file.path),
             folds=context.handler.folds,
-            quiet_s=QUIET_S + 2 * self._state.journal_interval_s,  # A good report may be so late.
+            # Reports of a task that works well may come this late.
+            quiet_s=QUIET_S + 2 * self._state.journal_interval_s,
         )
         self.checkpointer = Checkpointer(
             context, self._aggregation, self._monitor.overall, self.ending.end
@@ -152,21 +152,22 @@ class SparkRun:
             self.ending.end,
         )
         self._working: asyncio.Task[None] | None = None
-        self._kept: set[int] = set()  # dispatches whose reports are in the state
-        self._kept_to = 0  # the last dispatch that was added to these
+        # The dispatches whose reports are in the state, and the last one that was added to them.
+        self._kept: set[int] = set()
+        self._kept_to = 0
         self._reports_due_s = self._slots_due_s = 0.0
-        self.ending.call_at_once(self.start_no_more)
+        self.ending.call_at_once(self._reader.stop)
 
     async def _begin_to_read(self) -> None:
-        """Read the first wave until a task reports that it has opened the handler and reached
+        """Begin to read the first wave, and return when a task has opened the handler and reached
         Kafka.
 
-        Raises Refused if the tasks can't work, or the error that has stopped the drain. Nothing is
-        handled then.
+        Raises Refused if the tasks can't work, or the error that stopped the drain. In both cases
+        nothing was handled.
         """
         await blocking_call(self._channel.begin)
         try:
-            # Tasks may still be at work after this process has ended, for whatever reason.
+            # If this process ends now, for whatever reason, tasks may still be at work.
             self._context.lock.linger(True)
             if self._reader.begin():
                 await self._reads()
@@ -205,7 +206,7 @@ class SparkRun:
         return cause
 
     async def _leave_tasks(self) -> None:
-        """End the tasks of the first wave, and remove what they wrote once they write no more."""
+        """End the tasks of the first wave. Once they write no more, remove what they wrote."""
         with suppress(DrainerError):
             await blocking_call(partial(self._channel.send, stop="nothing is drained"))
         await self._reader.cancel()
@@ -221,7 +222,7 @@ class SparkRun:
     async def start(self) -> None:
         await self._begin_to_read()
         self._monitor.start()
-        # The plan must have the place of the state before a task records something there.
+        # The plan must name the state before a task records anything there.
         try:
             await self.checkpointer.save(commit=False)
         except BaseException:
@@ -244,7 +245,7 @@ class SparkRun:
         self._work.check_limit()
         if monotonic() >= self._slots_due_s:
             self._slots_due_s = monotonic() + self._jobs.slots_s
-            with suppress(DrainerError):  # If Spark is gone, its jobs report it.
+            with suppress(DrainerError):  # If Spark is gone, the jobs that run raise an error.
                 before, count = self._slots.count, await blocking_call(self._jobs.slots)
                 self._slots.look(count, self._work.busy, monotonic())
                 if count < before and not self._slots.grows:
@@ -267,12 +268,12 @@ class SparkRun:
             self._quota.use(concurrency)
         if settings.failures != before.failures:
             self._reader.failures = settings.failures
-            with suppress(DrainerError):  # The next beat repeats it.
+            with suppress(DrainerError):  # The next beat sends them again.
                 await blocking_call(partial(self._channel.send, failures=settings.failures))
 
     async def _forget_dispatches(self) -> None:
-        """Remove the reports of dispatches that the plan has taken in: otherwise the state would
-        grow for hours."""
+        """Remove the reports that are in the plan by now. Otherwise the state would grow for as
+        long as the drain lasts."""
         reference = self.checkpointer.written.account.state
         if reference is None:
             return
@@ -286,12 +287,9 @@ class SparkRun:
                 return  # The next check tries again.
             self._kept.remove(dispatch)
 
-    def start_no_more(self) -> None:
-        self._reader.stop()
-
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         if isinstance(cause, Refused) and self._monitor.waves:
-            # Something works no more that has worked for the first wave, so the drain has begun.
+            # A refusal means that nothing was handled, but tasks have handled earlier waves.
             hint = cause.hint or "Resume with the plan."
             cause = Interrupted(str(cause), hint=hint, cause=cause)
         self._reader.stop()
@@ -302,10 +300,9 @@ class SparkRun:
             if at_rest and not self._aggregation.unbalanced:
                 await self._work.end_dispatches()
         except DrainerError:
-            at_rest = False  # The last reports are still in the state, for a resume.
+            at_rest = False  # The last reports stay in the state, for a resume.
         self._at_rest = at_rest and not self._aggregation.unbalanced
-        # Otherwise tasks may report more, so the plan must refer to the state.
-        if self._at_rest:
+        if self._at_rest:  # If tasks may still report something, the plan must refer to the state.
             self._aggregation.end()
         return cause
 
@@ -314,7 +311,7 @@ class SparkRun:
             return cause
         try:
             return await self._close_handlers(cause)
-        except DrainerError as error:  # The plan must still be saved and committed.
+        except DrainerError as error:  # It is not raised, since the plan is yet to be saved.
             return chain_errors(cause, error)
 
     async def forget(self) -> None:
@@ -330,7 +327,7 @@ class SparkRun:
             await self._work.cancel()  # Spark ends the tasks.
             reported = await self._are_cut()
         await self._reader.cancel()
-        # Tasks don't know why they stop, so each takes the whole grace that it began with.
+        # Each task takes the grace that it began with, which may be longer than the new one.
         grace_s = max(self._context.running.grace_s, self._work.settings.running.grace_s)
         stopping = asyncio.create_task(self._work.rest())
         forced = asyncio.create_task(self.ending.forced.wait())
@@ -346,8 +343,10 @@ class SparkRun:
         return at_rest and reported
 
     async def _are_cut(self) -> bool:
-        """Return whether no task can be at work because the state was removed: without beats, the
-        last call is cut off soon."""
+        """Return whether the state was removed, and the tasks have had the time to end by that.
+
+        Without the driver's beats, their leases end and their calls are cut off.
+        """
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:
                 with suppress(TimeoutError):
@@ -379,7 +378,9 @@ class SparkRun:
             limits=replace(
                 status.limits,
                 auto=None if self._quota.search is None else auto_status(self._quota.search),
-                read_cap=self._read_cap(status.timing.elapsed_s),
+                read_cap=self._reader.cap(
+                    status.timing.elapsed_s, waited_for=not self._work.is_handling
+                ),
             ),
             health=HealthStatus(self._reader.trouble or self._monitor.trouble),
         )
@@ -393,9 +394,6 @@ class SparkRun:
             if self._plan.terms.redrive is None
             else self._work.ignored_letters,
         )
-
-    def _read_cap(self, elapsed_s: float) -> CapStatus | None:
-        return self._reader.cap(elapsed_s, waited_for=not self._work.is_handling)
 
 
 def _handler_spec(
@@ -423,10 +421,10 @@ def _handler_spec(
 async def close_handlers(
     state: State, epoch: int, lock: GroupLock, forced: asyncio.Event, cause: BaseException | None
 ) -> BaseException | None:
-    """Wait until the workers have closed their handlers, which they do once the drain is over.
+    """Wait until the workers have closed their handlers, which they do when the drain is over.
 
-    Return the cause, with the error of a handler that failed to close. The lock keeps its place as
-    long as a worker may be in a call.
+    Return the cause, with the error of a handler that failed to close. If a worker may still be in
+    a call, the lock stays in place after the end of this process.
     """
     until_s = monotonic() + CLOSE_S
     while True:

@@ -40,8 +40,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, Partial, checksum_keys
 from drainer.model.ranges import Range, ranges_of
 from drainer.model.sub_messages import SubKeys, identify
-from drainer.spark.assign.aggregation import Aggregation
-from drainer.spark.assign.dispatch import Dispatch
+from drainer.spark.assign.aggregation import Aggregation, Dispatch
 from drainer.spark.assign.schedule import Part, Schedule
 from drainer.spark.state.objects import Objects
 from drainer.spark.state.records import Head, TaskRecords

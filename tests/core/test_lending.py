@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from drainer.policy.concurrency_limit import ConcurrencyLimit
-from drainer.spark.assign.lending import Lender
+from drainer.spark.assign.control import Lender
 from drainer.spark.state.records import Borrowed
 
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from drainer.core.lanes import Lanes
 from drainer.message import SubMessage
 from drainer.model.claims import Shard, key_hash
-from drainer.spark.assign.lending import Lender
+from drainer.spark.assign.control import Lender
 from drainer.spark.assign.schedule import WAVES_MOST, Part, Schedule
 from drainer.spark.session.slots import HOPE_AGAIN_S, HOPE_S, Slots
 from drainer.spark.state.records import Borrowed

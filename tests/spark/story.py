@@ -27,7 +27,7 @@ from drainer.operations.drain import Callbacks, drain
 from drainer.operations.engine import IN_PROCESS
 from drainer.operations.resume import prepare_resume
 from drainer.operations.start import Prepared, Request, prepare
-from drainer.spark.engine import SparkEngine
+from drainer.spark.api import SparkEngine
 from drainer.spark.session.session import Session
 from drainer.spark.session.settings import STATE, TASKS, WAVE, SparkSettings
 from drainer.store.plan_file import PlanFile

@@ -22,7 +22,7 @@ from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings
 from drainer.operations.start import Prepared
-from drainer.spark.engine import SparkEngine
+from drainer.spark.api import SparkEngine
 from drainer.spark.read.slices import SliceTask
 from drainer.spark.session import settings
 from drainer.spark.session.shipping import Shipped

@@ -30,8 +30,7 @@ from drainer.spark.driver import close_handlers
 from drainer.spark.session.shipping import Shipped
 from drainer.spark.state.lease import LeaseTimes
 from drainer.spark.state.state import Attempt, State
-from drainer.spark.task.fence import EXIT_CUT, Fence
-from drainer.spark.task.python_worker import HandlerSpec, PythonWorker
+from drainer.spark.task.python_worker import EXIT_CUT, Fence, HandlerSpec, PythonWorker
 from kafka.topic import eventually
 from store.plans import PLAN
 from store.stores import DRAIN, TEST_PATH, FailingObjects, bucket, folder
@@ -350,7 +349,7 @@ sys.path[:0] = sys.argv[1].split(':')
 import stores
 from drainer.core.merge import Record
 from drainer.model.progress import Progress
-from drainer.spark.task.fence import Fence
+from drainer.spark.task.python_worker import Fence
 from drainer.spark.state.lease import LeaseTimes
 from drainer.engine.runtime import boottime_s
 from drainer.spark.state.state import Attempt, State

@@ -1,8 +1,8 @@
 """The account of a drain that many tasks work on: what all claims finished, as one progress.
 
 The driver of a drain on Spark owns it, and the checkpointer reads it as it reads a dispatcher.
-While tasks work on parts of waves, it knows how far they are, and not what they finished beyond
-that. So its size depends on the waves, and not on how many holes tasks leave in them.
+While a task works, the account has only the mark below which the task has finished everything. So
+its size depends on the waves, and not on what tasks finish in which order.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from drainer.core.merge import TaskRecord, count_in, undecided
 from drainer.errors import account_wrong
 from drainer.model.account import ParkedLanes, StateReference
-from drainer.model.claims import ALL, Claims
+from drainer.model.claims import ALL, Claims, Shard
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import OTHERWISE, Counts, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import (
@@ -25,12 +25,92 @@ from drainer.model.ranges import (
     subtract,
 )
 from drainer.model.unhandled import Unhandled
-from drainer.spark.assign.dispatch import Dispatch, DispatchedTask
-from drainer.spark.state.records import Head
+from drainer.spark.state.records import Head, TaskStatus
+from drainer.spark.state.state import Attempt
 from drainer.store.place import kept
 
-ClaimPart = tuple[int, str]  # the number of a wave, and the claim that has a part of it
-Changes = dict[str, dict[int, Progress]]  # by claim and partition
+
+@dataclass(slots=True)
+class DispatchedTask:
+    """A task of a dispatch, with the parts of waves that it was given and what it has reported.
+
+    Attributes:
+        name: the number of the dispatch, and the number of the task in it.
+        waves: by claim, the wave that the task has a part of.
+        subs: the number of sub-messages that the task was given.
+        left: by claim, the partitions that the task has not finished.
+        counts: the account of its sub-messages by partition.
+        unhandled: the counts of what it finished without a call of the handler.
+        attempt, status: the newest attempt at the task, and the newest status of that attempt.
+        reported_s: the time of its last report.
+        ended: whether Spark has ended the task.
+    """
+
+    name: str
+    waves: Mapping[str, int]
+    subs: int
+    left: dict[str, set[int]]
+    counts: dict[int, Counts] = field(default_factory=dict)
+    unhandled: Unhandled = field(default_factory=Unhandled)
+    attempt: Attempt | None = None
+    status: TaskStatus | None = None
+    reported_s: float = 0.0
+    ended: bool = False
+
+    @property
+    def unfinished(self) -> list[str]:
+        """The claims whose parts are not done."""
+        return [claim for claim, left in self.left.items() if left]
+
+    @property
+    def shards_left(self) -> tuple[Shard, ...]:
+        """The shards whose parts are not done."""
+        return tuple(sorted(map(Shard.parse, self.unfinished)))
+
+    @property
+    def share_done(self) -> float:
+        """The share of the task's sub-messages that is finished, from 0 to 1."""
+        return Counts.sum(self.counts.values()).finished / max(1, self.subs)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the task is over, as the task itself or Spark has reported."""
+        return self.ended or (self.status is not None and self.status.borrowed is None)
+
+    @property
+    def host(self) -> str:
+        return self.status.host if self.status else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Dispatch:
+    """The parts of waves that one job handles. Later dispatches have higher numbers."""
+
+    number: int
+    tasks: tuple[DispatchedTask, ...]
+
+    @property
+    def waves(self) -> set[int]:
+        """The numbers of the waves whose parts the dispatch has."""
+        return {wave for task in self.tasks for wave in task.waves.values()}
+
+    @property
+    def name(self) -> str:
+        return f"dispatch {self.number} of wave {', '.join(map(str, sorted(self.waves)))}"
+
+    @property
+    def busy(self) -> int:
+        """The number of tasks with something left to handle. Some may still wait for a slot."""
+        return sum(1 for task in self.tasks if task.unfinished)
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether one of the tasks has begun."""
+        return any(task.attempt for task in self.tasks)
+
+
+ClaimPart = tuple[int, str]  # The number of a wave, and the claim that has a part of it.
+Changes = dict[str, dict[int, Progress]]  # The progress by claim and partition.
 
 
 @dataclass(slots=True)
@@ -38,15 +118,15 @@ class _WavePartition:
     """The part of a wave in one partition.
 
     Attributes:
-        marks: by claim, the offset up to which it has finished all that it has.
-        left: the messages that some claim may not have finished.
+        marks: by claim, the offset below which the claim has finished all of its sub-messages.
+        left: the offsets of messages that some claim may not have finished.
         messages: the account of all messages.
         fates: by claim, the outcomes of messages that are left.
-        units: the messages that ``split`` rejected.
-        beyond: by claim, what it finished beyond its mark, if its dispatch ended before that was
-            all.
+        units: the offsets of messages that ``split`` rejected.
+        beyond: by claim, what it finished above its mark. Only a claim has that whose dispatch
+            ended early.
         finished: the offsets that all claims have finished.
-        moved: whether a mark has moved since ``reach``.
+        moved: whether a mark has moved since the last call of ``reach``.
     """
 
     start: int
@@ -69,7 +149,7 @@ class _WavePartition:
         )
 
     def add_fates(self, claim: str, fates: OutcomeRanges) -> None:
-        """Merge outcomes of a claim's messages, some of which may be known already."""
+        """Add outcomes of a claim's messages. Some of them may be known already."""
         self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
 
     def reach(self) -> None:
@@ -84,7 +164,7 @@ class _WavePartition:
         self.left = subtract(self.left, self.finished)
         over, counts = count_offsets(ended), {}
         fates = merge_outcomes(self.fates.values())
-        for outcome in reversed(OTHERWISE):  # The worst outcome of a message counts.
+        for outcome in reversed(OTHERWISE):  # The worst outcome counts.
             found = intersect(ended, fates.get(outcome, ()))
             counts[outcome.value] = count_offsets(found)
             ended = subtract(ended, found)
@@ -100,7 +180,7 @@ class _Wave:
     """A wave of which some parts are not handled yet.
 
     Attributes:
-        parts: what it has in each partition.
+        parts: the part of the wave in each partition.
         subs: the number of sub-messages by claim and partition.
         open: the claims whose dispatches have not ended.
     """
@@ -114,8 +194,9 @@ class Aggregation:
     """Adds up what tasks have finished.
 
     The driver begins a wave, dispatches its parts, adds what tasks report, and ends the dispatch.
-    Several dispatches and waves may be under way at once, but a claim has its waves one after the
-    other. A wave is folded into the account when all dispatches with parts of it have ended.
+    Several dispatches and waves may be under way at once, but each claim goes through the waves one
+    after the other. When all dispatches with parts of a wave have ended, the wave is folded into
+    the account.
 
     Args:
         uri, epoch: the place and the epoch of the state that the tasks write to.
@@ -133,9 +214,9 @@ class Aggregation:
         self.parked_lanes = ParkedLanes(0, plan.account.parked_lanes.of(self.parked))
         self._unhandled = plan.account.unhandled
         self._waves: dict[int, _Wave] = {}
-        self.dispatches: dict[int, Dispatch] = {}  # under way, by number
-        self._next = 1  # the number of the next dispatch
-        # Whether a dispatch did not add up. Nothing may be committed then.
+        self.dispatches: dict[int, Dispatch] = {}  # The dispatches under way, by number.
+        self._next = 1  # The number of the next dispatch.
+        # Whether the counts of a dispatch did not add up. If so, nothing may be committed.
         self.unbalanced = False
 
     @property
@@ -144,7 +225,10 @@ class Aggregation:
 
     @property
     def state(self) -> StateReference | None:
-        """The reference to the tasks' state, with what ``claims`` and ``unhandled`` have of it."""
+        """The reference to the tasks' state; None when no task can report anything any more.
+
+        It has the counts that ``claims`` and ``unhandled`` have taken from the state.
+        """
         if self._over:
             return None
         return StateReference(
@@ -159,7 +243,7 @@ class Aggregation:
 
     @property
     def watermarks(self) -> dict[int, int]:
-        """The watermarks by partition, as far as they are known now."""
+        """The present watermarks by partition."""
         return {n: progress.watermark for n, progress in self._by_all().items()}
 
     def begin(
@@ -176,7 +260,7 @@ class Aggregation:
             ranges: the offsets of the wave, by partition.
             delivered: the offsets of messages that were not finished before, by partition.
             subs: the number of sub-messages to handle, by claim and partition.
-            units: the messages among these that ``split`` rejected, by partition.
+            units: the offsets of messages that ``split`` rejected, by partition.
         """
         parts = {}
         for n, (start, end) in ranges.items():
@@ -203,11 +287,10 @@ class Aggregation:
         return dispatch
 
     def add_progress(self, task: DispatchedTask, head: Head) -> list[str]:
-        """Add what a task has reported since the last time; return the claims whose parts it has
-        completed by that.
+        """Add a record of a task; return the claims whose parts the task has completed by it.
 
-        The counts are of all that the task did. A later attempt goes on from the counts of earlier
-        ones, whose records are not read any more.
+        The counts of a record are those of all attempts so far, since each attempt goes on from the
+        counts of the one before.
         """
         done = list[str]()
         for claim, marks in head.marks.items():
@@ -230,7 +313,7 @@ class Aggregation:
         return done
 
     def add_whole_record(self, task: DispatchedTask, record: TaskRecord) -> None:
-        """Add all that a task has reported, even beyond its marks. The task is over.
+        """Add all that a task has reported, even above its marks, after the end of the task.
 
         If the state was removed, the record is empty and changes nothing.
         """
@@ -242,8 +325,10 @@ class Aggregation:
                 parts[n].add_fates(claim, progress.fates)
 
     def ensure_conserved(self, dispatch: Dispatch) -> None:
-        """Ensure that a dispatch adds up. Raises AccountWrong, after which nothing of it may be
-        committed."""
+        """Ensure that the tasks of a dispatch account for all that they were given.
+
+        Raises AccountWrong, and then nothing may be committed.
+        """
         for task in dispatch.tasks:
             counts = sum(task.counts.values(), Counts())
             if counts.read != task.subs or not counts.conserved:
@@ -253,7 +338,7 @@ class Aggregation:
                 )
 
     def end_dispatch(self, dispatch: Dispatch) -> None:
-        """End a dispatch. Its sub-messages that are pending stay so in this run."""
+        """End a dispatch. Sub-messages that are pending now stay pending in this run."""
         del self.dispatches[dispatch.number]
         for task in dispatch.tasks:
             self._unhandled += task.unhandled
@@ -265,15 +350,17 @@ class Aggregation:
         self._end_waves()
 
     def end(self) -> None:
-        """End all waves, when no dispatch is left. The plan needs no state from here on, since all
-        that tasks reported is in this account."""
+        """End all waves when no dispatch is left.
+
+        The plan needs no state from here on, since this account has all that tasks reported.
+        """
         self._over = True
         for wave in self._waves.values():
             wave.open.clear()
         self._end_waves()
 
     def claims(self) -> Claims:
-        """Return the progress as the plan has it."""
+        """Return the progress of all claims, as a plan has it."""
         base, others = self._by_all(), {s: dict(claim) for s, claim in self._others.items()}
         for wave in self._waves.values():
             self._fold(wave, others)
@@ -296,14 +383,14 @@ class Aggregation:
 
     @property
     def left_pending(self) -> int:
-        """The number of sub-messages that dispatches have left for a later run."""
+        """The number of sub-messages that ended dispatches have left for a later run."""
         return sum(each.sub_messages.pending for each in self._base.values())
 
     def record(self) -> None:
-        """Return nothing for the journal: the records of the tasks are the journal."""
+        """Do nothing: the journal of the drain is the records of its tasks."""
 
     def unhandled(self) -> Unhandled:
-        """Return the counts of what finished without being handled, over all runs and tasks."""
+        """Return the counts of what finished without being handled, in all runs and tasks."""
         return self._unhandled + self._unhandled_by_tasks()
 
     @property
@@ -363,13 +450,13 @@ class Aggregation:
                 own = others.setdefault(claim, fresh)
                 partial = part.beyond[claim].partial if claim in part.beyond else {}
                 fates = part.fates.get(claim, {})
-                # A claim has finished nothing of a unit that is left: the message may split into
-                # sub-messages of the claim the next time.
+                # If split rejected a message and that is pending, no claim has finished any of it:
+                # the next time, it may split into sub-messages of this claim.
                 finished = subtract(part.finished_by(claim), units)
                 own[n] = own[n].merge(Progress(0, finished, partial, fates=fates))
 
     def _end_waves(self) -> None:
-        """Fold in the waves of which no dispatch is left."""
+        """Fold the waves whose dispatches have all ended into the account."""
         for number, wave in sorted(self._waves.items()):
             if wave.open:
                 continue

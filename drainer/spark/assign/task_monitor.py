@@ -21,8 +21,7 @@ from drainer.model.status import (
     Status,
 )
 from drainer.model.unhandled import RuleStatus, Unhandled
-from drainer.spark.assign.aggregation import Aggregation
-from drainer.spark.assign.dispatch import Dispatch, DispatchedTask
+from drainer.spark.assign.aggregation import Aggregation, Dispatch, DispatchedTask
 from drainer.spark.assign.status import (
     ENDED,
     HANDLING,

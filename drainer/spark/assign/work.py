@@ -25,8 +25,8 @@ from drainer.model.option import Concurrency
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.policy.failures import Totals
+from drainer.spark.assign.aggregation import Dispatch
 from drainer.spark.assign.control import QuotaAllocator
-from drainer.spark.assign.dispatch import Dispatch
 from drainer.spark.assign.jobs import PreparedWave
 from drainer.spark.assign.reading import Reader
 from drainer.spark.assign.schedule import Part, Schedule
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOOK_S = 0.1
-WORTH_BYTES = 64 * 1024  # of chunks, which make a task worth its start even if handling is quick
-DISPATCHES_MOST = 8  # under way at once
-FREE_S = 0.5  # after which a free slot gets whatever is ready
+WORTH_BYTES = 64 * 1024  # With so many bytes of chunks, a task is worth its start.
+DISPATCHES_MOST = 8  # This many dispatches may be under way at once.
+FREE_S = 0.5  # After this time, a free slot gets whatever is ready.
 SHARDS_LEAST, SHARDS_MOST = 16, 1024
 TASK_BUFFER_LEAST = 16 * 1024 * 1024
 
@@ -56,7 +56,7 @@ class WaveRunner:
         end: called when nothing is left to do, or with the error that ends the drain.
 
     Attributes:
-        ignored_letters: by the reason, how many records a redrive leaves.
+        ignored_letters: the number of records that a redrive leaves alone, by the reason.
     """
 
     def __init__(
@@ -83,15 +83,16 @@ class WaveRunner:
         self._reading_reports = asyncio.Lock()
         self._done_before = self._aggregation.counts()[1].done
         self._schedule = Schedule()
-        self._waves: dict[int, PreparedWave] = {}  # that are not handled completely
+        self._waves: dict[int, PreparedWave] = {}  # The waves that are not handled completely.
         self._waves_read = 0
-        self._under_way: dict[int, Dispatch] = {}  # whose jobs run
+        self._under_way: dict[int, Dispatch] = {}  # The dispatches whose jobs run.
         self._dispatch_runs: set[asyncio.Task[None]] = set()
         self._free_since_s: float | None = None
-        self._least = 1  # sub-messages that are worth a task of their own
-        self._broken = False  # whether a job has failed whose tasks may still be at work
+        self._least = 1  # The number of sub-messages that is worth a task of its own.
+        self._broken = False  # Whether a job has failed whose tasks may still be at work.
         self._left_parked: set[str] = set()
-        self._stopping: dict[int, AbstractSet[str]] = {}  # partitions, by the wave they stop in
+        # By wave, the lanes "all of partition n" of partitions that stop in this wave.
+        self._stopping: dict[int, AbstractSet[str]] = {}
 
     @property
     def parked(self) -> AbstractSet[str]:
@@ -133,7 +134,7 @@ class WaveRunner:
             await self._add_wave(prepared)
 
     async def _step(self) -> None:
-        """Dispatch what is ready, start to read behind it, and wait a moment for the dispatches."""
+        """Dispatch what is ready, begin to read the next wave, and wait a moment."""
         if self._reader.stopped:
             await asyncio.gather(*self._dispatch_runs)
             await asyncio.Event().wait()  # The driver cancels this once all tasks are at rest.
@@ -216,7 +217,7 @@ class WaveRunner:
         )
         self._monitor.note_dispatch()
         for number in waves.keys() - self._stopping.keys():
-            # What is parked by now was parked by something before this wave, and stays parked.
+            # A lane that is parked by now was parked by an earlier wave, and stays parked.
             self._stopping[number] = set(map(all_of, waves[number].stops)) - self.parked
         self._under_way[dispatch.number] = dispatch
         runner = TaskRunner(
@@ -232,7 +233,7 @@ class WaveRunner:
         self._dispatch_runs.add(asyncio.create_task(run, name=dispatch.name))
 
     def _given(self, parts: Sequence[Part]) -> Mapping[int, TaskInput]:
-        """Return what a task is given of each stream."""
+        """Return what a task with these parts is given of each stream."""
         return {
             stream: each
             for part in parts
@@ -244,7 +245,7 @@ class WaveRunner:
     ) -> frozenset[int]:
         """Return the partitions in which something before these waves is unfinished.
 
-        That matters to barriers, which only a wave without a division has.
+        Barriers wait for that. Only a wave that is not divided may have barriers.
         """
         if tasks[0][0].shard.of > 1:
             return frozenset()
@@ -258,7 +259,7 @@ class WaveRunner:
         rows: Sequence[tuple[DataFrame, Mapping[Shard, int]]],
         runner: TaskRunner,
     ) -> None:
-        """Run the job of a dispatch to its end, and take in what became of it."""
+        """Run the job of a dispatch to its end, and add its outcome to the account."""
         try:
             slots = self._slots.count - self.busy + len(dispatch.tasks)
             await self._quota.lend_to({task.name: task.subs for task in dispatch.tasks}, slots)
@@ -293,17 +294,19 @@ class WaveRunner:
         # After an error, this is not reached: the tasks may still be at work.
         for task in dispatch.tasks:
             self._quota.end(task.name)
-            for shard in task.shards_left:  # What is parked stays parked in this run.
+            for shard in task.shards_left:  # What it left is parked, and stays so.
                 self._schedule.done(shard)
 
     async def end_dispatches(self) -> None:
-        """End the dispatches that are left, when no task is at work any more."""
+        """End the remaining dispatches. No task may be at work any more."""
         for dispatch in list(self._aggregation.dispatches.values()):
             await self._end_dispatch(dispatch, whole=False)
 
     async def _end_dispatch(self, dispatch: Dispatch, *, whole: bool) -> None:
-        """Take in what the tasks leave. The account of a ``whole`` dispatch must have all that it
-        was given."""
+        """Add all that the tasks of a dispatch have reported to the account.
+
+        The tasks of a ``whole`` dispatch must account for all that they were given.
+        """
         left = {n: task for n, task in enumerate(dispatch.tasks) if task.unfinished}
         shares = [(self._handler.epoch, dispatch.number, n) for n in left]
         found = await blocking_call(self._state.reports_of, shares)
@@ -321,7 +324,8 @@ class WaveRunner:
             known.generation,
             partitions={},
             claims={ALL: {}},
-            # In a partition that stops in a wave, nothing comes after what is parked there.
+            # If a partition stops in a wave, no later message of it is read, so its lane needs no
+            # parking.
             parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
         )
         terms = replace(self._plan.terms, failures=self.settings.failures)
@@ -338,7 +342,7 @@ class WaveRunner:
             for attempt, head in news:
                 dispatch = dispatches.get(attempt.dispatch)
                 if dispatch is None:
-                    continue  # The dispatch has ended: an attempt that was given up has woken up.
+                    continue  # An attempt woke up after its dispatch had ended.
                 task = dispatch.tasks[attempt.task]
                 is_under_way = dispatch.number in self._under_way
                 for claim in self._aggregation.add_progress(task, head):
@@ -362,8 +366,11 @@ class WaveRunner:
         )
 
     async def _meant(self, error: DrainerError) -> DrainerError:
-        """Return what an error of a task means for the drain: tasks don't know why the state is
-        gone."""
+        """Return what an error of a task means for the drain.
+
+        A task that finds no state assumes that the drain is over, but something else may have
+        removed the state.
+        """
         with suppress(DrainerError):
             if isinstance(error, LockLost) and await blocking_call(self._state.epoch) is None:
                 return StateLost(
@@ -395,7 +402,7 @@ class WaveRunner:
             self._end(too_many_ignored(alone))
 
     def _left_over(self) -> DrainerError | None:
-        """Return why not all is done now that all is read; None if all is done."""
+        """Return the error if not all is done, although all was read; None if all is done."""
         parked = len(self.parked)
         if self._aggregation.complete:
             return None
@@ -416,7 +423,7 @@ class WaveRunner:
         return lanes_parked(parked, read=True, behind_letters=bool(self._aggregation.parked))
 
     async def cancel(self) -> None:
-        """End the tasks that handle at once, and release all waves."""
+        """Let Spark kill the tasks that handle, and release all waves."""
         for each in list(self._under_way.values()):
             with suppress(DrainerError):  # Spark itself may be gone.
                 await blocking_call(self._jobs.cancel, each.name)
@@ -426,7 +433,8 @@ class WaveRunner:
     async def rest(self) -> None:
         """Wait until no task handles anything.
 
-        Tasks end with their jobs. If a job has failed, each of them must have ended by itself.
+        The end of a job means that its tasks have ended, unless the job has failed. Then each task
+        must have reported its end, or its process must be dead.
         """
         while self._under_way or self._broken:
             with suppress(DrainerError):
@@ -438,13 +446,15 @@ class WaveRunner:
 
 
 def shards_for(slots: int) -> int:
-    """Return the number of shards for so many slots: many small ones, so that each dispatch fits
-    the slots that there are by then."""
+    """Return the number of shards for so many slots.
+
+    There are several times as many shards, so that they can be dealt out to any number of slots.
+    """
     return min(max(SHARDS_LEAST, 3 * slots), SHARDS_MOST)
 
 
 def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
-    """Return the settings of one of so many tasks, which borrows its concurrency."""
+    """Return the settings of one of so many tasks. The task borrows its concurrency."""
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     fixed = Concurrency.fixed(1)
     return replace(running, concurrency=fixed, buffer_bytes=buffer_bytes)
