@@ -101,6 +101,25 @@ def bound_to_parent(command: Sequence[str]) -> list[str]:
     return [sys.executable, "-I", "-S", "-c", _BOUND, str(os.getpid()), *command]
 
 
+def start_apart(
+    command: Sequence[str], folder: Path, output: Path, *, die_with_parent: bool
+) -> subprocess.Popen[bytes]:
+    """Start a command in ``folder``, and write its output to a file. Raises OSError.
+
+    It runs in a session of its own, so a Ctrl-C for this process does not reach it.
+    ``die_with_parent`` makes it end with the thread that starts it (``bound_to_parent``).
+    """
+    with output.open("wb") as file:
+        return subprocess.Popen(
+            bound_to_parent(command) if die_with_parent else command,
+            stdin=subprocess.DEVNULL,
+            stdout=file,
+            stderr=subprocess.STDOUT,
+            cwd=folder,
+            start_new_session=True,
+        )
+
+
 def python_module(module: str, *words: str) -> list[str]:
     """Return the command that runs a module in a Python of its own, with this one's ``sys.path``.
 

@@ -33,7 +33,8 @@ from drainer.text.mask import describe
 STATUSES = frozenset(str(status) for status in range(200, 600))
 BATCH_MOST = 10_000
 CONNECT_S, CHECK_S = 10.0, 3.0
-# Most servers keep connections longer. So they don't close one while a call is written to it.
+# Most servers keep idle connections longer than this. So drainer closes them first, and no server
+# closes one while a call is written to it.
 KEEP_ALIVE_S = 4.0
 ANSWER_BYTES, ANSWER_BYTES_PER_ITEM = 1 << 20, 1 << 10
 PROPERTIES = (
@@ -49,9 +50,9 @@ _HINT = "Use url=, batch=, or a status such as 404=skip."
 class Http(Handler):
     """Sends sub-messages to the service at ``--set url=…`` (docs/reference/http.md).
 
-    With ``batch=N`` a call has up to N of them, and the answer has a result for each. The login
-    comes from the client file: ``http.token``, or ``http.user`` and ``http.password``, and
-    ``http.ssl.…``.
+    With ``batch=N``, a call has up to N sub-messages, and the answer has a result for each. The
+    login comes from the client file: ``http.token``, or ``http.user`` and ``http.password``, and
+    the files of ``http.ssl.…``.
     """
 
     plan_options = frozenset({"url", "batch"}) | STATUSES
@@ -64,7 +65,7 @@ class Http(Handler):
         self._session: Any = None
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Take the options.
+        """Check the options of ``--set``, and keep them.
 
         Raises UsageError when one is wrong, and ExtraMissing without aiohttp.
         """
@@ -98,15 +99,16 @@ class Http(Handler):
                 limit=context.concurrency, keepalive_timeout=KEEP_ALIVE_S, ssl=_tls(properties)
             ),
             cookie_jar=aiohttp.DummyCookieJar(),
-            # The drain's own timeout ends a call.
+            # A call has no timeout here, because the drain's own timeout ends it.
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_S),
             auto_decompress=False,
         )
 
     def check_before_preview(self, extras: Mapping[str, str]) -> tuple[list[str], list[str]]:
-        """Return the checks that passed, and warnings.
+        """Check the client file, and whether the service answers.
 
-        Raises UsageError when the client file is wrong.
+        Returns the checks that passed, and warnings. Raises UsageError when the client file is
+        wrong.
         """
         given = without_prefix(extras, SERVICE)
         if unknown := sorted(set(given) - set(PROPERTIES)):
@@ -115,21 +117,19 @@ class Http(Handler):
                 hint=f"Use {', '.join(f'http.{name}' for name in PROPERTIES)}.",
             )
         tls, url = _tls(given), urlsplit(self._url or _checked_url(given.get("url", "")))
-        service = f"the service {url.scheme}://{url.netloc}{url.path}"  # A query may have a secret.
+        # The text leaves out the query of the URL, which may have a secret.
+        service = f"the service {url.scheme}://{url.netloc}{url.path}"
         connection = HTTPConnection(url.netloc, timeout=CHECK_S)
         if url.scheme == "https":
             connection = HTTPSConnection(url.netloc, timeout=CHECK_S, context=tls)
         started_s = monotonic()
-        overdue = Timer(CHECK_S, _hang_up, [connection])  # An answer may have no end.
+        overdue = Timer(CHECK_S, _hang_up, [connection])  # The service may never end its answer.
         overdue.start()
         try:
             connection.request("OPTIONS", url.path or "/", headers=_login(given))
             status = connection.getresponse().status
-        except (
-            OSError,
-            HTTPException,
-            ValueError,
-        ) as error:  # A ValueError means that no host can have this name.
+        except (OSError, HTTPException, ValueError) as error:
+            # A ValueError means that no host can have this name.
             return [], [f"{service} does not answer ({describe(error)}): start it, or correct url="]
         finally:
             overdue.cancel()
@@ -145,7 +145,7 @@ class Http(Handler):
             ensure_single_done(await self._post(encode_item(sub), 1, ids), self._meanings)
             return None
         results: list[BaseException | None] = [None] * len(subs)
-        items: dict[int, bytes] = {}  # By the place in ``subs``.
+        items: dict[int, bytes] = {}  # The JSON of the sub-messages, by their place in ``subs``.
         for place, sub in enumerate(subs):
             try:
                 items[place] = encode_item(sub)
@@ -173,9 +173,8 @@ class Http(Handler):
                     if len(found) > most:
                         raise UnclearAnswer(f"the service's answer is larger than {most:,} bytes")
                 return Response(answer.status, answer.content_type, bytes(found), answer.headers)
-        except (
-            aiohttp.ClientResponseError
-        ) as error:  # Its text would name the URL, which may have a secret.
+        except aiohttp.ClientResponseError as error:
+            # The text of the error is not shown, because it has the URL, which may have a secret.
             reason = error.message.partition("\n")[0]
             raise UnclearAnswer(f"the service's answer is not HTTP ({reason})") from None
 
@@ -188,7 +187,10 @@ class Http(Handler):
 
 
 def _login(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the header of the login. Raises UsageError if HTTP does not allow its characters."""
+    """Return the header of the login, if there is one.
+
+    Raises UsageError if the login has characters that HTTP does not allow.
+    """
     token, user, password = (properties.get(each, "") for each in ("token", "user", "password"))
     if token := _checked(token, "http.token in the client file", _VISIBLE):
         return {"Authorization": f"Bearer {token}"}
@@ -218,7 +220,7 @@ def _hang_up(connection: HTTPConnection) -> None:
 
 
 def _checked_url(url: str) -> str:
-    """Return the URL of a service. Raises UsageError if it is none, or has a login."""
+    """Return the URL. Raises UsageError if it is not the URL of a service, or has a login."""
     try:
         parts = urlsplit(url)
         valid = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0

@@ -1,6 +1,6 @@
 """The protocol of the handler ``http``: calls of a service in JSON, and what its answers mean.
 
-Nothing counts as done unless the answer states it.
+A sub-message counts as done only if the answer states it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from drainer.text.escape import foreign
 from drainer.text.plain_json import plain_json
 
 AFTER_MOST_S = 3600.0
-TEXT_LENGTH = 200  # Of a service's text so many characters are kept.
+TEXT_LENGTH = 200  # The number of characters of a service's text that errors show.
 MEANINGS = ("done", "retry", "skip", "give-up", "outage")
 
 ResultName = Literal["done", "retry", "skip", "give-up", "fail"]
@@ -31,7 +31,7 @@ class CallItem:
 
     In ``key``, ``keys`` and ``payload``, bytes become an object ``{"base64": "…"}``. Only a
     sub-message with several sub-keys has ``keys``. ``id`` is the same in each attempt.
-    ``timestamp`` is Kafka's, in milliseconds.
+    ``timestamp`` is that of the Kafka record, in milliseconds since 1970.
     """
 
     id: str
@@ -47,7 +47,7 @@ class CallItem:
 
 
 class SingleAnswer(msgspec.Struct):
-    """The answer to a single call that is not simply done: any other JSON, or none, means done."""
+    """The answer to a single call. Other JSON, or an answer without a body, means ``done``."""
 
     result: ResultName
     after: Annotated[float, msgspec.Meta(ge=0, le=AFTER_MOST_S)] | None = None
@@ -58,7 +58,8 @@ class ItemResult(SingleAnswer, kw_only=True):
     """The outcome of a sub-message.
 
     - ``done``: it is never handled again.
-    - ``retry``: it is handled again after so many seconds, which does not count for ``--retries``.
+    - ``retry``: it is handled again after the seconds in ``after``. This does not count as one of
+      the ``--retries``.
     - ``skip``: it is not to be handled.
     - ``give-up``: ``--on-failure`` applies at once.
     - ``fail``: it is tried again within ``--retries``.
@@ -68,7 +69,7 @@ class ItemResult(SingleAnswer, kw_only=True):
 
 
 class Answer(msgspec.Struct):
-    """The answer to a call with several sub-messages: each id exactly once, in any order."""
+    """The answer to a call with several sub-messages. It has each id exactly once, in any order."""
 
     results: list[ItemResult]
 
@@ -94,7 +95,7 @@ def encode_item(sub: SubMessage) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """The answer to a call, which was read to its end."""
+    """The complete answer to a call."""
 
     status: int
     content_type: str = ""
@@ -108,7 +109,7 @@ class Response:
 
     @property
     def is_empty(self) -> bool:
-        """Whether the service sent no body on purpose, and did not just end before it."""
+        """Whether the service has sent an empty body, and not just closed the connection."""
         whole = "Content-Length" in self.headers or "Transfer-Encoding" in self.headers
         return whole and not self.body
 
@@ -116,7 +117,8 @@ class Response:
 class ServiceError(Exception):
     """Raised when a service answers with an error.
 
-    ``status`` and ``headers`` tell whose fault it is (policy/fault.py), unless ``is_outage`` does.
+    policy/fault.py decides by ``status`` and ``headers`` whose fault it is, unless ``is_outage`` is
+    given.
     """
 
     def __init__(self, response: Response, *, is_outage: bool | None = None) -> None:
@@ -151,9 +153,9 @@ def meanings_of(options: Mapping[str, str]) -> dict[int, str]:
 
 
 def _is_done(response: Response, meanings: Mapping[int, str]) -> bool:
-    """Return whether the status alone means that the whole call is done.
+    """Return whether the status alone means that everything in the call is done.
 
-    Raises the error that the answer stands for if it is no success.
+    Raises an error if the status is not one of success, or if its meaning is not ``done``.
     """
     error = ServiceError(response)
     match meanings.get(response.status):
@@ -173,7 +175,7 @@ def _is_done(response: Response, meanings: Mapping[int, str]) -> bool:
 
 
 def ensure_single_done(response: Response, meanings: Mapping[int, str]) -> None:
-    """Raise the error that the answer to a single call stands for, unless it is done."""
+    """Raise the error that the answer to a single call stands for, unless the call is done."""
     if _is_done(response, meanings) or response.status == 204 or response.is_empty:
         return
     found = _decoded(response, dict[str, Any] | Any)
@@ -190,8 +192,8 @@ def ensure_single_done(response: Response, meanings: Mapping[int, str]) -> None:
 def results_of(response: Response, ids: Sequence[str], meanings: Mapping[int, str]) -> Results:
     """Return the results of a call with several sub-messages, in the order of ``ids``.
 
-    Raises UnclearAnswer unless each of them has exactly one result, and the error that the status
-    stands for if it is no success.
+    Raises UnclearAnswer unless each sub-message has exactly one result, and another error if the
+    status is not one of success.
     """
     if _is_done(response, meanings):
         return [None] * len(ids)

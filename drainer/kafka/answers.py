@@ -1,4 +1,4 @@
-"""Kafka's answers: which ones pass by themselves, and the errors that the others become."""
+"""Kafka's error codes: which requests to repeat, and the error that drainer raises otherwise."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ def _codes(names: str) -> frozenset[int]:
     return frozenset(getattr(KafkaError, name) for name in names.split())
 
 
-# Errors that may pass, so that another request is worth it: the network failed, or a coordinator or
-# leader moves or loads. _PARTIAL is the answer when some brokers did not list their groups, and
-# _NOENT when a partition has no leader, for example because its broker was away for long.
-PASSING = _codes("""
+# The same request may succeed later: the network failed, or a coordinator or leader moves or loads.
+# _PARTIAL is the answer when some brokers did not list their groups, and _NOENT when a partition
+# has no leader, for example because its broker was away for long.
+RETRIABLE = _codes("""
     _TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _TIMED_OUT_QUEUE _RESOLVE _WAIT_COORD _WAIT_CACHE
     _DESTROY_BROKER _INTR _PARTIAL _NOENT REQUEST_TIMED_OUT NETWORK_EXCEPTION
     BROKER_NOT_AVAILABLE LEADER_NOT_AVAILABLE NOT_LEADER_FOR_PARTITION REPLICA_NOT_AVAILABLE
@@ -29,15 +29,15 @@ PASSING = _codes("""
     THROTTLING_QUOTA_EXCEEDED
 """)
 
-# A client that only reads also looks for the coordinator of the group that it names, but needs
-# nothing from it. So it may ignore that the coordinator is forbidden.
-PASSING_TO_READERS = PASSING | {KafkaError.GROUP_AUTHORIZATION_FAILED}
+# A client that only reads looks up the coordinator of the group that it names, but does not need
+# it. So it ignores the error if this user may not look it up.
+RETRIABLE_BY_READERS = RETRIABLE | {KafkaError.GROUP_AUTHORIZATION_FAILED}
 
 FORBIDDEN = _codes("""
     TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED
 """)
 
-# Kafka's operations. READ, WRITE and DELETE imply DESCRIBE.
+# Kafka calls these operations. READ, WRITE and DELETE include DESCRIBE.
 Right = Literal["DESCRIBE", "READ", "WRITE", "CREATE", "DELETE"]
 
 NO_TOPIC = _codes("""
@@ -45,23 +45,23 @@ NO_TOPIC = _codes("""
     _UNKNOWN_PARTITION
 """)
 
-# Answers to a commit which mean that it has certainly not happened.
+# These answers to a commit mean that it has certainly not happened.
 NOT_WRITTEN = frozenset({KafkaError.NOT_COORDINATOR, KafkaError.COORDINATOR_LOAD_IN_PROGRESS})
 
-# Answers to a commit without membership while the group has members.
+# These answers to a commit without membership mean that the group has members.
 HAS_MEMBERS = _codes("""
     UNKNOWN_MEMBER_ID ILLEGAL_GENERATION REBALANCE_IN_PROGRESS FENCED_INSTANCE_ID
     STALE_MEMBER_EPOCH NON_EMPTY_GROUP
 """)
 
-# Waiting does not help against these, since every broker gets the same credentials.
+# Repeating the request does not help, since every broker gets the same credentials.
 REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 
-# Complaints of this kind that the next connection, or the next request for a token, may not have. A
-# broker refuses a second login within a second of the first. That happens on a connection that
-# began when its token had nearly expired.
-_PASSING_LOGINS = (
+# The next connection, or the next request for a token, may not get these errors of a login. For
+# example, a broker refuses a second login on a connection within a second of the first, and the
+# second comes so early if the token had nearly expired when the connection began.
+_RETRIABLE_LOGINS = (
     "not valid in current SASL state",
     "mechanism handshake failed: Local:",
     _NO_TOKEN,
@@ -69,7 +69,7 @@ _PASSING_LOGINS = (
 
 
 def granting(right: str, resource: str) -> str:
-    """Return the way out when a right such as ``READ`` on ``topic orders`` is missing."""
+    """Return the hint for a missing right, such as ``READ`` on ``topic orders``."""
     return f"Grant {right} on {resource} to this user"
 
 
@@ -84,7 +84,7 @@ def may_not(what: str, right: str, resource: str) -> RightMissing:
 def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
     """Return the latest complaint that the credentials were rejected; None if there is none."""
     found = (c for c in reversed(complaints) if c.code in REJECTED)
-    return next((c for c in found if not any(map(c.text.__contains__, _PASSING_LOGINS))), None)
+    return next((c for c in found if not any(map(c.text.__contains__, _RETRIABLE_LOGINS))), None)
 
 
 # The first cause that matches any complaint is reported. {servers} are the bootstrap servers.
@@ -131,9 +131,9 @@ _CAUSES: tuple[tuple[Callable[[Complaint], bool], str, str], ...] = (
 def unreachable(
     servers: str, waited_s: float, complaints: Sequence[Complaint], request: str = ""
 ) -> BrokerUnreachable:
-    """Return the error for brokers that don't answer, with the cause by the client's complaints.
+    """Return the error for brokers that don't answer. The client's complaints show the cause.
 
-    ``request`` is the request that failed, if the cluster was reached before.
+    ``request`` names the request that failed, if the cluster was reached before.
     """
     for matches, what, hint in _CAUSES:
         for complaint in filter(matches, reversed(complaints)):

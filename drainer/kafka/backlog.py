@@ -17,7 +17,7 @@ from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transa
 from drainer.model.terms import LAST_MS, TimeRange, time_text
 
 READER = "drainer-times"
-# The clocks of brokers may differ by so much. So when another broker becomes the leader of a
+# The clocks of brokers may differ by this much. When another broker becomes the leader of a
 # partition, new records may have earlier times than those before them.
 CLOCK_SKEW_MS = 3_600_000
 _UNTIL_HINT = (
@@ -32,11 +32,11 @@ class Bound:
     """The beginning or the end of a backlog: a word, an offset or a time.
 
     An end is the first offset that is not part of the backlog. A time stands for the record with
-    the lowest offset that has this timestamp or a later one. Producers or brokers set the
-    timestamps, as the topic's message.timestamp.type says.
+    the lowest offset that has this timestamp or a later one. The topic's message.timestamp.type
+    decides whether producers or brokers set the timestamps.
     """
 
-    word: str = ""  # The word of one of the constants below.
+    word: str = ""  # One of the words of the constants below.
     offset: int | None = None
     time_ms: int | None = None  # In milliseconds since 1970.
 
@@ -46,13 +46,14 @@ class Bound:
         return self.word or str(self.offset)
 
 
-# The group's committed offset. A partition that has none is refused, begins at the first record, or
-# begins at the end. With COMMITTED_OR_EARLIEST, a partition whose record at that offset is gone
-# begins at the first record, too.
+# These three stand for the group's committed offset. They differ in what happens to a partition
+# without one: COMMITTED refuses it, and with the others it begins at the first record or at the end
+# of the log. COMMITTED_OR_EARLIEST also begins at the first record if the record at the committed
+# offset is deleted.
 COMMITTED = Bound("committed")
 COMMITTED_OR_EARLIEST = Bound("committed-or-earliest")
 COMMITTED_OR_END = Bound("committed-or-end")
-EARLIEST = Bound("earliest")  # The first record that retention left.
+EARLIEST = Bound("earliest")  # The first record that retention has not deleted.
 END = Bound("end")  # The end of the log when the drain is planned.
 
 OF_GROUPS = (COMMITTED, COMMITTED_OR_EARLIEST, COMMITTED_OR_END)
@@ -64,10 +65,10 @@ class PartitionBacklog:
 
     partition: int
     start: int
-    end: int  # The first offset that is not part of it.
-    committed: int | None  # The group's committed offset at that moment; None when it had none.
+    end: int  # The first offset that is not part of the backlog.
+    committed: int | None  # The group's committed offset when this was taken; None without one.
     log_start: int
-    log_end: int  # The offset behind the last record that the isolation level showed.
+    log_end: int  # The offset behind the last record that the isolation level shows.
     # The leader epoch of the record before ``log_end``; None when the broker does not know it.
     leader_epoch: int | None
 
@@ -86,8 +87,8 @@ class PartitionBacklog:
 class Backlog:
     """The offsets of a drain, as they were when it was planned.
 
-    ``remarks`` are sentences on its bounds for a person: which records are lost, where it begins
-    without a committed offset, and what open transactions keep behind its end.
+    ``remarks`` are sentences for a person about the bounds: which records are lost, where the
+    backlog begins without a committed offset, and which open transactions it ends at.
     """
 
     cluster_id: str
@@ -122,9 +123,10 @@ def parse_until(text: str) -> Bound:
 class DrainRange:
     """The range that a drain handles: offsets, or times if it commits nothing.
 
-    Timestamps need not rise with offsets, so records of other times may lie between those of a
-    range of times. A committed offset covers all records before it, and can't leave those out. That
-    is why only a drain without commits selects records by their times, and skips the others.
+    Timestamps need not rise with offsets, so between the records of a range of times there may be
+    records of other times. A committed offset stands for all records before it, so a drain that
+    commits has to handle those as well. Only a drain without commits selects records by their
+    times, and skips the others.
 
     Raises UsageError when a drain without commits would begin where the group stands, or when
     ``from_`` is a time that is not before ``until``.
@@ -168,9 +170,9 @@ class DrainRange:
     ) -> Backlog:
         """Look up the backlog of this range, as the function ``freeze`` does.
 
-        A range of times spans all offsets that may have records of these times. Refused is also
-        raised when a drain that commits would end at a time, and producers set the timestamps. Then
-        records of earlier times may lie behind any offset.
+        A range of times becomes all offsets that may have records of these times. Refused is also
+        raised when a drain that commits would end at a time, and producers set the timestamps,
+        because records of earlier times may then be behind any offset.
         """
         take = partial(
             freeze,
@@ -227,18 +229,18 @@ def freeze(
     """Look up the backlog of a group on a topic, or on some partitions of it.
 
     Args:
-        group: without a group, the backlog is a range of the log that may start anywhere.
+        group: if it is None, the backlog is a range of the log that may start anywhere.
         partitions: all partitions unless given.
-        to_look: the caller won't drain it. Then a missing committed offset, or a start below it, is
-            a remark instead of an error.
-        new_group: a new group has no committed offset, which is no remark.
+        to_look: the caller only shows the backlog, and does not drain it. Then a missing committed
+            offset, or a start below it, is a remark instead of an error.
+        new_group: the group is new, so there is no remark that it has no committed offset.
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
         OffsetMissing: when it should start at a committed offset, and there is none.
-        Refused: when records before the start are gone, the topic is not the one that the group
-            read, the range lies outside of the log, the group would move backwards, a partition has
-            no leader, or brokers may be wrong about a time.
+        Refused: when records that the group never handled are deleted, the topic is not the one
+            that the group read, the range is outside of the log, the group would move backwards, a
+            partition has no leader, or brokers may be wrong about a time.
         UsageError: when one offset is given for several partitions, or the start is a committed
             offset and there is no group.
     """
@@ -303,7 +305,10 @@ def _committed(
 
 
 def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
-    """Return the backlog of a plan from its watermarks on, including what finished above them."""
+    """Return the backlog of a plan from its watermarks on.
+
+    It includes the messages above a watermark that have finished already.
+    """
     isolation = cluster.settings.isolation
     logs = cluster.log_bounds(plan.terms.topic, tuple(plan.account.partitions), isolation)
     left = {
@@ -336,7 +341,7 @@ def open_transactions(
 
 
 def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
-    """Return whether brokers set the times of new records, and find the first one of a time."""
+    """Return whether brokers set the times of new records, and can find the first one of a time."""
     timestamps = cluster.topic_config(topic).get("message.timestamp.type")
     return timestamps == "LogAppendTime" and not may_misplace_times(cluster, topic)
 
@@ -344,7 +349,7 @@ def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
 def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
     """Return whether brokers set the times of all records from the end of a backlog on.
 
-    The topic's setting may have been changed. Then the times of earlier records are the producers'.
+    The topic's setting may have been changed. Then producers have set the times of older records.
     """
     ends = {n: (part.end, part.log_end) for n, part in found.partitions.items()}
     heads = first_messages(cluster.settings, found.topic, found.topic_id, READER, ends)
@@ -355,8 +360,9 @@ def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
 def may_misplace_times(cluster: Cluster, topic: str) -> bool:
     """Return whether brokers may report no record of a time or later although there is one.
 
-    Compaction leaves the time of a removed record in the index. To find a time, the broker looks
-    only into the first segment whose index reaches it, and may find no record there.
+    The index by time of a segment still has the times of records that compaction has removed. A
+    broker looks only into the first segment whose index reaches the time, and may find no record
+    there.
     """
     return "compact" in cluster.topic_config(topic).get("cleanup.policy", "compact")
 
@@ -420,7 +426,7 @@ class _Bounds:
                     " this user may not see that",
                     hint="Give an offset instead of a time, or --until end.",
                 )
-            # The record of that time may lie behind an open transaction, and is not shown yet.
+            # The record of that time may be behind an open transaction. Then it is not shown yet.
             return {
                 n: log.end if (at := found[n]) is None else min(at, log.end)
                 for n, log in logs.items()
@@ -445,7 +451,7 @@ class _Bounds:
             )
 
     def backwards(self, starts: Mapping[int, int]) -> str | None:
-        # Describe a partition in which the range would begin below the group's offset.
+        # Describe a partition in which the range would begin below the group's offset, if any.
         for number, offset in self.committed.items():
             if offset is not None and starts[number] < offset:
                 return (
@@ -455,7 +461,7 @@ class _Bounds:
         return None
 
     def uncommitted(self) -> list[str]:
-        # Return a remark on partitions that have no committed offset, and where they begin.
+        # Return a remark about the partitions without a committed offset, and where they begin.
         logs, topic, group = self.logs, self.topic, self.group
         missing = [
             n for n, log in logs.items() if self.committed[n] is None and log.start < log.end
@@ -479,7 +485,7 @@ class _Bounds:
         return [f"{remark}: there the backlog starts at {begins}"]
 
     def lost(self) -> list[str]:
-        # Return a remark on records that retention deleted before the group handled them.
+        # Return a remark about records that retention deleted before the group handled them.
         lost = {
             n: (offset, self.logs[n].start)
             for n, offset in self.committed.items()

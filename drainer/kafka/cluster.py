@@ -1,4 +1,4 @@
-"""The cluster as a drain sees it: its groups, its topics, and the bounds of their logs."""
+"""The cluster: requests about its topics and the bounds of their logs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from drainer.model.listed import listed
 
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
-MISSING_CONFIRM_S = 0.3
+MISSING_CONFIRM_S = 0.3  # A topic that seems to be missing is looked up again after this time.
 NO_RECORD = -1  # The offset that brokers give for a time that no record has.
 
 _ISOLATION = {
@@ -83,17 +83,17 @@ class LogBounds:
 class Cluster(Groups):
     """One connection to the cluster, for topics, groups, offsets and commits.
 
-    Every method waits up to ``timeout_s`` for an answer. It repeats its request while a coordinator
-    loads or a connection breaks. All of them raise BrokerUnreachable when no answer came, and
-    Refused when this user does not have the right or Kafka gives an unexpected answer.
+    Every method waits up to ``timeout_s`` for an answer, and repeats its request while a
+    coordinator loads or when a connection breaks. Every method raises BrokerUnreachable when no
+    answer came, and Refused when this user does not have the right or the answer is unexpected.
     """
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
         """Describe a topic, and ensure that this user has a right on it.
 
         Raises:
-            RightMissing: when this user does not have the right. A user who may not see a topic
-                does not learn whether it exists.
+            RightMissing: when this user does not have the right. If this user may not even see the
+                topic, it may not exist.
             TopicMissing: when there is no topic of this name. The hint has similar names.
         """
         found = self.topics([name], right)[name]
@@ -114,8 +114,8 @@ class Cluster(Groups):
     ) -> dict[str, TopicInfo | RightMissing | None]:
         """Describe topics in one request, as ``topic`` does.
 
-        The value is None for a topic that is missing, and an error for one that this user may not
-        use.
+        The value is None for a topic that does not exist, and an error for a topic on which this
+        user does not have the right.
         """
         verb = "look at" if right == "DESCRIBE" else right.lower()
         found: dict[str, TopicInfo | RightMissing | None] = {}
@@ -167,7 +167,7 @@ class Cluster(Groups):
             return {}
 
     def topic_names(self) -> list[str]:
-        """List the topics that this user sees, for a hint. It is empty if no answer comes soon."""
+        """List the topics that this user sees, for a hint. Returns none if no answer comes soon."""
         try:
             return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
@@ -179,8 +179,8 @@ class Cluster(Groups):
         """Look up the bounds of the partitions' logs, as this isolation level shows them."""
         numbers = tuple(partitions)
         starts = self.log_starts(topic, numbers)
-        # The ends are read last. If one is below its mark then, open transactions are the reason,
-        # and not new records.
+        # The ends are read last. So if an end is below its high watermark, the reason is an open
+        # transaction, and not a record that was written between the two requests.
         marks = self.log_ends(topic, numbers)
         ends = self._offsets(topic, dict.fromkeys(numbers, LATEST), isolation)
         return {
@@ -199,7 +199,10 @@ class Cluster(Groups):
     def log_ends(
         self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, tuple[int, int | None]]:
-        """Look up the offset behind the last record and its leader's epoch, by partition."""
+        """Look up the offset behind the last record, and that record's leader epoch, by partition.
+
+        The epoch is None if it is not known.
+        """
         latest = dict.fromkeys(partitions, LATEST)
         return self._offsets(topic, latest, "read_uncommitted", timeout_s)
 
@@ -208,10 +211,8 @@ class Cluster(Groups):
     ) -> dict[int, int | None]:
         """Look up the offset of the first record of a time or later, by partition.
 
-        It is None for a partition that has no such record.
-
-        On a compacted topic, brokers may wrongly report that there is none
-        (``may_misplace_times``).
+        The offset is None for a partition that has no such record. On a compacted topic, brokers
+        may wrongly report that there is none (``may_misplace_times``).
         """
         specs = dict.fromkeys(partitions, OffsetSpec.for_timestamp(time_ms))
         found = self._offsets(topic, specs, "read_uncommitted", least=NO_RECORD)
@@ -229,7 +230,8 @@ class Cluster(Groups):
     ) -> None:
         """Create a topic, or only check that it could be created. An existing topic is not changed.
 
-        By default, the broker decides the number of ``replicas``. Errors name the topic's ``kind``.
+        By default, the broker decides the number of ``replicas``. Errors name the topic by its
+        ``kind``, such as "dead-letter ".
         """
         new = NewTopic(name, partitions, replicas, config=dict(config or {}))
 
@@ -271,7 +273,7 @@ class Cluster(Groups):
                 request_timeout=left,
             )
             found = {place.partition: self.wait(one, left) for place, one in answers.items()}
-            # If a leader is away, librdkafka (2.16) sometimes gives -1001 and no error.
+            # If a leader is away, librdkafka (2.16) sometimes returns -1001 instead of an error.
             if away := [n for n in specs if n not in found or found[n].offset < least]:
                 text = f"no leader answers for {listed([f'{topic}/{n}' for n in sorted(away)])}"
                 raise KafkaException(KafkaError(KafkaError.LEADER_NOT_AVAILABLE, text))
@@ -298,5 +300,5 @@ def _topic_info(name: str, found: Any, what: str, needs: tuple[Right, str]) -> T
 
 
 def config_limit(value: str | None) -> int | None:
-    """Return a limit from a configuration as a number; None if there is none (Kafka writes -1)."""
+    """Return a limit of a configuration as a number; None if there is no limit, as -1 means."""
     return None if value is None or int(value) < 0 else int(value)

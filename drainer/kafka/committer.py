@@ -1,4 +1,4 @@
-"""The commits of a running drain, which overwrite nobody else's, and its checks of the topic."""
+"""The commits of a running drain, which overwrite no commit of another, and its topic checks."""
 
 from __future__ import annotations
 
@@ -26,21 +26,22 @@ CALL_TIMEOUT_S = 5.0  # The timeout of each request.
 
 @dataclass(eq=False)
 class GroupCommitter:
-    """Moves a group's committed offsets forward, and checks before and after that nobody else does.
+    """Moves a group's committed offsets forward, and checks that nobody else moves them.
 
-    Kafka takes such a commit only while the group has no members. It does not fence one such
-    committer against another. So the offset that is found must be the one that this drain wrote. If
-    the answer to a write is lost, both the old and the new offset may be found from then on.
+    Kafka accepts commits from outside of a group only while the group has no members. It does not
+    fence one such committer against another. So before and after each write, the committer reads
+    the offset, which must be the one that this drain wrote. If the answer to a write is lost, from
+    then on both the old and the new offset are allowed.
 
     Brokers drop the offsets of a group that has been empty for long. The committer then writes them
     again.
 
     Attributes:
-        log_ends: the end of the backlog and the leader epoch at that time, by partition. The logs
-            must still have these records.
+        log_ends: the end of the backlog and the leader epoch when it was planned, by partition. The
+            logs must still have the records up to there.
         is_sure: returns whether this drain still holds the lock. It is called right before the
-            write, because the process may have stood still since the read.
-        observe: is called with the topic at each check.
+            write, because the process may have been suspended since the read.
+        observe: called with the topic at each check.
     """
 
     cluster: Cluster
@@ -61,9 +62,9 @@ class GroupCommitter:
         """Commit an offset for each partition: that of the next message to handle.
 
         ``expected`` has, by partition, the offsets that the group may have before the commit: the
-        one that this drain wrote last, or the one from before the drain (None if it had none). If
-        an offset that was there is missing, it has expired. An offset that is committed already, or
-        a lower one, is not written.
+        offset that this drain wrote last, or the one from before the drain (None if it had none).
+        If there is no offset although one is expected, it has expired. An offset is not written if
+        it, or a higher one, is committed already.
 
         Returns the committed offsets by partition.
 
@@ -80,7 +81,8 @@ class GroupCommitter:
             for partition, offset in found.items():
                 allowed = set(expected[partition]) | self._in_doubt.get(partition, set())
                 if offset is None and None not in allowed:
-                    # A deleted topic loses its offsets, too. Raises TopicMissing if it is deleted.
+                    # The offset may be gone because the topic was deleted. Then this raises
+                    # TopicMissing.
                     self.cluster.topic(self.topic)
                 elif offset not in allowed:
                     raise self._moved(partition, offset, allowed, "before a commit")
@@ -93,15 +95,15 @@ class GroupCommitter:
                 return known
             if not self.is_sure():
                 raise CommitDelayed("the lock on the group is not confirmed any more")
-            # From here on, each of these offsets may be found, whatever the answer is.
+            # From now on, a read may find each of these offsets, whatever the answer to the write.
             for partition, wrote in moves.items():
                 self._in_doubt.setdefault(partition, set()).add(wrote)
             self.cluster.alter_committed(self.group, self.topic, moves, self.timeout_s)
             found |= (read_back := self._read(moves))
             for partition, wrote in moves.items():
                 if read_back[partition] is None:
-                    # The broker was just dropping the expired offsets of the group, and has dropped
-                    # the new one with them.
+                    # The broker has just dropped the expired offsets of the group, and the new one
+                    # with them.
                     raise CommitDelayed(f"{self.topic}/{partition}: offset {wrote} expired at once")
                 if read_back[partition] != wrote:
                     moved = self._moved(partition, read_back[partition], {wrote}, "after a commit")
@@ -111,11 +113,11 @@ class GroupCommitter:
         return {p: o for p, o in found.items() if o is not None}
 
     def check(self, topic_id: str) -> None:
-        """Ensure that the topic still is the one for which this drain was planned.
+        """Ensure that the topic is still the one for which this drain was planned.
 
-        Raises TopicGone when the topic was deleted, or deleted and recreated; LogCut when a log
-        lost records of the backlog, handled or not; CommitDelayed when no answer came in time; and
-        Interrupted when this user may not look at the topic.
+        Raises TopicGone when the topic was deleted or recreated; LogCut when a log lost records of
+        the backlog, handled or not; CommitDelayed when no answer came in time; and Interrupted when
+        this user may not describe the topic.
         """
         with self._raised_as_running():
             found = self.cluster.topic(self.topic)
@@ -129,8 +131,8 @@ class GroupCommitter:
 
     @contextmanager
     def _raised_as_running(self) -> Iterator[None]:
-        # The cluster's errors refuse a drain that has not begun. This drain is running, so they
-        # have to interrupt it or delay a commit.
+        # Convert the errors of Cluster, which refuse a drain that has not begun, to errors that
+        # interrupt this running drain or delay its commit.
         try:
             yield
         except TopicMissing:
@@ -161,7 +163,7 @@ class GroupCommitter:
 
 
 class TopicWatch(GroupCommitter):
-    """Checks the topic as every drain does, but commits nothing."""
+    """The committer of a drain that commits nothing. It only checks the topic."""
 
     def commit(
         self, offsets: Mapping[int, int], expected: Mapping[int, Set[int | None]]

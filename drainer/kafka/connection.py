@@ -13,20 +13,20 @@ from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
 from drainer.errors import BrokerUnreachable, Refused
-from drainer.kafka.answers import FORBIDDEN, PASSING, Right, may_not, rejected_login, unreachable
+from drainer.kafka.answers import FORBIDDEN, RETRIABLE, Right, may_not, rejected_login, unreachable
 from drainer.kafka.log import ClientLog, Complaint
 from drainer.kafka.settings import ClientSettings
 
 OFFSETS_TOPIC = "__consumer_offsets"
 TIMEOUT_S = 10.0
-# How long to wait for a cluster that was reached before, while there is no sign that it is away.
+# How long to wait for a cluster that was reached before, if it seems to be slow and not away.
 SLOW_S = 30.0
-# At first contact, how long to wait if nothing listens on the port, or if the host is unknown.
+# How long the first request waits if nothing listens on the port, or if the host is unknown.
 REFUSED_PATIENCE_S = 2.0
-ATTEMPT_S = 3.0
-RETIRED_KEPT = 2  # A client must not be freed before its requests have ended.
+ATTEMPT_S = 3.0  # The longest timeout of one attempt.
+RETIRED_KEPT = 2  # Clients that were replaced are kept until their requests have ended.
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
-# A connection that waits for an answer checks the client's complaints once in this time.
+# How often a connection that waits for an answer checks the complaints of its client.
 TURN_S = 0.05
 
 # After these errors, librdkafka's client may be stuck for minutes: it waits for an old broker
@@ -46,19 +46,18 @@ T = TypeVar("T")
 class Connection:
     """A client that repeats its requests until the time is up. It is a context manager.
 
-    A broken connection is not an error, and neither is a coordinator that loads or moves, because
-    such states pass.
+    A request is repeated when a connection breaks, or while a coordinator loads or moves.
     """
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         self.settings = settings
-        # How long to wait for an answer, unless a request has a timeout of its own. A cluster that
-        # is merely slow gets more time.
+        # How long to wait for an answer, unless a request has its own timeout. A cluster that is
+        # only slow gets more time.
         self.timeout_s = timeout_s
         self.cluster_id = ""  # Empty until the cluster was reached for the first time.
         self._log = ClientLog()
         self._retired: deque[AdminClient] = deque(maxlen=RETIRED_KEPT)
-        # Other modules use the client for requests that only one of them makes.
+        # Other modules call the client directly for requests that only one of them makes.
         self.admin = settings.admin(self._log)
 
     @classmethod
@@ -102,7 +101,8 @@ class Connection:
 
         Args:
             what: completes the sentence "this user may not ...".
-            attempt: makes the request in the seconds that it is given, and raises KafkaException.
+            attempt: makes the request within the seconds that it is called with, or raises
+                KafkaException.
             timeout_s: replaces the timeout of the connection.
             needs: the right that the request needs, and on which resource.
 
@@ -125,7 +125,7 @@ class Connection:
                 waited_s, complaints = time.monotonic() - started_s, self._log.since(started_s)
                 if answer.code() in FORBIDDEN:
                     raise may_not(what, *needs) from error
-                if answer.code() not in PASSING:
+                if answer.code() not in RETRIABLE:
                     raise Refused(
                         f"Kafka refused to {what}: {answer.str()}",
                         hint="See Kafka's protocol guide, or run `drainer --debug …`.",
@@ -167,12 +167,12 @@ class Connection:
     def wait(self, future: futures.Future[T], timeout_s: float) -> T:
         """Wait for the result of a request that has the timeout ``timeout_s``.
 
-        The wait ends early if the client has a complaint that more time would not change.
+        The wait ends early if a complaint of the client shows that no result will come.
 
         Raises:
             BrokerUnreachable: when the login is rejected, and at first contact also when there is
                 no broker.
-            KafkaException: the error that came instead of a result.
+            KafkaException: when the request failed.
         """
         started_s = time.monotonic()
         while True:
@@ -187,7 +187,7 @@ class Connection:
             at_first = not self.cluster_id and waited_s > REFUSED_PATIENCE_S
             if rejected_login(complaints) or (at_first and _no_broker_there(complaints)):
                 raise unreachable(self.settings.bootstrap_servers, waited_s, complaints)
-            if waited_s > timeout_s + 1:  # librdkafka should have raised this long ago.
+            if waited_s > timeout_s + 1:  # librdkafka should have raised this error by now.
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def ensure_answers(self, left_s: float) -> None:
@@ -202,12 +202,12 @@ class Connection:
         try:
             self.wait(answers[OFFSETS_TOPIC], left_s)
         except KafkaException as error:  # Any other error is an answer of a broker.
-            if error.args[0].code() in PASSING:
+            if error.args[0].code() in RETRIABLE:
                 raise
 
     def _renew(self) -> None:
-        # When a broker comes back, librdkafka (2.16) sometimes waits forever for an old handle of
-        # it. A new client does not.
+        # When a broker comes back, librdkafka (2.16) sometimes waits forever for its old connection
+        # to it. A new client does not.
         with suppress(BrokerUnreachable):  # At this moment there may be no token for the login.
             renewed = self.settings.admin(self._log)
             self._retired.append(self.admin)
@@ -215,10 +215,10 @@ class Connection:
 
 
 def _is_away(complaints: Sequence[Complaint]) -> bool:
-    """Return whether a complaint shows that a broker is away, and not merely silent.
+    """Return whether a complaint shows that a broker is away, and not only slow.
 
-    Requests to a broker that stands still time out, and librdkafka then counts it as down. So
-    neither complaint shows that it is away.
+    If a broker is suspended, requests to it time out, and librdkafka counts it as down. So these
+    two complaints don't show that it is away.
     """
     return any(
         complaint.code not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)

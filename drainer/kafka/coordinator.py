@@ -1,8 +1,8 @@
-"""Requests to a group's coordinator, made in a child process, because they may end their process.
+"""Requests to a group's coordinator. A child process makes them, because they may end the process.
 
 When the connection to the coordinator drops, librdkafka (2.16) uses the memory of the request after
-it has freed it, which ends the process (issues 3663 and 4605; pull request 5397 has the fix). To
-read and write offsets through a consumer is safe.
+it has freed it, which ends the process (issues 3663 and 4605; pull request 5397 has the fix).
+Reading and writing offsets through a consumer is safe.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from drainer.kafka.settings import ClientSettings
 ANSWER_S = 2.0  # How much longer to wait than the request's own timeout.
 START_S = 5.0  # How much longer when the child has to start first.
 
-Operation = Literal["describe", "list", "standing", "delete"]
+Operation = Literal["describe", "list", "pending", "delete"]
 
 
 class CoordinatorProcess:
@@ -56,15 +56,15 @@ class CoordinatorProcess:
         """Return whether brokers list a group of this name, of any kind. Raises KafkaException."""
         return bool(self._request("list", group, timeout_s))
 
-    def standing(
+    def pending(
         self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
     ) -> tuple[dict[int, int | None], list[int]]:
-        """Read committed offsets while an open transaction may have newer ones.
+        """Look for open transactions that are about to commit offsets for the group.
 
-        Returns the offsets by partition that count until the transaction ends, and the partitions
-        for which it has newer ones. Raises KafkaException.
+        Returns the offsets by partition that are committed now, and the partitions for which a
+        transaction has other offsets. Raises KafkaException.
         """
-        offsets, unstable = self._request("standing", group, timeout_s, topic, partitions)
+        offsets, unstable = self._request("pending", group, timeout_s, topic, partitions)
         return {number: at if at >= 0 else None for number, at in offsets}, unstable
 
     def delete(self, group: str, timeout_s: float) -> None:
@@ -89,13 +89,15 @@ class CoordinatorProcess:
                 self._end()
                 text = f"the process for requests to coordinators ended ({error})"
                 raise KafkaException(KafkaError(KafkaError._TRANSPORT, text)) from error
-            except BaseException:  # A later request must not get the answer to this one.
+            except BaseException:
+                # The child's answer must not be taken for the answer to a later request.
                 self._end()
                 raise
             if "error" not in answer:
                 return answer["found"]
             refusal = KafkaError(*answer["error"])
-            if refusal.code() < 0:  # An error of the client, which may wait for a lost broker.
+            if refusal.code() < 0:
+                # The error comes from the child's client, which may not find a moved broker.
                 self._end()
             raise KafkaException(refusal)
 
@@ -107,8 +109,8 @@ class CoordinatorProcess:
             python_module(__name__),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,  # librdkafka would print there why it aborts.
-            start_new_session=True,  # The Ctrl-C of a terminal must not reach it.
+            stderr=subprocess.DEVNULL,  # librdkafka prints there why it ends the process.
+            start_new_session=True,  # A Ctrl-C in the terminal must not reach the child.
         )
         for pipe in filter(None, (child.stdin, child.stdout)):
             keep_from_children(pipe)  # The child ends when the last copy of the pipe is closed.
@@ -166,8 +168,8 @@ def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more:
         # list_consumer_groups() leaves out streams groups and share groups. Only this older
         # function, which is deprecated, lists groups of all kinds.
         return [each.id for each in admin.list_groups(group, timeout_s)]
-    if what == "standing":
-        return _standing(admin, group, timeout_s, *more)
+    if what == "pending":
+        return _pending(admin, group, timeout_s, *more)
     answers = admin.describe_consumer_groups(
         [group], request_timeout=timeout_s, include_authorized_operations=True
     )
@@ -179,7 +181,7 @@ def _serve_one(admin: Any, what: Operation, group: str, timeout_s: float, *more:
     }
 
 
-def _standing(
+def _pending(
     admin: Any, group: str, timeout_s: float, topic: str, partitions: Sequence[int]
 ) -> Any:
     places = [TopicPartition(topic, number) for number in partitions]

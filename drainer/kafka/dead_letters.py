@@ -1,4 +1,4 @@
-"""Dead-letter topics: they are checked and made before a drain, and the drain writes to them."""
+"""Dead-letter topics: a drain checks and creates its topic before it begins, and writes to it."""
 
 from __future__ import annotations
 
@@ -27,10 +27,11 @@ from drainer.kafka.settings import ClientSettings
 from drainer.policy.dead_letter import DeadLetter
 
 DELIVERY_TIMEOUT_MS = 5 * 60 * 1000  # How long to wait for a broker that does not answer.
-# A letter must not vanish before somebody has read it, nor be replaced by another of its sub-key.
+# A letter must stay until somebody has read it, and a later letter of its sub-key must not replace
+# it.
 CONFIG = {"cleanup.policy": "delete", "retention.ms": "-1", "retention.bytes": "-1"}
 LIMIT = "max.message.bytes"
-# What a letter adds to its message: the key, the provenance and the error.
+# A letter may be larger than its message by this: the key, the provenance and the error.
 HEADROOM_BYTES = 256 * 1024
 LIMIT_MOST = 2**31 - 1  # The largest max.message.bytes that Kafka takes.
 DAY_MS = 24 * 60 * 60 * 1000
@@ -44,30 +45,30 @@ OnWritten = Callable[[DrainerError | None], None]
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterTopicInfo:
-    """A dead-letter topic as it is, or as it would be made."""
+    """A dead-letter topic as it is, or as drainer would create it."""
 
     name: str
     exists: bool
     partitions: int
-    # Letters vanish after so long. None if they don't vanish, or if this user may not see it.
+    # The topic deletes letters after this time. None if it keeps them, or if this is not known.
     retention_ms: int | None = None
-    # Whether this user may not see its configuration, so that letters may vanish.
+    # Whether this user may not see the topic's configuration. Then it may delete letters.
     hidden: bool = False
-    # Its max.message.bytes; None if that is not known.
+    # The topic's max.message.bytes; None if it is not known.
     limit: int | None = None
 
 
 def check_dead_letter_topic(
     cluster: Cluster, name: str, *, drained: str | None, partitions: int, limit: int | None = None
 ) -> DeadLetterTopicInfo:
-    """Ensure that dead letters can be written to a topic, without making it.
+    """Ensure that dead letters can be written to a topic, or that it can be created for them.
 
-    A missing topic would be made with ``partitions`` and with ``limit`` as its max.message.bytes.
+    A missing topic would get these ``partitions``, and ``limit`` as its max.message.bytes.
     ``drained`` is the topic that is drained, which can't be its own dead-letter topic. It is None
     for a redrive, whose letters go back to where they came from.
 
     Raises Refused when the topic is the drained one, is compacted or has an impossible name, or
-    when this user may not write to it or make it.
+    when this user may not write to it or create it.
     """
     if name == drained:
         raise Refused(
@@ -103,7 +104,7 @@ def check_dead_letter_topic(
 def make_dead_letter_topic(
     cluster: Cluster, info: DeadLetterTopicInfo, *, only_check: bool = False
 ) -> None:
-    """Make the topic, as ``Cluster.create_topic`` does. Letters stay there until they are deleted.
+    """Create the topic, or only check that it could be created. It keeps letters for ever.
 
     Raises Refused when Kafka refuses it.
     """
@@ -121,7 +122,7 @@ def with_headroom(limit: int | None) -> int | None:
 
 
 def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None) -> str:
-    """Describe how long a topic keeps its messages, of which the oldest has this timestamp."""
+    """Describe how long a topic keeps its messages. The oldest one has this timestamp."""
     retention_ms = config_limit(config.get("retention.ms"))
     if not config:
         return f"drainer can't see for how long {topic} keeps them"
@@ -145,7 +146,7 @@ def days(ms: int) -> str:
 
 @contextmanager
 def _explained(grant: str, otherwise: str) -> Iterator[None]:
-    # Add the way out to the error of a missing right, or of a name that Kafka refuses.
+    # Add a hint to the error of a missing right, or of a topic's name that Kafka refuses.
     try:
         yield
     except (BrokerUnreachable, TopicMissing):
@@ -161,13 +162,13 @@ def _sentence(advice: str) -> str:
 
 
 class DeadLetterTopic:
-    """Writes dead letters to a topic, with a thread that reports what has become of them.
+    """Writes dead letters to a topic. Its thread reports whether each one was written.
 
-    One thread, the drain's, calls ``send`` and ``close``. Letters with the same key go to the same
-    partition, in the order in which they were sent. A letter may have to be sent again, without its
-    payload or because the topic does not have it. Then it comes behind letters that were sent
-    meanwhile. That does not matter within a lane: the drain sends no letter of a lane before the
-    one before it is reported.
+    Only the drain's thread calls ``send`` and ``close``. Letters with the same key go to the same
+    partition, in the order in which they were sent. But a letter may have to be sent again: without
+    its payload, or because the topic does not have it. Then it comes behind letters that were sent
+    after it. That does not change the order within a lane, because the drain sends the next letter
+    of a lane only when the one before it is reported.
 
     Raises UsageError when librdkafka rejects the settings.
     """
@@ -183,15 +184,15 @@ class DeadLetterTopic:
             DELIVERY_TIMEOUT_MS,
             blindly=True,
             runtime=runtime,
-            partitioner="murmur2_random",  # Java's clients use the same partition for a key.
+            partitioner="murmur2_random",  # For a key, Java's clients choose the same partition.
             linger_ms=0,
-            # Brokers refuse a batch that is too large as a whole, with letters that would have fit.
+            # If a batch has a letter that is too large, brokers refuse all letters in it.
             batch_num_messages=1,
         )
 
     @property
     def trouble(self) -> str | None:
-        """The reason why letters are not acknowledged; None while they are, or none is sent."""
+        """The reason why letters are not acknowledged; None while they are, or if none was sent."""
         why = self._producer.trouble
         return why and f"dead letters wait for {self.topic}: {why}"
 
@@ -200,17 +201,17 @@ class DeadLetterTopic:
 
         ``on_written`` is called exactly once, from another thread. It gets None when all in-sync
         replicas have the letter, DeadLetterFlawed when they may have it twice or have it without
-        its payload, and otherwise the error. If the write can't even begin, it is called at once,
-        in the caller's thread. A letter that is too large for the topic is written without its
-        payload and, if it still is too large, without keys and headers.
+        its payload, and otherwise the error. If the write can't begin, it is called at once, in the
+        caller's thread. A letter that is too large for the topic is written without its payload
+        and, if it is still too large, without keys and headers.
         """
         headers, report = letter.headers, partial(self._reported, letter, on_written)
         self._producer.send(ProducerRecord(letter.value, letter.key, headers, headers[0], report))
 
     def close(self, timeout_s: float) -> None:
-        """Wait up to ``timeout_s`` for the letters under way, and give up the rest.
+        """Wait up to ``timeout_s`` for the letters that are being written, and give up the rest.
 
-        Every letter is reported.
+        Every letter is reported, also those that are given up.
         """
         self._producer.close(timeout_s)
 
@@ -228,7 +229,7 @@ class DeadLetterTopic:
         if record.doubled or letter.lacks_payload:
             doubled, left_out = record.doubled, letter.lacks_payload
             error = DeadLetterFlawed(self.topic, doubled=doubled, left_out=left_out)
-        with suppress(RuntimeError):  # The event loop that waited for it may be closed.
+        with suppress(RuntimeError):  # The event loop of the caller may be closed.
             on_written(error if answer is None else self._not_written(answer))
 
     def _not_written(self, answer: KafkaError | DrainerError) -> DeadLetterNotWritten:

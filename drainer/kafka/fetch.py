@@ -15,7 +15,7 @@ from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.split.splitting import Prepare
 
-BATCHES_IN_QUEUE = 4  # The queue has room for so many batches, unless messages are huge.
+BATCHES_IN_QUEUE = 4  # The queue has room for this many batches, unless messages are huge.
 ROOM_WAIT_S = 0.1
 BALANCE_EVERY_S = 0.01
 DRY_S = 1.0  # See ``FetchThread``.
@@ -25,8 +25,9 @@ STOP_TIMEOUT_S = 2.0
 class BatchQueue:
     """Batches on their way from the fetch thread to the drain, with a line for each partition.
 
-    The partitions take turns, and one that the drain passes over does not hold up the others. One
-    thread puts and one thread takes. It needs no lock, because each counter has a single writer.
+    The partitions take turns. If the drain passes over a partition, the others don't wait. One
+    thread puts and one thread takes. No lock is needed, because only one thread writes each
+    counter.
     """
 
     def __init__(self, partitions: Iterable[int]) -> None:
@@ -41,7 +42,8 @@ class BatchQueue:
         line = self._lines[partition]
         self._put[partition] += batch.bytes
         line.append(batch)
-        # This is checked after the append, so that a drain that saw an empty line is notified.
+        # This is checked after the append. So if the drain has just seen an empty line, the caller
+        # will notify it.
         return len(line) == 1
 
     def take(self, passed_over: Callable[[int], bool]) -> FetchedBatch | None:
@@ -74,50 +76,50 @@ class BatchQueue:
 class FetchThread:
     """A thread that reads the backlog's partitions, and queues batches for the drain.
 
-    It never joins the group, and never commits. One other thread, the drain's, calls ``next_batch``
-    and reads the properties. Raises UsageError when librdkafka rejects the settings.
+    It never joins the group, and never commits. Only the drain's thread calls ``next_batch`` and
+    reads the properties. Raises UsageError when librdkafka rejects the settings.
 
     No partition starves another. Each has a share of the queue and of ``load_bytes``. A partition
-    that exceeds its share is paused until it has half of it; not more, because what was read ahead
-    of it has to be read again then. If it stays between half and all of its share, and has nothing
-    left in the queue, it goes on after DRY_S, because what the drain has of it may be parked. The
-    last partition is never paused.
+    that exceeds its share is paused until it uses only half of it. It is not resumed earlier,
+    because the client throws away what it has read ahead of a paused partition. A partition that
+    has nothing in the queue, but uses between half and all of its share, is resumed after DRY_S,
+    because the drain may have parked its messages. The last partition is never paused.
     """
 
     settings: ClientSettings
-    group: str  # The drained group, which the broker sees for its quotas and rights only.
+    group: str  # The drained group. The broker uses the name for quotas and rights only.
     topic: str
     topic_id: str
     ranges: Mapping[int, tuple[int, int]]  # The offsets [start, end) to read, by partition.
     _: KW_ONLY
-    # The bytes that may wait in the queue, which has room for one batch in any case. With several
-    # partitions, half of the bytes are for those that are read, and half for paused ones.
+    # The bytes that may be in the queue, which always has room for one batch. With several
+    # partitions, half of the bytes are for those that are being read, and half for paused ones.
     queue_bytes: int
     prefetch_bytes: int  # The bytes that the client may buffer beside the queue.
     partition_load: Callable[[int], int]  # Returns the pending bytes of a partition.
-    load_bytes: int  # The bytes that may be pending of all partitions together.
+    load_bytes: int  # The bytes that may be pending, of all partitions together.
     # The thread calls this when it queues a batch of a partition that had none, and when it ends.
-    # The drain then takes batches until there are none, or remembers to come back.
+    # Then the drain must take batches until there are none, or come back later.
     notify: Callable[[], None]
     pace: RateLimiter | None = None  # The cap on reading.
-    # The thread calls this with the messages of a batch before it queues them. If it waits for
-    # longer than ``patience_s``, reading ends.
+    # The thread calls ``prepare`` with the messages of a batch before it queues them. If an outage
+    # lasts longer than ``patience_s``, reading ends.
     prepare: Prepare | None = None
     patience_s: float = inf
     runtime: Runtime = THIS_PROCESS
 
     def __post_init__(self) -> None:
         self._clock = self.runtime.monotonic
-        self._queue_bytes = max(2, self.queue_bytes)  # So that half of it is at least one.
+        self._queue_bytes = max(2, self.queue_bytes)  # Half of it must be at least one byte.
         self._queue = BatchQueue(self.ranges)
         self._room = self.runtime.event()
         self._stopping = False
         self._ended = False
         self._balanced_s = 0.0
         self._outage = Outage(self.patience_s, self._pause, self._clock)
-        # The parts of batches that are not prepared yet, with their partition.
+        # The batches that are not yet prepared as a whole: the partition, and the parts to come.
         self._unprepared: list[tuple[int, Iterator[FetchedBatch]]] = []
-        # An error that is reported once the drain has taken everything that was read before it.
+        # The error becomes ``failure`` when the drain has taken everything that was read before it.
         self._gone: RecordsDeleted | None = None
         self._thread = self.runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
         self._reader = RangeReader(
@@ -159,7 +161,7 @@ class FetchThread:
     def next_batch(self) -> FetchedBatch | None:
         """Take the next batch, without blocking. The partitions take turns.
 
-        Returns None when there is none, or when too much is pending of each partition that has one.
+        Returns None when there is none, or when each partition that has one exceeds its share.
         """
         limit = self._share_of(self.load_bytes)
         batch = self._queue.take(lambda partition: self.partition_load(partition) > limit)
@@ -179,11 +181,11 @@ class FetchThread:
             self._read()
         except RecordsDeleted as error:
             self._gone = error
-            self._wait_until_taken()  # What is in the queue may be gone when it is read again.
+            self._wait_until_taken()  # A resume could perhaps no longer read what is in the queue.
             self.failure = error
         except DrainerError as error:
             self.failure = error
-        except Exception as error:  # In a thread, it would be lost.
+        except Exception as error:  # Nobody would see an error that ends a thread.
             self.failure = Interrupted(
                 f"the fetch thread failed: {type(error).__name__}: {error}",
                 hint="This is a bug in drainer: report it. Nothing is lost: resume with the plan.",
@@ -247,7 +249,7 @@ class FetchThread:
             self._room.wait(ROOM_WAIT_S)
 
     def _has_room(self) -> bool:
-        # What is queued of paused partitions must not keep the others out.
+        # The batches of paused partitions must not take the room of the others.
         if len(self.ranges) == 1:
             return self.queued_bytes < self._queue_bytes
         paused = sum(self._queue.bytes_of(partition) for partition in self._reader.paused)
@@ -280,7 +282,7 @@ class FetchThread:
             reader.resume(under)
 
     def _share_of(self, size: int) -> float:
-        # A share is more than an equal part, because partitions are not equally busy. But it is
-        # never everything.
+        # The share of a partition is more than an equal part, because partitions are not equally
+        # busy, but it is never everything.
         count = sum(1 for p in self.ranges if p in self._reader.open or self._queue.has(p))
         return inf if count < 2 else max(1.0, 2 * size / (count + 1))

@@ -26,7 +26,7 @@ from drainer.kafka.answers import (
     HAS_MEMBERS,
     NO_TOPIC,
     NOT_WRITTEN,
-    PASSING,
+    RETRIABLE,
     Right,
     ensure_right,
     may_not,
@@ -39,18 +39,19 @@ from drainer.model.listed import listed
 
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
-PROBE_METADATA = "x" * 32_000  # By default, brokers take 4 KiB with an offset.
-# Prefixes of lock groups. The name of the drained group follows. The second one is for drains that
-# commit nothing.
+PROBE_METADATA = "x" * 32_000  # By default, brokers refuse metadata of more than 4 KiB.
+# The name of a lock group is one of these, and then the name of the drained group. The second one
+# is for drains that commit nothing.
 LOCK, LOCK_OF_REPEATS = "drainer.lock.", "drainer.again."
-# A poll does not return when the client has called back, so it has to be short.
+# Polls are short, because a poll in which the client makes a callback does not return early.
 OFFSET_POLL_S = 0.01
 CLOSE_S = 1.0
-COMMIT_MOST_S = 30.0  # After so long without an answer to a commit, another client takes over.
-STANDING_S = 1.0  # The timeout to find out whether a transaction blocked a read of offsets.
+COMMIT_MOST_S = 30.0  # A client that gets no answer to a commit for this long is replaced.
+PENDING_S = 1.0  # The timeout to find out whether a transaction blocked a read of offsets.
 
-# The client describes groups of consumers, of the classic protocol and of KIP-848. It can only list
-# groups of other kinds. The error with which the coordinator refuses a commit shows the kind.
+# The client can describe groups of consumers, both of the classic protocol and of KIP-848. Groups
+# of other kinds it can only list, without their kind. The error with which a coordinator refuses a
+# commit shows the kind.
 GroupKind = Literal["consumer", "streams", "share", "streams or share"]
 
 
@@ -93,7 +94,7 @@ class GroupInfo:
         return listed(sorted(set(map(str, self.members)))) or "members join or leave"
 
     def in_use(self) -> GroupActive:
-        """Return the error for an active group, which names the members."""
+        """Return the error for a group that is active. It names the members."""
         text, hint = f"is in use: {self.readers} (state {self.state})", _STOP_FIRST
         if self.kind != "consumer":
             text, hint = _OTHER_KINDS[self.kind]
@@ -111,7 +112,7 @@ _STATIC_STAYS = (
     " that, which Kafka does not report (45 s by default): wait with --wait 30m of `drainer run` or"
     " `resume`. To shorten that, start and close it once more with session.timeout.ms=6000."
 )
-# Texts and hints for groups that the client can't describe.
+# The texts and hints of errors about groups that the client can't describe.
 _OTHER_KINDS: dict[GroupKind, tuple[str, str]] = {
     "streams": (
         "is in use: it is a streams group, whose members drainer can't list",
@@ -145,11 +146,11 @@ class Groups(Connection):
         super().close()
 
     def group(self, name: str, timeout_s: float | None = None, right: Right = "READ") -> GroupInfo:
-        """Describe a group. One that does not exist is ``dead`` and has no members.
+        """Describe a group. If it does not exist, its state is ``dead`` and it has no members.
 
-        The client can't describe a streams group or a share group, so the state of one is
-        ``unknown``. To commit for a group or to join it, READ on it is needed. Raises RightMissing
-        if this user does not have the right.
+        The client can't describe a streams group or a share group. Their state is ``unknown``.
+        Raises RightMissing if this user does not have the right; READ allows to commit for the
+        group and to join it.
         """
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
         needs: tuple[Right, str] = (right, f"group {name}")
@@ -161,8 +162,8 @@ class Groups(Connection):
             needs=needs,
         ) or {"state": "DEAD", "members": (), "operations": ()}
         ensure_right(found["operations"], what, *needs)
-        # A group of another kind is described as dead as well, so the list of groups decides. Lock
-        # groups don't need that, because drainer joins them, and another kind would refuse it.
+        # A group of another kind is described as dead, too. The list of groups shows whether it
+        # exists. A lock group is not looked up there: drainer joins it, and would get an error.
         lists = partial(self._coordinator.lists, name)
         may_exist = found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS))
         if may_exist and self.request(what, lists, timeout_s, needs=needs):
@@ -221,11 +222,11 @@ class Groups(Connection):
         return self.request(what, attempt, timeout_s, needs=("DESCRIBE", f"group {group}"))
 
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
-        # While a transaction has newer offsets, the client repeats its read until the time is up,
-        # and does not report why. So find out whether that is the reason.
+        # While a transaction is about to commit offsets, the client repeats its read until the time
+        # is up, and does not say why. So ask whether there is such a transaction.
         unstable: list[int] = []
         with suppress(KafkaException):  # The cluster is slow or away.
-            offsets, unstable = self._coordinator.standing(group, topic, partitions, STANDING_S)
+            offsets, unstable = self._coordinator.pending(group, topic, partitions, PENDING_S)
         if not unstable:
             return
         places = [
@@ -242,7 +243,7 @@ class Groups(Connection):
         raise pending
 
     def _offsets_place(self, group: str) -> str:
-        """Return the option for the partition of Kafka's own topic that has the group's offsets."""
+        """Return an option of Kafka's tool that names the partition with the group's offsets."""
         with suppress(KafkaException, ZeroDivisionError):  # This user may not see the topic.
             found = self.admin.list_topics(OFFSETS_TOPIC, HINT_TIMEOUT_S).topics[OFFSETS_TOPIC]
             return f" --partition {java_hash(group) % len(found.partitions)}"
@@ -253,7 +254,7 @@ class Groups(Connection):
     ) -> None:
         """Commit without membership, forwards or backwards.
 
-        A commit that may have happened is not repeated, since that might undo somebody else's.
+        A commit that may have happened is not repeated, since that could undo a commit of another.
 
         Raises:
             BrokerUnreachable: when no answer came. The commit may have happened, or may still
@@ -269,8 +270,9 @@ class Groups(Connection):
     ) -> None:
         """Ensure that the group has no members, by a commit that brokers refuse in any case.
 
-        They refuse it because of members, or else because its metadata is too long. It is made with
-        a partition and its ``committed`` offset, since a broker may be configured to take it.
+        They refuse it because of members, or else because its metadata is too long. But a broker
+        may be configured to accept it. So it commits the offset that is ``committed`` already, for
+        one partition.
 
         Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
         """
@@ -308,7 +310,7 @@ class Groups(Connection):
 
     def _no_commit(self, group: str, topic: str, answer: KafkaError) -> Refused:
         code, text = answer.code(), answer.str()
-        if code in PASSING:
+        if code in RETRIABLE:
             return BrokerUnreachable(
                 f"no answer to the commit of group {group}: {text}", hint="Try again."
             )
@@ -331,8 +333,9 @@ class Groups(Connection):
 class OffsetClient:
     """Reads and writes committed offsets. It keeps the client of the group that it last worked for.
 
-    The client is a consumer that joins no group, because an AdminClient's requests to a coordinator
-    may end the process (coordinator.py). There is one commit at a time, so none overtakes another.
+    The client is a consumer that joins no group. An AdminClient could do the same, but its requests
+    to a coordinator may end the process (coordinator.py). Only one commit at a time is under way,
+    so none overtakes another.
     """
 
     def __init__(self, settings: ClientSettings) -> None:
@@ -340,7 +343,7 @@ class OffsetClient:
         self._log = ClientLog()
         self._group = ""
         self._consumer: Consumer | None = None
-        self._client = object()  # It identifies the client in the answers to its commits.
+        self._client = object()  # Tells the answers to this client from those to an earlier one.
         self._unanswered_since_s: float | None = None
         self._answer: KafkaError | None = None  # The error that answered the last commit.
         self._busy = threading.Lock()
@@ -360,9 +363,9 @@ class OffsetClient:
             except KafkaException as error:
                 forbidden = self._forbidden(consumer)
                 if self._unanswered_since_s is None:
-                    self._drop()  # A new client finds a broker that came back or moved.
+                    self._drop()  # The next read makes a new client, which finds a moved broker.
                 raise forbidden or error from None
-            consumer.poll(0)  # Without a poll, the client logs nothing.
+            consumer.poll(0)  # The client passes its log lines on only when it is polled.
         for place in found:
             if place.error is not None:
                 raise KafkaException(place.error)
@@ -393,7 +396,7 @@ class OffsetClient:
     def _answered(
         self, client: object, error: KafkaError | None, places: Sequence[TopicPartition]
     ) -> None:
-        if client is self._client:  # A client that was given up may answer late.
+        if client is self._client:  # A client that was replaced may still get an answer.
             self._unanswered_since_s = None
             self._answer = error or next((p.error for p in places if p.error is not None), None)
 
@@ -409,8 +412,8 @@ class OffsetClient:
                 raise KafkaException(KafkaError(KafkaError._TIMED_OUT))
 
     def _forbidden(self, consumer: Consumer, wait_s: float = 0) -> KafkaException | None:
-        # A user who may not look up the coordinator gets no answer: the client waits until the time
-        # is up. The reason is among its events.
+        # If this user may not look up the coordinator, the client waits until the time is up. Only
+        # its events show the reason.
         while (event := consumer.poll(wait_s)) is not None:
             answer = event.error()
             if answer is not None and answer.code() in FORBIDDEN:

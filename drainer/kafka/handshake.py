@@ -1,4 +1,4 @@
-"""How a Kafka client begins: with TLS, and the question which requests a broker supports."""
+"""The first steps of a Kafka client: TLS, and the request for the versions that a broker knows."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _REQUEST = struct.pack(">ihhih", 10, 18, 0, _NUMBER, -1)
 def request_versions(connection: socket.socket) -> dict[int, tuple[int, int]]:
     """Return the lowest and highest supported version by the key of each request.
 
-    This needs no login. Raises OSError; ValueError when the answer is not that of a broker which
-    serves requests.
+    This needs no login. Raises OSError; ValueError when the answer does not come from a broker, or
+    when the broker does not serve requests yet.
     """
     connection.sendall(_REQUEST)
     with connection.makefile("rb") as answer:

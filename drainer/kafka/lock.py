@@ -1,13 +1,15 @@
-"""The lock of a drain on its group: the membership in a lock group of its own.
+"""The lock of a drain on its group, which is the membership in a separate lock group.
 
 Kafka does not fence two committers that are not members, so something else must keep drains apart.
 The members of ``drainer.lock.GROUP`` are the drains that work for ``GROUP``. A drain checks that it
-is alone there before it works, and its client's heartbeats keep its place for as long as it lives.
-Drains that commit nothing use ``drainer.again.GROUP``, so they may run beside one that commits.
+is the only member before it works, and the heartbeats of its client keep it a member for as long as
+it lives. Drains that commit nothing use ``drainer.again.GROUP``, so they may run beside a drain
+that commits.
 
 The drain is a static member (KIP-345), so the next process of the same drain takes its place over
 at once. A client that fails is replaced, because librdkafka fences itself when a coordinator that
-stood still answers the same join twice. The coordinator decides whether the place is still ours.
+was suspended answers the same join twice. Only the coordinator can tell whether the drain still has
+its place.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from drainer.engine.runtime import boottime_s
 from drainer.errors import BrokerUnreachable, DrainerError, LockHeld, LockLost, Refused
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, may_not, unreachable
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, RETRIABLE, may_not, unreachable
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.group import LOCK, LOCK_OF_REPEATS, Member, close_later
 from drainer.kafka.log import ClientLog
@@ -34,22 +36,25 @@ from drainer.kafka.settings import ClientSettings
 from drainer.text.escape import foreign
 
 SESSION_TIMEOUT_MS = 6000  # The least that brokers allow by default.
-HEARTBEAT_MS = 1000  # The earlier of two drains notices the later one after so long at most.
+# The earlier of two drains notices the later one within this time.
+HEARTBEAT_MS = 1000
 EXPIRY_MARGIN_S = 2.0  # A broker notices a dead member a little late.
-# The lease is shorter than the session by this share of it, but at most by MARGIN_MOST_S. The
-# margin is for clocks that run at different paces and for a late thread. The place is confirmed as
-# often.
+# The lease is shorter than the session by a margin: this share of the session, but at most
+# MARGIN_MOST_S. The margin is for clocks that run at different paces, and for a thread that runs
+# late. Each time that the margin has passed, the lock is confirmed again.
 MARGIN_SHARE = 1 / 6
 MARGIN_MOST_S = 1.0
-SILENT_MOST_S = 180.0  # A little more than the longest session of any drain.
+# How long to wait for a holder that shows no sign of life. The longest session of a drain is a
+# little shorter.
+SILENT_MOST_S = 180.0
 ACQUIRE_TIMEOUT_S = 30.0  # By default, brokers delay the first join of a new group by 3 s.
 RELEASE_TIMEOUT_S = 3.0
 REGAIN_TIMEOUT_S = 120.0
-REPLACE_AFTER_S = 10.0  # A client that is not confirmed for so long is replaced.
+REPLACE_AFTER_S = 10.0  # A client whose commits are not accepted for this long is replaced.
 RETRY_S = 1.0
 FIRST_NUMBER_MOST = 2**40
 CHECK_EVERY_S = 0.2
-CHECK_TIMEOUT_S = 1.0  # Of a check between two polls, which must not be late.
+CHECK_TIMEOUT_S = 1.0  # A check must be short, because the next poll of the client waits for it.
 POLL_S = 0.02
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 MAX_SESSION_MS = "session.timeout.ms"
@@ -61,8 +66,8 @@ class Membership(Enum):
 
     JOINING = "joining"
     MEMBER = "member"  # No other drain has joined since this one was alone.
-    UNSURE = "unsure"  # The drain may have been out while others were in. A check decides.
-    LOST = "lost"  # Another drain has the lock, or had it meanwhile.
+    UNSURE = "unsure"  # The drain may have lost its place for a while. A check decides.
+    LOST = "lost"  # Another drain has the lock, or had it for a while.
 
 
 def lock_group(group: str, *, commits: bool = True) -> str:
@@ -71,16 +76,16 @@ def lock_group(group: str, *, commits: bool = True) -> str:
 
 
 class GroupLock:
-    """The right to drain for a group. It is taken once, and heartbeats keep it.
+    """The right to drain for a group. It is acquired once, and heartbeats keep it.
 
     Args:
         topic: the drained topic. The lock subscribes to it, as members must, but reads nothing.
-        drain_id: the id of this drain, by which others name the holder. No other living process has
-            it, because this one has locked the plan. So a lock that an earlier process of the drain
-            left behind is taken over at once.
-        report: called with a line that names the drain for which it waits.
-        session_s: if this process falls silent, others are kept out for at least so long. It is 0
-            when all calls of the handler are made by this process.
+        drain_id: the id of this drain, by which errors of other drains name it. No other running
+            process has this id, because this process has locked the plan. So a lock that an earlier
+            process of the drain left behind is taken over at once.
+        report: called with a line about the drain that holds the lock, before the wait for it.
+        session_s: if this process stops answering, other drains are kept out for at least this
+            long. It is 0 when this process makes all calls of the handler.
         commits: whether the drain commits for the group.
     """
 
@@ -99,9 +104,9 @@ class GroupLock:
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
         # The reason why the lock is lost; None while it is not.
         self.lost: LockLost | None = None
-        # The time at which the last commit was sent that the coordinator accepted from this member.
-        # From then on, it lets no other member in for a session. So calls may begin until
-        # ``sure_until_s``. Both times are by ``boottime_s``.
+        # ``confirmed_s`` is when the last commit was sent that the coordinator has accepted. For a
+        # session after that, the coordinator lets no other drain take the place of this one. So
+        # calls of the handler may begin until ``sure_until_s``. Both times are by ``boottime_s``.
         self.confirmed_s = self.sure_until_s = NEVER_S
         self._lingers = False
         self._cluster = cluster
@@ -114,18 +119,20 @@ class GroupLock:
         self._lease_s = self._session_s - self._margin_s
         self._log = ClientLog()
         self._membership = Membership.JOINING
-        # The time since when it is a member, or of the last check that it was alone.
+        # When the drain became a member, or when it was last found to be the only one.
         self._member_since_s = 0.0
         self._thread: threading.Thread | None = None
         self._joined = threading.Event()  # It is also set when the lock is lost before it joined.
         self._released = threading.Event()
-        # Commits of rising numbers confirm the place. No two drains begin with the same number.
+        # The drain commits rising numbers to confirm that it is a member. The first number is
+        # random, so that drains don't use the same numbers.
         self._first_number = self._number = secrets.randbelow(FIRST_NUMBER_MOST)
 
     def acquire(self) -> None:
-        """Take the lock.
+        """Acquire the lock.
 
-        A holder that may be dead gets the time of its session to show that it is alive.
+        If another drain holds it, this waits up to the end of that drain's session, because the
+        drain may be dead.
 
         Raises:
             LockHeld: when another drain holds the lock; the text names it.
@@ -141,14 +148,14 @@ class GroupLock:
             raise
 
     def linger(self, lingers: bool) -> None:
-        """Let a release keep the place until the session is over, or no longer do so.
+        """Set whether a release keeps other drains out until the session is over.
 
-        Calls that other processes make for this drain may go on for that long.
+        That is needed while other processes may still make calls for this drain.
         """
         self._lingers = lingers
 
     def release(self) -> None:
-        """Give the lock back, so that the next drain does not have to wait. It never raises."""
+        """Release the lock, so that the next drain does not have to wait. It never raises."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._released.set()
@@ -173,8 +180,9 @@ class GroupLock:
         return self._cluster.committed(self._lock_group, self._topic, (0,), timeout_s)[0]
 
     def _ensure_alone(self) -> None:
-        # If several drains joined at the same moment, the first by name waits until the others
-        # leave. If one of the others holds the lock, it stays, and this one leaves in the end.
+        # If several drains joined at the same moment, the first one by name waits until the others
+        # have left. But if one of the others holds the lock already, it does not leave. Then this
+        # drain gives up when the time is over.
         until_s = boottime_s() + self._session_s + EXPIRY_MARGIN_S
         while self.lost is None:
             members = self._members()
@@ -237,7 +245,7 @@ class GroupLock:
                 if not self._over:
                     self._doubt()
                     time.sleep(RETRY_S)
-        except Exception as error:  # After any error, nothing keeps the lock any more.
+        except Exception as error:  # The thread ends, so nothing keeps the lock any more.
             reason = foreign(repr(error))
             self._lose(f"the lock on group {self._group} failed: {reason}")
 
@@ -274,8 +282,8 @@ class GroupLock:
             if self._membership is Membership.MEMBER:
                 self._confirm(client, now_s)
                 if now_s - max(self._member_since_s, self.confirmed_s) > self._lease_s:
-                    # This process may have stood still, or may have been expelled and let in again
-                    # without a notice.
+                    # This process may have been suspended. Or the coordinator has expelled it and
+                    # let it in again, and the client has not reported that.
                     self._doubt()
             if now_s - max(joined_s, client.confirmed_s) > REPLACE_AFTER_S:
                 return
@@ -287,7 +295,7 @@ class GroupLock:
                 )
 
     def _confirm(self, client: _Client, now_s: float) -> None:
-        """Take in the answer to the last commit, and make the next one when it is due."""
+        """Note the answer to the last commit, and send the next one when it is due."""
         if client.confirmed_s > self.confirmed_s:
             self.confirmed_s = client.confirmed_s
             self.sure_until_s = self.confirmed_s + self._lease_s
@@ -300,8 +308,8 @@ class GroupLock:
         self._membership, self.sure_until_s = Membership.UNSURE, NEVER_S
 
     def _check_alone(self) -> None:
-        # A member that was expelled can join again, beside a drain that has joined since. In that
-        # case the lock belongs to the other drain.
+        # A member that was expelled can join again. If another drain has joined between, the lock
+        # belongs to that one.
         try:
             members = self._members(CHECK_TIMEOUT_S)
             number = self._last_number(CHECK_TIMEOUT_S)
@@ -320,7 +328,7 @@ class GroupLock:
             self._membership = Membership.MEMBER
 
     def _on_error(self, error: KafkaError) -> None:
-        """Lose the lock if another client would get the same error."""
+        """Give the lock up if a new client would get the same error. Else a new client is made."""
         if error.code() in FORBIDDEN:
             of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             resource = f"topic {self._topic}" if of_topic else f"group {self._lock_group}"
@@ -348,7 +356,7 @@ class _Client:
 
     def __init__(self, settings: ClientSettings, conf: dict[str, Any], topic: str) -> None:
         self.in_group = False
-        # The coordinator has taken the place away. The lock's thread clears this when it notices.
+        # The coordinator has expelled this member. The thread of the lock resets this.
         self.expelled = False
         # The times at which commits were sent: the one without an answer, the last one, and the
         # last one that was accepted.
@@ -364,7 +372,7 @@ class _Client:
         """Serve the client. Raises KafkaException for an error that does not pass by itself."""
         message = self.consumer.poll(POLL_S)
         error = None if message is None else message.error()
-        if error is not None and error.code() not in PASSING | NO_TOPIC:
+        if error is not None and error.code() not in RETRIABLE | NO_TOPIC:
             raise KafkaException(error)
 
     def commit(self, number: int, now_s: float) -> None:
@@ -373,9 +381,9 @@ class _Client:
         self.consumer.commit(offsets=[TopicPartition(self._topic, 0, number)], asynchronous=True)
 
     def leave(self, members: Callable[[], Sequence[Member]]) -> None:
-        """Give the place up, and wait until the coordinator has noticed."""
-        # close() keeps the place of a static member until its session is over. unsubscribe() gives
-        # it up, if the client is polled meanwhile.
+        """Leave the group, and wait until the coordinator no longer lists this member."""
+        # A static member that only calls close() stays a member until its session is over. With
+        # unsubscribe() it leaves the group, if the client is polled after that.
         until_s = boottime_s() + RELEASE_TIMEOUT_S
         with suppress(KafkaException, DrainerError):  # The drain ends, and reports why, anyway.
             member_id = self.consumer.memberid()

@@ -14,14 +14,14 @@ from confluent_kafka import KafkaError
 from drainer.text.escape import foreign
 
 KEEP_COMPLAINTS = 30
-# A complaint is logged again only when it did not come for so long.
+# A complaint that repeats is logged again only after this time without it.
 AGAIN_S = 60.0
 
-# Only --tune log-format=json writes this logger (view/log.py). A terminal shows what matters of it
-# in errors.
+# Only --tune log-format=json prints this logger (view/log.py). On a terminal, errors show the
+# complaints that matter.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
-# It must not reach handlers that the user's own code has set up on the root logger.
+# Its lines must not reach handlers that the user's own code has set up on the root logger.
 logging.getLogger("drainer").propagate = False
 
 # The end of "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state
@@ -30,7 +30,7 @@ _STATE = re.compile(r"\s*\(after \d+ms in state [^)]*\)?.*$")
 _THREAD = re.compile(r"^\[thrd:[^\]]*\]+:\s*")
 
 
-# A line of debug=metadata. It comes before anything is read from a topic under its new id.
+# A line of debug=metadata. The client logs it before it reads anything from a recreated topic.
 _TOPIC_ID = re.compile(r"Topic (\S+) changed id from \S+ to (\S+)$")
 _NO_ID = "A" * 22
 
@@ -53,12 +53,12 @@ class ClientLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._complaints: deque[Complaint] = deque(maxlen=KEEP_COMPLAINTS)
-        self.topic_ids: dict[str, str] = {}  # The new ids that the client has seen, by topic.
+        self.topic_ids: dict[str, str] = {}  # The ids of topics that were recreated, by name.
         self._no_token = ""
 
     @property
     def complaints(self) -> list[Complaint]:
-        """The complaints, the latest last. Those with a code are errors, the others log lines."""
+        """The complaints, the latest last. Those with a code are errors, the others are lines."""
         return list(self._complaints)
 
     def since(self, at_s: float) -> list[Complaint]:
@@ -66,17 +66,18 @@ class ClientLog(logging.Handler):
         return [complaint for complaint in self.complaints if complaint.at_s >= at_s]
 
     def trouble_since(self, at_s: float) -> str | None:
-        """Return the text of the latest error since then.
+        """Return the text of the latest error since a time by the monotonic clock.
 
-        That all brokers are down is returned only when nothing more specific is known.
+        Returns None if there is no error. The error that all brokers are down is returned only if
+        there is no other.
         """
         errors = [complaint for complaint in self.since(at_s) if complaint.code is not None]
         specific = [c for c in errors if c.code != KafkaError._ALL_BROKERS_DOWN] or errors
         return specific[-1].text if specific else None
 
     def properties(self) -> dict[str, Any]:
-        """Return the properties that make a client complain here."""
-        logger = logging.Logger("librdkafka")  # The program's logging does not know this logger.
+        """Return the properties that make a client pass its log lines and errors to this object."""
+        logger = logging.Logger("librdkafka")  # It is not part of the program's tree of loggers.
         logger.addHandler(self)
         return {"logger": logger, "error_cb": self.take}
 
@@ -85,7 +86,10 @@ class ClientLog(logging.Handler):
         self._keep(error.code(), error.str())
 
     def note_token(self, trouble: str) -> None:
-        """Keep the reason why no token can be made, for errors of logins; empty if one was made."""
+        """Keep the reason why no token can be made. Errors of logins then have it.
+
+        ``trouble`` is empty once a token was made.
+        """
         self._no_token = trouble
 
     def emit(self, record: logging.LogRecord) -> None:

@@ -1,4 +1,4 @@
-"""Lost records: finding out why records can't be read, and the errors that explain it."""
+"""Lost records: checks that find out why records can't be read, and the errors that explain it."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from drainer.errors import DrainerError, Interrupted, LogCut, RecordsDeleted, To
 from drainer.kafka.answers import (
     FORBIDDEN,
     NO_TOPIC,
-    PASSING_TO_READERS,
     REJECTED,
+    RETRIABLE_BY_READERS,
     granting,
     unreachable,
 )
@@ -35,21 +35,20 @@ _CUT_HINT = (
 
 @dataclass(eq=False)
 class TopicCheck:
-    """Finds out what has become of a topic, by the client that reads it.
+    """Finds out what has happened to a topic, through the client that reads it.
 
-    It does not check whether it still is the same topic, because the client logs that by itself
-    when it goes on reading.
+    It does not check whether the topic was recreated, because the client logs that when it reads
+    on.
     """
 
     consumer: Consumer
-    settings: ClientSettings
     topic: str
 
     def check(self, ends: Mapping[int, int]) -> LogCut | None:
         """Ensure that the topic exists, as far as the cluster answers.
 
         ``ends`` are the offsets by partition that its logs must reach. Returns the error for a log
-        that no longer does; it does not count if this turns out to be another topic.
+        that no longer reaches its end. The caller ignores it if the topic was recreated.
 
         Raises TopicGone when the topic was deleted; Interrupted when this user may no longer read
         it.
@@ -111,7 +110,7 @@ class TopicCheck:
             }
             return found if all(min(bounds) >= 0 for bounds in found.values()) else None
         except KafkaException as error:
-            if error.args[0].code() in PASSING_TO_READERS | NO_TOPIC:
+            if error.args[0].code() in RETRIABLE_BY_READERS | NO_TOPIC:
                 return None
             raise unreadable(self.topic, error.args[0]) from None
 
@@ -199,7 +198,7 @@ def cut_logs(
                 elif answer.code() == KafkaError._AUTO_OFFSET_RESET and number is not None:
                     found[number] = answer.str()
                     left.discard(number)
-                elif answer.code() not in PASSING_TO_READERS:
+                elif answer.code() not in RETRIABLE_BY_READERS:
                     raise unreadable(topic, answer)
             waited_s = time.monotonic() - started_s
             if left and waited_s > TIMEOUT_S:
@@ -210,7 +209,7 @@ def cut_logs(
 
 
 def unreadable(place: str, answer: KafkaError) -> Interrupted:
-    """Return the error for an answer that won't change when it is read again."""
+    """Return the error for an answer that another read would get again."""
     hint = "Fix the cause first."
     if answer.code() in FORBIDDEN:
         hint = f"{granting('READ', 'topic ' + place.partition('/')[0])}."

@@ -12,9 +12,9 @@ from drainer.loading.extensions import ensure_installed
 from drainer.text.mask import describe
 from drainer.text.secret import remember
 
-# A token is useless once its credentials have expired. The signer looks them up for each token, and
-# AWS's SDK renews those of a role 10 minutes before they expire. A token itself lives for 15
-# minutes. So no token is used for longer than this.
+# A token is valid for 15 minutes, but not after the credentials that signed it have expired. The
+# signer looks up the credentials for each token, and AWS's SDK renews those of a role 10 minutes
+# before they expire. So a token that is used for only 5 minutes never outlives its credentials.
 LIFE_MOST_S = 300.0
 
 # A function that makes a token, and says when it expires, in milliseconds since 1970.
@@ -24,12 +24,13 @@ Signer = Callable[[], tuple[str, float]]
 class TokenSource:
     """Makes the tokens of one client. The first token is made at once.
 
-    librdkafka calls it from a thread of its own when four fifths of a token's life are over. If
-    that raises, it calls again after 10 s. Until then the last token may still be valid.
+    librdkafka calls this object from its own thread when four fifths of a token's life are over. If
+    the call raises an error, librdkafka repeats it after 10 s. The last token may still be valid
+    then.
 
     Args:
         sign: makes a token.
-        report: gets the reason why a token could not be made, and "" once one was.
+        report: is called with the reason why a token could not be made, and with "" when one was.
         clock: returns the time in seconds since 1970.
 
     Raises BrokerUnreachable with the signer's words when the first token can't be made.
@@ -46,7 +47,7 @@ class TokenSource:
     def __call__(self, config: str) -> tuple[str, float]:
         """Return a token, and until when it may be used, in seconds since 1970.
 
-        Raises BrokerUnreachable, which librdkafka takes for a failure without a reason.
+        Raises BrokerUnreachable. librdkafka notes only that the call failed, and not why.
         """
         first, self._first = self._first, None
         return first or self._made()

@@ -1,8 +1,8 @@
 """A producer that reports each record once: that it is certainly in the topic, or why it is not.
 
-librdkafka (2.16) may acknowledge a record that is not in the log. Such an acknowledgement has no
-offset, and is unsure. The producer then reads the partition to look for the record, and writes it
-again until it is there.
+librdkafka (2.16) sometimes acknowledges a record that is not in the log. Such an acknowledgement
+has no offset, so the record is called unsure. The producer then reads the partition to look for the
+record, and writes it again until it is there.
 """
 
 from __future__ import annotations
@@ -28,48 +28,48 @@ from drainer.message import Header, HeadersUnreadable
 SILENCE_S = 3.0
 POLL_S = 0.1
 CLOSE_S = 1.0
-ENDS_S = 1.0  # The time to look up the end of a partition, which may have no leader.
-# The client copies every payload into its queue, even one that many records share.
+ENDS_S = 1.0  # The timeout to look up the ends of partitions. Some may have no leader.
+# The size of the client's queue, into which it copies every payload.
 QUEUE_KBYTES = 64 * 1024
 RECORD_BYTES_MAX = 50_000_000  # A record must fit into the queue, and into a request of 100 MiB.
 READER = "drainer-producer"
-# The size limit of a topic is on compressed records. A message that was compressed in its topic
-# must fit again, so drainer compresses what it writes unless one of these properties is set.
+# The size limit of a topic applies to compressed records. What was compressed when it was read must
+# fit again when it is written. So drainer compresses unless one of these properties is set.
 _COMPRESSION = frozenset({"compression.type", "compression.codec"})
 
-# The error of a record that was not written; None when all in-sync replicas have it.
+# The result of writing a record: None if all in-sync replicas have it, otherwise the error.
 Delivery = KafkaError | DrainerError | None
 OnDelivery = Callable[["ProducerRecord", Delivery], None]
 
 
 @dataclass(slots=True, eq=False)
 class ProducerRecord:
-    """A record on its way. Two records with the same content are still two."""
+    """A record to write. Records with the same content are not equal to one another."""
 
     value: bytes | None
     key: bytes | None
     headers: Sequence[Header]
-    mark: Header  # A header that no other record has.
+    mark: Header  # A header that no other record has. An unsure record is found by it.
     report: OnDelivery  # Called once, mostly from another thread.
-    partition: int = -1
-    timestamp: int = 0
-    doubled: bool = False  # Whether it was written again without a look at the topic.
-    unsure_s: float = 0.0  # The time since when it is unknown whether the topic has it.
+    partition: int = -1  # If it is -1, the key decides.
+    timestamp: int = 0  # In milliseconds since 1970; 0 stands for now.
+    doubled: bool = False  # Whether it was written again although the topic may have it.
+    unsure_s: float = 0.0  # When it became unsure; 0 if it never was.
 
 
 class AcknowledgedProducer:
     """Writes records to a topic, and reports each one when it is there or can't be written.
 
-    It has one request in flight, because with more librdkafka loses some records. Within a
+    It has only one request in flight, because with more librdkafka loses some records. Within a
     partition the records keep the order of ``send``. But a record that has to be written again
-    comes behind those that were sent meanwhile.
+    comes behind those that were sent after it.
 
     Args:
         timeout_ms: how long to wait for a broker that does not answer.
-        blindly: if this user may not read the topic, write an unsure record again. Otherwise that
-            is an error.
+        blindly: write an unsure record again if this user may not read the topic. If False, the
+            record is then reported with an error.
         after_poll: called in the producer's thread after the reports of each poll.
-        owned: further properties, with ``_`` for ``.`` in their names.
+        owned: further properties of the client, with ``_`` for ``.`` in their names.
 
     Raises UsageError when librdkafka rejects the settings.
     """
@@ -102,12 +102,13 @@ class AcknowledgedProducer:
         self._producer = settings.producer(conf)
         self._lock = runtime.lock()
         self._under_way: set[ProducerRecord] = set()
-        # Records that wait for room in the client's queue.
+        # The records that wait for room in the client's queue.
         self._line: deque[ProducerRecord] = deque()
-        self._unsure: list[ProducerRecord] = []  # Only the thread uses it.
-        # The ends of the partitions before the first record of this producer.
+        self._unsure: list[ProducerRecord] = []  # Only the producer's thread uses it.
+        # The ends of the partitions before the first record was written. Records that may be unsure
+        # can only be behind them. None until they are looked up.
         self._begins: Mapping[int, int] | None = None
-        # The time of the last report; None when no record is under way.
+        # The time of the last report; None when no record is being written.
         self._moved_s: float | None = None
         self._stopping = runtime.event()
         self._thread = runtime.thread(target=self._run, name=name, daemon=True)
@@ -115,7 +116,7 @@ class AcknowledgedProducer:
 
     @property
     def trouble(self) -> str | None:
-        """The reason why records are not acknowledged; None while they are, or none is sent."""
+        """The reason why records are not acknowledged; None while they are, or if none was sent."""
         since_s = self._moved_s
         if since_s is None or self._clock() - since_s < SILENCE_S:
             return None
@@ -134,9 +135,9 @@ class AcknowledgedProducer:
         self._produce()
 
     def forget(self, record: ProducerRecord) -> bool:
-        """Stop caring for a record: don't report it, and don't write it again.
+        """Give a record up: it is not reported, and not written again.
 
-        It may have been written already. Returns whether it was not reported yet.
+        It may have been written already. Returns False if it was reported already.
         """
         with self._lock:
             known = record in self._under_way
@@ -144,9 +145,9 @@ class AcknowledgedProducer:
         return known
 
     def close(self, timeout_s: float) -> None:
-        """Wait up to ``timeout_s`` for the records under way, and give up the rest.
+        """Wait up to ``timeout_s`` for the records that are being written, and give up the rest.
 
-        Every record is reported.
+        Every record is reported, also those that are given up.
         """
         if self._stopping.is_set():
             return
@@ -171,7 +172,7 @@ class AcknowledgedProducer:
     def _begin(self) -> None:
         try:
             self._begins = log_ends(self._settings, self._topic)
-        except BrokerUnreachable:  # The thread tries again.
+        except BrokerUnreachable:  # The thread will call this again.
             if self._clock() - (self._moved_s or self._clock()) > self._timeout_s:
                 self._end_all(KafkaError(KafkaError._MSG_TIMED_OUT))
         except DrainerError:
@@ -195,10 +196,10 @@ class AcknowledgedProducer:
                         )
                 except BufferError:
                     self._line.appendleft(record)
-                    break  # There is room again when some records are acknowledged.
+                    break  # The queue is full. It has room again when records are acknowledged.
                 except KafkaException as error:
                     refused.append((record, error.args[0]))
-                except Exception as error:  # The content of the record is wrong.
+                except Exception as error:  # The record is invalid, for example its headers.
                     text = f"{type(error).__name__}: {error}"
                     refused.append((record, KafkaError(KafkaError._INVALID_ARG, text)))
         for record, answer in refused:
@@ -252,12 +253,16 @@ class AcknowledgedProducer:
 
 
 def log_ends(settings: ClientSettings, topic: str) -> dict[int, int]:
-    """Look up the end of each partition that has a leader. Raises as ``Cluster.topic``."""
+    """Look up the end of each partition that has a leader, by partition.
+
+    Raises as ``Cluster.topic`` does.
+    """
     found: dict[int, int] = {}
     with Cluster.connect(settings) as cluster:
         there = cluster.topic(topic, "WRITE")
         for numbers in [there.partitions, *((number,) for number in there.partitions)]:
-            # The first request is for all partitions. If one has no leader, each gets its own.
+            # The first request is for all partitions. If one has no leader, it fails. Then there is
+            # a request for each.
             with suppress(BrokerUnreachable):
                 ends = cluster.log_ends(topic, numbers, ENDS_S)
                 found |= {number: end for number, (end, _) in ends.items()}
@@ -272,11 +277,11 @@ def find_marks(
     begins: Mapping[int, int],
     marks: Mapping[int, AbstractSet[Header]],
 ) -> set[Header]:
-    """Return those of the ``marks`` that a record in the topic has as a header.
+    """Look for records in a topic by their marks. Returns the marks that were found.
 
-    ``marks`` are the headers to look for by partition, and ``begins`` the offset from which on a
-    partition is read. Raises RightMissing when this user may not read the topic; Refused when it
-    can't be read for another reason.
+    ``marks`` has the headers to look for by partition, and ``begins`` the offset by partition from
+    which on it is read. Raises RightMissing when this user may not read the topic, and Refused when
+    it can't be read for another reason.
     """
     found: set[Header] = set()
     with Cluster.connect(settings) as cluster:
@@ -287,13 +292,13 @@ def find_marks(
     uncommitted = replace(settings, properties=properties)
     for batch in read_spans(uncommitted, topic, there.topic_id, READER, spans):
         for message in batch.messages:
-            with suppress(HeadersUnreadable):  # Another program has written this record.
+            with suppress(HeadersUnreadable):  # This record comes from another program.
                 found.update(marks[message.partition] & set(message.headers))
     return found
 
 
 def way_on(topic: str, code: int) -> str | None:
-    """Return the way out if this answer means that the topic takes no record; None if not."""
+    """Return a hint if this error means that the topic accepts no record at all; otherwise None."""
     resume = "then resume with the plan."
     if code in FORBIDDEN:
         return f"{granting('WRITE', f'topic {topic}')}, {resume}"

@@ -1,21 +1,21 @@
-"""Reading ranges of a topic's partitions: all of their records, or an error with the reason."""
+"""The reader of ranges of a topic's partitions: all of their records, or an error that says why."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import KW_ONLY, dataclass, replace
 from itertools import groupby, repeat
 from math import ceil
 from operator import methodcaller
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 from drainer.errors import BrokerUnreachable, LogCut
-from drainer.kafka.answers import NO_TOPIC, PASSING_TO_READERS, rejected_login
+from drainer.kafka.answers import NO_TOPIC, RETRIABLE_BY_READERS, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import TopicCheck, recreated, unreadable
 from drainer.kafka.settings import ClientSettings
@@ -25,19 +25,21 @@ from drainer.policy.rate_cap import RateLimiter
 from drainer.split.splitting import Prepare
 from drainer.text.escape import foreign
 
-# The most messages in a batch. More gain nothing, and keep the drain waiting for longer.
+# The most messages in a batch. Larger batches gain nothing, and the drain would wait longer.
 BATCH_MESSAGES = 2000
-FIRST_BATCH_MESSAGES = 16  # Until the size of the messages is known.
-CONSUME_S = 0.02  # consume() waits so long for a batch to be full.
+FIRST_BATCH_MESSAGES = 16  # The messages in a batch, until the size of messages is known.
+CONSUME_S = 0.02  # How long consume() waits for a full batch.
 SILENCE_CHECK_S = 1.0
-# Below its end, a partition always has an answer. If none came for so long, something is wrong.
+# Below the end of a partition, brokers answer at once. Without an answer for this long, something
+# is wrong.
 SILENCE_S = 3.0
 # If reading is capped, the messages that the cap allows in PACE_WAIT_S are read at once.
 PACE_WAIT_S = 0.02
 PACE_WAIT_MOST_S = 0.1
-# The client reads ahead at full speed, so under a cap it may only read ahead what comes in so long.
+# The client reads ahead at full speed. So under a cap it may only read ahead what the cap allows in
+# this time.
 AHEAD_S = 0.5
-RECORD_BYTES = 250  # The memory of a record's objects beside its key and value.
+RECORD_BYTES = 250  # The memory that the objects of a record take beside its key and value.
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 
 _ERROR = confluent_kafka.Message.error
@@ -46,10 +48,10 @@ _PARTITION = confluent_kafka.Message.partition
 _Record = confluent_kafka.Message
 _Headers = list[tuple[str, bytes | None]]
 
-# If the name of a header is not UTF-8, the client's method makes a broken list and raises an error.
-# When it is called again, it returns that list, and to look into the list ends the process. So the
-# list is replaced by _UNREADABLE. The method is called by methodcaller, because a warm CPython 3.11
-# does not notice the error of `record.headers()`.
+# If the name of a header is not UTF-8, the client's method raises an error, and leaves a broken
+# list in the record. A second call returns that list, and reading it ends the process. So the list
+# is replaced by _UNREADABLE. The method is called by methodcaller, because a CPython 3.11 that has
+# optimized the call `record.headers()` does not notice its error.
 _read_headers = methodcaller("headers")
 _UNREADABLE: Any = ()
 
@@ -88,7 +90,8 @@ class KafkaMessage(Message):
         return found
 
     def let_go(self) -> None:
-        self.value = self._decoded = self._record = None  # The record has the value as well.
+        # The record is dropped, too, because it has the value.
+        self.value = self._decoded = self._record = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,12 +101,12 @@ class FetchedBatch:
     origin: Origin
     # The client's records. There may be none, when the batch only reports ``reached``.
     records: Sequence[_Record]
-    # The offset by partition below which nothing is left to deliver after these records. This is
-    # how holes and the end of the backlog are reported. It is empty when there is nothing to
-    # report.
+    # The offset by partition up to which everything is delivered, with these records. It shows that
+    # a partition is at its end, or that there are only holes up to an offset. Otherwise it is
+    # empty.
     reached: dict[int, int]
     bytes: int  # The estimated memory of the batch.
-    beside: int = 0  # The bytes of key and headers of one record (see ``beside_value``).
+    beside: int = 0  # The estimated bytes of the key and headers of one record.
     made: Sequence[KafkaMessage] = ()  # The messages of the records, once they are prepared.
 
     def __len__(self) -> int:
@@ -111,17 +114,20 @@ class FetchedBatch:
 
     @property
     def messages(self) -> Iterator[KafkaMessage]:
-        """The messages of the records, which are made as they are taken.
+        """The messages of the records. Each one is made when it is taken.
 
-        So the drain makes them in slices that suit it. The fetch thread would take the interpreter
-        away from the drain for a whole batch.
+        The drain takes them in small slices. If the fetch thread made them, the drain could not run
+        during a whole batch.
         """
         if self.made:
             return iter(self.made)
         return map(KafkaMessage, repeat(self.origin), self.records, repeat(self.beside))
 
     def prepared(self, prepare: Prepare, outage: Outage) -> Iterator[FetchedBatch]:
-        """Prepare the messages, and yield the batch in parts. It ends early if a wait is ended."""
+        """Prepare the messages, and yield the batch in parts, each as soon as it is prepared.
+
+        It ends early if ``prepare`` stops waiting for what it needs.
+        """
         messages, begin = list(self.messages), 0
         if not messages:
             yield self
@@ -144,14 +150,14 @@ class FetchedBatch:
 class RangeReader:
     """A consumer that reads the ranges that it is assigned. It joins no group and commits nothing.
 
-    It is a context manager for one thread. Any thread may read ``open``, ``starved_since_s`` and
+    Only one thread may use it, but any thread may read ``open``, ``starved_since_s`` and
     ``trouble``. Raises UsageError when librdkafka rejects the settings.
     """
 
     settings: ClientSettings
     topic: str
-    topic_id: str  # Another topic of the same name is not read.
-    reader: str  # The name of the group that the broker sees, for its quotas and rights.
+    topic_id: str  # If the topic was recreated, it has another id and is not read.
+    reader: str  # The name of a group, which the broker uses for quotas and rights only.
     _: KW_ONLY
     prefetch_bytes: int  # The bytes that the client may buffer beside a batch.
     batch_bytes: int  # The maximum bytes of a batch, which has at least one record.
@@ -165,12 +171,13 @@ class RangeReader:
         self._ends: dict[int, int] = {}
         self._batch_messages = FIRST_BATCH_MESSAGES
         self._checked_s = 0.0
-        # The log was cut, unless the client finds that this is another topic.
+        # This error is raised unless records arrive, or the client notes that the topic was
+        # recreated.
         self._cut: LogCut | None = None
         self._error_text: str | None = None  # The last error that came instead of records.
         self.open: dict[int, int] = {}  # The next offset of each partition that is not at its end.
-        # The paused partitions, and since when they are. The caller may set the time to a later
-        # one.
+        # The paused partitions, with the time when each was paused. The caller may set a later
+        # time.
         self.paused: dict[int, float] = {}
         self.starved_since_s: float | None = None  # None while records arrive.
         if self.pace is not None:
@@ -180,17 +187,11 @@ class RangeReader:
             self.reader,
             ahead_bytes,
             max_poll_interval_ms=POLL_INTERVAL_MS,
-            # When a topic is recreated, librdkafka goes on reading. Only its log shows it.
+            # When a topic is recreated, librdkafka reads the new one. Only its log shows that.
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
         )
         self._consumer = settings.consumer(conf)
-        self._topic_check = TopicCheck(self._consumer, settings, self.topic)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+        self._topic_check = TopicCheck(self._consumer, self.topic)
 
     def close(self) -> None:
         """Close the client."""
@@ -210,7 +211,7 @@ class RangeReader:
         return self._error_text
 
     def assign(self, ranges: Mapping[int, tuple[int, int]]) -> None:
-        """From now on read these offsets ``[start, end)`` by partition, and nothing else."""
+        """Read the offsets ``[start, end)`` of these partitions from now on, and nothing else."""
         self._origins = {n: Origin(self.topic, self.topic_id, n) for n in ranges}
         self._ends = {number: end for number, (_, end) in ranges.items()}
         self.open = {number: start for number, (start, end) in ranges.items() if start < end}
@@ -218,7 +219,7 @@ class RangeReader:
             self._consumer.assign([self._place(n, offset) for n, offset in self.open.items()])
 
     def leave(self, partition: int) -> None:
-        """Read no more of a partition."""
+        """Stop reading a partition for good."""
         del self.open[partition]
         self.paused.pop(partition, None)
         if self.open:  # The client would go on reading the partition.
@@ -226,7 +227,7 @@ class RangeReader:
                 self._consumer.incremental_unassign([self._place(partition)])
 
     def pause(self, partitions: Sequence[int]) -> None:
-        """Stop reading some partitions for now. What was read ahead of them is read again later."""
+        """Stop reading some partitions until ``resume``. What was read ahead of them is dropped."""
         with self._readable():
             self._consumer.pause([self._place(number) for number in partitions])
         self.paused.update(dict.fromkeys(partitions, self.clock()))
@@ -239,7 +240,7 @@ class RangeReader:
             del self.paused[number]
 
     def poll(self) -> Iterator[FetchedBatch]:
-        """Read the next batches, if any arrive soon.
+        """Read the next batches, if some arrive soon.
 
         Raises:
             RecordsDeleted: when retention deleted records of a range before they were read.
@@ -248,7 +249,8 @@ class RangeReader:
             Interrupted: when the topic can't be read for another reason.
         """
         now_s = self.clock()
-        # consume() waits until it has as many as were requested, so request no more than are left.
+        # consume() waits for as many messages as are requested. So no more are requested than are
+        # left.
         left = sum(self._ends[number] - offset for number, offset in self.open.items())
         most = min(self._batch_messages, left)
         if self.pace is not None:
@@ -298,7 +300,7 @@ class RangeReader:
         # librdkafka reports nothing when its topic is deleted (issue 4836).
         if self.clock() - max(since_s, self._checked_s) < SILENCE_CHECK_S:
             return
-        if not self._log.since(since_s):  # A complaint would explain the silence.
+        if not self._log.since(since_s):  # Otherwise a complaint explains the silence.
             self._cut = self._topic_check.check(
                 {number: self._ends[number] for number in self.open}
             )
@@ -352,7 +354,7 @@ class RangeReader:
         return position
 
     def _note(self, message: _Record) -> Iterator[FetchedBatch]:
-        # Handle what came in place of a record: the present end of the log, or an error.
+        # Handle an event that came instead of a record: the current end of the log, or an error.
         answer = message.error()
         assert answer is not None
         code = answer.code()
@@ -368,9 +370,9 @@ class RangeReader:
             raise self._topic_check.out_of_range(partition, self.open[partition], reason)
         elif code in NO_TOPIC:
             self._topic_check.check({})
-            # The check found the topic, so some brokers don't know it yet.
+            # The check has found the topic, so only some brokers don't know it yet.
             self._error_text = foreign(answer.str())
-        elif code in PASSING_TO_READERS:
+        elif code in RETRIABLE_BY_READERS:
             self._error_text = foreign(answer.str())
         else:
             raise unreadable(f"{self.topic}/{partition}", answer)
@@ -394,10 +396,10 @@ def _place_of(record: _Record) -> tuple[int, int]:
 
 
 def beside_value(records: Sequence[_Record]) -> int:
-    """Estimate the bytes that each of some records has beside its value.
+    """Estimate the bytes of key and headers that each of some records has.
 
-    It is the largest of three of them. To look at the headers of each record would take longer than
-    everything else.
+    The estimate is the largest of three records. Reading the headers of each record would take
+    longer than everything else.
     """
     if not records:
         return 0
@@ -426,3 +428,37 @@ def timestamp_of(record: _Record) -> int | None:
     kind, timestamp_ms = record.timestamp()
     none = kind == confluent_kafka.TIMESTAMP_NOT_AVAILABLE or timestamp_ms < 0
     return None if none else timestamp_ms
+
+
+_Column = Callable[[Origin, Sequence[_Record]], list[Any]]
+
+
+def columns(
+    origin: Origin, records: Sequence[_Record], names: Iterable[str]
+) -> dict[str, list[Any]]:
+    """Return columns of records of one partition for Arrow, by name. ``_COLUMNS`` has all names.
+
+    ``timestamp`` is in milliseconds since 1970 (UTC), or None. ``timestampType`` is Kafka's number
+    for its type: -1 for none, 0 for CreateTime, 1 for LogAppendTime. ``headers`` are lists of
+    (name, bytes or None), or None. Raises HeadersUnreadable when the name of a header is not UTF-8.
+    """
+    return {name: _COLUMNS[name](origin, records) for name in names}
+
+
+# Most columns call the client's own method for each record. A function around it would double the
+# time.
+_COLUMNS: Mapping[str, _Column] = {
+    "topic": lambda origin, records: [origin.topic] * len(records),
+    "partition": lambda origin, records: [origin.partition] * len(records),
+    "offset": lambda _, records: list(map(_Record.offset, records)),
+    "timestamp": lambda _, records: list(map(timestamp_of, records)),
+    "timestampType": lambda _, records: [
+        record.timestamp()[0] - confluent_kafka.TIMESTAMP_CREATE_TIME for record in records
+    ],
+    "key": lambda _, records: list(map(_Record.key, records)),
+    "value": lambda _, records: list(map(_Record.value, records)),
+    "headers": lambda origin, records: [
+        KafkaMessage(origin, record, 0).headers or None for record in records
+    ],
+    "leader_epoch": lambda _, records: list(map(_Record.leader_epoch, records)),
+}

@@ -1,4 +1,4 @@
-"""A sample of a backlog's messages, evenly spread. Its reader joins no group."""
+"""A sample of a backlog's messages, spread evenly over its offsets."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from drainer.kafka.reader import KafkaMessage
 from drainer.kafka.spans import Span, read_spans
 from drainer.message import Message
 
-WINDOWS = 10  # A partition is read in at least so many places, evenly spread.
-WINDOW_OFFSETS = 1000  # A larger sample has more windows instead of longer ones.
-WINDOWS_OF_ALL = 400  # Each window is a fetch, most of which is thrown away.
+WINDOWS = 10  # The least number of windows in a partition.
+WINDOW_OFFSETS = 1000  # The usual length of a window: larger samples have more windows.
+# The most windows of all partitions. For each one, the client fetches far more than the window.
+WINDOWS_OF_ALL = 400
 READER = "drainer-sample"
 PREFETCH_BYTES = 1024 * 1024  # What is read ahead of a window is thrown away.
 SAMPLE_BYTES = 256 * 1024 * 1024
@@ -24,7 +25,7 @@ SAMPLE_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class SampleWindow:
-    """All ``messages`` of the offsets ``[start, end)`` of a partition, which were read."""
+    """The offsets ``[start, end)`` of a partition that were read, and all messages in them."""
 
     partition: int
     start: int
@@ -38,17 +39,17 @@ class Sample:
 
     topic: str
     topic_id: str
-    # The offsets ``[start, end)`` that it is a sample of, by partition.
+    # The offsets ``[start, end)`` by partition, from which the sample was taken.
     ranges: Mapping[int, tuple[int, int]]
-    windows: Sequence[SampleWindow]  # By rising partition and offset.
-    # How long the reading took. To begin at each window takes time, so the bytes per second are
-    # fewer than those of a fetch that reads on and on.
+    windows: Sequence[SampleWindow]  # In the order of partitions and offsets.
+    # How long reading took. The client begins anew at each window, so a fetch that reads everything
+    # gets more bytes per second.
     read_s: float
-    read_bytes: int  # Of the keys and values of the messages.
+    read_bytes: int  # The size of the keys and values of the messages.
 
     @property
     def messages(self) -> list[Message]:
-        """All messages of the sample, by partition and rising offset."""
+        """All messages of the sample, in the order of partitions and offsets."""
         return [message for window in self.windows for message in window.messages]
 
     @property
@@ -73,15 +74,15 @@ class Sample:
 def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
     """Read about ``most`` messages of a backlog. Every message has the same chance to be read.
 
-    That is why a window is a number of offsets, and has fewer messages if the log has holes there.
-    There are also fewer messages if the backlog is smaller, or if they are huge.
+    The reader joins no group. The sample has fewer messages if the backlog is smaller, if messages
+    are huge, or if the log has holes, because a window is a number of offsets.
 
     Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic may not be
     read, or changes meanwhile.
     """
     ranges = {number: (part.start, part.end) for number, part in backlog.partitions.items()}
     windows = windows_over(ranges, most, seed)
-    # If messages are huge, each window has fewer of them.
+    # The bytes of each window are bounded, too. If messages are huge, a window has fewer of them.
     most_bytes = SAMPLE_BYTES // max(1, len(windows))
     spans = [Span(*window, most_bytes=most_bytes) for window in windows]
     found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
@@ -100,18 +101,19 @@ def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0)
 def windows_over(
     ranges: Mapping[int, tuple[int, int]], most: int, seed: int
 ) -> list[tuple[int, int, int]]:
-    """Return windows ``(partition, start, end)`` over all ranges, of ``most`` offsets together.
+    """Return windows ``(partition, start, end)`` with about ``most`` offsets together.
 
-    Each range has a share of them by its length. A range that is not longer than its share is one
-    window. The seed decides where in its part of the range a window lies.
+    Each range gets a share of the offsets by its length. If a range is not longer than its share,
+    it is a single window. Otherwise it is cut into equal parts, with a window in each. The seed
+    decides where in its part a window begins.
     """
     lengths = {number: end - start for number, (start, end) in ranges.items() if end > start}
     chance = random.Random(seed)
     windows: list[tuple[int, int, int]] = []
     left, offsets_left = most, sum(lengths.values())
     for number, length in sorted(lengths.items(), key=lambda item: item[1]):
-        # Short ranges come first, because long ones get what they don't need. Each range gets at
-        # least one offset.
+        # Short ranges come first. What they leave of their share goes to the longer ones. Each
+        # range gets at least one offset.
         share = min(length, max(1, round(left * length / offsets_left)), max(1, left))
         left, offsets_left = left - share, offsets_left - length
         start, end = ranges[number]

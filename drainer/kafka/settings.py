@@ -30,15 +30,16 @@ IN_FLIGHT = "max.in.flight.requests.per.connection"
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 
 KIB, MIB = 1024, 1024 * 1024
-# A broker sends no more than this in a fetch, even if it has to cut a batch of a producer, whose
-# rest it then sends again. Only a single batch that is larger is sent whole. Most batches are
-# larger than the minimum.
+# A broker sends no more than this in a fetch. If a batch of a producer does not fit, the broker
+# cuts it, and sends the whole batch again in the next fetch. Only if the first batch is larger than
+# the limit, the broker sends all of it. Most batches are larger than the minimum.
 FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
-# librdkafka decompresses a whole fetch at once, and gzip makes up to 1,032 bytes of one.
+# A fetch may have 1/256 of the bytes to prefetch. librdkafka decompresses a whole fetch at once,
+# and a byte of gzip becomes up to 1,032 bytes.
 PREFETCH_BY_FETCH = 256
-PREFETCH_RECORD_BYTES = 512
+PREFETCH_RECORD_BYTES = 512  # The size that a record is assumed to have at least.
 
-# The properties that drainer sets itself, by the reason.
+# The properties that drainer sets itself. The keys are the reasons why a user can't set them.
 _OWNED_FOR = {
     "--group sets it": "group.id",
     "a drain never joins its group": """
@@ -57,7 +58,7 @@ _OWNED_FOR = {
 }
 OWNED = {name: why for why, names in _OWNED_FOR.items() for name in names.split()}
 
-# librdkafka loads these as code into the process, or runs them in a shell.
+# librdkafka loads the values of these as code into the process, or runs them in a shell.
 _OF_CODE = {
     "plugin.library.paths": "names native code to load",
     "ssl.engine.location": "names native code to load",
@@ -71,20 +72,19 @@ _NAMED_TOPIC = ("topic.metadata.", "topic.blacklist")
 
 # A file that other programs share may set these for their producers. drainer's producers ignore
 # them, because they could lose records, write them twice, or write them out of order.
-_PRODUCER_NAMES = """
+_IGNORED_BY_PRODUCERS = """
     acks request.required.acks enable.idempotence enable.gapless.guarantee max.in.flight
     max.in.flight.requests.per.connection retries message.send.max.retries message.timeout.ms
     delivery.timeout.ms partitioner transactional.id transaction.timeout.ms batch.num.messages
     batch.size linger.ms queue.buffering.max.ms queue.buffering.max.messages
     queue.buffering.max.kbytes delivery.report.only.error"""
-_OF_PRODUCERS = frozenset(_PRODUCER_NAMES.split())
 
+# How librdkafka's errors name a property.
 _NAMED = re.compile(r'(?:No such configuration property:|configuration property) "([^"]+)"')
 
+EXTENSIONS = tuple(LOGINS)  # The prefixes of properties that are not librdkafka's.
 
-EXTENSIONS = tuple(LOGINS)  # Prefixes of properties that are not librdkafka's.
-
-# Only Java's client has AWS_MSK_IAM as a mechanism. To brokers it is OAUTHBEARER.
+# Only Java's client knows this mechanism. It logs in to the brokers by OAUTHBEARER.
 MSK_IAM = "AWS_MSK_IAM"
 _MECHANISMS = ("sasl.mechanism", "sasl.mechanisms")
 JAAS = "sasl.jaas.config"
@@ -98,7 +98,6 @@ _MSK_REGION = re.compile(r"\.kafka(?:-serverless)?\.([a-z0-9-]+)\.amazonaws\.com
 _REGION_VARIABLES = ("AWS_REGION", "AWS_DEFAULT_REGION")
 
 _OF_A_LOGIN = re.compile(r"sasl\.(?!mechanism)|ssl\.(key|certificate)")
-
 
 # Properties that only Java's clients have, and what replaces them.
 _OF_LIBRDKAFKA = {
@@ -141,7 +140,7 @@ class ClientSettings:
         remember({**self.properties, **self.extras})
 
     def __reduce__(self) -> tuple[type[ClientSettings], tuple[object, ...]]:
-        # Another process calls the constructor, so that it remembers the secrets as well.
+        # A process that unpickles the settings calls the constructor, so it redacts the secrets.
         return ClientSettings, (self.bootstrap_servers, self.properties, self.extras)
 
     @classmethod
@@ -151,12 +150,12 @@ class ClientSettings:
         config_file: Path | None = None,
         overrides: Sequence[str] = (),
     ) -> ClientSettings:
-        """Read the settings from a properties file, ``name=value`` texts and ``bootstrap``.
+        """Read the settings from a properties file, from ``name=value`` texts, and ``bootstrap``.
 
         A later source overrides an earlier one. Names are librdkafka's, and values are taken
         literally. Properties that only Java's clients have, such as ``sasl.jaas.config``, are
-        refused, with what replaces them. Properties of extensions are kept apart, and each
-        extension checks its own.
+        refused, and the hint says what replaces them. Properties of extensions are kept apart, and
+        each extension checks its own.
 
         Raises:
             BootstrapMissing: when no bootstrap servers are given.
@@ -195,14 +194,8 @@ class ClientSettings:
     @property
     def has_login(self) -> bool:
         """Whether the clients log in to the brokers."""
-        return bool(self.logins[AWS])
-
-    @property
-    def logins(self) -> dict[str, list[str]]:
-        """The names of the properties that belong to each login, by the prefixes of ``LOGINS``."""
-        found = {prefix: login_properties(prefix, self.extras) for prefix in LOGINS}
-        found[AWS] += [n for n in self.properties if is_secret(n) or _OF_A_LOGIN.match(n)]
-        return found
+        own = any(is_secret(name) or _OF_A_LOGIN.match(name) for name in self.properties)
+        return own or bool(login_properties(AWS, self.extras))
 
     @property
     def isolation(self) -> Isolation:
@@ -251,8 +244,8 @@ class ClientSettings:
             # librdkafka does not, because it costs a sixth of the speed.
             check_crcs=self.properties.get("check.crcs", True),
             queued_max_messages_kbytes=max(1, prefetch_bytes // KIB),
-            # The bytes don't include librdkafka's overhead per record, so the number is bounded,
-            # too.
+            # The bytes don't include librdkafka's overhead for each record. So the number of
+            # records is bounded as well.
             queued_min_messages=min(100_000, max(100, prefetch_bytes // PREFETCH_RECORD_BYTES)),
             max_partition_fetch_bytes=fetch_bytes,
             fetch_max_bytes=fetch_bytes,
@@ -260,8 +253,8 @@ class ClientSettings:
             # How long the client pauses once it has read far enough ahead. The default of a second
             # starves a fast drain: it reads 0.3M records/s instead of 2M.
             fetch_queue_backoff_ms=5,
-            # By default, a fetch that has reached the end of a log waits half a second for more,
-            # and every other fetch waits behind it.
+            # A fetch that has reached the end of a log waits for more, by default for half a
+            # second. Every other fetch waits behind it.
             fetch_wait_max_ms=self.properties.get("fetch.wait.max.ms", 10),
             group_id=group,
             enable_auto_commit=False,
@@ -280,7 +273,7 @@ class ClientSettings:
         ignores properties of consumers.
         """
         conf = self.conf(log)
-        for name in _OF_PRODUCERS:
+        for name in _IGNORED_BY_PRODUCERS.split():
             conf.pop(name, None)
         chosen = {name.replace("_", "."): value for name, value in owned.items()}
         safe = {"acks": "all", "enable.idempotence": True, IN_FLIGHT: 1}
@@ -319,7 +312,7 @@ class ClientSettings:
 
     def _rejected(self) -> Iterator[UsageError]:
         """Yield an error for each property that librdkafka rejects."""
-        # No tokens are used here, because it takes 10 s to make a client that gets none.
+        # This client gets no extras, because with a login that has no token it takes 10 s to make.
         plain = replace(self, extras={})
         while True:
             conf = plain.fetch_conf(ClientLog(), "drainer", MIB)

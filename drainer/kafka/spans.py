@@ -1,8 +1,9 @@
-"""Reading several ranges of a topic, or a single one, to their ends."""
+"""Functions that read one or several ranges of a topic to their ends."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 
 from drainer.errors import Interrupted, Refused, Unresumable
@@ -14,7 +15,7 @@ from drainer.message import Origin
 from drainer.policy.rate_cap import RateLimiter
 
 PREFETCH_BYTES = 16 * 1024 * 1024
-HEADS_BYTES = 128 * 1024  # For first records only, little is read ahead and thrown away.
+HEADS_BYTES = 128 * 1024  # If only first records are wanted, what is read ahead is thrown away.
 BATCH_BYTES = 4 * 1024 * 1024
 SPAN_SILENCE_S = 10.0
 SILENCE_S = 30.0
@@ -22,9 +23,10 @@ SILENCE_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The offsets ``[start, end)`` to read of a partition, some of which may be holes.
+    """The offsets ``[start, end)`` of a partition to read. Some of them may be holes.
 
-    If ``most_bytes`` is given, it is read until it has so many bytes, but at least one message.
+    If ``most_bytes`` is given, reading ends once the messages have this size together. At least one
+    message is read.
     """
 
     partition: int
@@ -38,7 +40,7 @@ class SpanBatch:
     """The next messages of a span, and how far it has come."""
 
     span: Span
-    # By rising offset. There may be none, when the batch only reports ``reached``.
+    # The messages by rising offset. There may be none, when the batch only reports ``reached``.
     messages: Sequence[KafkaMessage]
     reached: int  # Nothing of the span is left to read below this offset.
 
@@ -54,9 +56,9 @@ def read_spans(
     """Read everything in the spans.
 
     Spans of different partitions are read at the same time, so their batches are mixed. Spans of
-    one partition are read one after the other, in the order in which they are given. It takes about
-    ``prefetch_bytes`` and a batch of memory, whatever the spans hold. ``reader`` is the name of a
-    group without members, which the broker sees.
+    one partition are read one after the other, in the given order. This takes memory for about
+    ``prefetch_bytes`` and a batch. ``reader`` is the name of a group without members, which the
+    broker uses for quotas and rights.
 
     Raises BrokerUnreachable when nothing arrives for a while; Refused when the topic can't be read,
     or changes meanwhile; UsageError when librdkafka rejects the settings.
@@ -64,9 +66,10 @@ def read_spans(
     waiting = [span for span in spans if span.start < span.end]
     if not waiting:
         return
-    with RangeReader(
+    source = RangeReader(
         settings, topic, topic_id, reader, prefetch_bytes=prefetch_bytes, batch_bytes=BATCH_BYTES
-    ) as source:
+    )
+    with closing(source):
         while waiting:
             # The client reads one place of a partition at a time.
             together: dict[int, Span] = {}
@@ -85,9 +88,9 @@ def first_messages(
     reader: str,
     ranges: Mapping[int, tuple[int, int]],
 ) -> dict[int, KafkaMessage]:
-    """Read the first message of the offsets ``[start, end)`` of each partition that has one there.
+    """Read the first message in the offsets ``[start, end)`` of each partition.
 
-    Raises as ``read_spans``.
+    A partition that has no message there is left out. Raises as ``read_spans``.
     """
     spans = [Span(number, start, end, most_bytes=0) for number, (start, end) in ranges.items()]
     batches = read_spans(settings, topic, topic_id, reader, spans, HEADS_BYTES)
@@ -108,8 +111,8 @@ def read_range(
     """Read all records of the offsets ``[start, end)`` that the isolation level shows.
 
     It ends when nothing of the range is left to read. A log that ends before ``end`` is an error.
-    It takes about ``prefetch_bytes`` and a batch of memory. ``reader`` is the name of a group
-    without members, which the broker sees. ``pace`` is a cap on reading.
+    This takes memory for about ``prefetch_bytes`` and a batch. ``reader`` is the name of a group
+    without members, which the broker uses for quotas and rights. ``pace`` is a cap on reading.
 
     Raises:
         BrokerUnreachable: when no broker answers, or nothing arrives for ``silence_s``.
@@ -122,15 +125,13 @@ def read_range(
     with Cluster.connect(settings) as cluster:
         if cluster.topic(origin.topic).topic_id != origin.topic_id:
             raise recreated(origin.topic)
-    with RangeReader(
-        settings,
-        origin.topic,
-        origin.topic_id,
-        reader,
+    source = RangeReader(
+        *(settings, origin.topic, origin.topic_id, reader),
         prefetch_bytes=prefetch_bytes,
         batch_bytes=BATCH_BYTES,
         pace=pace,
-    ) as source:
+    )
+    with closing(source):
         source.assign({origin.partition: (start, end)})
         while source.open:
             yield from (batch for batch in source.poll() if batch.records)

@@ -1,4 +1,4 @@
-"""Writing records to a topic from a handler, which waits until all in-sync replicas have each."""
+"""The writer with which a handler writes records to a topic, and waits until they are there."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Header
 from drainer.policy.rate_cap import RateLimiter
 
-# The drain's own timeout is mostly shorter, and the drain then tries again.
+# The timeout of an attempt is usually shorter. The drain then makes another attempt.
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000
-LINGER_MS = 1  # A hot lane waits so long for each of its records.
+LINGER_MS = 1  # Each record of a hot lane waits this long for others.
 BATCH_BYTES = 1_000_000
-WAIT_MOST_S = 5.0  # A call waits so long for the cap. If it had to wait longer, it is tried again.
+# The longest time that a call waits for the cap. If it would have to wait longer, it raises Retry.
+WAIT_MOST_S = 5.0
 ID = "drainer.id"  # The name of the last header of each record.
 
 _Future = asyncio.Future[Delivery]
@@ -40,12 +41,13 @@ _Future = asyncio.Future[Delivery]
 class TopicWriter:
     """Writes to one topic of the drained cluster. A handler gets it from ``Context.writer``.
 
-    It is idempotent, with ``acks=all``. ``write`` may be called in one event loop only. ``pace`` is
-    a cap on writing, which the writers of several topics may share.
+    The producer is idempotent, and all in-sync replicas acknowledge each record. ``write`` may be
+    called in one event loop only. ``pace`` is a cap on writing. Writers of several topics may share
+    it.
 
     Raises:
-        TopicMissing: when there is none of this name.
-        RightMissing: when this user may not write to it.
+        TopicMissing: when there is no topic of this name.
+        RightMissing: when this user may not write to the topic.
         BrokerUnreachable: when no answer came.
         UsageError: when librdkafka rejects the settings.
     """
@@ -69,7 +71,7 @@ class TopicWriter:
                 ) from error
             self.partitions = len(found.partitions)
             most = config_limit(cluster.topic_config(topic).get("max.message.bytes"))
-        # Brokers refuse a batch that is too large as a whole, with records that would have fit.
+        # If a batch has a record that is too large, brokers refuse all records in it.
         batch_bytes = min(BATCH_BYTES, max(1, most // 2)) if most else BATCH_BYTES
         self._producer = AcknowledgedProducer(
             settings,
@@ -93,17 +95,21 @@ class TopicWriter:
     ) -> None:
         """Write a record, and return when all in-sync replicas have it.
 
-        Without ``partition``, the key decides, as librdkafka does. ``timestamp`` is in milliseconds
-        since 1970, or None for now. A call that was cancelled may have written the record. ``id``,
-        by default a new one, becomes the record's last header, ``drainer.id``. If the broker's
-        acknowledgement is unsure, the record is looked for by it. So no other record may have it.
+        Args:
+            partition: unless given, librdkafka chooses the partition by the key.
+            timestamp: in milliseconds since 1970, or None for now.
+            id: becomes the record's last header, ``drainer.id``. If it is unsure whether the record
+                was written, drainer looks for it by this header. So each record needs its own id.
+                Unless given, a new one is made.
+
+        A call that was cancelled may have written the record.
 
         Raises:
             RecordNotWritten: when the record was refused, or when it is unknown whether it was
                 written.
-            RecordUnsure: when that is unknown because this user may not read the topic. The drain
-                ends.
-            drainer.Fatal: when the topic takes no record at all.
+            RecordUnsure: when it is unknown whether the record was written, because this user may
+                not read the topic. The drain ends.
+            drainer.Fatal: when the topic accepts no record at all.
             drainer.Retry: when the cap has no room for the record in the next seconds.
         """
         if self._pace is not None:
@@ -121,14 +127,14 @@ class TopicWriter:
         try:
             answer = await delivery
         except asyncio.CancelledError:
-            # If it were written later, it would come behind the record of the next try.
+            # If it were written later, it would come behind the record of the next attempt.
             self._producer.forget(record)
             raise
         if answer is not None:
             self._refuse(answer)
 
     def close(self) -> None:
-        """Give up the records that are not acknowledged, without waiting for them."""
+        """Give up the records that are not acknowledged yet. This does not wait for them."""
         self._producer.close(0)
 
     async def _wait_for_room(self, size: int) -> None:
@@ -146,7 +152,7 @@ class TopicWriter:
         while self._answers:
             answers.append(self._answers.popleft())
         if answers and self._loop is not None:
-            # All answers of one poll go into one turn of the loop.
+            # One callback per poll wakes the loop up, and not one per record.
             with suppress(RuntimeError):  # If the loop is closed, no call waits for them.
                 self._loop.call_soon_threadsafe(_resolve, answers)
 

@@ -24,7 +24,7 @@ from drainer.limits.search.boundary import MeasuredLimits, as_json, cap_curve, f
 from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared
-from drainer.store.atomic_file import write_to_last
+from drainer.store.atomic_file import write_whole
 
 SAMPLED = 2_000  # This many messages are read to learn their mean size.
 _OTHER = "Name another file, or measure again with `drainer limits --out FILE`."
@@ -103,7 +103,7 @@ class LimitsFile:
         """
         data = orjson.dumps(as_json(limits), option=orjson.OPT_INDENT_2) + b"\n"
         try:
-            write_to_last(self.path, data)
+            write_whole(self.path, data, durable=True)
         except OSError as error:
             raise LimitsNotWritten(
                 f"can't write the limits {self.path}: {describe_os(error)}",

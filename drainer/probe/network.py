@@ -27,7 +27,7 @@ _FETCH, _METADATA, _DESCRIBE_TRANSACTIONS = 1, 3, 65  # Kafka's numbers of reque
 _AUTHORITY = "Set ssl.ca.location to the certificate of the authority that signed it."
 _NAMES = "Connect by a name that the certificate has, or have this one added to it."
 _CLOCK = "Renew the certificate, or set this machine's clock."
-_HINTS = {9: _CLOCK, 10: _CLOCK, 62: _NAMES, 64: _NAMES}  # By OpenSSL's code (X509_V_ERR_...).
+_HINTS = {9: _CLOCK, 10: _CLOCK, 62: _NAMES, 64: _NAMES}  # The keys are OpenSSL's X509_V_ERR_….
 _ADVERTISED = "Brokers advertise it: set advertised.listeners to what this machine reaches."
 
 Job = Callable[[], Iterable[Finding]]
@@ -37,8 +37,8 @@ ProbeJobs = Mapping[tuple[str, str], Job]  # By the name of the first check, and
 def run_jobs(jobs: ProbeJobs) -> list[Finding]:
     """Run jobs at the same time, and return their findings.
 
-    What a job raises becomes a finding. If a job takes too long, that is a finding, too, and this
-    function does not wait for it any longer.
+    An error of a job becomes a finding. If a job takes too long, that is a finding as well, and
+    this function no longer waits for it.
     """
     found: dict[tuple[str, str], list[Finding]] = {job: [] for job in jobs}
 
@@ -66,7 +66,7 @@ def run_jobs(jobs: ProbeJobs) -> list[Finding]:
 def probe_server(
     server: str, properties: Mapping[str, str], advertised: bool = False
 ) -> Iterator[Finding]:
-    """Check a server layer by layer, up to the first that fails. The last check is ``kafka``."""
+    """Check a server layer by layer, up to the first layer that fails. The last is ``kafka``."""
     place = urlsplit(f"//{server.rpartition('//')[2]}")
     host, port = place.hostname or "", place.port or 9092
     try:
@@ -117,7 +117,7 @@ def _protocol(server: str, connection: socket.socket) -> Finding:
     try:
         known = request_versions(connection)
         newest, oldest = known[_METADATA][1], known[_FETCH][0]
-    except ssl.SSLError:  # It wants a certificate that is in a keystore, which Python can't read.
+    except ssl.SSLError:  # The broker wants a certificate from a keystore that Python can't read.
         return Finding("kafka", Level.UNCHECKED, f"{server} answers only those with a certificate")
     except (OSError, ValueError, KeyError):
         hint = "Check security.protocol: the listener may expect TLS, or may not be Kafka's."

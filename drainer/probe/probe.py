@@ -27,10 +27,8 @@ from drainer.model.finding import Finding, Level
 from drainer.model.listed import counted, listed
 from drainer.probe.network import CONNECT_S, Job, ProbeJobs, probe_server, run_jobs
 
-ALWAYS = {
-    "run",
-    "run --handler produce",
-}  # If a right for one of these is missing, the probe fails.
+# If a right for one of these commands is missing, the probe fails.
+ALWAYS = {"run", "run --handler produce"}
 SKEW_S, RECENT_S = 1.0, 60.0
 MAX_TIME = OffsetSpec.max_timestamp()  # type: ignore[no-untyped-call]
 SETUP_TIMEOUT = "socket.connection.setup.timeout.ms"
@@ -42,10 +40,10 @@ _WORD = re.compile(r"\b[A-Z]+\b")  # The placeholders of rights.md, such as TOPI
 
 
 def probe(settings: ClientSettings, names: Mapping[str, str], beside: ProbeJobs) -> list[Finding]:
-    """Make all checks within seconds, even if nothing answers.
+    """Make all checks. This takes seconds, even if nothing answers.
 
-    ``names`` has the names that are known by now, by their placeholders in rights.md: TOPIC, GROUP,
-    DEAD and TO. ``beside`` has the checks of what is not Kafka, such as the handler.
+    ``names`` has the known names by their placeholders in rights.md: TOPIC, GROUP, DEAD and TO.
+    ``beside`` has the checks of everything else than Kafka, such as the handler.
     """
     versions = f"drainer {__version__}, librdkafka {confluent_kafka.libversion()[0]}"
     ours = Finding("versions", Level.OK, f"{versions}, Python {platform.python_version()}")
@@ -73,7 +71,7 @@ def _probe_cluster(
     login = Finding("login", Level.OK, _login(settings.properties))
     try:
         cluster = Cluster.connect(settings, CONNECT_S)
-    except BrokerUnreachable as error:  # This may concern a broker that another one has named.
+    except BrokerUnreachable as error:  # The broker may be one that another broker has named.
         login = Finding("login", Level.BAD, str(error), error.hint)
         named = {*_NAMED.findall(str(error))}
     except Refused as error:
@@ -103,10 +101,8 @@ def _brokers(settings: ClientSettings) -> set[str]:
         admin = settings.admin(log)
         brokers = admin.list_topics(timeout=CONNECT_S).brokers.values()
         return {f"{each.host}:{each.port}" for each in brokers}
-    except (
-        KafkaException,
-        Refused,
-    ):  # The client may have failed on a broker that another one has named.
+    except (KafkaException, Refused):
+        # The client may have failed because of a broker that another broker has named.
         return {place for each in log.complaints for place in _NAMED.findall(each.text)}
 
 
@@ -127,7 +123,8 @@ def _topic(cluster: Cluster, topic: str) -> Iterator[Finding]:
 
 
 def _rights(cluster: Cluster, kind: str, names: Mapping[str, str]) -> Iterator[Finding]:
-    needed: dict[str, dict[str, list[str]]] = {}  # The commands, by name and operation.
+    # The commands that need a right, by the name of the resource and the operation.
+    needed: dict[str, dict[str, list[str]]] = {}
     for command, rights in rights_by_command().items():
         for operation, of_kind, name in rights:
             if of_kind == kind and set(_WORD.findall(name)) <= names.keys():
@@ -212,7 +209,7 @@ def _clock(cluster: Cluster, topic: str) -> Iterator[Finding]:
 
 @cache
 def rights_by_command() -> dict[str, list[tuple[str, str, str]]]:
-    """The least rights of each command: READ, ``group``, ``drainer.lock.GROUP``."""
+    """Return the rights that each command needs, such as (READ, group, drainer.lock.GROUP)."""
     return {
         command: [
             (operation, kind, name)

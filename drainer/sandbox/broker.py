@@ -13,7 +13,7 @@ from pathlib import Path
 
 from drainer.errors import SandboxRefused
 from drainer.host.java import find_java
-from drainer.host.process import ProcessMark, bound_to_parent
+from drainer.host.process import ProcessMark, start_apart
 from drainer.sandbox.jars import KAFKA_VERSION, classpath, kafka_jars, quiet
 from drainer.sandbox.ports import HOST, BrokerPorts, answers
 
@@ -38,12 +38,12 @@ class Broker:
     in it again has its data.
 
     The broker runs in a session of its own, so a Ctrl-C for drainer does not reach it. It goes on
-    when the process that started it ends. With ``die_with_parent`` (Linux only) it ends as well, as
-    soon as the thread ends that started it.
+    when the process that started it ends.
 
     Args:
         folder: the place of all its files. It is made if it is missing.
         properties: further server properties, which replace those of this module.
+        die_with_parent: end the broker together with the thread that starts it (Linux only).
     """
 
     def __init__(
@@ -107,8 +107,8 @@ class Broker:
     def wait_ready(self, *, timeout_s: float = START_TIMEOUT_S) -> None:
         """Wait until the broker answers a client's first request.
 
-        Raises SandboxRefused when the broker ends instead. If it gives no answer in time, that is
-        raised as well, and the broker still runs.
+        Raises SandboxRefused when the broker ends instead, or when it does not answer in time. In
+        the second case it still runs.
         """
         until_s = time.monotonic() + timeout_s
         while not answers(self.ports.client):
@@ -173,15 +173,9 @@ class Broker:
     def _spawn(self, java: Path, path: str) -> None:
         command = self.java_command(java, path, MAIN_CLASS, str(self._settings))
         self._print_line(f"starting Kafka {KAFKA_VERSION} on {self.bootstrap_servers}")
-        with self._output.open("wb") as output:
-            self._process = subprocess.Popen(
-                bound_to_parent(command) if self.die_with_parent else command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=self.folder,
-                start_new_session=True,
-            )
+        self._process = start_apart(
+            command, self.folder, self._output, die_with_parent=self.die_with_parent
+        )
         self.mark = ProcessMark.of(self._process.pid)
 
     def _refused(self, what: str) -> SandboxRefused:

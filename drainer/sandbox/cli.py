@@ -10,7 +10,7 @@ import typer
 from drainer import sandbox
 from drainer.cli.command import command, without
 from drainer.model.option import Option
-from drainer.sandbox.sandbox import down_command
+from drainer.sandbox.sandbox import down_command, folder_of
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -48,19 +48,18 @@ def up(folder: SandboxFolder, registry: WithRegistry, terminal: Terminal) -> Non
     - `export DRAINER_BOOTSTRAP_SERVER=$(drainer sandbox up)`
     - `drainer sandbox up --registry`
     """
+    folder = folder_of(folder)
     state = sandbox.up(folder, registry=registry, print_line=terminal.print_line)
     terminal.data(
         {
             "bootstrap_servers": state.bootstrap_servers,
-            "folder": str(state.folder),
+            "folder": str(folder),
             "registry": None if state.registry is None else state.registry.url,
         }
     )
     if state.registry is not None:
         terminal.print_line(f"schema registry: --registry {state.registry.url}")
-    terminal.print_line(
-        f"the sandbox runs in {state.folder}; `{down_command(state.folder)}` removes it"
-    )
+    terminal.print_line(f"the sandbox runs in {folder}; `{down_command(folder)}` removes it")
     if not terminal.json:
         typer.echo(state.bootstrap_servers)
 

@@ -94,20 +94,27 @@ def _hashes() -> dict[str, str]:
 
 
 def _listed(cache: Path) -> tuple[Path, ...]:
-    """Return the jars in the cache, or none if one is missing: systems remove old files there."""
+    """Return the jars in the cache, or no jars if one is missing.
+
+    One may be missing, because systems remove old files from caches.
+    """
     jars = tuple(cache / name for name in _hashes())
     return jars if all(jar.is_file() for jar in jars) else ()
 
 
 def _changed(jars: Iterable[Path]) -> str:
-    """Describe the first jar with another SHA-256 than it should have. Empty if there is none."""
+    """Describe the first jar with another SHA-256 than the published one; "" if there is none."""
     hashes = _hashes()
     for jar in jars:
-        with jar.open("rb") as content:
-            found = hashlib.file_digest(content, "sha256").hexdigest()
-        if found != hashes[jar.name]:
+        if (found := sha256_of(jar)) != hashes[jar.name]:
             return f"{jar.name} has the SHA-256 {found} instead of {hashes[jar.name]}"
     return ""
+
+
+def sha256_of(file: Path) -> str:
+    """Return the SHA-256 of a file in hex. Raises OSError."""
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
 
 
 def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:

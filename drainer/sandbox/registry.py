@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
-import subprocess
 import tarfile
 import time
 from collections.abc import Callable
@@ -17,7 +15,8 @@ from platformdirs import user_cache_path
 
 from drainer.errors import SandboxRefused
 from drainer.host.java import find_java
-from drainer.host.process import ProcessMark, bound_to_parent
+from drainer.host.process import ProcessMark, start_apart
+from drainer.sandbox.jars import sha256_of
 from drainer.sandbox.ports import HOST, free_port
 
 VERSION = "3.0.9"
@@ -74,15 +73,7 @@ def launch(folder: Path, die_with_parent: bool, print_line: Callable[[str], None
             *("-Dapicurio.storage.kind=sql", "-Dapicurio.storage.sql.kind=h2"),
             *(f"-Djava.io.tmpdir={home}", "-jar", str(home / f"{NAME}-runner.jar")),
         ]
-        with (folder / LOG).open("wb") as output:
-            process = subprocess.Popen(
-                bound_to_parent(command) if die_with_parent else command,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                cwd=home,
-                start_new_session=True,
-            )
+        process = start_apart(command, home, folder / LOG, die_with_parent=die_with_parent)
     except (OSError, tarfile.TarError) as error:
         raise SandboxRefused(
             f"can't start a schema registry in {folder}: {error}",
@@ -103,9 +94,7 @@ def _archive(print_line: Callable[[str], None]) -> Path:
         with urlopen(ARCHIVE, timeout=FETCH_S) as answer, part.open("wb") as file:
             shutil.copyfileobj(answer, file)
         part.rename(cached)
-    with cached.open("rb") as content:
-        found = hashlib.file_digest(content, "sha256").hexdigest()
-    if found != SHA256:
+    if (found := sha256_of(cached)) != SHA256:
         raise SandboxRefused(
             f"{cached} has the SHA-256 {found} instead of {SHA256}",
             hint="Check the proxy or mirror, remove the file, and try again.",

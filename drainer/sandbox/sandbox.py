@@ -1,4 +1,4 @@
-"""The sandbox of a user: a broker that runs between commands, until ``down``."""
+"""The sandbox of a user: a broker that keeps running between commands, until ``down``."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ OURS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SandboxState:
-    """A sandbox, as its state file describes it."""
+    """A sandbox, as the state file in its folder describes it."""
 
-    folder: Path  # ``down`` removes the whole folder.
     ports: BrokerPorts
     process: ProcessMark | None = None  # The broker's process; None if it never started.
     registry: RegistryState | None = None
+    format: str = FORMAT
 
     @property
     def bootstrap_servers(self) -> str:
@@ -56,23 +56,18 @@ class SandboxState:
         return self.process is not None and self.process.alive()
 
 
-@dataclass(frozen=True, slots=True)
-class _StateFile:
-    format: str
-    ports: BrokerPorts
-    process: ProcessMark | None
-    registry: RegistryState | None = None
+def folder_of(named: Path | None) -> Path:
+    """Return the folder of a sandbox.
 
-
-def default_folder() -> Path:
-    """Return the folder in ``DRAINER_SANDBOX``, or else one in the user's state folder."""
-    named = os.environ.get(FOLDER_VARIABLE)
-    return Path(named) if named else _users_folder()
+    If none is named, it is the one in ``DRAINER_SANDBOX``, or else one in the user's state folder.
+    """
+    default = os.environ.get(FOLDER_VARIABLE)
+    return (named or (Path(default) if default else _users_folder())).expanduser().resolve()
 
 
 def down_command(folder: Path) -> str:
     """Return the command that removes the sandbox of a folder, even if DRAINER_SANDBOX changes."""
-    named = () if folder == _resolved(_users_folder()) else ("--folder", str(folder))
+    named = () if folder == folder_of(_users_folder()) else ("--folder", str(folder))
     return command("sandbox down", options=named)
 
 
@@ -95,25 +90,25 @@ def up(
     Raises SandboxRefused when the folder has other files, or when the broker does not start. In the
     second case the folder stays, with the broker's log, until ``down``.
     """
-    folder = _resolved(folder)
+    folder = folder_of(folder)
     with _locked():
         found = find(folder)
         if found is None:
             _require_unused(folder)
-            found = SandboxState(folder, BrokerPorts.free())
+            found = SandboxState(BrokerPorts.free())
         elif found.running:
             print_line(f"the sandbox is already up on {found.bootstrap_servers}")
         else:
             print_line(f"starting the sandbox in {folder} again, with its data")
         if not found.running:
-            found = _start(found, print_line, die_with_parent)
+            found = _start(folder, found, print_line, die_with_parent)
         if found.registry is not None and not found.registry.process.alive():
             found = replace(found, registry=None)
         if registry:
             if found.registry is None:
                 started = schema_registry.launch(folder, die_with_parent, print_line)
                 found = replace(found, registry=started)
-                _write(found)
+                _write(folder, found)
             assert found.registry is not None
             found.registry.wait_ready(folder / schema_registry.LOG)
             print_line(f"Apicurio Registry answers on {found.registry.url}")
@@ -125,7 +120,7 @@ def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quie
 
     Raises SandboxRefused if the folder is not a sandbox's, or can't be removed.
     """
-    folder = _resolved(folder)
+    folder = folder_of(folder)
     with _locked():
         found = find(folder)
         if found is None:
@@ -156,21 +151,19 @@ def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quie
 
 
 def _start(
-    state: SandboxState, print_line: Callable[[str], None], die_with_parent: bool
+    folder: Path, state: SandboxState, print_line: Callable[[str], None], die_with_parent: bool
 ) -> SandboxState:
     # What is most often missing is checked first, before there is a folder to remove.
     find_java()
     kafka_jars(print_line=print_line)
     # From now on ``down`` knows the folder, whatever happens.
-    _write(state)
-    broker = Broker(
-        state.folder, state.ports, die_with_parent=die_with_parent, print_line=print_line
-    )
+    _write(folder, state)
+    broker = Broker(folder, state.ports, die_with_parent=die_with_parent, print_line=print_line)
     try:
         broker.launch()
         # If this process is killed while the broker starts, ``down`` must know the broker.
         state = replace(state, process=broker.mark)
-        _write(state)
+        _write(folder, state)
         broker.wait_ready()
     except BaseException:
         broker.kill()
@@ -178,15 +171,11 @@ def _start(
     return state
 
 
-def _resolved(folder: Path | None) -> Path:
-    return (folder or default_folder()).expanduser().resolve()
-
-
 def _locked() -> FileLock:
     """Return the lock of all sandboxes.
 
-    It is not in a sandbox's folder, because ``down`` removes that. A lock beside each folder would
-    be left behind. With a single lock, one sandbox at most waits a few seconds for another.
+    It is not in a sandbox's folder, because ``down`` removes that folder, and a lock beside the
+    folder would be left behind. With a single lock, one sandbox may wait a few seconds for another.
     """
     cache = user_cache_path("drainer")
     try:
@@ -207,14 +196,13 @@ def _require_unused(folder: Path) -> None:
         )
 
 
-def _write(state: SandboxState) -> None:
-    file = state.folder / STATE_FILE
+def _write(folder: Path, state: SandboxState) -> None:
     try:
-        state.folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        write_whole(file, encode(_StateFile(FORMAT, state.ports, state.process, state.registry)))
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_whole(folder / STATE_FILE, encode(state))
     except OSError as error:
         raise SandboxRefused(
-            f"can't write to the sandbox's folder {state.folder}: {error}",
+            f"can't write to the sandbox's folder {folder}: {error}",
             hint=f"Make it writable, or name another with {FOLDER_VARIABLE}.",
         ) from error
 
@@ -227,7 +215,7 @@ def find(folder: Path) -> SandboxState | None:
     file = folder / STATE_FILE
     try:
         ensure_own(folder)
-        found = decode(read_own(file), _StateFile)
+        found = decode(read_own(file), SandboxState)
         if found.format != FORMAT:
             raise ValueError(f"its format is {found.format}")
         process = found.process
@@ -235,7 +223,6 @@ def find(folder: Path) -> SandboxState | None:
             raise ValueError(f"process {process.pid} is not its broker")
         if found.registry is not None and not found.registry.is_of(folder):
             raise ValueError(f"process {found.registry.process.pid} is not its registry")
-        return SandboxState(folder, found.ports, process, found.registry)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except NotTrusted as error:
@@ -248,3 +235,4 @@ def find(folder: Path) -> SandboxState | None:
             f"{file} is not a sandbox's state: {error}",
             hint="If its broker still runs, kill it. Then remove the folder.",
         ) from error
+    return found

@@ -1,4 +1,4 @@
-"""Files that are written whole or not at all."""
+"""Files that are replaced as a whole, so that a crash leaves the old content or the new one."""
 
 from __future__ import annotations
 
@@ -13,13 +13,14 @@ from zlib import crc32
 
 from drainer.host.trust import share_new
 
-NEW = ".new"  # ends the name of a file that is not whole yet
+NEW = ".new"  # The ending of the name of a file that is not complete yet.
 
 
 def open_new(path: Path) -> int:
-    """Make a file that this user alone can read, or the group that shares its folder.
+    """Create a file, and return its descriptor.
 
-    It follows no link, and takes nothing that was there. Raises OSError.
+    Only this user can read it, or also the group if the folder is shared with a group. Raises
+    OSError, also when a file or a link of this name exists.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags | os.O_APPEND, 0o600)
@@ -28,35 +29,48 @@ def open_new(path: Path) -> int:
 
 
 def prefix_of_new(path: Path) -> str:
-    """Return the prefix of the names of files that are to take the place of this one."""
+    """Return the prefix of the names of new files that replace this file when they are complete."""
     return f".drainer-{crc32(os.fsencode(path.name)):08x}-"
 
 
 def new_beside(path: Path) -> Path:
-    """Return the path of a new file that will take the place of this one.
+    """Return the path of a new file that replaces this file when it is complete.
 
-    Nobody can foresee its name, and put a link there.
+    The name is random, so that no other user can put a link there before.
     """
     return path.with_name(f"{prefix_of_new(path)}{token_hex(8)}{NEW}")
 
 
 def write_whole(
-    path: Path, data: bytes, replace: Callable[[Path, Path], object] = Path.replace
+    path: Path,
+    data: bytes,
+    replace: Callable[[Path, Path], object] = Path.replace,
+    *,
+    durable: bool = False,
 ) -> None:
-    """Write a file so that a crash leaves either the old one or the new one.
+    """Write a file so that a crash leaves either the old content or the new one.
 
-    ``replace`` puts the new file in the place of the old one. If this raises OSError, the old file
-    is still there.
+    Args:
+        replace: renames the new file to the path.
+        durable: also sync the folder. Otherwise a loss of power may bring the old content back.
+
+    Raises OSError. If the new file could not be written or renamed, the old one is still there.
     """
     new = new_beside(path)
     write_new(new, data, partial(replace, new, path), synced=True)
+    if durable:
+        descriptor = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytearray) -> None:
-    """Write all data, and remove from it what the disk has taken.
+    """Write all data. The bytes that were written are removed from ``data``.
 
-    When a write takes a part only, the next one fails with the reason. Raises OSError, with the
-    rest left in ``data``.
+    If the disk takes only a part, another write is tried, because that one fails with the reason.
+    Raises OSError. ``data`` then has the bytes that were not written.
     """
     while data:
         written = os.write(descriptor, data)
@@ -66,7 +80,10 @@ def write_all(descriptor: int, data: bytearray) -> None:
 
 
 def write_new(new: Path, data: bytes, place: Callable[[], object], *, synced: bool = False) -> None:
-    """Write a new file, and put it where it belongs. If this raises OSError, the file is gone."""
+    """Write a new file, then call ``place``, which moves or links it to its final name.
+
+    If one of the two raises OSError, the new file is removed, and the error is raised again.
+    """
     try:
         descriptor = open_new(new)
         try:
@@ -80,18 +97,3 @@ def write_new(new: Path, data: bytes, place: Callable[[], object], *, synced: bo
         with suppress(OSError):
             new.unlink()
         raise
-
-
-def write_to_last(
-    path: Path, data: bytes, replace: Callable[[Path, Path], object] = Path.replace
-) -> None:
-    """Write a file as ``write_whole`` does, so that a loss of power can't bring the old one back.
-
-    The folder must be readable, because it is synced, too.
-    """
-    write_whole(path, data, replace)
-    descriptor = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -1,13 +1,14 @@
-"""The journal: what finished since the plan was written, appended in small batches.
+"""The journal: what has finished since the plan was last written, appended in small batches.
 
-Each record is a line: the CRC-32 of the rest in hex, a space, and JSON. The first line names the
-drain, how many records its process had appended to earlier journals, and which generation of the
-plan was on the disk by then. Each other line holds progress of a claim by partition, the lanes that
-were parked behind a dead letter meanwhile, and the counts of what was not
-handled.
+Each record is a line: the CRC-32 of the rest in hex, a space, and JSON. The first line has the id
+of the drain, the number of records that its process had appended to earlier journals, and the
+generation of the plan that was on the disk when the journal began. Every other line has the
+progress of a claim by partition, the lanes that were parked behind a dead letter since the line
+before, and the counts of sub-messages that were not handled.
 
-A record that a crash or a full disk has torn fails its check, and ends the journal. Records only
-ever add something. So nothing changes if one is read twice, or was in the plan already.
+A record that was written only in part, because of a crash or a full disk, fails its check. It and
+the records behind it don't count. Records only ever add progress, so reading one twice, or reading
+one that the plan already has, changes nothing.
 """
 
 from __future__ import annotations
@@ -45,11 +46,11 @@ class JournalHead:
 
 @dataclass(frozen=True, slots=True)
 class JournalContent:
-    """Content of a journal file.
+    """The content of a journal file.
 
-    ``head`` is None if not even the first line is whole. ``torn`` is set if a record is cut or
-    spoilt. That record and all behind it don't count; ``left_out`` has those of them that are
-    whole.
+    ``head`` is None if not even the first line is intact. ``torn`` is True if a record is damaged.
+    That record and all records behind it don't count. ``left_out`` has those behind it that are
+    intact.
     """
 
     head: JournalHead | None
@@ -59,18 +60,18 @@ class JournalContent:
 
 
 class Journal:
-    """One journal file, open for appending. It takes the place of whatever was there.
+    """One journal file, open for appending. A file of the same name is removed first.
 
-    If it can't be begun, the constructor raises PlanNotWritten and leaves no file open.
+    If the file can't be created, the constructor raises PlanNotWritten and leaves no file open.
     """
 
     def __init__(self, path: Path, drain_id: str, follows: int = 0, plan: int = 0) -> None:
         self.path = path
-        self.reached = follows  # records in this journal and in those before it
-        self._untaken = bytearray()
+        self.reached = follows  # The number of records in this journal and in those before it.
+        self._unwritten = bytearray()
         try:
             with suppress(FileNotFoundError):
-                path.unlink()  # whatever is there, such as a link of another user
+                path.unlink()  # Another user may have put a link there.
             self._file = open_new(path)
         except OSError as error:
             raise not_written("journal", path, error) from error
@@ -81,10 +82,10 @@ class Journal:
             raise
 
     def append(self, record: Record) -> None:
-        """Write one record. From then on it survives this process, but not a loss of power.
+        """Write one record. It then survives a kill of this process, but not a loss of power.
 
         Raises PlanNotWritten when the disk is full. The next call then writes the rest of this
-        record first, because no record may be there without the ones before it.
+        record first, because a journal must not have a record without the records before it.
         """
         self.reached += 1
         self._write(record_body(record))
@@ -93,28 +94,28 @@ class Journal:
         os.close(self._file)
 
     def _write(self, body: object) -> None:
-        self._untaken += encode_line(body)
+        self._unwritten += encode_line(body)
         try:
-            write_all(self._file, self._untaken)
+            write_all(self._file, self._unwritten)
         except OSError as error:
             raise not_written("journal", self.path, error) from error
 
 
 def read_journal(path: Path) -> JournalContent:
-    """Read a journal up to the first record that does not check, or that makes no sense.
+    """Read a journal up to the first damaged record.
 
-    A file that is gone counts as empty. Raises PlanRefused when it can't be read, and NotTrusted
-    when another user could have written it.
+    A file that does not exist counts as empty. Raises PlanRefused when it can't be read, and
+    NotTrusted when another user could have written it.
     """
     try:
         lines = read_own(path).splitlines(keepends=True)
-    except FileNotFoundError:  # a running drain has folded it into the plan meanwhile
+    except FileNotFoundError:  # A running drain has just merged it into the plan.
         lines = []
     except OSError as error:
         raise PlanRefused(
             f"can't read the journal {path}: {describe_os(error)}",
-            hint=f"{way_out(error, 'Make it readable.')} Without it, drainer would repeat what is"
-            " done since the last plan.",
+            hint=f"{way_out(error, 'Make it readable.')} Without it, drainer would repeat what was"
+            " done since the plan was last written.",
         ) from None
     head: JournalHead | None = None
     records: list[Record] = []
@@ -132,13 +133,13 @@ def read_journal(path: Path) -> JournalContent:
 
 
 def encode_line(body: object) -> bytes:
-    """Encode a body as a line that shows whether it is whole."""
+    """Encode a body as a line with a checksum, which shows whether the line is complete."""
     text = codec.encode(body)
     return b"%08x %b\n" % (zlib.crc32(text), text)
 
 
 def decode_line(line: bytes, kind: type[Kind]) -> Kind:
-    """Decode a line. Raises ValueError if it is cut, spoilt, or something else."""
+    """Decode a line. Raises ValueError if it is damaged or has something else."""
     checksum, _, text = line.partition(b" ")
     body = text.removesuffix(b"\n")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
@@ -147,7 +148,7 @@ def decode_line(line: bytes, kind: type[Kind]) -> Kind:
 
 
 def record_body(record: Record) -> dict[str, Any]:
-    """Return the JSON of a record's line."""
+    """Return a record as JSON. Parts that have nothing are left out."""
     body: dict[str, Any] = {"changes": {n: p.as_json() for n, p in record.changes.items()}}
     if record.parked:
         body["parked"] = record.parked
@@ -159,7 +160,7 @@ def record_body(record: Record) -> dict[str, Any]:
 
 
 def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
-    """Make the error for a plan or a journal that can't be written."""
+    """Return the error for a plan or a journal (``what``) that can't be written."""
     return PlanNotWritten(
         f"can't write the {what} {path}: {describe_os(error)}",
         hint=f"{way_out(error, 'Make it writable.')} Then resume. The plan and its journal are"
@@ -168,10 +169,10 @@ def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
 
 
 class JournalRecords(NamedTuple):
-    """Records that journals add to a plan, in order.
+    """The records that journals add to a plan, in their order.
 
-    ``torn`` is set if something is lost, and ``left_out`` has the records behind it.
-    ``last_generation`` is the highest generation of the plan and its journals.
+    ``torn`` is True if a record is damaged or missing, and ``left_out`` has the intact records
+    behind it. ``last_generation`` is the highest generation of the plan and its journals.
     """
 
     records: list[Record]
@@ -181,7 +182,7 @@ class JournalRecords(NamedTuple):
 
 
 class Journals:
-    """Journals of one plan: a file ``PLAN.journal-GENERATION`` for each generation."""
+    """The journals of one plan: a file ``PLAN.journal-GENERATION`` for each of its generations."""
 
     def __init__(self, plan: Path) -> None:
         self._plan = plan
@@ -190,10 +191,10 @@ class Journals:
         self._not_begun: DrainerError | None = None
 
     def start(self, drain_id: str, generation: int, synced: int) -> None:
-        """Begin the journal of what finishes after the snapshot for ``generation`` was taken.
+        """Begin a journal for what finishes after the snapshot for ``generation`` was taken.
 
-        ``synced`` is the generation of the plan on the disk. If the journal can't be begun, this
-        raises PlanNotWritten, and the journal before it continues.
+        ``synced`` is the generation of the plan on the disk. Raises PlanNotWritten if the journal
+        can't be created. Records are then still appended to the journal before it.
         """
         before = self._open
         follows = 0 if before is None else before.reached
@@ -207,7 +208,10 @@ class Journals:
             before.close()
 
     def append(self, record: Record) -> None:
-        """Write a record. Raises PlanNotWritten if the disk is full, or was at the last start."""
+        """Append a record to the open journal.
+
+        Raises PlanNotWritten if the disk is full, or if no journal could be created yet.
+        """
         if self._open is None:
             raise self._not_begun or RuntimeError("the journal was not started")
         self._open.append(record)
@@ -218,24 +222,27 @@ class Journals:
             self._open = None
 
     def remove(self, below: int | None = None) -> None:
-        """Remove journals whose records the plan has: those of generations below this one."""
-        # A journal that can't be removed does no harm, because the plan has its records.
+        """Remove the journals of generations below this one, or all. The plan has their records.
+
+        A journal that can't be removed does no harm.
+        """
         for generation, path in self._all():
             if below is None or generation < below:
                 with suppress(OSError):
                     path.unlink()
-        for path in self._beside(prefix_of_new(self._plan)):  # a killed process left these
+        # A process that was killed may have left incomplete plans behind.
+        for path in self._beside(prefix_of_new(self._plan)):
             with suppress(OSError):
                 path.unlink()
 
     def since(self, written: OffsetPlan) -> JournalRecords:
         """Return the records that journals add to the plan on the disk.
 
-        A journal counts only if nothing is missing in those before it. After a loss of power
-        something may be. The younger journal may then have a sub-message, but not the one before it
-        in its lane, and a resume would handle the two in the wrong order.
+        A journal counts only if those before it are complete, which they may not be after a loss of
+        power. Otherwise a later journal may have a sub-message as finished, but not the one before
+        it in its lane, and a resume would handle the two in the wrong order.
 
-        Raises what ``read_journal`` raises, and PlanRefused if the plan is an old copy.
+        Raises the errors of ``read_journal``, and PlanRefused if the plan is an old copy.
         """
         records: list[Record] = []
         left_out: list[Record] = []
@@ -244,14 +251,14 @@ class Journals:
         reached, torn, gap, found = 0, False, False, False
         for generation, path in journals:
             if generation < written.account.generation:
-                continue  # the plan has its records; the process ended before it could remove it
+                continue  # The plan has its records, but the process ended before removing it.
             content = read_journal(path)
             head = content.head
             if head is not None and head.drain_id != written.terms.drain_id:
-                continue  # it is of another drain that had its plan here
+                continue  # It belongs to another drain, whose plan had this name.
             torn = torn or content.torn
             if head is None:
-                continue  # its process ended before it wrote anything
+                continue  # The process ended before it wrote anything.
             if head.plan > written.account.generation and not gap:
                 raise PlanRefused(
                     f"{self._plan} is older than its journal: it has generation"

@@ -1,8 +1,8 @@
-"""Places of plans and states: the path of a file, or the URI of an object.
+"""Where plans and states are: the path of a file, or the URI of an object in a store.
 
-A plan may come from a stranger, and requests to a store are signed. So the endpoint, and whatever
-else decides where requests go, comes from a person: by ``drainer.state``, by the plan's own URI, or
-by the environment.
+A plan may come from a stranger, and drainer signs its requests to a store with this user's
+credentials. So the plan must not decide where requests go. The endpoint, and everything else that
+decides it, comes from a person: by ``drainer.state``, by the plan's own URI, or by the environment.
 """
 
 from __future__ import annotations
@@ -16,20 +16,22 @@ from urllib.parse import SplitResult, parse_qsl, unquote, urlencode, urlsplit
 from drainer.errors import UsageError
 from drainer.model.terms import name_of
 
-PlanPlace: TypeAlias = Path | str  # the path of a file, or the URI of an object
+PlanPlace: TypeAlias = Path | str  # A str is the URI of an object.
 
 PLANS = "*.plan.json"
-NAME_CHARACTERS = 200  # of a plan; file systems allow 255, and the names beside it are longer
+# The longest name of a plan. File systems allow 255 characters, and the names of the files beside
+# a plan are longer than its own.
+NAME_CHARACTERS = 200
 
 
 def default_path(topic: str, group: str, *, commits: bool = True) -> Path:
-    """Return the default place of a plan: a name in this folder, made of topic and group."""
+    """Return the default path of a plan: a file in the current folder, named by topic and group."""
     ending = ".plan.json" if commits else ".again.plan.json"
     return Path(name_of(topic, group, ending, NAME_CHARACTERS))
 
 
 def parse_place(text: str) -> PlanPlace:
-    """Parse a path, with or without ``file://`` before it, or the URI of an object.
+    """Parse a path, which may begin with ``file://``, or the URI of an object.
 
     Raises UsageError for a path that names no file, such as ``.`` or an empty text.
     """
@@ -49,7 +51,7 @@ def absolute(place: PlanPlace) -> PlanPlace:
     return place.absolute() if isinstance(place, Path) else place
 
 
-STORES = {  # by scheme, the name that obstore has for it
+STORES = {  # The names that obstore has for the schemes of URIs.
     "s3": "s3",
     "s3a": "s3",
     "gs": "gs",
@@ -58,17 +60,17 @@ STORES = {  # by scheme, the name that obstore has for it
     "abfss": "abfss",
 }
 _REGION_NAMES = ("region", "aws_region", "default_region", "aws_default_region")
-# A dot in the region would name another host: s3.REGION.amazonaws.com.
+# No dot is allowed, because the region is a part of the host's name: s3.REGION.amazonaws.com.
 _REGION = re.compile(r"[a-z0-9-]+")
 
 
 def is_folder(uri: str) -> bool:
-    """Whether a URI names a folder instead of an object store. Raises UsageError."""
+    """Return whether a URI names a folder, and not an object store. Raises UsageError."""
     return "://" not in uri or split(uri).scheme == "file"
 
 
 def kept(uri: str) -> str:
-    """Return the URI of a state as a plan keeps it. Of its options it has the region alone.
+    """Return the URI of a state as a plan keeps it: with the region, but with no other option.
 
     Raises UsageError if the URI can't be understood.
     """
@@ -76,10 +78,11 @@ def kept(uri: str) -> str:
 
 
 def reached(uri: str, named: Iterable[str]) -> str | None:
-    """Return the URI of the state that a plan names, with the options that a person gave.
+    """Return the URI of a state that a plan names, with the options that a person gave.
 
-    ``named`` has the URIs that a person gave. Returns None if none of them is in the same bucket.
-    Raises UsageError if a URI can't be understood.
+    The options are those of the first URI in ``named`` that is in the same bucket. A person gave
+    those URIs. Returns None if none of them is in the same bucket. Raises UsageError if a URI can't
+    be understood.
     """
     if is_folder(uri):
         return uri

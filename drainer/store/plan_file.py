@@ -1,6 +1,7 @@
-"""Saved plans, in files and in object stores. One process at a time has a plan.
+"""Saved plans, in files and in object stores. Only one process at a time may work with a plan.
 
-While a drain runs, ``NAME.journal-GENERATION`` and ``.NAME.lock`` lie beside the file ``NAME``.
+While a drain runs, the files ``NAME.journal-GENERATION`` and ``.NAME.lock`` are beside its plan
+``NAME``.
 """
 
 from __future__ import annotations
@@ -36,26 +37,26 @@ from drainer.loading.extensions import Extension, ensure_installed
 from drainer.model.account import clock
 from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
-from drainer.store.atomic_file import write_to_last
+from drainer.store.atomic_file import write_whole
 from drainer.store.journal import JournalRecords, Journals, not_written
 from drainer.store.place import PlanPlace, kept, reached
 from drainer.text.escape import command
 
-READ_TRIES = 10  # as often a plan is read again that a drain writes meanwhile
+READ_TRIES = 10  # How often a plan is read if a drain keeps writing it.
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedPlan:
-    """A plan as it was written, and with all that was reported since.
+    """A plan as it was written, and with everything that was reported since.
 
     Attributes:
-        path: two paths of one plan may differ, so it is not compared.
+        path: where the plan is. It is not compared, because a plan may have several paths.
         written: the plan as the file has it.
-        plan: the same with the records of its journals and of its Spark tasks.
-        records: how many records that adds.
-        torn: whether a record is lost or spoilt. All behind it is left out.
+        plan: the plan with the records of its journals and of its Spark tasks.
+        records: the number of records that ``plan`` has and ``written`` has not.
+        torn: whether a record is damaged or missing. The records behind it are left out.
         last_generation: the highest generation of the plan and its journals.
-        left_out: sub-messages that whole records behind the spoilt one would add.
+        left_out: the number of sub-messages that finished according to records that are left out.
     """
 
     path: PlanPlace = field(compare=False)
@@ -68,7 +69,7 @@ class LoadedPlan:
 
     @property
     def repeats(self) -> list[str]:
-        """A warning if a resume handles more again than the calls in flight."""
+        """A warning, if a resume will repeat more than the calls that were in flight."""
         if not self.torn:
             return []
         known = f", {counted(self.left_out, 'sub-message')} at least" if self.left_out else ""
@@ -79,13 +80,13 @@ class LoadedPlan:
 
 
 class SavedPlan(ABC):
-    """One plan, in a file or an object. ``acquire`` it before writing, ``release`` it at the end.
+    """One plan, in a file or an object. A process acquires it before it writes, and releases it.
 
-    The methods of locks and journals do nothing here, for places that have none.
+    The methods for locks and journals do nothing here, because an object store has neither.
     """
 
     def __init__(self, *named: str) -> None:
-        self._named = list(named)  # URIs that a person gave or agreed to
+        self._named = list(named)  # The URIs that a person gave or agreed to.
 
     def allow_state(self, uri: str) -> None:
         """Allow reading a state in the bucket of this URI, which a person gave or agreed to."""
@@ -101,11 +102,14 @@ class SavedPlan(ABC):
 
     @abstractmethod
     def check_writable(self) -> str:
-        """Return a sentence that the plan can be written. Raises PlanRefused if it can't."""
+        """Return a sentence which says that the plan can be written.
+
+        Raises PlanRefused if it can't be.
+        """
 
     @abstractmethod
     def acquire(self) -> None:
-        """Keep other processes from the plan until ``release``, as far as its place can.
+        """Lock the plan for this process until ``release``, if it is in a place that has locks.
 
         Raises PlanRefused if another process has it, or if it can't be written.
         """
@@ -113,13 +117,13 @@ class SavedPlan(ABC):
     @property
     @abstractmethod
     def owner(self) -> str:
-        """A name for this process that no other one has which may work with the plan."""
+        """A name for this process. No other process that could work with the plan has the same."""
 
     def ensure_free(self) -> None:  # noqa: B027
-        """Ensure that no other process has the plan, without taking it. Raises PlanRefused."""
+        """Raise PlanRefused if another process has acquired the plan. It is not acquired here."""
 
     def release(self) -> None:  # noqa: B027
-        """Let other processes have the plan again."""
+        """Let other processes acquire the plan again."""
 
     @abstractmethod
     def write(self, plan: OffsetPlan) -> None:
@@ -130,27 +134,28 @@ class SavedPlan(ABC):
         """
 
     def start_journal(self, drain_id: str, generation: int) -> None:  # noqa: B027
-        """Begin a journal, which ``append`` adds records to."""
+        """Begin a new journal, to which ``append`` adds records from then on."""
 
     def append(self, record: Record) -> None:  # noqa: B027
-        """Add a record of what finished to the journal."""
+        """Append a record of what has finished to the journal."""
 
     def remove_journals(self) -> None:  # noqa: B027
-        """Remove the journals, once the plan has all of their records."""
+        """Remove the journals. The caller has written a plan that has all of their records."""
 
     @abstractmethod
     def archive(self, plan: OffsetPlan) -> PlanPlace:
-        """Give a finished drain's plan another name, so that a new plan can have its name.
+        """Rename the plan of a finished drain, so that a new plan can have its name.
 
-        ``plan`` is the plan with its journal folded in. Returns the new place. Raises PlanRefused.
+        ``plan`` is this plan with the records of its journals. Returns the new place. Raises
+        PlanRefused.
         """
 
     def load(self, *, alone: bool = False) -> LoadedPlan:
-        """Load the plan, with its journal and with what tasks reported.
+        """Load the plan with the records of its journals and the reports of its Spark tasks.
 
-        ``alone`` leaves out what tasks reported: a plan that a stranger sent may name any place.
+        ``alone`` leaves out the reports. A plan that a stranger sent may name any place for them.
 
-        Raises PlanRefused when there is no plan here, or it can't be trusted.
+        Raises PlanRefused when there is no plan here, or when it can't be trusted.
         """
         for _ in range(READ_TRIES):
             data = self._read()
@@ -159,15 +164,16 @@ class SavedPlan(ABC):
                 loaded = self._loaded(data, alone=alone)
             except PlanRefused as error:
                 refused = error
+            # If the plan has changed, a running drain may have merged journals into it and removed
+            # them before they were read here.
             if self._read() == data:
-                # Otherwise a running drain has folded journals in before all of them were read.
                 break
         if refused is not None:
             raise refused
         return loaded
 
     def state_to_confirm(self, plan: OffsetPlan) -> str | None:
-        """Return the URI of the state, if the plan alone names it and no person does.
+        """Return the URI of the plan's state, if only the plan names it and no person did.
 
         Raises UsageError if the URI can't be understood.
         """
@@ -176,9 +182,10 @@ class SavedPlan(ABC):
         return kept(plan.account.state.uri)
 
     def reaching(self, plan: OffsetPlan) -> OffsetPlan:
-        """Return a plan whose state can be opened, with the options that a person gave.
+        """Return the plan with the URI of its state completed by the options that a person gave.
 
-        Raises UsageError, and PlanRefused if no person has named the state's bucket.
+        Raises UsageError if a URI can't be understood, and PlanRefused if no person has named the
+        bucket of the state.
         """
         if plan.account.state is None:
             return plan
@@ -193,15 +200,16 @@ class SavedPlan(ABC):
         return OffsetPlan(plan.terms, replace(plan.account, state=state))
 
     def ensure_unchanged(self, seen: LoadedPlan | None) -> None:
-        """Ensure that the plan is what it was before it was acquired. None stands for no plan.
+        """Ensure that the plan is still as it was ``seen`` before it was acquired.
 
-        Raises PlanRefused if another process has worked with it meanwhile.
+        ``seen`` is None if there was no plan. Raises PlanRefused if another process has changed it.
         """
         found = self.load() if self.exists else None
         if found == seen:
             return
         if found and seen and found.written == seen.written and found.written.account.state:
-            return  # tasks of a dead driver still write; this drain will fence them off
+            # Only the tasks of a driver that has died still write. This drain will fence them off.
+            return
         what = "has appeared" if seen is None else "is gone" if found is None else "has changed"
         raise PlanRefused(
             f"{self.path} {what} meanwhile: another process uses it",
@@ -209,16 +217,17 @@ class SavedPlan(ABC):
         )
 
     def rollback(self, first: OffsetPlan, aside: PlanPlace | None) -> None:
-        """Take back the first plan of a drain that handled nothing; the one set aside returns.
+        """Remove the first plan of a drain that handled nothing, and bring back the archived one.
 
-        If something was handled, everything stays as it is.
+        ``aside`` is where the plan before it was archived. If the drain has handled something,
+        nothing is changed.
         """
         if self.exists and self.load().plan != first:
             return
         self._rollback(aside)
 
     def _loaded(self, data: bytes, *, alone: bool) -> LoadedPlan:
-        """Read a plan from bytes, and add what lies beside it now."""
+        """Decode a plan, and add the records of the journals and reports that it has now."""
         naming = partial(raised_as, PlanRefused, about=f"{self.path}: ")
         with naming():
             written = OffsetPlan.decode(data)
@@ -226,7 +235,7 @@ class SavedPlan(ABC):
         reported = [] if alone else self._reported(written)
         plan = _merged(written, journals.records)
         left_out = 0
-        with suppress(PlanRefused):  # these records may be of another plan
+        with suppress(PlanRefused):  # These records may belong to another plan.
             more = _merged(plan, journals.left_out)
             left_out = _finished(more) - _finished(plan)
         if plan.account.state is not None:
@@ -244,7 +253,7 @@ class SavedPlan(ABC):
         )
 
     def _reported(self, written: OffsetPlan) -> list[TaskReport]:
-        """Read the reports of tasks that are not in the plan yet."""
+        """Read the reports of Spark tasks that are not in the plan yet."""
         if written.account.state is None:
             return []
         try:
@@ -264,7 +273,7 @@ class SavedPlan(ABC):
     def _read(self) -> bytes: ...
 
     def _journals_since(self, written: OffsetPlan) -> JournalRecords:
-        """Return the records that journals add to a plan."""
+        """Return the records that journals add to the written plan."""
         return JournalRecords([], [], torn=False, last_generation=written.account.generation)
 
     @abstractmethod
@@ -272,6 +281,7 @@ class SavedPlan(ABC):
 
 
 def no_plan(path: PlanPlace) -> PlanRefused:
+    """Return the error for a plan that does not exist."""
     return PlanRefused(
         f"the plan {path} does not exist",
         hint="If it is lost, start again with `drainer run`. It starts at the committed offset, and"
@@ -287,24 +297,25 @@ def _merged(plan: OffsetPlan, records: Iterable[Record]) -> OffsetPlan:
 
 
 def _finished(plan: OffsetPlan) -> int:
-    """Count the sub-messages of a plan that are finished."""
+    """Return the number of sub-messages that a plan has as finished."""
     return plan.account.counts()[1].finished
 
 
 def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
-    """Return the plan at a place, whether there is one or not. A link to a plan is that plan.
+    """Return the plan at a place, which may not exist yet. A link stands for the plan it names.
 
     ``state`` is the place that a person gave for the reports of Spark's tasks.
 
     Raises UsageError or StateRefused if a URI can't be used, PlanRefused for a link that another
-    user could have put there, and ExtraMissing.
+    user could have put there, and ExtraMissing if the packages for object stores are missing.
     """
     file: SavedPlan
     if isinstance(place, Path):
         is_link = place.is_symlink() and os.path.exists(place)  # noqa: PTH110
         if is_link:
             try:
-                ensure_own(place)  # its own name counts, too, which nobody sees once it is resolved
+                # Whoever can write the link decides which plan it names, so it is checked, too.
+                ensure_own(place)
             except NotTrusted as error:
                 raise _not_trusted(error) from None
         file = PlanFile(place.resolve() if is_link else place)
@@ -317,7 +328,7 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
 
 
 class PlanFile(SavedPlan):
-    """A plan in a file, with its journals and its lock beside it."""
+    """A plan in a file. Its journals and its lock are files beside it."""
 
     def __init__(self, path: Path) -> None:
         super().__init__()
@@ -325,8 +336,9 @@ class PlanFile(SavedPlan):
         lock = path.with_name(f".{path.name}.lock")
         self._lock = filelock.FileLock(lock, mode=mode_of_new(path.parent))
         self._journals = Journals(path)
-        self._written = 0  # the generation of the last plan that this object has synced
-        self._releases = 0  # how often it was released; a write that began before comes too late
+        self._written = 0  # The generation of the last plan that this object has written.
+        # How often the plan was released. If that changes during a write, the write came too late.
+        self._releases = 0
 
     @property
     def path(self) -> Path:
@@ -348,8 +360,8 @@ class PlanFile(SavedPlan):
     def acquire(self) -> None:
         """Lock the plan for this process.
 
-        Raises PlanRefused when another process of this machine has it, when its folder can't be
-        written, or when no resume would trust what this user writes there.
+        Raises PlanRefused when another process on this machine has it, when its folder can't be
+        written, or when a resume would not trust files that this user creates there.
         """
         try:
             ensure_new_files_own(self._path.parent)
@@ -378,10 +390,10 @@ class PlanFile(SavedPlan):
 
     @property
     def owner(self) -> str:
-        """A name that the process has which locked this very file, and the next after its death.
+        """A name for the process that holds the lock of this file.
 
-        Copies of a plan on two machines, or in two containers with one host name, have different
-        names.
+        If the process dies, the next one that locks the file gets the same name. Copies of a plan
+        on two machines, or in two containers with the same host name, have different names.
         """
         lock = Path(self._lock.lock_file).stat()
         file = f"{this_machine()} {lock.st_dev} {lock.st_ino}"
@@ -389,7 +401,7 @@ class PlanFile(SavedPlan):
 
     @property
     def is_locked(self) -> bool:
-        """Whether a process of this machine has the plan, or this user can't know."""
+        """Whether a process on this machine has the plan, or this user can't find out."""
         try:
             lock = os.open(self._lock.lock_file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW)
         except FileNotFoundError:
@@ -410,12 +422,12 @@ class PlanFile(SavedPlan):
             self.release()
 
     def release(self) -> None:
-        """Release the plan. Its journals stay until a plan has their records."""
+        """Release the plan. Its journals stay until a plan with their records is written."""
         self._releases += 1
         self._journals.close()
         if self._lock.is_locked:
-            # It is removed while it is locked, so that a process which has just opened it gets no
-            # lock on a file that is gone.
+            # The file is removed while it is locked. Otherwise another process could lock it first,
+            # and would then hold the lock of a file that is gone.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
@@ -423,21 +435,21 @@ class PlanFile(SavedPlan):
     def write(self, plan: OffsetPlan) -> None:
         """Write the plan, and remove the journals whose records it has.
 
-        Raises PlanNotWritten if the file can't be written, or if the plan was released meanwhile;
-        PlanGone if the folder is gone with the plan.
+        Raises PlanNotWritten if the file can't be written, or if the plan was released during the
+        write; PlanGone if the plan's folder was removed or moved.
         """
         releases = self._releases
 
         def take_place(new: Path, old: Path) -> None:
-            if self._releases != releases:  # another process may have written a newer plan
+            if self._releases != releases:  # Another process may have written a newer plan.
                 raise OSError(ECANCELED, os.strerror(ECANCELED))
             new.replace(old)
 
         try:
-            write_to_last(self._path, plan.encode(), take_place)
+            write_whole(self._path, plan.encode(), take_place, durable=True)
         except OSError as error:
             raise self._gone_or(not_written("plan", self.path, error), error) from error
-        if self._releases == releases:  # otherwise the journals may be those of a later drain
+        if self._releases == releases:  # Otherwise the journals may belong to a later drain.
             self._written = plan.account.generation
             self._journals.remove(below=plan.account.generation)
 
@@ -513,7 +525,10 @@ class PlanFile(SavedPlan):
 
 @cache
 def this_machine() -> str:
-    """Name the part of a machine in which a process id means one process, since its last boot."""
+    """Return a name for the part of this machine in which process ids are unique.
+
+    The name is another one after each boot, and in each container.
+    """
     parts = [socket.gethostname()]
     with suppress(OSError):
         parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="utf-8").strip())

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -56,7 +56,7 @@ class Kafka:
             batch_bytes=100_000,
         )
         found: list[str] = []
-        with reader:
+        with closing(reader):
             reader.assign({0: (start, end)})
             reached: dict[int, int] = {}
             while reader.open:

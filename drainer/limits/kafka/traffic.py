@@ -19,7 +19,7 @@ import orjson
 from confluent_kafka import KafkaError, KafkaException, Message, TopicPartition
 
 from drainer.errors import Interrupted
-from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, PASSING, REJECTED, rejected_login
+from drainer.kafka.answers import FORBIDDEN, NO_TOPIC, REJECTED, RETRIABLE, rejected_login
 from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 from drainer.limits.kafka.watch import Loop
@@ -333,7 +333,7 @@ class GroupReader:
                 )
             except KafkaException as error:
                 # Right after a topic was made, not all brokers know its leaders.
-                if error.args[0].code() not in PASSING or left_s < 0:
+                if error.args[0].code() not in RETRIABLE or left_s < 0:
                     raise
                 sleep(RETRY_S)
             else:

@@ -16,8 +16,7 @@ from pyspark.sql.datasource import (
 
 from drainer.errors import DrainerError, RecordsDeleted, UsageError
 from drainer.kafka.cluster import Cluster
-from drainer.kafka.columns import columns
-from drainer.kafka.reader import FetchedBatch
+from drainer.kafka.reader import FetchedBatch, columns
 from drainer.kafka.spans import read_range
 from drainer.spark.read.options import OffsetRange, ReadOptions, cut_evenly, plan_ranges
 
