@@ -69,7 +69,7 @@ def certify(
             **report.as_json(),
             "handler": loaded.absolute_reference,
             "topic": taken.topic,
-            "topic_id": taken.topic_id,
+            "topic_id": backlog.topic_id,
             "partitions": list(taken.ranges),
             "seed": chosen.seed,
         }

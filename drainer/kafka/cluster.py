@@ -242,8 +242,8 @@ class Cluster(Groups):
             return self.wait(answers[name], left)
 
         there = {KafkaError.TOPIC_ALREADY_EXISTS}
-        needs: tuple[Right, str] = ("CREATE", f"topic {name}")
-        self.find(f"create the {kind}topic {name}", attempt, there, needs=needs)
+        what = f"create the {kind}topic {name}"
+        self.find(what, attempt, there, needs=("CREATE", f"topic {name}"))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic. If it does not exist, nothing happens."""
@@ -281,9 +281,8 @@ class Cluster(Groups):
 
         if not specs:
             return {}
-        needs: tuple[Right, str] = ("DESCRIBE", f"topic {topic}")
-        what = f"read the offsets of topic {topic}"
-        found = self.find(what, attempt, NO_TOPIC, timeout_s, needs=needs)
+        what, needs = f"read the offsets of topic {topic}", f"topic {topic}"
+        found = self.find(what, attempt, NO_TOPIC, timeout_s, needs=("DESCRIBE", needs))
         if found is None:
             raise TopicMissing(f"topic {topic} or a partition of it does not exist")
         return found

@@ -47,39 +47,16 @@ class CoordinatorProcess:
         self._child: subprocess.Popen[bytes] | None = None
         self._busy = threading.Lock()
 
-    def describe(self, group: str, timeout_s: float) -> dict[str, Any]:
-        """Describe the group: ``state``, ``members`` and ``operations``. Raises KafkaException."""
-        found: dict[str, Any] = self._request("describe", group, timeout_s)
-        return found
+    def request(self, what: Operation, group: str, timeout_s: float, *more: Any) -> Any:
+        """Make a request about a group. Returns JSON values. Raises KafkaException.
 
-    def lists(self, group: str, timeout_s: float) -> bool:
-        """Return whether brokers list a group of this name, of any kind. Raises KafkaException."""
-        return bool(self._request("list", group, timeout_s))
-
-    def pending(
-        self, group: str, topic: str, partitions: Sequence[int], timeout_s: float
-    ) -> tuple[dict[int, int | None], list[int]]:
-        """Look for open transactions that are about to commit offsets for the group.
-
-        Returns the offsets by partition that are committed now, and the partitions for which a
-        transaction has other offsets. Raises KafkaException.
+        - ``describe`` returns an object with ``state``, ``members`` and ``operations``.
+        - ``list`` returns the names of the groups of this name, of any kind.
+        - ``pending`` looks for open transactions that are about to commit offsets for the group. It
+          takes a topic and its partitions. It returns pairs of partition and committed offset, -1
+          if there is none, and the partitions for which a transaction has other offsets.
+        - ``delete`` removes an empty group.
         """
-        offsets, unstable = self._request("pending", group, timeout_s, topic, partitions)
-        return {number: at if at >= 0 else None for number, at in offsets}, unstable
-
-    def delete(self, group: str, timeout_s: float) -> None:
-        """Remove an empty group. Raises KafkaException."""
-        self._request("delete", group, timeout_s)
-
-    def close(self) -> None:
-        """End the child, unless another thread still waits for an answer of it."""
-        if self._busy.acquire(blocking=False):
-            try:
-                self._end()
-            finally:
-                self._busy.release()
-
-    def _request(self, what: Operation, group: str, timeout_s: float, *more: Any) -> Any:
         with self._busy:
             try:
                 child, start_s = self._started()
@@ -100,6 +77,14 @@ class CoordinatorProcess:
                 # The error comes from the child's client, which may not find a moved broker.
                 self._end()
             raise KafkaException(refusal)
+
+    def close(self) -> None:
+        """End the child, unless another thread still waits for an answer of it."""
+        if self._busy.acquire(blocking=False):
+            try:
+                self._end()
+            finally:
+                self._busy.release()
 
     def _started(self) -> tuple[subprocess.Popen[bytes], float]:
         if self._child is not None and self._child.poll() is None:

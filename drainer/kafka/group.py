@@ -156,7 +156,7 @@ class Groups(Connection):
         needs: tuple[Right, str] = (right, f"group {name}")
         found = self.find(
             what,
-            lambda left: self._coordinator.describe(name, left),
+            partial(self._coordinator.request, "describe", name),
             {KafkaError.GROUP_ID_NOT_FOUND},
             timeout_s,
             needs=needs,
@@ -164,7 +164,7 @@ class Groups(Connection):
         ensure_right(found["operations"], what, *needs)
         # A group of another kind is described as dead, too. The list of groups shows whether it
         # exists. A lock group is not looked up there: drainer joins it, and would get an error.
-        lists = partial(self._coordinator.lists, name)
+        lists = partial(self._coordinator.request, "list", name)
         may_exist = found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS))
         if may_exist and self.request(what, lists, timeout_s, needs=needs):
             return GroupInfo(name, "unknown", (), "streams or share")
@@ -224,11 +224,14 @@ class Groups(Connection):
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
         # While a transaction is about to commit offsets, the client repeats its read until the time
         # is up, and does not say why. So ask whether there is such a transaction.
-        unstable: list[int] = []
-        with suppress(KafkaException):  # The cluster is slow or away.
-            offsets, unstable = self._coordinator.pending(group, topic, partitions, PENDING_S)
+        request = self._coordinator.request
+        try:
+            found, unstable = request("pending", group, PENDING_S, topic, partitions)
+        except KafkaException:  # The cluster is slow or away.
+            return
         if not unstable:
             return
+        offsets = {number: offset if offset >= 0 else None for number, offset in found}
         places = [
             f"{topic}/{number} ({shown_offset(offsets[number])} until then)" for number in unstable
         ]
@@ -303,7 +306,7 @@ class Groups(Connection):
         """Remove an empty group. Nothing happens when it does not exist."""
         self.find(
             f"remove group {name}",
-            lambda left: self._coordinator.delete(name, left),
+            partial(self._coordinator.request, "delete", name),
             {KafkaError.GROUP_ID_NOT_FOUND},
             needs=("DELETE", f"group {name}"),
         )

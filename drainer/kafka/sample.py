@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -38,13 +37,9 @@ class Sample:
     """Messages of a topic, and the ranges that they are a sample of."""
 
     topic: str
-    topic_id: str
     # The offsets ``[start, end)`` by partition, from which the sample was taken.
     ranges: Mapping[int, tuple[int, int]]
     windows: Sequence[SampleWindow]  # In the order of partitions and offsets.
-    # How long reading took. The client begins anew at each window, so a fetch that reads everything
-    # gets more bytes per second.
-    read_s: float
     read_bytes: int  # The size of the keys and values of the messages.
 
     @property
@@ -87,15 +82,13 @@ def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0)
     spans = [Span(*window, most_bytes=most_bytes) for window in windows]
     found: dict[Span, list[KafkaMessage]] = {span: [] for span in spans}
     reached = {span: span.start for span in spans}
-    topic, topic_id = backlog.topic, backlog.topic_id
-    started_s = time.monotonic()
-    for batch in read_spans(cluster.settings, topic, topic_id, READER, spans, PREFETCH_BYTES):
+    topic = backlog.topic, backlog.topic_id
+    for batch in read_spans(cluster.settings, *topic, READER, spans, PREFETCH_BYTES):
         found[batch.span] += batch.messages
         reached[batch.span] = batch.reached
-    read_s = time.monotonic() - started_s
     read = [SampleWindow(span.partition, span.start, reached[span], found[span]) for span in spans]
     read_bytes = sum(message.size for messages in found.values() for message in messages)
-    return Sample(topic, topic_id, ranges, read, read_s, read_bytes)
+    return Sample(backlog.topic, ranges, read, read_bytes)
 
 
 def windows_over(

@@ -93,12 +93,12 @@ def test_a_process_that_hangs_is_given_up(
     coordinator: CoordinatorProcess, group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("drainer.kafka.coordinator.ANSWER_S", 0.1)
-    assert coordinator.describe(group, 5)["members"] == []
+    assert coordinator.request("describe", group, 5)["members"] == []
     os.kill(pid(), signal.SIGSTOP)
     with pytest.raises(KafkaException) as raised:
-        coordinator.describe(group, 0.1)
+        coordinator.request("describe", group, 0.1)
     assert raised.value.args[0].code() == KafkaError._TRANSPORT
-    assert coordinator.describe(group, 5)["members"] == []
+    assert coordinator.request("describe", group, 5)["members"] == []
 
 
 def test_a_client_that_got_no_answer_is_replaced(
@@ -141,7 +141,7 @@ from drainer.kafka.settings import ClientSettings
 from kafka.test_coordinator import pid
 
 coordinator = CoordinatorProcess(ClientSettings.load(sys.argv[1]))
-coordinator.describe("unknown", 30)
+coordinator.request("describe", "unknown", 30)
 print(pid(), flush=True)
 os.kill(os.getpid(), signal.SIGKILL)
 """
@@ -176,7 +176,7 @@ def test_settings_reach_the_process_through_a_pipe_only(
 ) -> None:
     secret = "sasl.password=not-for-everybody"
     made = CoordinatorProcess(ClientSettings.load(bootstrap, None, [secret]))
-    made.describe(group, 5)
+    made.request("describe", group, 5)
     for name in ("cmdline", "environ"):
         assert b"not-for-everybody" not in proc(pid(), name)
     made.close()

@@ -21,7 +21,7 @@ def test_what_is_broken_is_shown_even_when_quiet_and_can_not_steer_the_terminal(
 
 def test_the_sample_is_shown_before_anything_is_tried() -> None:
     terminal, _, err = samples.terminal()
-    sample = Sample("orders", "id", {0: (1, 50), 7: (0, 50)}, (), 0.0, 0)
+    sample = Sample("orders", {0: (1, 50), 7: (0, 50)}, (), 0)
     terminal.items(*sample_lines("h.py:H", sample, 4))
 
     lines = err.getvalue().splitlines()
