@@ -36,7 +36,7 @@ class ConnectionOptions:
         "File of librdkafka properties. Keep secrets here.", None, basic=True, metavar="FILE"
     )
     client_properties: tuple[str, ...] = _connection(
-        "librdkafka property; repeatable. Other users can see it: no secrets.",
+        "librdkafka property; repeatable. Other users can see it: give no secrets.",
         (),
         name="--client-property",
         short="-X",

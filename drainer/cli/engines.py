@@ -38,7 +38,7 @@ class EngineOptions:
         metavar="URL",
     )
     spark_conf: Mapping[str, str] = _spark(
-        "Setting of Spark, or drainer.NAME; repeatable. Other users see it: no secrets.",
+        "Setting of Spark, or drainer.NAME; repeatable. Other users can see it: give no secrets.",
         {},
         PAIRS,
         pairs=True,

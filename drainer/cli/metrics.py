@@ -30,18 +30,27 @@ class OversightOptions:
     """Options to oversee a drain from outside, and to confirm it."""
 
     metrics: tuple[str, int] | None = _monitoring(
-        "Serve metrics and a status page here; 0 is any free port.", None, ADDRESS
+        "Serve metrics and a status page at this address. Port 0 takes any free port.",
+        None,
+        ADDRESS,
     )
     metrics_linger_s: float = _monitoring(
-        "Time to serve metrics after the end, for the last scrape.", 0.0, DURATION, tune=True
+        "Time to serve metrics after the end of the drain, for the last scrape.",
+        0.0,
+        DURATION,
+        tune=True,
     )
     log_format: LogFormat = _monitoring(
-        "Log format; json writes one object per line, and needs --yes.",
+        "Log format. json writes one object per line, and needs --yes.",
         LogFormat.TEXT,
         tune=True,
     )
-    on_end: str | None = _hook("Command to run at the end: DRAINER_STATUS set, summary on stdin.")
-    on_late: str | None = _hook("Command to run when the deadline will be missed: status on stdin.")
+    on_end: str | None = _hook(
+        "Command to run at the end, with DRAINER_STATUS set and the summary on stdin."
+    )
+    on_late: str | None = _hook(
+        "Command to run once the deadline can't be met, with the status on stdin."
+    )
     report: ReportFile | None = as_field(REPORT)
     yes: bool = as_field(YES)
 

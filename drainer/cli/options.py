@@ -62,9 +62,9 @@ PLAN = ValueType("PLAN", parse_place)
 class RecordOptions:
     """The topic, and those of its partitions that a command reads."""
 
-    topic: str = _backlog("Topic to drain.", basic=True, metavar="NAME", proposes="topic")
+    topic: str = _backlog("Topic of the backlog.", basic=True, metavar="NAME", proposes="topic")
     partitions: tuple[int, ...] = _backlog(
-        "Partition to drain; repeat for several.",
+        "Partition of the backlog; repeat for several.",
         (),
         each_once(number(0)),
         unset="all",
@@ -77,7 +77,7 @@ class BacklogOptions(RecordOptions):
     """The backlog, and the handler that it goes through."""
 
     group: str = _backlog(
-        "Consumer group of the backlog; it must have no live members.",
+        "Consumer group of the backlog. A drain needs it without members.",
         basic=True,
         metavar="NAME",
         proposes="group",
@@ -114,7 +114,7 @@ class PayloadOptions:
     """
 
     split: str | None = _payload(
-        "Path or expression of a list, whose elements are the sub-messages.",
+        "Path or expression of a list in the message. Its elements become the sub-messages.",
         None,
         unset="the handler's split",
         basic=True,
@@ -132,7 +132,7 @@ class PayloadOptions:
         resumes=True,
     )
     key_format: str | None = _payload(
-        "Format of keys; one of those of --value-format.",
+        "Format of keys. The formats are those of --value-format.",
         None,
         unset="raw",
         metavar="FORMAT",
@@ -219,7 +219,7 @@ class LatencyOptions:
     """The latency that an estimate is made from."""
 
     latency: str | None = option(
-        "Time per sub-message: 10ms, p50=8ms,p99=120ms, or an earlier plan, summary or report.",
+        "Time per call: 10ms, p50=8ms,p99=120ms, or the plan, summary or report of a drain.",
         None,
         panel="Estimate",
         metavar="DURATION|FILE",
@@ -237,7 +237,8 @@ class PriorityOptions:
 
     # Click splits a variable at spaces, and expressions have spaces.
     firsts: tuple[str, ...] | None = _backlog(
-        'Drain matching sub-messages first, such as "payload.customer == 42", or none; repeatable.',
+        'Drain matching sub-messages first, such as "payload.customer == 42". Repeatable.'
+        " On resume, none removes the plan's.",
         None,
         EXPRESSIONS,
         name="--first",
@@ -245,7 +246,7 @@ class PriorityOptions:
         envvar=None,
     )
     onlys: tuple[str, ...] | None = _backlog(
-        "Drain only matching sub-messages; a resume drains the rest. Repeatable.",
+        "Drain only matching sub-messages. A resume drains the rest. Repeatable.",
         None,
         EXPRESSIONS,
         name="--only",
@@ -270,7 +271,7 @@ class PriorityOptions:
 Plan: TypeAlias = Annotated[
     PlanPlace | None,
     Option(
-        "Offset plan (URI: Spark only).",
+        "Offset plan. A drain on Spark may keep it at a URI.",
         None,
         PLAN,
         unset="TOPIC.GROUP.plan.json in this folder",
@@ -308,7 +309,7 @@ WaitForGroup: TypeAlias = Annotated[
 AcceptGap: TypeAlias = Annotated[
     bool,
     Option(
-        "Continue after deleted records; drainer reports them as lost.",
+        "Resume although retention deleted records. drainer reports them as lost.",
         False,
         envvar=None,
         panel="Backlog",

@@ -166,7 +166,8 @@ def set_(
 ) -> None:
     """Change options of a running drain.
 
-    A change takes effect within a second. If any value is wrong, drainer changes nothing.
+    A change takes effect within a second, on Spark within three. If any value is wrong, drainer
+    changes nothing.
 
     Examples:
 
@@ -186,7 +187,8 @@ def pause(
 ) -> None:
     """Pause a running drain; `drainer unpause` ends it.
 
-    Calls in flight end as usual. The drain keeps its lock, its plan and the committed offsets.
+    Calls in flight end as usual, and no more calls start. The drain keeps its lock, writes its
+    plan and commits.
 
     Examples:
 

@@ -62,11 +62,12 @@ def limits(
 
     Producers and consumers on Spark write to and read from a test topic. Each trial sends at
     another rate, until drainer finds the highest rate without overload. Nobody else may use the
-    cluster meanwhile. Without --jmx, drainer judges overload by what the clients see. Without
-    --max-rate, it starts at the default bound and raises it while brokers and clients keep up. The
-    default --safe-share tolerates the loss of a fifth of the brokers. Ctrl-C ends all traffic at
-    once; the same command resumes from the finished trials. At the end drainer removes the test
-    topic. If it was killed, the next run removes the topic, after asking.
+    cluster meanwhile. Without --jmx, drainer judges by the clients' measurements whether brokers are
+    overloaded. Without --max-rate, it begins with 200 MB/s per broker, and doubles that as long as
+    it is safe. With the default --safe-share, a fifth of the brokers may be lost. Ctrl-C ends all
+    traffic at once, and the same command resumes from the finished trials. At the end drainer
+    removes the test topic. If it was killed, the next run asks, and removes the topic. It can't run
+    on Spark Connect.
 
     Examples:
 

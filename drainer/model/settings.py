@@ -136,12 +136,12 @@ class FailureSettings(JsonRecord):
     becomes a dead letter, both without a call. ``rate`` is in sub-messages started per second.
     """
 
-    retries: Whole = _kept("Attempts after the first one.", 0, number(0))
+    retries: Whole = _kept("Number of attempts after the first one.", 0, number(0))
     retry_delay_s: float = _rare(
-        "Delay before the second attempt; doubles each time.", 0.2, DURATION
+        "Delay before the second attempt. It doubles for each further one.", 0.2, DURATION
     )
     retry_max_delay_s: float = _rare("Maximum delay between attempts.", 30.0, DURATION)
-    timeout_s: float = _rare("Time limit per attempt; 0 means none.", 30.0, DURATION)
+    timeout_s: float = _rare("Time limit per attempt. 0 means no limit.", 30.0, DURATION)
     on_failure: OnFailure = _kept(
         f"When all retries failed: {_ACTIONS}.", OnFailure.HALT, metavar="ACTION", basic=True
     )
@@ -155,14 +155,15 @@ class FailureSettings(JsonRecord):
         "After a dead letter, continue or park its lane.", AfterDead.CONTINUE, metavar="ACTION"
     )
     dead_letter_topic: str | None = _rare(
-        "Dead-letter topic; drainer creates it if missing.",
+        "Dead-letter topic. If it is missing, drainer creates it.",
         None,
         unset="TOPIC.GROUP.dead",
         metavar="TOPIC",
         proposes="topic",
     )
     divert: tuple[str, ...] = _kept(
-        "Send what this matches to the dead-letter topic, or none; repeatable.",
+        "Write matching sub-messages to the dead-letter topic, without a call. Repeatable."
+        " On resume, none removes the plan's.",
         (),
         EXPRESSIONS,
         metavar="EXPR",
@@ -170,7 +171,8 @@ class FailureSettings(JsonRecord):
         envvar=None,
     )
     skip: tuple[str, ...] = _kept(
-        "Skip what this matches, such as \"payload.kind == 'mail'\", or none; repeatable.",
+        "Skip matching sub-messages, such as \"payload.kind == 'mail'\". Repeatable."
+        " On resume, none removes the plan's.",
         (),
         EXPRESSIONS,
         live=False,
@@ -178,7 +180,7 @@ class FailureSettings(JsonRecord):
         panel="Skip rules (kept in the plan)",
     )
     max_failures: Limit = _kept(
-        "Halt when more sub-messages are given up, over all runs.",
+        "Halt once more sub-messages than this were given up, over all runs.",
         _HALF,
         ValueType("N|N%|none", parse_limit),
     )
@@ -186,7 +188,10 @@ class FailureSettings(JsonRecord):
     max_outage_s: float = _rare("Halt when an outage lasts longer than this.", 3600.0, DURATION)
     max_doubt_s: float = _rare("How long to treat one failing lane as an outage.", 60.0, DURATION)
     rate: float | None = _kept(
-        "Maximum sub-messages started per second, retries included.", None, RATE, unset="none"
+        "Maximum number of sub-messages that start per second, including retries.",
+        None,
+        RATE,
+        unset="none",
     )
 
     def __post_init__(self) -> None:
@@ -281,7 +286,7 @@ class LocalSettings(JsonRecord):
     """Settings of a run; none of them changes what is drained."""
 
     concurrency: int | Concurrency = _drain(
-        "Maximum calls in flight. auto raises it while throughput grows.",
+        "Maximum number of calls in flight. With auto, drainer finds it.",
         100,
         CONCURRENCY,
         short="-c",

@@ -41,12 +41,11 @@ def probe_(
     running: Annotated[LocalSettings, only("options")],
     terminal: Terminal,
 ) -> int:
-    """Check that brokers are reached, and that this user may do what commands need.
+    """Check that the brokers can be reached, and that this user has the rights to drain.
 
     drainer probes each bootstrap server and each address that brokers advertise: name, TCP, TLS,
     and login. With a topic and a group, it also probes the rights of each command and the group.
-    It joins no group, and creates and produces nothing. If a check fails, the exit
-    code is 7.
+    It joins no group, and creates and produces nothing. If a check fails, the exit code is 7.
 
     Examples:
 

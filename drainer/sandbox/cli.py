@@ -32,7 +32,9 @@ SandboxFolder: TypeAlias = Annotated[
 ]
 
 WithRegistry: TypeAlias = Annotated[
-    bool, Option("Start a schema registry beside it (Apicurio's, in memory).", False)
+    bool,
+    # DRAINER_REGISTRY has the URL of a registry, which is an option of other commands.
+    Option("Start a schema registry beside it (Apicurio's, in memory).", False, envvar=None),
 ]
 
 

@@ -85,10 +85,13 @@ def test_a_default_is_shown_as_it_would_be_typed() -> None:
                 assert each.parse(each.default_text) == each.default, (name, each.word)
 
 
-def test_a_help_text_has_at_most_twelve_words() -> None:
+def test_a_variable_means_the_same_in_every_command() -> None:
+    flags: dict[str, bool] = {}
     for name, command in commands(COMMAND):
         for each in declared_by(command).values():
-            assert len(each.help.split()) <= 12 or each.name == "--tune", (name, each.word)
+            if each.variable is not None:
+                known = flags.setdefault(each.variable, each.is_flag)
+                assert known == each.is_flag, (name, each.word)
 
 
 def test_a_short_help_fits_a_screen_and_run_has_few_options_in_all() -> None:

@@ -65,14 +65,9 @@ _backlog = partial(option, panel="Backlog")
 class InspectedOptions(RecordOptions):
     """The backlog that is inspected."""
 
-    group: str = _backlog(
-        "Consumer group of the backlog; it may be active.",
-        basic=True,
-        metavar="NAME",
-        proposes="group",
-    )
+    group: str = as_field(options_of(BacklogOptions)["group"])
     handler: str | None = _backlog(
-        "Split with this handler to show the spread; handles nothing.",
+        "Handler whose split shows the spread over sub-keys. It handles nothing.",
         None,
         basic=True,
         metavar="REFERENCE",

@@ -44,11 +44,15 @@ def redrive(
     ],
     max_redrives: Annotated[
         int,
-        Option("Leave letters that were redriven this many times.", 3, number(1)),
+        Option("Leave letters alone that were redriven this many times.", 3, number(1)),
     ],
     accept_repeats: Annotated[
         bool,
-        Option("Continue although an earlier redrive has not ended.", False, envvar=None),
+        Option(
+            "Redrive although an earlier redrive was killed. Some letters may be handled twice.",
+            False,
+            envvar=None,
+        ),
     ],
     redrives: RedriveOptions,
     dry_run: DryRun,
@@ -61,13 +65,13 @@ def redrive(
 ) -> int:
     """Run dead letters through a handler again, in lane order.
 
-    A redrive is a drain of the dead-letter topic, with its own plan. It can be resumed. The
-    handler gets each sub-message unchanged, with its old id. A letter of Spring Kafka, Kafka
-    Connect, Kafka Streams, share groups or SmallRye goes through split again. Letters that the
-    filters leave out stay for another redrive, anywhere. Other records are skipped. If a letter
-    fails again, drainer writes a new one, until --max-redrives. Without --mixed, drainer refuses
-    letters of several topics, groups or handlers. --to source appends whole messages to the topic
-    that they came from, for all its groups.
+    A redrive is a drain of the dead-letter topic, with its own plan. It can be resumed. The handler
+    gets each sub-message unchanged, with its old id. A letter that another tool wrote goes through
+    split again. Letters that the filters leave out stay for another redrive, on any machine. Records
+    that are no letters are skipped. If a letter fails again, drainer writes a new one, up to
+    --max-redrives times. Without --mixed, drainer refuses letters of several topics, groups or
+    handlers. --to source appends whole messages to the topic that they came from, for all its
+    groups.
 
     Examples:
 
