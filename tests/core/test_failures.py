@@ -165,36 +165,6 @@ def test_a_delay_doubles_up_to_the_longest_and_is_never_past_it(
 # --- decisions ---
 
 
-@pytest.mark.parametrize(
-    ("on_failure", "retries"),
-    [
-        (OnFailure.HALT, 0),
-        (OnFailure.DEAD_LETTER, 1),
-        (OnFailure.PARK, 3),
-        (OnFailure.SKIP, 3),
-    ],
-)
-def test_when_retries_are_spent_the_setting_decides(on_failure: OnFailure, retries: int) -> None:
-    policy = policy_of(on_failure=on_failure, retries=retries, retry_delay_s=1.0)
-    sub = new_sub()
-    for _ in range(retries):
-        decision = fails(policy, sub)
-        assert decision.action is None
-        assert decision.at_s >= 50.5
-    decision = fails(policy, sub)
-    assert (decision.action, decision.rule) == (on_failure, OWN_ERROR)
-
-
-def test_a_requested_retry_spends_no_retry() -> None:
-    policy = policy_of(retries=1, retry_delay_s=1.0)
-    sub = new_sub()
-    for _ in range(20):
-        assert policy.try_later(sub, 7.0, 10.0).at_s == 17.0
-        sub.attempt += 1
-    assert fails(policy, sub).action is None
-    assert fails(policy, sub).action is OnFailure.HALT
-
-
 # --- what counts ---
 
 

@@ -86,8 +86,8 @@ class VirtualTime:
 
     def __init__(self) -> None:
         self.world = Watched(1)
-        self._loop = VirtualLoop(self.world)
-        self._threads = Threads(self.world, self._loop, lambda: 0.001)
+        self.loop = VirtualLoop(self.world)
+        self._threads = Threads(self.world, self.loop, lambda: 0.001)
         made = Threading(lambda: self._threads)
         self.event, self.start, self.sleep = made.event, self._threads.start, self._threads.sleep
         self.runtime = Runtime(
@@ -107,9 +107,9 @@ class VirtualTime:
         )
 
     def _begin(self) -> VirtualLoop:
-        if self._loop.is_closed():
-            self._loop = self._threads.loop = VirtualLoop(self.world)
-        return self._loop
+        if self.loop.is_closed():
+            self.loop = self._threads.loop = VirtualLoop(self.world)
+        return self.loop
 
     def finish(self) -> None:
         """Let whoever waits beside a drain that has ended look again."""
@@ -170,7 +170,7 @@ class Letters:
     def answer(self) -> None:
         while self.unanswered:
             reported = self.unanswered.pop()
-            threading.Thread(target=reported, args=(self.failure,)).start()
+            reported(self.failure)
 
     def close(self, timeout_s: float) -> None:
         self.closed_within_s.append(timeout_s)

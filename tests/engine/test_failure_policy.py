@@ -7,7 +7,6 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from math import inf
 from pathlib import Path
 
 import pytest
@@ -251,25 +250,6 @@ def test_what_other_tasks_gave_up_counts_against_the_limit(tmp_path: Path) -> No
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(50, 60)))
     assert summary.exit_code == 5
     assert "gave up 7 sub-messages" in (summary.error or "")
-
-
-def test_nothing_is_started_while_the_lock_is_not_confirmed(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, in_lanes(2_000))
-    begun: list[int] = []
-
-    handler = handler_of(OnTheLoop, lambda sub: 0.002)
-
-    def observe(status: object) -> None:
-        begun.append(len(handler.account.began))
-        rehearsal.lock.sure_until_s = -inf if len(begun) in (1, 2) else inf
-
-    rehearsal.observe = observe
-    summary = rehearsal.drain(handler)
-
-    assert summary.exit_code == 0
-    _, first, second, *_ = begun
-    assert second - first == 0, "from half a second after it, nothing begins"
-    assert summary.sub_messages.done == 2_000
 
 
 def test_a_record_that_may_be_written_or_not_interrupts_the_drain_at_once(tmp_path: Path) -> None:

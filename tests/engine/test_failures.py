@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
 from random import Random
 from typing import Any
 
@@ -20,18 +19,17 @@ from hypothesis.stateful import (
     rule,
     run_state_machine_as_test,
 )
-from virtual_drain import VirtualLoop, work
+from made_up_kafka import VirtualTime, work
 
 from core.messages import deliver, one_partition
 from drainer.engine.failures import Failures
-from drainer.engine.runtime import THIS_PROCESS
 from drainer.handler import Retry
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.policy.failures import PROBE_FIRST_S, FailurePolicy, Totals
 from drainer.policy.rate import Rate
+from simulation.world import EPOCH_S
 
-WALL_S = 1e9
 PATIENT = FailureSettings(
     retries=1_000, on_failure=OnFailure.PARK, max_doubt_s=1e9, max_outage_s=1e9
 )
@@ -44,7 +42,8 @@ class Story:
     awaits_more = False
 
     def __init__(self, lanes: int = 0, **named: Any) -> None:
-        self.loop = VirtualLoop()
+        self.time = VirtualTime()
+        self.loop, self.world = self.time.loop, self.time.world
         self.dispatcher = one_partition(0, 10_000)
         for offset in range(lanes):
             deliver(self.dispatcher, offset, f"k{offset}")
@@ -53,12 +52,9 @@ class Story:
         self.failures = self.loop.run_until_complete(self._failures())
 
     async def _failures(self) -> Failures:
-        runtime = replace(
-            THIS_PROCESS,
-            monotonic=self.loop.time,
-            wall=lambda: datetime.fromtimestamp(WALL_S + self.loop.now_s, UTC),
+        return Failures(
+            self.dispatcher, self.policy, None, None, events=self, runtime=self.time.runtime
         )
-        return Failures(self.dispatcher, self.policy, None, None, events=self, runtime=runtime)
 
     def wait(self, seconds: float = 0.0) -> None:
         self.loop.run_until_complete(work(seconds))
@@ -164,7 +160,7 @@ def test_a_status_changes_nothing_until_an_event_comes(twenty: Story) -> None:
     failures.hear(Totals(done=1))
     for sub in [story.take() for _ in range(20)]:
         story.fail(sub)
-        story.loop.now_s += 1.0
+        story.world.now_s += 1.0
 
     def seen() -> tuple[object, ...]:
         return failures.status(), failures.trouble, failures.waiting
@@ -172,11 +168,11 @@ def test_a_status_changes_nothing_until_an_event_comes(twenty: Story) -> None:
     first = seen()
     assert "for up to 1h (--tune max-outage)" in (failures.trouble or "")
     assert [seen() for _ in range(3)] == [first] * 3
-    story.loop.now_s = now_s = 10_000.0
+    story.world.now_s = now_s = 10_000.0
     assert seen() == first, "only events and the clock's timers change anything"
     assert story.breaker.is_open
 
-    failures.hear(Totals(done=60, finished=60, began_s=WALL_S + now_s))
+    failures.hear(Totals(done=60, finished=60, began_s=EPOCH_S + now_s))
     assert not story.breaker.is_open
     assert failures.trouble is None
 
@@ -208,7 +204,7 @@ class Starts(RuleBasedStateMachine):
         at_s, was_open = self.failures.next_start_s, self.breaker.is_open
         if at_s is None:
             return
-        self.story.wait(max(0.0, at_s - self.story.loop.now_s) + 1e-6)
+        self.story.wait(max(0.0, at_s - self.story.world.now_s) + 1e-6)
         if self.breaker.is_open == was_open:  # Else it has opened meanwhile.
             assert self.failures.ready
             self.take()
@@ -268,7 +264,7 @@ class Starts(RuleBasedStateMachine):
         found = self.story.dispatcher.ready + (failures.waiting if is_open else 0)
         if found and not failures.ready:
             assert failures.next_start_s is not None or self.probe is not None
-        if failures.next_start_s is not None and failures.next_start_s < self.story.loop.now_s:
+        if failures.next_start_s is not None and failures.next_start_s < self.story.world.now_s:
             assert failures.ready, "a time in the past, and nothing may start: a busy loop"
 
     def teardown(self) -> None:

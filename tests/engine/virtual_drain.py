@@ -6,17 +6,17 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
 from math import inf
 from random import Random
 from typing import Any
 
 import pytest
+from made_up_kafka import Letters, VirtualTime, work
 
 from core.messages import deliver, one_partition
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
-from drainer.engine.runtime import THIS_PROCESS, Runtime
+from drainer.engine.runtime import Runtime
 from drainer.engine.workers import Calls
 from drainer.errors import DrainerError
 from drainer.message import SubMessage
@@ -25,40 +25,8 @@ from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import FailureStatus
 from drainer.policy.failures import FailurePolicy
 
-EVENTS_MOST = 300_000  # of the loop: a run that takes more has hung
-
 Bad = Callable[[int, float], BaseException | None]
 """What the call for an offset raises when it ends at a time."""
-
-
-class VirtualLoop(asyncio.BaseEventLoop):
-    """Does not wait: when nothing is ready, it is at once as late as the next timer."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.now_s = 0.0
-        self._selector = self
-        self._turns = 0
-
-    def time(self) -> float:
-        return self.now_s
-
-    def select(self, timeout: float | None) -> list[Any]:
-        self._turns += 1
-        assert timeout is not None, "nothing will ever happen any more"
-        assert self._turns < EVENTS_MOST, "this run does not end"
-        self.now_s += timeout
-        return []
-
-    def _process_events(self, events: list[Any]) -> None:
-        """There are none."""
-
-    def _write_to_self(self) -> None:
-        """No thread waits in ``select``."""
-
-
-async def work(seconds: float) -> None:
-    await asyncio.sleep(seconds)
 
 
 class Lease:
@@ -88,38 +56,32 @@ class VirtualDrain:
     hangs_s: float = inf  # of calls with a TimeoutError: they are cancelled by the policy's timeout
 
     def __post_init__(self) -> None:
-        self.loop = VirtualLoop()
+        self.time = VirtualTime()
         self.given_up: dict[int, float] = {}
         self.attempts = Counter[int]()
         self.halted: BaseException | None = None
         self.troubles: list[str] = []
         asyncio.set_event_loop(None)
         try:
-            self.loop.run_until_complete(self._run())
+            self.time.loop.run_until_complete(self._run())
         finally:
-            self.loop.close()
+            self.time.loop.close()
 
     @property
     def now_s(self) -> float:
-        return self.loop.now_s
+        return self.time.world.now_s
 
     async def _run(self) -> None:
         random = Random(1)
         self.dispatcher = dispatcher = one_partition(0, self.count)
         for offset in range(self.count):
             deliver(dispatcher, offset, f"k{offset % self.lanes}")
-        runtime = replace(
-            THIS_PROCESS,
-            monotonic=self.loop.time,
-            uptime=self.loop.time,
-            wall=lambda: datetime.fromtimestamp(1e9 + self.loop.now_s, UTC),
-            random=lambda: random,
-        )
+        runtime = replace(self.time.runtime, random=lambda: random)
         self._over = asyncio.Event()
         self._failures, self._workers = failures, workers = self._engine(runtime, random)
         workers.limit(self.concurrency)
         workers.watch()
-        watching = self.loop.create_task(self._watch(failures))
+        watching = self.time.loop.create_task(self._watch(failures))
         await self._over.wait()
         watching.cancel()
         self.status = failures.status()
@@ -128,14 +90,14 @@ class VirtualDrain:
         await workers.abandon()
 
     def _engine(self, runtime: Runtime, random: Random) -> tuple[Failures, AsyncWorkers]:
-        dispatcher, loop = self.dispatcher, self.loop
+        dispatcher = self.dispatcher
 
         async def handle(sub: SubMessage) -> None:
             offset = sub.message.offset
             self.attempts[offset] += 1
             mean_s = self.latency_of(offset) if self.latency_of else self.latency_s
             await work(mean_s * random.uniform(0.5, 1.5))
-            error = self.bad(offset, loop.now_s)
+            error = self.bad(offset, self.now_s)
             if isinstance(error, TimeoutError):
                 await work(self.hangs_s if self.hangs_s < inf else 1e6)
             if error is not None:
@@ -145,14 +107,14 @@ class VirtualDrain:
 
         def watched(sub: SubMessage, outcome: Outcome = Outcome.DONE) -> None:
             if outcome in (Outcome.DEAD, Outcome.FAILED):
-                self.given_up[sub.message.offset] = loop.now_s
+                self.given_up[sub.message.offset] = self.now_s
             finish(sub, outcome)
 
         dispatcher.finish = watched  # type: ignore[method-assign]
         failures = Failures(
             dispatcher,
             FailurePolicy(self.policy, runtime.random()),
-            _AcknowledgesAtOnce(),
+            Letters(),
             None,
             self.is_outage,
             events=self,
@@ -193,20 +155,6 @@ class VirtualDrain:
             trouble = failures.trouble
             if trouble is not None and trouble not in self.troubles:
                 self.troubles.append(trouble)
-
-
-class _AcknowledgesAtOnce:
-    """A dead-letter topic."""
-
-    trouble: str | None = None
-
-    def send(
-        self, sub: SubMessage, error: BaseException, reported: Callable[[DrainerError | None], None]
-    ) -> None:
-        reported(None)
-
-    def close(self, timeout_s: float) -> None:
-        """Nothing is open."""
 
 
 def given_up_by(status: FailureStatus) -> dict[str, int]:
