@@ -81,7 +81,8 @@ class Watched(World):
 class VirtualTime:
     """The time of a drain, which passes only while all wait; its threads take turns.
 
-    ``start`` begins what somebody does beside the drain, as one of its threads.
+    ``start`` begins what somebody does beside the drain, as one of its threads. ``signal`` sends a
+    drain that runs a signal, by its name.
     """
 
     def __init__(self) -> None:
@@ -96,7 +97,7 @@ class VirtualTime:
             wall=lambda: datetime.fromtimestamp(EPOCH_S + self.world.now_s, UTC),
             new_event_loop=self._begin,
             interpreter=nullcontext,
-            stop_signals=lambda *_: nullcontext(),
+            stop_signals=self._takes_signals,
             blocking_call=self._threads.blocking_call,
             thread=made.thread,
             event=made.event,
@@ -105,6 +106,16 @@ class VirtualTime:
             processor=lambda threads: (0.0, 0.0),
             thread_time=lambda: 0.0,
         )
+
+    def signal(self, name: str) -> None:
+        self._on_signal(name)
+
+    @contextmanager
+    def _takes_signals(
+        self, loop: object, on_signal: Callable[[str], None], give_up: object
+    ) -> Iterator[None]:
+        self._on_signal = on_signal
+        yield
 
     def _begin(self) -> VirtualLoop:
         if self.loop.is_closed():
@@ -492,3 +503,20 @@ class Rehearsal:
     def _observe(self, status: Status) -> None:
         self.statuses.append(status)
         self.observe(status)
+
+
+class VirtualDrains(VirtualTime):
+    """Drains in virtual time, whose files are in one folder."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self.folder = folder
+
+    def rehearsal(self, logs: Mapping[int, Log], *more: Any, **named: Any) -> Rehearsal:
+        return Rehearsal(self.folder, logs, *more, **{"runtime": self.runtime, **named})
+
+    def handler(
+        self, kind: Kind, step: Callable[[SubMessage], float | None]
+    ) -> OnTheLoop | OnThreads:
+        """A handler of this kind. ``step`` gives the seconds that it takes after it."""
+        return handler_of(kind, step, self.sleep)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import threading
-from collections.abc import Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 
 import pytest
 from made_up_kafka import (
     Kind,
     OnTheLoop,
     OnThreads,
-    Rehearsal,
+    VirtualDrains,
     both_kinds,
-    handler_of,
     in_lanes,
     split_specs,
     work,
@@ -50,7 +48,10 @@ class TogetherOnTheLoop(Handler):
     """Takes up to eight in a call."""
 
     max_batch = 8
-    calls = 0
+
+    def __init__(self, sleep: Callable[[float], None]) -> None:
+        self.calls = 0
+        self.sleep = sleep
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         return split_specs(message)
@@ -63,21 +64,22 @@ class TogetherOnTheLoop(Handler):
 class TogetherOnThreads(TogetherOnTheLoop):
     def handle_batch(self, subs: Sequence[SubMessage]) -> None:  # type: ignore[override]
         self.calls += 1
+        self.sleep(0.001)
 
 
-def scripted(made: list[Scripted], *limits: int) -> Runtime:
+def scripted(virtual: VirtualDrains, made: list[Scripted], *limits: int) -> Runtime:
     """A runtime whose drains get these limits; ``made`` takes in what gave them."""
 
     def search(first: int, most: int) -> Scripted:
         made.append(Scripted(limits, first, most))
         return made[-1]
 
-    return Runtime(search=search)
+    return replace(virtual.runtime, search=search)
 
 
-def test_no_more_begin_than_the_limit_of_the_moment(tmp_path: Path) -> None:
+def test_no_more_begin_than_the_limit_of_the_moment(virtual: VirtualDrains) -> None:
     made: list[Scripted] = []
-    runtime = scripted(made, *([40] * 20 + [3] * 20) * 50)
+    runtime = scripted(virtual, made, *([40] * 20 + [3] * 20) * 50)
     running, most = 0, dict.fromkeys((3, 20, 40), 0)
 
     async def count(sub: SubMessage) -> None:
@@ -87,32 +89,28 @@ def test_no_more_begin_than_the_limit_of_the_moment(tmp_path: Path) -> None:
         await work()
         running -= 1
 
-    rehearsal = Rehearsal(tmp_path, in_lanes(6_000), AUTO, runtime=runtime)
+    rehearsal = virtual.rehearsal(in_lanes(6_000), AUTO, runtime=runtime)
     rehearsal.drain(OnTheLoop(count))
 
     assert most[3] <= 3
     assert 20 < most[40] <= 40
 
 
-def test_threads_are_made_and_ended_with_the_limit(tmp_path: Path) -> None:
+def test_threads_are_made_and_ended_with_the_limit(virtual: VirtualDrains) -> None:
     made: list[Scripted] = []
-    runtime = scripted(made, *[40] * 30, *[2] * 10_000)
+    runtime = scripted(virtual, made, *[40] * 30, *[2] * 10_000)
     busy, most, late = 0, 0, 0
-    lock = threading.Lock()
-    nap = threading.Event()
 
     def count(sub: SubMessage) -> None:
         nonlocal busy, most, late
-        with lock:
-            busy += 1
-            most = max(most, busy)
-            if len(made[0].samples) > 300:  # by then those that are too many have ended
-                late = max(late, busy)
-        nap.wait(0.002)
-        with lock:
-            busy -= 1
+        busy += 1
+        most = max(most, busy)
+        if len(made[0].samples) > 300:  # by then those that are too many have ended
+            late = max(late, busy)
+        virtual.sleep(0.002)
+        busy -= 1
 
-    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO, runtime=runtime)
+    rehearsal = virtual.rehearsal(in_lanes(2_000), AUTO, runtime=runtime)
     summary = rehearsal.drain(OnThreads(count))
 
     assert summary.exit_code == 0
@@ -121,9 +119,9 @@ def test_threads_are_made_and_ended_with_the_limit(tmp_path: Path) -> None:
 
 
 @both_kinds
-def test_what_is_measured_is_what_was_done(kind: Kind, tmp_path: Path) -> None:
+def test_what_is_measured_is_what_was_done(kind: Kind, virtual: VirtualDrains) -> None:
     made: list[Scripted] = []
-    runtime = scripted(made)
+    runtime = scripted(virtual, made)
     failing = iter([True] * 30)
 
     def sometimes(sub: SubMessage) -> float:
@@ -131,14 +129,13 @@ def test_what_is_measured_is_what_was_done(kind: Kind, tmp_path: Path) -> None:
             raise ConnectionError
         return 0.001
 
-    rehearsal = Rehearsal(
-        tmp_path,
+    rehearsal = virtual.rehearsal(
         in_lanes(1_000),
         AUTO,
         runtime=runtime,
         failures=FailureSettings(retries=2, retry_delay_s=0.001, breaker=False),
     )
-    rehearsal.drain(handler_of(kind, sometimes))
+    rehearsal.drain(virtual.handler(kind, sometimes))
 
     search = made[0]
     assert 0 < sum(each.done for each in search.samples) <= 1_000
@@ -147,11 +144,11 @@ def test_what_is_measured_is_what_was_done(kind: Kind, tmp_path: Path) -> None:
     assert all(each.seconds > 0 for each in search.samples)
 
 
-def test_status_and_summary_have_the_limit(tmp_path: Path) -> None:
-    runtime = scripted([], 33)
-    rehearsal = Rehearsal(tmp_path, in_lanes(2_000), AUTO, runtime=runtime)
+def test_status_and_summary_have_the_limit(virtual: VirtualDrains) -> None:
+    runtime = scripted(virtual, [], 33)
+    rehearsal = virtual.rehearsal(in_lanes(2_000), AUTO, runtime=runtime)
 
-    summary = rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.001))
+    summary = rehearsal.drain(virtual.handler(OnTheLoop, lambda sub: 0.001))
 
     assert summary.last == rehearsal.statuses[-1]
     last = summary.last.limits
@@ -162,12 +159,12 @@ def test_status_and_summary_have_the_limit(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", [TogetherOnTheLoop, TogetherOnThreads])
 def test_calls_with_several_are_counted_as_calls(
-    kind: type[TogetherOnTheLoop | TogetherOnThreads], tmp_path: Path
+    kind: type[TogetherOnTheLoop | TogetherOnThreads], virtual: VirtualDrains
 ) -> None:
     made: list[Scripted] = []
-    runtime = scripted(made, 20)
-    handler = kind()
-    summary = Rehearsal(tmp_path, in_lanes(4_000), AUTO, runtime=runtime).drain(handler)
+    runtime = scripted(virtual, made, 20)
+    handler = kind(virtual.sleep)
+    summary = virtual.rehearsal(in_lanes(4_000), AUTO, runtime=runtime).drain(handler)
 
     samples = made[0].samples
     assert summary.exit_code == 0

@@ -5,11 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Literal
 
 import pytest
-from made_up_kafka import Accounting, Rehearsal, in_lanes
+from made_up_kafka import Accounting, VirtualDrains, in_lanes
 
 from builders import counts
 from drainer.handler import GiveUp, Results, Retry, Skip
@@ -75,9 +74,9 @@ def poison(*offsets: int) -> Step:
     return step
 
 
-def test_a_hot_row_takes_a_few_calls_when_it_is_folded(tmp_path: Path) -> None:
+def test_a_hot_row_takes_a_few_calls_when_it_is_folded(virtual: VirtualDrains) -> None:
     handler = Folding()
-    summary = Rehearsal(tmp_path, HOT).drain(handler)
+    summary = virtual.rehearsal(HOT).drain(handler)
 
     assert summary.exit_code == 0
     assert summary.sub_messages.done == 300
@@ -87,11 +86,11 @@ def test_a_hot_row_takes_a_few_calls_when_it_is_folded(tmp_path: Path) -> None:
 
 @kinds
 def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
-    kind: type[Together], tmp_path: Path
+    kind: type[Together], virtual: VirtualDrains
 ) -> None:
     handler = kind(poison(3, 55))
     failures = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead")
-    rehearsal = Rehearsal(tmp_path, in_lanes(100, 10), failures=failures)
+    rehearsal = virtual.rehearsal(in_lanes(100, 10), failures=failures)
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 6
@@ -144,12 +143,12 @@ class InPartOnThreads(InPart):
 @pytest.mark.parametrize("kind", [InPartOnTheLoop, InPartOnThreads])
 @pytest.mark.parametrize("batch_of", ["lanes", "lane"])
 def test_each_sub_message_of_a_call_ends_by_its_own_result(
-    kind: type[InPart], batch_of: Literal["lanes", "lane"], tmp_path: Path
+    kind: type[InPart], batch_of: Literal["lanes", "lane"], virtual: VirtualDrains
 ) -> None:
     handler = kind()
     handler.batch_of = batch_of
     failures = replace(QUICK, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead")
-    rehearsal = Rehearsal(tmp_path, in_lanes(100, 10), failures=failures)
+    rehearsal = virtual.rehearsal(in_lanes(100, 10), failures=failures)
     summary = rehearsal.drain(handler)
 
     assert summary.exit_code == 6
@@ -166,7 +165,7 @@ def test_each_sub_message_of_a_call_ends_by_its_own_result(
 @kinds
 @pytest.mark.parametrize("batch_of", ["lanes", "lane"])
 def test_what_is_diverted_out_of_a_call_has_no_other_handled_again(
-    kind: type[Together], batch_of: Literal["lanes", "lane"], tmp_path: Path
+    kind: type[Together], batch_of: Literal["lanes", "lane"], virtual: VirtualDrains
 ) -> None:
     handler = kind(poison(56))
     handler.batch_of = batch_of
@@ -176,7 +175,7 @@ def test_what_is_diverted_out_of_a_call_has_no_other_handled_again(
         on_failure=OnFailure.DEAD_LETTER,
         dead_letter_topic="dead",
     )
-    rehearsal = Rehearsal(tmp_path, in_lanes(100, 10), failures=failures)
+    rehearsal = virtual.rehearsal(in_lanes(100, 10), failures=failures)
     summary = rehearsal.drain(handler)
 
     gone = {*range(3, 100, 7), 56}
@@ -186,7 +185,7 @@ def test_what_is_diverted_out_of_a_call_has_no_other_handled_again(
     assert not handler.account.breaches
 
 
-def test_one_that_is_retried_delays_only_its_own_lane(tmp_path: Path) -> None:
+def test_one_that_is_retried_delays_only_its_own_lane(virtual: VirtualDrains) -> None:
     seen: list[int] = []
 
     class Later(InPartOnTheLoop):
@@ -195,7 +194,7 @@ def test_one_that_is_retried_delays_only_its_own_lane(tmp_path: Path) -> None:
             waits = sub.message.offset == 0 and sub.attempt == 1
             return Retry("later", after=0.2) if waits else None
 
-    assert Rehearsal(tmp_path, in_lanes(200, 10)).drain(Later()).exit_code == 0
+    assert virtual.rehearsal(in_lanes(200, 10)).drain(Later()).exit_code == 0
     assert seen.index(0, 1) > 180 - 1
     assert [offset for offset in seen[seen.index(0, 1) :] if offset % 10] == []
 
@@ -203,13 +202,13 @@ def test_one_that_is_retried_delays_only_its_own_lane(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "results", [[None], [None, None, None], [None, "done"], "done", {"errors": False}]
 )
-def test_what_is_no_list_of_results_finishes_nothing(results: Any, tmp_path: Path) -> None:
+def test_what_is_no_list_of_results_finishes_nothing(results: Any, virtual: VirtualDrains) -> None:
     class Wrong(Together):
         async def handle_batch(self, subs: Sequence[SubMessage]) -> Results:
             await asyncio.sleep(0)
             found: Results = results if len(subs) == 2 else [ValueError("no")] * len(subs)
             return found
 
-    summary = Rehearsal(tmp_path, in_lanes(2)).drain(Wrong())
+    summary = virtual.rehearsal(in_lanes(2)).drain(Wrong())
     assert summary.exit_code == 5
     assert summary.sub_messages.done == 0

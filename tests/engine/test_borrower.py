@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from pathlib import Path
 
 import pytest
-from made_up_kafka import Kind, Rehearsal, both_kinds, handler_of, in_lanes
+from made_up_kafka import Kind, VirtualDrains, both_kinds, in_lanes
 
 from builders import a_status
 from drainer.message import SubMessage
@@ -45,7 +44,7 @@ def test_a_task_takes_what_it_is_lent_and_reports_it_once_no_more_is_in_flight()
 
 
 @both_kinds
-def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, tmp_path: Path) -> None:
+def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, virtual: VirtualDrains) -> None:
     grants, obeyed, most = [QuotaGrant(1, 8, {"task": 2})], list[int](), Counter[int]()
 
     def count(sub: SubMessage) -> float:
@@ -62,8 +61,8 @@ def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, tmp_path: Path) 
         report=lambda: obeyed.append(grants[-1].number),
         use_share=lambda share: None,
     )
-    handler = handler_of(kind, count)
-    assert Rehearsal(tmp_path, in_lanes(1_000), quota=borrower).drain(handler).exit_code == 0
+    handler = virtual.handler(kind, count)
+    assert virtual.rehearsal(in_lanes(1_000), quota=borrower).drain(handler).exit_code == 0
     assert most[1] <= 2 < most[2] <= 5
     assert obeyed == [1, 2]
 

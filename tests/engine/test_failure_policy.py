@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from made_up_kafka import QUICK as QUICKLY
@@ -16,7 +14,7 @@ from made_up_kafka import (
     Letters,
     OnTheLoop,
     OnThreads,
-    Rehearsal,
+    VirtualDrains,
     both_kinds,
     handler_of,
     in_lanes,
@@ -55,9 +53,11 @@ def places(*offsets: int) -> set[Place]:
     return {(0, offset, 0) for offset in offsets}
 
 
-def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_path: Path) -> None:
+def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(
+    virtual: VirtualDrains,
+) -> None:
     settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.1)
-    rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=DEAD)
+    rehearsal = virtual.rehearsal(LOGS, settings, failures=DEAD)
     rehearsal.letters.keeps_silent = True
     handler = handler_of(OnTheLoop, poison(13))
 
@@ -81,9 +81,9 @@ def test_a_letter_that_is_not_acknowledged_is_pending_and_its_lane_waits(tmp_pat
 
 @both_kinds
 def test_sub_messages_that_failed_and_their_attempts_are_counted_apart(
-    kind: Kind, tmp_path: Path
+    kind: Kind, virtual: VirtualDrains
 ) -> None:
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, retries=3))
+    rehearsal = virtual.rehearsal(LOGS, failures=replace(DEAD, retries=3))
     attempts, seen = Counter[int](), [0]
     rehearsal.observe = lambda status: seen.append(status.failures.retries)
 
@@ -96,14 +96,14 @@ def test_sub_messages_that_failed_and_their_attempts_are_counted_apart(
             raise ValueError(f"no document {sub.message.offset}-{attempts[offset]}")
         return 0.0
 
-    failures = rehearsal.drain(handler_of(kind, act)).last.failures
+    failures = rehearsal.drain(virtual.handler(kind, act)).last.failures
     assert (failures.failed_sub_messages, failures.failures, failures.retries) == (2, 6, 7)
     assert failures.errors == (("ValueError: no document …", 6),)
     assert seen == sorted(seen), "a counter that falls"
 
 
-def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=DEAD)
+def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(LOGS, failures=DEAD)
     rehearsal.letters.failure = DeadLetterNotWritten("no room", hint="make some")
     handler = handler_of(OnTheLoop, poison(13))
     summary = rehearsal.drain(handler)
@@ -117,11 +117,11 @@ def test_a_letter_that_is_refused_stops_the_drain_and_stays_pending(tmp_path: Pa
     ("why", "grace_s"), [(LockLost("another drain has it"), 0.0), (Interrupted("enough"), 0.3)]
 )
 def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
-    why: Interrupted, grace_s: float, tmp_path: Path
+    why: Interrupted, grace_s: float, virtual: VirtualDrains
 ) -> None:
     """The drain that has it handles what died here too."""
     settings = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=0.3)
-    rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=DEAD)
+    rehearsal = virtual.rehearsal(LOGS, settings, failures=DEAD)
     rehearsal.letters.keeps_silent = True
 
     def stop_when_it_died(status: object) -> None:
@@ -135,8 +135,10 @@ def test_letters_under_way_are_not_waited_for_once_the_group_is_another_s(
     assert rehearsal.letters.closed_within_s == [grace_s]
 
 
-def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, after_dead=AfterDead.PARK))
+def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(
+    virtual: VirtualDrains,
+) -> None:
+    rehearsal = virtual.rehearsal(LOGS, failures=replace(DEAD, after_dead=AfterDead.PARK))
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(13)))
 
     assert summary.exit_code == 5
@@ -154,7 +156,7 @@ def test_a_lane_parked_behind_a_dead_letter_stays_so_in_the_next_run(tmp_path: P
 
 
 @both_kinds
-def test_a_handler_may_skip_retry_later_and_halt(kind: Kind, tmp_path: Path) -> None:
+def test_a_handler_may_skip_retry_later_and_halt(kind: Kind, virtual: VirtualDrains) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset == 3:
             raise Skip("an old \ud800 format")
@@ -163,8 +165,8 @@ def test_a_handler_may_skip_retry_later_and_halt(kind: Kind, tmp_path: Path) -> 
         if sub.message.offset == 94:
             raise Fatal("wrong database")
 
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(QUICK, on_failure=OnFailure.SKIP))
-    handler = handler_of(kind, step)
+    rehearsal = virtual.rehearsal(LOGS, failures=replace(QUICK, on_failure=OnFailure.SKIP))
+    handler = virtual.handler(kind, step)
 
     summary = rehearsal.drain(handler)
 
@@ -180,15 +182,17 @@ def test_a_handler_may_skip_retry_later_and_halt(kind: Kind, tmp_path: Path) -> 
 def staying_at(offset: int, let_go: threading.Event) -> OnThreads:
     def step(sub: SubMessage) -> None:
         if sub.message.offset == offset:
-            let_go.wait(8)
+            let_go.wait()
 
     return OnThreads(step)
 
 
-def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: Path) -> None:
-    let_go = threading.Event()
+def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(
+    virtual: VirtualDrains,
+) -> None:
+    let_go = virtual.event()
     handler = staying_at(13, let_go)
-    rehearsal = Rehearsal(tmp_path, LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
+    rehearsal = virtual.rehearsal(LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
     lane = places(*range(13, 100, 10))
 
     def observe(status: object) -> None:
@@ -204,9 +208,9 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(tmp_path: 
     assert (0, 13, 0) in handler.account.finished, "it was let finish"
 
 
-def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(tmp_path: Path) -> None:
-    let_go = threading.Event()
-    rehearsal = Rehearsal(tmp_path, LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
+def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(virtual: VirtualDrains) -> None:
+    let_go = virtual.event()
+    rehearsal = virtual.rehearsal(LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
     rehearsal.source_options = {"during_stop": let_go.set}
     summary = rehearsal.drain(staying_at(93, let_go))  # the last of its lane
 
@@ -214,10 +218,12 @@ def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(tmp_path: Path
     assert rehearsal.group.committed == {0: 100}
 
 
-def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_path: Path) -> None:
-    let_go = threading.Event()
+def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(
+    virtual: VirtualDrains,
+) -> None:
+    let_go = virtual.event()
     settings = replace(QUICKLY, concurrency=2, grace_s=0.1)
-    rehearsal = Rehearsal(tmp_path, LOGS, settings, failures=LATE)
+    rehearsal = virtual.rehearsal(LOGS, settings, failures=LATE)
     summary = rehearsal.drain(staying_at(13, let_go))
     let_go.set()
 
@@ -230,34 +236,33 @@ def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(tmp_pa
 
 @pytest.mark.parametrize(("whole", "code"), [(Totals(), 5), (Totals(1_000, 0, 1_000), 0)])
 def test_an_outage_at_the_start_is_waited_for_where_other_tasks_have_succeeded(
-    whole: Totals, code: int, tmp_path: Path
+    whole: Totals, code: int, virtual: VirtualDrains
 ) -> None:
-    begun_s: list[float] = []  # when the first call was made, however late that is
-
     def away(sub: SubMessage) -> None:
-        begun_s.append(time.monotonic())
-        if begun_s[-1] - begun_s[0] < 0.2:
+        if virtual.world.now_s < 20:
             raise ConnectionError("away")
 
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=FailureSettings())
+    rehearsal = virtual.rehearsal(LOGS, failures=FailureSettings())
     rehearsal.totals = lambda: whole
     assert rehearsal.drain(handler_of(OnTheLoop, away)).exit_code == code
 
 
-def test_what_other_tasks_gave_up_counts_against_the_limit(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, max_failures=Limit(count=6)))
+def test_what_other_tasks_gave_up_counts_against_the_limit(virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(LOGS, failures=replace(DEAD, max_failures=Limit(count=6)))
     rehearsal.totals = lambda: Totals(900, 5, 905)
     summary = rehearsal.drain(handler_of(OnTheLoop, poison(50, 60)))
     assert summary.exit_code == 5
     assert "gave up 7 sub-messages" in (summary.error or "")
 
 
-def test_a_record_that_may_be_written_or_not_interrupts_the_drain_at_once(tmp_path: Path) -> None:
+def test_a_record_that_may_be_written_or_not_interrupts_the_drain_at_once(
+    virtual: VirtualDrains,
+) -> None:
     def step(sub: SubMessage) -> None:
         if sub.message.offset == 13:
             raise RecordUnsure("unknown whether it is there", hint="Grant READ.")
 
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(QUICK, on_failure=OnFailure.SKIP))
+    rehearsal = virtual.rehearsal(LOGS, failures=replace(QUICK, on_failure=OnFailure.SKIP))
     handler = handler_of(OnTheLoop, step)
 
     summary = rehearsal.drain(handler)
@@ -271,8 +276,8 @@ def test_a_record_that_may_be_written_or_not_interrupts_the_drain_at_once(tmp_pa
     rehearsal.resumes_exactly(handler)
 
 
-def test_letters_that_may_be_there_twice_are_dead_and_listed(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, LOGS, failures=replace(DEAD, breaker=False))
+def test_letters_that_may_be_there_twice_are_dead_and_listed(virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(LOGS, failures=replace(DEAD, breaker=False))
     rehearsal.letters.failure = DeadLetterFlawed("dead", doubled=True)
     bad = range(0, 100, 4)
 
@@ -286,14 +291,14 @@ def test_letters_that_may_be_there_twice_are_dead_and_listed(tmp_path: Path) -> 
 
 
 def test_messages_that_do_not_split_halt_a_drain_by_max_failures_though_letters_take_time(
-    tmp_path: Path,
+    virtual: VirtualDrains,
 ) -> None:
     class Rejecting(OnTheLoop):
         def split(self, message: Message) -> Iterable[SubMessage]:
             self.account.failed.append((0, message.offset, 0))
             raise ValueError("malformed")
 
-    rehearsal = Rehearsal(tmp_path, in_lanes(3_000), failures=DEAD)
+    rehearsal = virtual.rehearsal(in_lanes(3_000), failures=DEAD)
 
     summary = rehearsal.drain(Rejecting())
 

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, Rehearsal, handler_of, in_lanes, log_of, work
+from made_up_kafka import OnTheLoop, OnThreads, VirtualDrains, in_lanes, log_of, work
 
 from builders import a_status
 from drainer.core.dispatch import Dispatcher
@@ -134,14 +133,13 @@ def test_recent_is_what_the_last_seconds_were_like(latencies: Latencies, clock: 
     assert latencies.recent() is None
 
 
-def test_a_drain_reports_the_latency_of_attempts_that_returned(tmp_path: Path) -> None:
+def test_a_drain_reports_the_latency_of_attempts_that_returned(virtual: VirtualDrains) -> None:
     async def sleep(sub: SubMessage) -> None:
         if sub.attempt == 1 and sub.key == "bad":
             raise ValueError("not yet")
         await work(0.03 if sub.key == "bad" else 0.01)
 
-    rehearsal = Rehearsal(
-        tmp_path,
+    rehearsal = virtual.rehearsal(
         {0: log_of(*([f"k{n}"] for n in range(60)), ["bad"])},
         LocalSettings(concurrency=10, plan_interval_s=0.05),
         failures=FailureSettings(retries=2, retry_delay_s=0.001),
@@ -159,7 +157,7 @@ def test_a_drain_reports_the_latency_of_attempts_that_returned(tmp_path: Path) -
     assert summary.as_json()["latency"] == summary.last.timing.latency.as_json()
 
 
-def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Path) -> None:
+def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(virtual: VirtualDrains) -> None:
     async def hang(sub: SubMessage) -> None:
         if sub.attempt == 1 and sub.key == "hangs":
             try:
@@ -167,8 +165,7 @@ def test_an_attempt_that_was_cancelled_for_its_time_has_no_latency(tmp_path: Pat
             except asyncio.CancelledError:
                 return  # and hides it
 
-    rehearsal = Rehearsal(
-        tmp_path,
+    rehearsal = virtual.rehearsal(
         {0: log_of(["hangs"], ["a"], ["b"])},
         LocalSettings(concurrency=2, plan_interval_s=0.05),
         failures=FailureSettings(retries=1, retry_delay_s=0.001, timeout_s=0.05),
@@ -236,14 +233,13 @@ def test_the_course_has_the_average_of_a_stretch_also_when_it_is_thinned_out(kep
     assert means == pytest.approx([150] * len(means), abs=2)
 
 
-def test_what_waits_for_a_thread_is_not_in_the_handler(tmp_path: Path) -> None:
+def test_what_waits_for_a_thread_is_not_in_the_handler(virtual: VirtualDrains) -> None:
     seen = []
-    rehearsal = Rehearsal(
-        tmp_path,
+    rehearsal = virtual.rehearsal(
         in_lanes(400),
         LocalSettings(concurrency=4),
         observe=lambda status: seen.append(status.limits.running),
     )
-    assert rehearsal.drain(handler_of(OnThreads, lambda sub: 0.01)).exit_code == 0
+    assert rehearsal.drain(virtual.handler(OnThreads, lambda sub: 0.01)).exit_code == 0
     assert max(seen) == 4
     assert seen[-1] == 0, "at the end it is exact"

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from made_up_kafka import OnTheLoop, Rehearsal, Spec, log_of, work_on_a_thread
+from made_up_kafka import OnTheLoop, Spec, VirtualDrains, log_of
 
 from drainer.engine.control import Pause, Stop
 from drainer.errors import EXIT_CLASS_WAITS, EXIT_DONE, EXIT_HALTED, EXIT_INTERRUPTED, Refused
@@ -49,8 +47,8 @@ class Happening(OnTheLoop):
             self.happens()
 
 
-def test_the_plan_has_the_end_of_each_pass_and_the_status_of_all(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, IN_TURN), Happening("never", lambda: None)
+def test_the_plan_has_the_end_of_each_pass_and_the_status_of_all(virtual: VirtualDrains) -> None:
+    rehearsal, handler = virtual.rehearsal(IN_TURN), Happening("never", lambda: None)
     summary = rehearsal.drain(handler, FIRST)
     assert (summary.status, summary.exit_code) == ("done", EXIT_DONE)
     assert handler.calls == {"open": 2, "close": 2}
@@ -63,15 +61,15 @@ def test_the_plan_has_the_end_of_each_pass_and_the_status_of_all(tmp_path: Path)
 
 
 @pytest.mark.parametrize("by", ["signal", "stop"])
-def test_a_stop_while_a_pass_comes_to_its_end_is_one(tmp_path: Path, by: str) -> None:
-    rehearsal = Rehearsal(tmp_path, IN_TURN)
+def test_a_stop_while_a_pass_comes_to_its_end_is_one(by: str, virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(IN_TURN)
 
     def stop() -> None:
         if by == "signal":
-            signal.raise_signal(signal.SIGINT)
+            virtual.signal("SIGINT")
         else:
             rehearsal.control.request(Stop(), "ana@db1")
-        work_on_a_thread(0.2)
+        virtual.sleep(0.2)
 
     handler = Happening("close 1", stop)
     summary = rehearsal.drain(handler, FIRST)
@@ -81,12 +79,14 @@ def test_a_stop_while_a_pass_comes_to_its_end_is_one(tmp_path: Path, by: str) ->
     rehearsal.resumes_exactly(handler)
 
 
-def test_what_can_not_be_done_between_two_passes_is_to_be_requested_again(tmp_path: Path) -> None:
-    rehearsal, requests = Rehearsal(tmp_path, IN_TURN), []
+def test_what_can_not_be_done_between_two_passes_is_to_be_requested_again(
+    virtual: VirtualDrains,
+) -> None:
+    rehearsal, requests = virtual.rehearsal(IN_TURN), []
 
     def pause() -> None:
         requests.append(rehearsal.control.request(Pause(), "ana@db1"))
-        work_on_a_thread(0.2)
+        virtual.sleep(0.2)
 
     rehearsal.drain(Happening("close 1", pause), FIRST)
     with pytest.raises(Refused) as caught:
@@ -96,13 +96,13 @@ def test_what_can_not_be_done_between_two_passes_is_to_be_requested_again(tmp_pa
 
 @pytest.mark.parametrize("error", [ValueError("no database"), KeyboardInterrupt()])
 def test_what_stops_a_later_pass_as_it_begins_reports_those_before(
-    tmp_path: Path, error: BaseException
+    error: BaseException, virtual: VirtualDrains
 ) -> None:
     def fail() -> None:
         raise error
 
     handler = Happening("open 2", fail)
-    rehearsal = Rehearsal(tmp_path, IN_TURN)
+    rehearsal = virtual.rehearsal(IN_TURN)
     summary = rehearsal.drain(handler, FIRST)
     assert (summary.status, summary.exit_code) == ("interrupted", EXIT_INTERRUPTED)
     assert summary.sub_messages.done == 20
@@ -110,9 +110,9 @@ def test_what_stops_a_later_pass_as_it_begins_reports_those_before(
     rehearsal.resumes_exactly(handler)
 
 
-def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> None:
+def test_only_a_class_of_which_some_has_to_wait_is_not_done(virtual: VirtualDrains) -> None:
     """A customer would be informed wrongly otherwise."""
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["x", "c1"], [["x", "c2"]], ["c2"])})
+    rehearsal = virtual.rehearsal({0: log_of(["x", "c1"], [["x", "c2"]], ["c2"])})
     handler = OnTheLoop()
     summary = rehearsal.drain(handler, "'c1' in keys or 'c2' in keys", only=True)
     assert (summary.status, summary.exit_code) == ("class-waits", EXIT_CLASS_WAITS)
@@ -122,9 +122,11 @@ def test_only_a_class_of_which_some_has_to_wait_is_not_done(tmp_path: Path) -> N
     rehearsal.resumes_exactly(handler)
 
 
-def test_only_a_class_behind_a_barrier_reports_how_much_waits_and_for_what(tmp_path: Path) -> None:
-    rehearsal = Rehearsal(
-        tmp_path, {0: log_of(["x"], [None], ["c1"], ["y"], ["c1"]), 1: log_of(["c1"])}
+def test_only_a_class_behind_a_barrier_reports_how_much_waits_and_for_what(
+    virtual: VirtualDrains,
+) -> None:
+    rehearsal = virtual.rehearsal(
+        {0: log_of(["x"], [None], ["c1"], ["y"], ["c1"]), 1: log_of(["c1"])}
     )
     handler = OnTheLoop()
     summary = rehearsal.drain(handler, "key == 'c1'", only=True)
@@ -135,16 +137,16 @@ def test_only_a_class_behind_a_barrier_reports_how_much_waits_and_for_what(tmp_p
     rehearsal.resumes_exactly(handler)
 
 
-def test_only_a_class_is_done_when_all_of_it_is(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, IN_TURN), OnTheLoop()
+def test_only_a_class_is_done_when_all_of_it_is(virtual: VirtualDrains) -> None:
+    rehearsal, handler = virtual.rehearsal(IN_TURN), OnTheLoop()
     summary = rehearsal.drain(handler, FIRST, only=True)
     assert (summary.status, summary.exit_code) == ("class-done", EXIT_DONE)
     assert summary.resume is not None
     rehearsal.resumes_exactly(handler)
 
 
-def test_a_class_that_fills_the_buffer_with_what_waits_reports_it(tmp_path: Path) -> None:
-    rehearsal, handler = Rehearsal(tmp_path, CROWDED, SMALL), OnTheLoop()
+def test_a_class_that_fills_the_buffer_with_what_waits_reports_it(virtual: VirtualDrains) -> None:
+    rehearsal, handler = virtual.rehearsal(CROWDED, SMALL), OnTheLoop()
     summary = rehearsal.drain(handler, "'chot' in keys or key == 'c1'", only=True)
     assert summary.exit_code == EXIT_CLASS_WAITS
     assert "too many before them wait" in str(summary.error)
@@ -155,10 +157,10 @@ def test_a_class_that_fills_the_buffer_with_what_waits_reports_it(tmp_path: Path
     assert sorted({*handler.account.began, *again.account.began}) == sorted(rehearsal.places)
 
 
-def test_a_parked_lane_and_what_waits_keep_the_rest_from_nothing(tmp_path: Path) -> None:
+def test_a_parked_lane_and_what_waits_keep_the_rest_from_nothing(virtual: VirtualDrains) -> None:
     policy = FailureSettings(retries=0, on_failure=OnFailure.PARK, breaker=False)
     logs = {0: log_of(*CROWD, ["cbad"])}
-    rehearsal = Rehearsal(tmp_path, logs, SMALL, failures=policy)
+    rehearsal = virtual.rehearsal(logs, SMALL, failures=policy)
 
     async def fail(sub: SubMessage) -> None:
         if sub.key == "cbad":

@@ -4,13 +4,10 @@ Whatever happens, the plan with its journal has exactly what finished."""
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,18 +15,16 @@ from made_up_kafka import (
     Accounting,
     Kind,
     OnTheLoop,
-    OnThreads,
     Rehearsal,
+    VirtualDrains,
     both_kinds,
-    handler_of,
     in_lanes,
     log_of,
     work,
-    work_on_a_thread,
 )
 
 from core.messages import Place, sub_place
-from drainer.engine import checkpointer, lifecycle, outcome
+from drainer.engine import checkpointer, lifecycle
 from drainer.engine.local import LocalDrain
 from drainer.errors import CommitDelayed, LockLost
 from drainer.message import SubMessage
@@ -41,43 +36,33 @@ from drainer.store.plan_file import PlanFile
 AT: Place = (0, 40, 0)  # where the signal comes
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
 AT_ONCE = 8
+STAYS_S = 1e6
 PATIENT = LocalSettings(concurrency=AT_ONCE, plan_interval_s=60, grace_s=60)
 UNWRITTEN = replace(PATIENT, journal_interval_s=60)  # by the time when it is stopped
 
 
-def interrupt(number: signal.Signals = signal.SIGINT) -> None:
-    os.kill(os.getpid(), number)
+def staying(kind: Kind, virtual: VirtualDrains, at_the_place: Callable[[], None]) -> Accounting:
+    """A handler that stays in one sub-message."""
 
+    def step(sub: SubMessage) -> float:
+        if sub_place(sub) != AT:
+            return 0.001
+        at_the_place()
+        return STAYS_S
 
-def staying(kind: Kind, at_the_place: Callable[[], None]) -> tuple[Accounting, threading.Event]:
-    """A handler that stays in one sub-message, until the event is set on threads."""
-    leave = threading.Event()
-
-    async def step(sub: SubMessage) -> None:
-        if sub_place(sub) == AT:
-            at_the_place()
-            await asyncio.Event().wait()
-        await work()
-
-    def step_on_a_thread(sub: SubMessage) -> None:
-        if sub_place(sub) == AT:
-            at_the_place()
-            leave.wait()
-        work_on_a_thread(0.0005)
-
-    return (OnTheLoop(step) if kind is OnTheLoop else OnThreads(step_on_a_thread)), leave
+    return virtual.handler(kind, step)
 
 
 @both_kinds
-def test_one_signal_lets_what_is_in_the_handler_finish(kind: Kind, tmp_path: Path) -> None:
+def test_one_signal_lets_what_is_in_the_handler_finish(kind: Kind, virtual: VirtualDrains) -> None:
     def step(sub: SubMessage) -> float:
         if sub_place(sub) == AT:
-            interrupt()
+            virtual.signal("SIGINT")
             return 0.1
         return 0.002
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
-    handler = handler_of(kind, step)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT)
+    handler = virtual.handler(kind, step)
 
     summary = rehearsal.drain(handler)
 
@@ -89,22 +74,22 @@ def test_one_signal_lets_what_is_in_the_handler_finish(kind: Kind, tmp_path: Pat
     assert handler.closed == 1
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     assert rehearsal.group.committed[0] == summary.partitions[0].watermark
-    assert [path.name for path in tmp_path.iterdir()] == ["orders.plan.json"]
+    assert [path.name for path in rehearsal.folder.iterdir()] == ["orders.plan.json"]
     rehearsal.resumes_exactly(handler)
 
 
 @both_kinds
 def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
-    kind: Kind, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    kind: Kind, virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
 
     def again(status: Status) -> None:
         if status.control.stopping is not None and not rehearsal.statuses[-2].control.stopping:
-            interrupt()
+            virtual.signal("SIGINT")
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, UNWRITTEN, observe=again)
-    handler, leave = staying(kind, interrupt)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, UNWRITTEN, observe=again)
+    handler = staying(kind, virtual, lambda: virtual.signal("SIGINT"))
 
     summary = rehearsal.drain(handler)
 
@@ -113,35 +98,26 @@ def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     assert "SIGINT" in (summary.error or "")
     assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
     rehearsal.resumes_exactly(handler)
-    leave.set()
 
 
 def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, writing, beside = PlanFile.write, threading.Event(), list[int]()
-    sync = os.fsync
-
-    def slow_sync(descriptor: int) -> None:
-        if writing.is_set():
-            threading.Event().wait(0.3)
-        sync(descriptor)
+    write, writing, beside = PlanFile.write, list[int](), list[int]()
 
     def slow_write(file: PlanFile, plan: OffsetPlan) -> None:
-        if writing.is_set():
-            beside.append(plan.account.generation)
-        elif plan.account.generation > 1:
-            writing.set()
-            for number in (signal.SIGINT, signal.SIGTERM):
-                interrupt(number)
+        beside.extend(writing)
+        writing.append(plan.account.generation)
+        if plan.account.generation > 1:
+            for name in ("SIGINT", "SIGTERM"):
+                virtual.signal(name)
+            virtual.sleep(1.0)
         write(file, plan)
         writing.clear()
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, replace(PATIENT, plan_interval_s=0.05))
-    monkeypatch.setattr(os, "fsync", slow_sync)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, replace(PATIENT, plan_interval_s=0.05))
     monkeypatch.setattr(PlanFile, "write", slow_write)
-    monkeypatch.setattr(outcome, "AT_ONCE_S", 0.05)
-    handler, _ = staying(OnTheLoop, lambda: None)
+    handler = staying(OnTheLoop, virtual, lambda: None)
 
     summary = rehearsal.drain(handler)
     monkeypatch.undo()
@@ -153,19 +129,15 @@ def test_two_signals_during_a_slow_write_of_the_plan_begin_no_other_beside_it(
 
 
 @pytest.mark.parametrize("signals", [1, 2])
-def test_a_signal_while_the_end_is_written_down(
-    signals: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_signal_while_the_end_is_written_down(signals: int, virtual: VirtualDrains) -> None:
     """One lets it finish, for it is nearly done; after two not all of it is."""
-    monkeypatch.setattr(outcome, "AT_ONCE_S", 0.05)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
-    sent: list[int] = []
+    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT)
+    unsent = ["SIGINT", "SIGTERM"][:signals]
 
     def interrupt_the_commit() -> None:
-        for number in (signal.SIGINT, signal.SIGTERM)[len(sent) : signals]:
-            sent.append(number)
-            interrupt(number)
-        work_on_a_thread(0.3)  # a slow broker
+        while unsent:
+            virtual.signal(unsent.pop())
+        virtual.sleep(1.0)  # a slow broker
 
     rehearsal.group.trouble = interrupt_the_commit
 
@@ -180,15 +152,14 @@ def test_a_signal_while_the_end_is_written_down(
 
 
 def test_two_signals_end_the_tries_of_the_last_commit(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(checkpointer, "COMMIT_PAUSE_S", 0.01)
     monkeypatch.setattr(checkpointer, "COMMIT_TRIES", 1_000_000)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT)
 
     def in_vain() -> CommitDelayed:
         if rehearsal.group.tries in (3, 6):
-            interrupt()
+            virtual.signal("SIGINT")
         return CommitDelayed("no answer")
 
     rehearsal.group.trouble = in_vain
@@ -199,11 +170,11 @@ def test_two_signals_end_the_tries_of_the_last_commit(
     assert "that commits them" in (summary.hint or "")
 
 
-def test_a_source_that_fails_to_stop_costs_no_checkpoint(tmp_path: Path) -> None:
+def test_a_source_that_fails_to_stop_costs_no_checkpoint(virtual: VirtualDrains) -> None:
     def fail() -> None:
         raise RuntimeError("no such thread")
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, UNWRITTEN)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, UNWRITTEN)
     rehearsal.source_options = {"during_stop": fail}
 
     summary = rehearsal.drain(OnTheLoop())
@@ -214,16 +185,16 @@ def test_a_source_that_fails_to_stop_costs_no_checkpoint(tmp_path: Path) -> None
     assert rehearsal.group.committed == {0: len(BACKLOG.records)}
 
 
-def test_ctrl_c_ends_an_open_that_hangs(tmp_path: Path) -> None:
+def test_ctrl_c_ends_an_open_that_hangs(virtual: VirtualDrains) -> None:
     class Hanging(OnTheLoop):
         def open(self, context: object) -> Any:
             async def hang() -> None:
-                interrupt()
+                signal.raise_signal(signal.SIGINT)
                 await asyncio.Event().wait()
 
             return hang()
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT)
     handler = Hanging()
 
     with pytest.raises(KeyboardInterrupt):
@@ -234,7 +205,9 @@ def test_ctrl_c_ends_an_open_that_hangs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("grace_s", [0.1, 0])
-def test_what_a_swallowed_cancellation_ends_is_not_done(grace_s: float, tmp_path: Path) -> None:
+def test_what_a_swallowed_cancellation_ends_is_not_done(
+    grace_s: float, virtual: VirtualDrains
+) -> None:
     """The handler returns as if all were well, and did not do it."""
 
     class Swallowing(OnTheLoop):
@@ -244,12 +217,12 @@ def test_what_a_swallowed_cancellation_ends_is_not_done(grace_s: float, tmp_path
 
     async def stay(sub: SubMessage) -> None:
         if sub_place(sub) == AT:
-            interrupt()
-            await asyncio.Event().wait()
+            virtual.signal("SIGINT")
+            await work(STAYS_S)
         await work()
 
     settings = LocalSettings(concurrency=8, plan_interval_s=60, grace_s=grace_s)
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, settings)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, settings)
     handler = Swallowing(stay)
 
     summary = rehearsal.drain(handler)
@@ -262,27 +235,23 @@ def test_what_a_swallowed_cancellation_ends_is_not_done(grace_s: float, tmp_path
     rehearsal.resumes_exactly(handler)
 
 
-@pytest.mark.parametrize(
-    "signals", [(signal.SIGTERM, signal.SIGHUP), (signal.SIGHUP, signal.SIGTERM)]
-)
+@pytest.mark.parametrize(("first", "second"), [("SIGTERM", "SIGHUP"), ("SIGHUP", "SIGTERM")])
 def test_a_sighup_beside_another_signal_is_no_second_request(
-    signals: tuple[signal.Signals, signal.Signals], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    first: str, second: str, virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """systemd sends both, and so does a terminal that is closed after a Ctrl-C."""
-    monkeypatch.setattr(outcome, "AT_ONCE_S", 0.01)
     monkeypatch.setattr(lifecycle, "STATUS_INTERVAL_S", 0.0)
-    first, second = signals
 
     async def step(sub: SubMessage) -> None:
         if sub_place(sub) == AT:
-            interrupt(first)
+            virtual.signal(first)
             while rehearsal.statuses[-1].control.stopping is None:
                 await work()
-            interrupt(second)
+            virtual.signal(second)
             await work(0.1)
         await work()
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, PATIENT)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT)
     handler = OnTheLoop(step)
 
     summary = rehearsal.drain(handler)
@@ -295,21 +264,21 @@ def test_a_sighup_beside_another_signal_is_no_second_request(
 
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_what_finished_is_in_the_journal_before_the_handler_is_closed(
-    interrupted: bool, tmp_path: Path
+    interrupted: bool, virtual: VirtualDrains
 ) -> None:
     """A close() may take long, hang or crash; what was handled is not handled again for that."""
     known: list[set[Place]] = []
 
     async def stop(sub: SubMessage) -> None:
         if interrupted and sub_place(sub) == AT:
-            interrupt()
+            virtual.signal("SIGINT")
         await asyncio.sleep(0)
 
     class Closing(OnTheLoop):
         async def close(self) -> None:  # type: ignore[override]
             known.append(rehearsal.finished_by_the_plan())
 
-    rehearsal = Rehearsal(tmp_path, {0: BACKLOG}, UNWRITTEN)
+    rehearsal = virtual.rehearsal({0: BACKLOG}, UNWRITTEN)
     handler = Closing(stop)
 
     rehearsal.drain(handler)
@@ -322,10 +291,9 @@ def lose_the_lock(rehearsal: Rehearsal) -> None:
     rehearsal.lock.lost = LockLost("another drain took the lock")
 
 
-def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(tmp_path: Path) -> None:
+def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(virtual: VirtualDrains) -> None:
     """Some libraries swallow a cancellation: their handler then ends as if all were well."""
-    rehearsal = Rehearsal(
-        tmp_path,
+    rehearsal = virtual.rehearsal(
         in_lanes(50),
         LocalSettings(concurrency=1, plan_interval_s=60),
     )
@@ -337,7 +305,7 @@ def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(tmp_path: Path) 
         if calls == 1:
             lose_the_lock(rehearsal)
             with suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
+                await work(STAYS_S)
 
     handler = OnTheLoop(swallow)
     summary = rehearsal.drain(handler)
@@ -348,18 +316,18 @@ def test_a_cancelled_handler_that_goes_on_is_given_nothing_more(tmp_path: Path) 
 
 @pytest.mark.parametrize("swallows", [True, False])
 def test_a_call_that_goes_on_after_its_cancellation_is_counted(
-    swallows: bool, tmp_path: Path
+    swallows: bool, virtual: VirtualDrains
 ) -> None:
     async def stay(sub: SubMessage) -> None:
         lose_the_lock(rehearsal)
         while swallows:
             with suppress(asyncio.CancelledError):
-                await asyncio.Event().wait()
-        await asyncio.Event().wait()
+                await work(STAYS_S)
+        await work(STAYS_S)
 
     drains: list[LocalDrain] = []
     settings = LocalSettings(concurrency=1, plan_interval_s=60)
-    rehearsal = Rehearsal(tmp_path, in_lanes(5), settings, prepare=drains.append)
+    rehearsal = virtual.rehearsal(in_lanes(5), settings, prepare=drains.append)
 
     assert rehearsal.drain(OnTheLoop(stay)).exit_code == 4
     assert [drain.calls() for drain in drains] == [int(swallows)]
