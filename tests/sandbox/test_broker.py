@@ -58,17 +58,6 @@ def test_a_broker_bound_to_its_parent_ends_when_that_is_killed(tmp_path: Path) -
     assert mark.wait(TIMEOUT_S)
 
 
-def test_a_mark_distinguishes_a_process_from_a_later_one_with_its_pid() -> None:
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as process:
-        mark = ProcessMark.of(process.pid)
-        assert mark is not None
-        assert mark.alive()
-        assert not ProcessMark(pid=process.pid, started="another time").alive()
-        assert mark.end(grace_s=TIMEOUT_S)
-        assert not mark.alive()
-    assert ProcessMark.of(process.pid) is None
-
-
 def test_properties_of_the_caller_have_the_last_word(tmp_path: Path) -> None:
     text = server_properties(
         tmp_path / "back\\slash",

@@ -439,6 +439,7 @@ def test_a_task_that_stood_still_begins_nothing_after_another_took_over(
     eventually(lambda: len(by(1, tmp_path)) > many + 5)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("call", ["slow", "cut off"])
 def test_a_call_that_goes_on_for_long_is_over_before_the_next_task_begins(
     call: str, task: Start, tmp_path: Path

@@ -6,22 +6,16 @@ from pathlib import Path
 
 import pytest
 
+from core.limit_samples import measured
 from drainer.errors import LimitsRefused
 from drainer.limits.file import LimitsFile
-from drainer.limits.search.boundary import MeasuredLimits
-from operations.modelled import ModelledCluster, run
 
 
-@pytest.fixture(scope="module")
-def limits(tmp_path_factory: pytest.TempPathFactory) -> MeasuredLimits:
-    return run(ModelledCluster(), tmp_path_factory.mktemp("limits") / "limits.json")
-
-
-def test_what_was_written_is_read_and_is_its_owners(tmp_path: Path, limits: MeasuredLimits) -> None:
+def test_what_was_written_is_read_and_is_its_owners(tmp_path: Path) -> None:
     file = LimitsFile(tmp_path / "limits.json")
-    file.write(limits)
+    file.write(measured())
 
-    assert file.load() == limits
+    assert file.load() == measured()
     assert file.path.stat().st_mode & 0o777 == 0o600
     assert [path.name for path in tmp_path.iterdir()] == ["limits.json"]
 

@@ -106,8 +106,7 @@ def content_of(plan: OffsetPlan) -> object:
     kills=st.booleans(),
 )
 @settings(
-    max_examples=150,
-    deadline=None,
+    max_examples=settings().max_examples // 2,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

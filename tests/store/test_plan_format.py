@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import re
 from contextlib import suppress
 from dataclasses import fields, replace
 from functools import partial, reduce
@@ -110,7 +110,6 @@ def refused(data: bytes) -> PlanRefused:
 
 
 @given(st.integers(0, len(ENCODED) - 1), st.integers(0, 255))
-@settings(max_examples=400, deadline=None)
 @example(0, 0)
 @example(ENCODED.index(b'"generation"') + 14, ord("8"))
 @example(ENCODED.index(b'"digest"') + 1, ord("D"))
@@ -131,7 +130,6 @@ STRANGE: list[Any] = [None, "x", "", "12", [], {}, {"0": 1}, -1, 0, 1.5, 2**62, 
 
 
 @given(PATHS, st.sampled_from(STRANGE))
-@settings(max_examples=200, deadline=None)
 def test_a_wrong_field_under_a_right_digest_is_refused_and_no_crash(
     path: tuple[str, ...], value: object
 ) -> None:
@@ -150,7 +148,6 @@ def test_a_field_that_drainer_does_not_write_is_refused() -> None:
 
 
 @given(st.binary(max_size=60) | st.text().map(str.encode))
-@settings(max_examples=100, deadline=None)
 @example(b"")
 @example(b"[]")
 @example(b"null")
@@ -172,78 +169,55 @@ def test_another_format_version_is_named(version: object) -> None:
     assert "'drainer-plan/8'" in str(error)
 
 
-def partition_0(**fields: int) -> Callable[[dict[str, Any]], None]:
-    return lambda body: body["partitions"]["0"].update(fields)
-
-
-def claim_0(**fields: object) -> Callable[[dict[str, Any]], None]:
-    return lambda body: body["claims"]["all"]["0"].update(fields)
+GONE = object()
+CLAIM, PARTIAL = "claims.all.0", "claims.all.0.partial"
+OF_ALL = orjson.loads(ENCODED)["claims"]["all"]
+WRONG = r"a field is missing or wrong: .*`\$\."
 
 
 @pytest.mark.parametrize(
-    ("edit", "message"),
+    ("path", "value", "message"),
     [
-        (
-            partition_0(committed=121),
-            "partition 0: offset 121 was committed, past the watermark 120",
-        ),
-        (partition_0(end=119), r"partition 0: watermark 120 is outside \[100, 119\]"),
-        (claim_0(watermark=99), r"watermark 99 is outside \[100, 200\]"),
-        (claim_0(finished="118-130 140"), "finished ranges begin below the watermark 120"),
-        (claim_0(finished="125-129 190-200"), "finished ranges go past the end 200"),
-        (claim_0(finished="130-125"), "'130-125' is out of order"),
-        (claim_0(finished="125-129 127-140"), "out of order"),
-        (claim_0(partial={"126": "5:deadbeef:d"}), "offset 126 is pending in part and finished"),
-        (claim_0(partial={"200": "5:deadbeef:d"}), "offset 200"),
-        (claim_0(partial={"131": "5:deadbeef:0"}), "finishes none or all"),
-        (
-            lambda body: put(body, ("claims", "all", "0", "messages", "read"), -2),
-            r">= 0 - at `\$.claims.*messages.read`",
-        ),
-        (partition_0(prior=-1), r">= 0 - at `\$.partitions.*prior`"),
-        (
-            lambda body: put(body, ("partitions", "0", "lost"), "119-120"),
-            "partition 0: what is lost is not below the watermark",
-        ),
-        (lambda body: body["partitions"].pop("2"), "not the same partitions"),
-        (lambda body: body["claims"]["all"].pop("2"), "not the same partitions"),
-        (lambda body: body["claims"].clear(), "it has no claim 'all'"),
-        (
-            lambda body: body["claims"].update({"0-7fff": body["claims"]["all"]}),
-            "'0-7fff' is not the selector",
-        ),
-        (
-            lambda body: body["claims"].update({"0/2": body["claims"]["all"]}),
-            "claim 0/2, partition 0: messages are counted in 'all'",
-        ),
+        ("partitions.0.committed", 121, "partition 0: offset 121 was .* past the watermark 120"),
+        ("partitions.0.end", 119, r"partition 0: watermark 120 is outside \[100, 119\]"),
+        ("partitions.0.lost", "119-120", "partition 0: what is lost is not below the watermark"),
+        ("partitions.0.prior", -1, r">= 0 - at `\$.partitions.*prior`"),
+        ("partitions.2", GONE, "not the same partitions"),
+        ("claims.all.2", GONE, "not the same partitions"),
+        ("claims.all", GONE, "it has no claim 'all'"),
+        ("claims.0-7fff", OF_ALL, "'0-7fff' is not the selector"),
+        ("claims.0/2", OF_ALL, "claim 0/2, partition 0: messages are counted in 'all'"),
+        (f"{CLAIM}.watermark", 99, r"watermark 99 is outside \[100, 200\]"),
+        (f"{CLAIM}.finished", "118-130 140", "finished ranges begin below the watermark 120"),
+        (f"{CLAIM}.finished", "125-129 190-200", "finished ranges go past the end 200"),
+        (f"{CLAIM}.finished", "130-125", "'130-125' is out of order"),
+        (f"{CLAIM}.finished", "125-129 127-140", "out of order"),
+        (f"{CLAIM}.finished", "125- 140", f"{WRONG}claims"),
+        (f"{CLAIM}.messages.read", -2, r">= 0 - at `\$.claims.*messages.read`"),
+        (PARTIAL, {"126": "5:deadbeef:d"}, "offset 126 is pending in part and finished"),
+        (PARTIAL, {"200": "5:deadbeef:d"}, "offset 200"),
+        (PARTIAL, {"131": "5:deadbeef:0"}, "finishes none or all"),
+        (PARTIAL, {"131 ": "5:deadbeef:d"}, f"{WRONG}claims"),
+        ("unhandled.skipped_by", {"a rule": 3}, ""),
+        ("generation", True, f"{WRONG}generation"),
+        ("drain_id", "../precious", f"{WRONG}drain_id"),
+        ("order", "sideways", f"{WRONG}order"),
     ],
 )
-def test_a_plan_that_breaks_a_law_is_refused_by_name(
-    edit: Callable[[dict[str, Any]], object], message: str
+def test_a_plan_with_a_wrong_field_or_a_broken_law_is_refused_by_name(
+    path: str, value: object, message: str
 ) -> None:
+    *above, name = path.split(".")
+
+    def edit(body: dict[str, Any]) -> None:
+        place = reduce(getitem, above, body)
+        place[name] = value
+        if value is GONE:
+            del place[name]
+
     error = refused(edited(PLAN, edit))
-
-    with pytest.raises(PlanRefused, match=message):
-        raise error
+    assert re.search(message, str(error))
     assert "the plan is damaged" in str(error)
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("generation",), True),
-        (("drain_id",), "../precious"),
-        (("order",), "sideways"),
-        (("claims", "all", "0", "finished"), "125- 140"),
-        (("claims", "all", "0", "partial"), {"131 ": "5:deadbeef:d"}),
-    ],
-    ids=str,
-)
-def test_a_field_of_another_type_is_refused(path: tuple[str, ...], value: object) -> None:
-    error = refused(edited(PLAN, lambda body: put(body, path, value)))
-
-    assert "a field is missing or wrong" in str(error)
-    assert f"`$.{path[0]}" in str(error)
 
 
 def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_was_skipped() -> None:
@@ -252,10 +226,6 @@ def test_a_merge_adds_the_lanes_that_were_parked_since_and_what_was_skipped() ->
     assert merged.parked == ("'a'", "'doc-17'", "(b'eu', 4)")
     assert merged.unhandled == later
     assert ACCOUNT.merge({}) == ACCOUNT
-
-
-def test_rules_that_took_out_more_than_there_was_are_refused() -> None:
-    refused(edited(PLAN, lambda body: put(body, ("unhandled", "skipped_by"), {"a rule": 3})))
 
 
 def test_what_is_pending_before_the_start_of_a_log_is_lost_by_name() -> None:
