@@ -83,7 +83,7 @@ class Http(Handler):
         self.max_batch = int(text)
 
     async def open(self, context: Context) -> None:
-        """Prepare the connections.
+        """Create the session, which connects to the service when it is used.
 
         Raises UsageError when a file that the client file names can't be read.
         """

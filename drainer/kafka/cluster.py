@@ -163,7 +163,7 @@ class Cluster(Groups):
 
         try:
             return self.request(f"see the configuration of {name}", attempt)
-        except RightMissing:  # DESCRIBE_CONFIGS
+        except RightMissing:  # This user does not have the right DESCRIBE_CONFIGS.
             return {}
 
     def topic_names(self) -> list[str]:

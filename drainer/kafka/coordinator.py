@@ -79,7 +79,7 @@ class CoordinatorProcess:
             raise KafkaException(refusal)
 
     def close(self) -> None:
-        """End the child, unless another thread still waits for an answer of it."""
+        """End the child, unless another thread still waits for its answer."""
         if self._busy.acquire(blocking=False):
             try:
                 self._end()

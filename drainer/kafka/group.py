@@ -149,8 +149,8 @@ class Groups(Connection):
         """Describe a group. If it does not exist, its state is ``dead`` and it has no members.
 
         The client can't describe a streams group or a share group. Their state is ``unknown``.
-        Raises RightMissing if this user does not have the right; READ allows to commit for the
-        group and to join it.
+        Raises RightMissing if this user does not have the right. With READ, a user may commit for
+        the group and join it.
         """
         what = f"look at group {name}" if right == "DESCRIBE" else f"work for group {name}"
         needs: tuple[Right, str] = (right, f"group {name}")

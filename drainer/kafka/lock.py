@@ -143,7 +143,7 @@ class GroupLock:
         try:
             self._join()
             self._ensure_alone()
-        except BaseException:  # On Ctrl-C as well, the caller won't release it.
+        except BaseException:  # The caller does not release a lock that it did not get.
             self.release()
             raise
 
@@ -328,7 +328,7 @@ class GroupLock:
             self._membership = Membership.MEMBER
 
     def _on_error(self, error: KafkaError) -> None:
-        """Give the lock up if a new client would get the same error. Else a new client is made."""
+        """Give the lock up if a new client would get the same error, too."""
         if error.code() in FORBIDDEN:
             of_topic = error.code() == KafkaError.TOPIC_AUTHORIZATION_FAILED
             resource = f"topic {self._topic}" if of_topic else f"group {self._lock_group}"

@@ -59,7 +59,7 @@ class RegistryState:
 def launch(folder: Path, die_with_parent: bool, print_line: Callable[[str], None]) -> RegistryState:
     """Start a registry in a sandbox's folder, without waiting for an answer.
 
-    Raises SandboxRefused when it can't be fetched, or is not the one that was published.
+    Raises SandboxRefused when it can't be fetched, or when its SHA-256 is not the published one.
     """
     home, port = folder / FOLDER, free_port()
     try:

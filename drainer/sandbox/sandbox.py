@@ -153,7 +153,7 @@ def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quie
 def _start(
     folder: Path, state: SandboxState, print_line: Callable[[str], None], die_with_parent: bool
 ) -> SandboxState:
-    # What is most often missing is checked first, before there is a folder to remove.
+    # Java and the jars are most often missing. So they are checked before a folder is made.
     find_java()
     kafka_jars(print_line=print_line)
     # From now on ``down`` knows the folder, whatever happens.
