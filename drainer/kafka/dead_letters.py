@@ -104,9 +104,9 @@ def check_dead_letter_topic(
 def make_dead_letter_topic(
     cluster: Cluster, info: DeadLetterTopicInfo, *, only_check: bool = False
 ) -> None:
-    """Create the topic, or only check that it could be created. It keeps letters for ever.
+    """Create the topic, or only check that it could be created. It will keep letters for ever.
 
-    Raises Refused when Kafka refuses it.
+    An existing topic is not changed. Raises Refused when Kafka refuses the request.
     """
     rights = granting("CREATE and WRITE", f"topic {info.name}")
     config = CONFIG if info.limit is None else {**CONFIG, LIMIT: str(info.limit)}

@@ -131,11 +131,11 @@ class GroupLock:
     def acquire(self) -> None:
         """Acquire the lock.
 
-        If another drain holds it, this waits up to the end of that drain's session, because the
-        drain may be dead.
+        If another drain holds it, this waits until that drain shows that it is alive, or until its
+        session is over.
 
         Raises:
-            LockHeld: when another drain holds the lock; the text names it.
+            LockHeld: when another drain that is alive holds the lock; the text names it.
             BrokerUnreachable: when the coordinator does not let this drain in.
             Refused: when this user may not use the lock group.
         """

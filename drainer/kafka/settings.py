@@ -37,7 +37,7 @@ FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
 # A fetch may have 1/256 of the bytes to prefetch. librdkafka decompresses a whole fetch at once,
 # and a byte of gzip becomes up to 1,032 bytes.
 PREFETCH_BY_FETCH = 256
-PREFETCH_RECORD_BYTES = 512  # The size that a record is assumed to have at least.
+PREFETCH_RECORD_BYTES = 512  # Every record counts as at least this many bytes to prefetch.
 
 # The properties that drainer sets itself. The keys are the reasons why a user can't set them.
 _OWNED_FOR = {

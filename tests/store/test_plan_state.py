@@ -82,18 +82,6 @@ def test_what_the_plan_left_behind_is_not_taken_in_again(file: PlanFile, state: 
     assert subs(plan)[0] == counts(done=6)
 
 
-def test_a_plan_that_was_written_in_the_midst_of_a_dispatch_counts_once(
-    file: PlanFile, state: State
-) -> None:
-    report(state, 3, 2, {0: done(123, count=3)})
-    report(state, 3, 4, {2: done(4, count=4)})
-    once = file.load().plan
-    file.write(once)
-    assert file.load().plan == once
-    report(state, 3, 2, {0: done(125, count=2)}, number=1)
-    assert subs(file.load().plan) == {**subs(once), 0: counts(done=10)}
-
-
 def test_spoilt_records_are_noticed(file: PlanFile, state: State) -> None:
     report(state, 3, 2, {0: done(123, count=3)}, {0: done(124, count=4)})
     state.objects.put(f"{PLAN.terms.drain_id}/2/3/2/0/00000002", b"torn")
