@@ -33,7 +33,7 @@ def show(plan: PlanArgument, reported: Reported, yes: Yes, terminal: Terminal) -
     Example: `drainer plan show orders.indexer.plan.json`
     """
     file, state = plan_at(plan, reported.state), reported.state
-    confirm_plan(terminal, file, file.load(alone=True).plan, yes=yes)
+    confirm_plan(terminal, file, file.load(without_reports=True).plan, yes=yes)
     loaded = file.load()
     terminal.data(loaded.plan.as_json())
     terminal.present(
@@ -50,7 +50,7 @@ def history(plan: PlanArgument, terminal: Terminal) -> None:
 
     Example: `drainer plan history orders.indexer.plan.json`
     """
-    known = plan_at(plan).load(alone=True).plan
+    known = plan_at(plan).load(without_reports=True).plan
     events = [each.as_json() for each in known.account.history]
     terminal.data({"plan": str(plan), "drain_id": known.terms.drain_id, "history": events})
     terminal.present(history_page(known))
@@ -69,7 +69,9 @@ def verify(
     """
     file, checks, found = plan_at(plan, reported.state), list[Check](), list[str]()
     try:
-        settings = kafka.settings_by_plan(terminal, file, file.load(alone=True).plan, yes=yes)
+        settings = kafka.settings_by_plan(
+            terminal, file, file.load(without_reports=True).plan, yes=yes
+        )
         loaded = file.load()
     except PlanRefused as error:
         if not file.exists:
@@ -80,7 +82,7 @@ def verify(
             checks = examine(cluster, loaded)
             if all(error is None for _, error in checks):
                 committed = group_offsets(cluster, loaded)
-                found = [*loaded.repeats, *changes(cluster, loaded.plan, committed)]
+                found = [*loaded.warnings, *changes(cluster, loaded.plan, committed)]
     failed = any(error is not None for _, error in checks)
     code = EXIT_FOUND if failed else EXIT_DONE
     terminal.data(
@@ -116,7 +118,7 @@ def undo(
     Example: `drainer plan undo orders.indexer.plan.json`
     """
     file = plan_at(plan, reported.state)
-    settings = kafka.settings_by_plan(terminal, file, file.load(alone=True).plan, yes=yes)
+    settings = kafka.settings_by_plan(terminal, file, file.load(without_reports=True).plan, yes=yes)
     loaded = file.load()
     group = loaded.plan.terms.group
     with connect(settings) as cluster:

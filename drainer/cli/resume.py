@@ -71,7 +71,7 @@ def resume(
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(plan, resumes=True)
         file = plan_at(plan, engines.state)
-        known = file.load(alone=True).plan
+        known = file.load(without_reports=True).plan
         changed = known.terms.failures.changed(failures)
         curve = known.terms.limits
         if limits is not None:

@@ -263,7 +263,7 @@ def inspect_backlog(
     topic, group = cluster.topic(request.topic), cluster.group(request.group, right="DESCRIBE")
     wanted = request.partitions or topic.partitions
     led = [number for number in wanted if topic.leaders.get(number) != ""] or wanted
-    backlog = request.range.freeze(cluster, request.topic, request.group, led, to_look=True)
+    backlog = request.range.freeze(cluster, request.topic, request.group, led, only_show=True)
     ahead = outlook(cluster, backlog, cluster.topic_config(request.topic))
     taken_ms = ahead.taken_ms
     dated = [head.timestamp for head in ahead.heads.values() if head.timestamp is not None]
@@ -331,16 +331,16 @@ def _inspected(
     part: PartitionBacklog, leader: str, replicas: Replicas, survey: Survey, ahead: Outlook
 ) -> PartitionInspection:
     number = part.partition
-    bytes_of_offset = survey.density(number) * survey.mean_bytes(number)
+    bytes_per_offset = survey.density(number) * survey.mean_bytes(number)
     return PartitionInspection(
         **asdict(part),
         leader=leader,
         replicas=replicas,
         messages=round(part.offsets * survey.density(number)),
-        bytes=round(part.offsets * bytes_of_offset),
+        bytes=round(part.offsets * bytes_per_offset),
         age_s=ahead.age_s(number),
         arrivals_per_s=ahead.arrivals_per_s(part),
-        expiry=ahead.expiry(part, bytes_of_offset),
+        expiry=ahead.expiry(part, bytes_per_offset),
     )
 
 

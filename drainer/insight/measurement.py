@@ -75,7 +75,7 @@ class Measured:
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
     """Return the backlog that a drain would freeze now, for reading only."""
     what = request.topic, request.group, request.partitions or None
-    return request.range.freeze(cluster, *what, to_look=True)
+    return request.range.freeze(cluster, *what, only_show=True)
 
 
 def measure_backlog(
@@ -127,7 +127,7 @@ def measure_backlog(
         costs=Costs(sub_message_s, message_s, fetch_s, begin_s, together_s),
         split_s=split.split_s,
         skipped=split.skipped,
-        expiry=first_expiry(cluster, backlog, sample.bytes_of_offset()),
+        expiry=first_expiry(cluster, backlog, sample.bytes_per_offset()),
         message_bytes=sample.read_bytes / len(sample.messages),
         classes=classes,
         rest=split.passes[-1] if split.passes else None,

@@ -111,15 +111,15 @@ class Outlook:
             return None
         return max(0.0, (self.taken_ms - head.timestamp) / 1000)
 
-    def expiry(self, part: PartitionBacklog, bytes_of_offset: float) -> Expiry | None:
+    def expiry(self, part: PartitionBacklog, bytes_per_offset: float) -> Expiry | None:
         """The earliest deletion of the head of a partition's backlog; None if none is foreseen."""
         head = self.heads.get(part.partition)
         if head is None:
             return None
         found = self.retention.deletes_in(
             age_s=self.age_s(part.partition),
-            bytes_behind=(part.log_end - head.offset) * bytes_of_offset,
-            bytes_per_s=self.arrivals_per_s(part) * bytes_of_offset,
+            bytes_behind=(part.log_end - head.offset) * bytes_per_offset,
+            bytes_per_s=self.arrivals_per_s(part) * bytes_per_offset,
         )
         return None if found is None else Expiry(part.partition, head.offset, *found)
 
@@ -141,14 +141,14 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
 
 
 def first_expiry(
-    cluster: Cluster, backlog: Backlog, bytes_of_offset: Mapping[int, float]
+    cluster: Cluster, backlog: Backlog, bytes_per_offset: Mapping[int, float]
 ) -> Expiry | None:
     """The earliest deletion of a backlog's head by retention; None if none is foreseen."""
     if not backlog.offsets:
         return None
     found = outlook(cluster, backlog, cluster.topic_config(backlog.topic))
     return earliest_expiry(
-        found.expiry(part, bytes_of_offset.get(number, 0.0))
+        found.expiry(part, bytes_per_offset.get(number, 0.0))
         for number, part in backlog.partitions.items()
     )
 

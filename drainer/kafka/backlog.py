@@ -165,7 +165,7 @@ class DrainRange:
         group: str,
         partitions: Iterable[int] | None = None,
         *,
-        to_look: bool = False,
+        only_show: bool = False,
         new_group: bool = False,
     ) -> Backlog:
         """Look up the backlog of this range, as the function ``freeze`` does.
@@ -177,7 +177,7 @@ class DrainRange:
         take = partial(
             freeze,
             *(cluster, topic, group if self.commits else None, partitions, self.from_),
-            to_look=to_look,
+            only_show=only_show,
             new_group=new_group,
         )
         until = self.until
@@ -194,7 +194,7 @@ class DrainRange:
                 f" {topic} (or this user may not see that brokers do), so earlier records may lie"
                 " behind any offset"
             )
-            if not to_look:
+            if not only_show:
                 raise Refused(why, hint=_UNTIL_HINT)
             found = replace(found, remarks=(*found.remarks, f"{why}: a drain refuses that"))
         return replace(found, checks=self._checks(found, until))
@@ -223,7 +223,7 @@ def freeze(
     from_: Bound = COMMITTED,
     until: Bound = END,
     *,
-    to_look: bool = False,
+    only_show: bool = False,
     new_group: bool = False,
 ) -> Backlog:
     """Look up the backlog of a group on a topic, or on some partitions of it.
@@ -231,7 +231,7 @@ def freeze(
     Args:
         group: if it is None, the backlog is a range of the log that may start anywhere.
         partitions: all partitions unless given.
-        to_look: the caller only shows the backlog, and does not drain it. Then a missing committed
+        only_show: the caller shows the backlog, and does not drain it. Then a missing committed
             offset, or a start below it, is a remark instead of an error.
         new_group: the group is new, so there is no remark that it has no committed offset.
 
@@ -245,7 +245,7 @@ def freeze(
             offset and there is no group.
     """
     isolation = cluster.settings.isolation
-    if to_look and from_ == COMMITTED:
+    if only_show and from_ == COMMITTED:
         from_ = COMMITTED_OR_EARLIEST
     if group is None and from_ in OF_GROUPS:
         raise UsageError(
@@ -255,7 +255,7 @@ def freeze(
     info = cluster.topic(topic)
     numbers = info.chosen(partitions)
     _ensure_readable(info, numbers, {"--from": from_, "--until": until})
-    committed, pending = _committed(cluster, topic, group, numbers, to_look=to_look)
+    committed, pending = _committed(cluster, topic, group, numbers, only_show=only_show)
     logs = cluster.log_bounds(topic, numbers, isolation)
     bounds = _Bounds(cluster, topic, group, from_, committed, logs)
     remarks = [*pending, *bounds.lost(), *([] if new_group else bounds.uncommitted())]
@@ -269,7 +269,7 @@ def freeze(
                 hint="Remove --until to read to the end.",
             )
     if backwards := bounds.backwards(starts):
-        if not to_look:
+        if not only_show:
             raise Refused(
                 f"{backwards}: a drain never moves a group backwards",
                 hint="Use --from committed-or-earliest. To handle records again, use another"
@@ -292,14 +292,14 @@ def freeze(
 
 
 def _committed(
-    cluster: Cluster, topic: str, group: str | None, numbers: Sequence[int], *, to_look: bool
+    cluster: Cluster, topic: str, group: str | None, numbers: Sequence[int], *, only_show: bool
 ) -> tuple[dict[int, int | None], list[str]]:
     if group is None:
         return dict.fromkeys(numbers), []
     try:
         return cluster.committed(group, topic, numbers), []
     except OffsetsPending as error:
-        if not to_look:
+        if not only_show:
             raise
         return dict(error.offsets), [f"{error}. {error.hint}"]
 

@@ -52,7 +52,7 @@ class Sample:
         """The number of offsets in the ranges, which is an upper bound for their messages."""
         return sum(end - start for start, end in self.ranges.values())
 
-    def bytes_of_offset(self) -> dict[int, float]:
+    def bytes_per_offset(self) -> dict[int, float]:
         """Return the mean bytes of keys and values per offset, of each partition that was read."""
         offsets, sizes = Counter[int](), Counter[int]()
         for window in self.windows:

@@ -286,7 +286,7 @@ def _taken_over(
     take_over: TakeOver = Extension.SPARK_STATE.load().take_over
     file = prepared.file
     with handling_nothing("the tasks of the former driver were ending"):
-        forget = take_over(file.reaching(prepared.seen.written), file.path, print_line)
+        forget = take_over(file.with_reachable_state(prepared.seen.written), file.path, print_line)
     loaded = file.load()
     if prepared.action.resumes:
         return resumed(prepared, loaded), forget

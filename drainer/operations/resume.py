@@ -116,7 +116,7 @@ def prepare_resume(
     )
     plan = _resumed(terms, loaded, partitions, classes, event)
     warnings = (
-        *loaded.repeats,
+        *loaded.warnings,
         *_gap_warning(gaps),
         *([describe_open_transactions(open_)] if open_ else []),
         *policy.warnings,

@@ -66,10 +66,10 @@ _REGION = re.compile(r"[a-z0-9-]+")
 
 def is_folder(uri: str) -> bool:
     """Return whether a URI names a folder, and not an object store. Raises UsageError."""
-    return "://" not in uri or split(uri).scheme == "file"
+    return "://" not in uri or split_uri(uri).scheme == "file"
 
 
-def kept(uri: str) -> str:
+def uri_to_keep(uri: str) -> str:
     """Return the URI of a state as a plan keeps it: with the region, but with no other option.
 
     Raises UsageError if the URI can't be understood.
@@ -77,7 +77,7 @@ def kept(uri: str) -> str:
     return uri if is_folder(uri) else _with_options(uri, {})
 
 
-def reached(uri: str, named: Iterable[str]) -> str | None:
+def uri_to_open(uri: str, named: Iterable[str]) -> str | None:
     """Return the URI of a state that a plan names, with the options that a person gave.
 
     The options are those of the first URI in ``named`` that is in the same bucket. A person gave
@@ -88,12 +88,12 @@ def reached(uri: str, named: Iterable[str]) -> str | None:
         return uri
     for each in named:
         if _bucket(each) == _bucket(uri):
-            return _with_options(uri, dict(parse_qsl(split(each).query)))
+            return _with_options(uri, dict(parse_qsl(split_uri(each).query)))
     return None
 
 
 def _with_options(uri: str, options: dict[str, str]) -> str:
-    parts = split(uri)
+    parts = split_uri(uri)
     region = {
         name: value
         for name, value in parse_qsl(parts.query)
@@ -103,7 +103,7 @@ def _with_options(uri: str, options: dict[str, str]) -> str:
     return parts._replace(query=query, fragment="").geturl()
 
 
-def split(uri: str) -> SplitResult:
+def split_uri(uri: str) -> SplitResult:
     """Split a URI into its parts. Raises UsageError if it can't be understood."""
     try:
         return urlsplit(uri)
@@ -114,5 +114,5 @@ def split(uri: str) -> SplitResult:
 
 
 def _bucket(uri: str) -> tuple[str, str]:
-    parts = split(uri)
+    parts = split_uri(uri)
     return STORES.get(parts.scheme, parts.scheme), parts.netloc

@@ -39,7 +39,7 @@ from drainer.model.listed import counted
 from drainer.model.plan import OffsetPlan
 from drainer.store.atomic_file import write_whole
 from drainer.store.journal import JournalRecords, Journals, not_written
-from drainer.store.place import PlanPlace, kept, reached
+from drainer.store.place import PlanPlace, uri_to_keep, uri_to_open
 from drainer.text.escape import command
 
 READ_TRIES = 10  # How often a plan is read if a drain keeps writing it.
@@ -68,7 +68,7 @@ class LoadedPlan:
     left_out: int = 0
 
     @property
-    def repeats(self) -> list[str]:
+    def warnings(self) -> list[str]:
         """A warning, if a resume will repeat more than the calls that were in flight."""
         if not self.torn:
             return []
@@ -150,10 +150,11 @@ class SavedPlan(ABC):
         PlanRefused.
         """
 
-    def load(self, *, alone: bool = False) -> LoadedPlan:
+    def load(self, *, without_reports: bool = False) -> LoadedPlan:
         """Load the plan with the records of its journals and the reports of its Spark tasks.
 
-        ``alone`` leaves out the reports. A plan that a stranger sent may name any place for them.
+        The reports are left out with ``without_reports``, because a plan that a stranger sent may
+        name any place for them.
 
         Raises PlanRefused when there is no plan here, or when it can't be trusted.
         """
@@ -161,7 +162,7 @@ class SavedPlan(ABC):
             data = self._read()
             refused = None
             try:
-                loaded = self._loaded(data, alone=alone)
+                loaded = self._loaded(data, without_reports=without_reports)
             except PlanRefused as error:
                 refused = error
             # If the plan has changed, a running drain may have merged journals into it and removed
@@ -177,27 +178,29 @@ class SavedPlan(ABC):
 
         Raises UsageError if the URI can't be understood.
         """
-        if plan.account.state is None or reached(plan.account.state.uri, self._named) is not None:
+        state = plan.account.state
+        if state is None or uri_to_open(state.uri, self._named) is not None:
             return None
-        return kept(plan.account.state.uri)
+        return uri_to_keep(state.uri)
 
-    def reaching(self, plan: OffsetPlan) -> OffsetPlan:
+    def with_reachable_state(self, plan: OffsetPlan) -> OffsetPlan:
         """Return the plan with the URI of its state completed by the options that a person gave.
 
         Raises UsageError if a URI can't be understood, and PlanRefused if no person has named the
         bucket of the state.
         """
-        if plan.account.state is None:
+        state = plan.account.state
+        if state is None:
             return plan
-        uri = reached(plan.account.state.uri, self._named)
+        uri = uri_to_open(state.uri, self._named)
         if uri is None:
             raise PlanRefused(
-                f"{self.path} names a state at {kept(plan.account.state.uri)}, which drainer reads"
+                f"{self.path} names a state at {uri_to_keep(state.uri)}, which drainer reads"
                 " only with your consent",
                 hint=f"Resume it and confirm: {command('resume', self.path)}",
             )
-        state = replace(plan.account.state, uri=uri)
-        return OffsetPlan(plan.terms, replace(plan.account, state=state))
+        account = replace(plan.account, state=replace(state, uri=uri))
+        return OffsetPlan(plan.terms, account)
 
     def ensure_unchanged(self, seen: LoadedPlan | None) -> None:
         """Ensure that the plan is still as it was ``seen`` before it was acquired.
@@ -226,13 +229,13 @@ class SavedPlan(ABC):
             return
         self._rollback(aside)
 
-    def _loaded(self, data: bytes, *, alone: bool) -> LoadedPlan:
+    def _loaded(self, data: bytes, *, without_reports: bool) -> LoadedPlan:
         """Decode a plan, and add the records of the journals and reports that it has now."""
         naming = partial(raised_as, PlanRefused, about=f"{self.path}: ")
         with naming():
             written = OffsetPlan.decode(data)
         journals = self._journals_since(written)
-        reported = [] if alone else self._reported(written)
+        reported = [] if without_reports else self._reported(written)
         plan = _merged(written, journals.records)
         left_out = 0
         with suppress(PlanRefused):  # These records may belong to another plan.
@@ -257,7 +260,7 @@ class SavedPlan(ABC):
         if written.account.state is None:
             return []
         try:
-            state = self.reaching(written).account.state
+            state = self.with_reachable_state(written).account.state
             reports_since = Extension.SPARK_STATE.load().reports_since
             found: list[TaskReport] = reports_since(state, written.terms.drain_id)
         except (UsageError, StateRefused, StateLost) as error:

@@ -131,7 +131,7 @@ def test_a_group_that_committed_on_some_partitions_begins_on_the_others_as_wante
     cluster.alter_committed(group, topic_name, {0: 3, 1: 1, **dict.fromkeys(range(50, 100), 0)})
 
     begun = freeze(cluster, topic_name, group, from_=COMMITTED_OR_EARLIEST)
-    looked = freeze(cluster, topic_name, group, to_look=True)
+    looked = freeze(cluster, topic_name, group, only_show=True)
     ended = freeze(cluster, topic_name, group, [0, 2, 150], from_=COMMITTED_OR_END)
     empty = freeze(cluster, topic_name, group, [0, 3])
 
@@ -233,7 +233,7 @@ def test_a_range_of_times_spans_all_offsets_that_may_hold_its_records(
     commits = DrainRange(EARLIEST, Bound(time_ms=NOON_MS + 4))
     with pytest.raises(Refused, match="producers set the times"):
         commits.freeze(cluster, topic_name, "g")
-    (remark,) = commits.freeze(cluster, topic_name, "g", to_look=True).remarks
+    (remark,) = commits.freeze(cluster, topic_name, "g", only_show=True).remarks
     assert "a drain refuses that" in remark
 
 

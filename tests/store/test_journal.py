@@ -155,11 +155,11 @@ def test_a_journal_that_is_missing_is_noticed_where_one_belongs_to_the_plan(
 ) -> None:
     ended = Event("2026-11-24T18:00:09Z", EventKind.ENDED, "ana@db1")
     file.write(changed(PLAN, history=history or (*RUNNING.account.history, ended)))
-    assert bool(file.load().repeats) == torn
+    assert bool(file.load().warnings) == torn
     journal_path(file).write_bytes(b"")  # as a crash of the machine may leave it
-    assert bool(file.load().repeats) == torn
+    assert bool(file.load().warnings) == torn
     write_journal(journal_path(file))
-    assert not file.load().repeats
+    assert not file.load().warnings
 
 
 def test_what_is_behind_damage_in_a_journal_is_counted_as_repeated(file: PlanFile) -> None:
@@ -171,7 +171,7 @@ def test_what_is_behind_damage_in_a_journal_is_counted_as_repeated(file: PlanFil
         merged(RECORDS).account.counts()[1].finished - loaded.plan.account.counts()[1].finished
     )
     assert loaded.left_out == missing > 0
-    assert f"{missing} sub-messages at least" in loaded.repeats[0]
+    assert f"{missing} sub-messages at least" in loaded.warnings[0]
 
 
 # After a loss of power: any part of what was not synced may be gone.

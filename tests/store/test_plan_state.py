@@ -117,12 +117,12 @@ def test_a_remote_state_is_read_only_where_a_person_named_its_bucket(
     ) as caught:
         file.load()
     assert "drainer resume" in (caught.value.hint or "")
-    alone = file.load(alone=True).plan
+    alone = file.load(without_reports=True).plan
     assert alone.account.claims == PLAN.account.claims
     assert file.state_to_confirm(alone) == "s3://bucket/d?region=eu-1"
     file.allow_state("s3://bucket/d?endpoint=https://minio.example")
     assert file.state_to_confirm(alone) is None
-    opened = file.reaching(alone).account.state
+    opened = file.with_reachable_state(alone).account.state
     assert opened is not None
     assert opened.uri == "s3://bucket/d?region=eu-1&endpoint=https://minio.example"
     file.write(plan_at(state))

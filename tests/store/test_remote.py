@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from drainer.errors import UsageError
-from drainer.store.place import kept, reached
+from drainer.store.place import uri_to_keep, uri_to_open
 
 EVIL = "endpoint=http://evil.example"
 
@@ -22,26 +22,26 @@ EVIL = "endpoint=http://evil.example"
     ],
 )
 def test_a_plan_keeps_no_endpoint(uri: str, of_it: str) -> None:
-    assert kept(uri) == f"s3://bucket/d{of_it}"
+    assert uri_to_keep(uri) == f"s3://bucket/d{of_it}"
 
 
 @pytest.mark.parametrize("uri", ["/srv/state", "file:///srv/state"])
 def test_a_folder_is_what_it_is(uri: str) -> None:
-    assert kept(uri) == uri
-    assert reached(uri, ()) == uri
+    assert uri_to_keep(uri) == uri
+    assert uri_to_open(uri, ()) == uri
 
 
 def test_a_state_is_reached_by_what_a_person_named_in_its_bucket() -> None:
     known = f"s3://bucket/drains/d?region=eu-west-1&{EVIL}"
     own = "s3a://bucket/drains/p.json?endpoint=https://minio.example"
-    assert reached(known, ()) is None
-    assert reached(known, ["s3://other/d", "gs://bucket/d", "/bucket"]) is None
+    assert uri_to_open(known, ()) is None
+    assert uri_to_open(known, ["s3://other/d", "gs://bucket/d", "/bucket"]) is None
     endpoint = "endpoint=https://minio.example"
-    assert reached(known, [own]) == f"s3://bucket/drains/d?region=eu-west-1&{endpoint}"
-    assert reached(known, ["s3://bucket/x"]) == "s3://bucket/drains/d?region=eu-west-1"
+    assert uri_to_open(known, [own]) == f"s3://bucket/drains/d?region=eu-west-1&{endpoint}"
+    assert uri_to_open(known, ["s3://bucket/x"]) == "s3://bucket/drains/d?region=eu-west-1"
 
 
 def test_what_is_not_a_uri_is_refused() -> None:
     for uri in ("s3://[bucket/d", "s3://bucket]/d"):
         with pytest.raises(UsageError, match="not a valid URI"):
-            kept(uri)
+            uri_to_keep(uri)

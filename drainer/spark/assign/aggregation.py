@@ -27,7 +27,7 @@ from drainer.model.ranges import (
 from drainer.model.unhandled import Unhandled
 from drainer.spark.state.records import Head, TaskStatus
 from drainer.spark.state.state import Attempt
-from drainer.store.place import kept
+from drainer.store.place import uri_to_keep
 
 
 @dataclass(slots=True)
@@ -203,7 +203,7 @@ class Aggregation:
     """
 
     def __init__(self, plan: OffsetPlan, uri: str, epoch: int) -> None:
-        self._uri = kept(uri)
+        self._uri = uri_to_keep(uri)
         self._epoch = epoch
         self._over = False
         self._base = dict(plan.account.claims[ALL])

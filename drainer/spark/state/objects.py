@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl
 from drainer.errors import PlanNotWritten, StateLost, StateRefused, UsageError
 from drainer.host.trust import NotTrusted, ensure_own, make_folder, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
-from drainer.store.place import STORES, split
+from drainer.store.place import STORES, split_uri
 
 REMOVE_TRIES = 5  # while another process writes there, or removes it too
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
@@ -36,7 +36,7 @@ def check_uri(uri: str) -> None:
         )
     if "://" not in uri:
         return
-    parts = split(uri)
+    parts = split_uri(uri)
     scheme = parts.scheme
     if scheme == "file":
         if parts.netloc not in ("", "localhost"):

@@ -45,7 +45,7 @@ from drainer.spark.state.lease import LeaseTimes, Process, is_dead, this_process
 from drainer.spark.state.objects import Folder, Objects, check_uri
 from drainer.spark.state.records import ENDED, Head, TaskRecords, TaskStatus
 from drainer.store.journal import decode_line, encode_line
-from drainer.store.place import PlanPlace, is_folder, split
+from drainer.store.place import PlanPlace, is_folder, split_uri
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
 LIST_S = 5.0  # between two looks for new attempts in an object store, where each is a request
@@ -160,7 +160,7 @@ def open_objects(uri: str) -> Objects:
     StateRefused if the place can't be used; ExtraMissing.
     """
     check_uri(uri)
-    parts = split(uri)
+    parts = split_uri(uri)
     if is_folder(uri):
         return Folder(Path(unquote(parts.path) if parts.scheme == "file" else uri))
     ensure_installed("spark", f"a state at {parts.scheme}://")
