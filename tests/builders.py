@@ -49,7 +49,7 @@ def progress_at(
     partial: Mapping[int, Partial] | None = None,
     messages: Counts | None = None,
     sub_messages: Counts | None = None,
-    fates: Mapping[Outcome, tuple[Range, ...]] | None = None,
+    outcomes: Mapping[Outcome, tuple[Range, ...]] | None = None,
 ) -> Progress:
     """Progress in one partition of which nothing was read but what is named."""
     return Progress(
@@ -58,7 +58,7 @@ def progress_at(
         partial or {},
         messages or counts(),
         sub_messages or counts(),
-        fates or {},
+        outcomes or {},
     )
 
 
@@ -130,11 +130,15 @@ def a_status(partitions: int | tuple[PartitionStatus, ...] = 1, **changes: Any) 
         rate_now=89_123.4,
         rate_average=88_000.2,
         eta_s=1_540.0,
-        running=996,
+        in_flight=996,
         concurrency=1_000,
         lanes=15_000,
         lanes_ready=14_000,
-        hottest=(("doc-17", 12_345), ("tenant[4]/document/8c1f-77aa-0001", 310), (b"\x00k", 7)),
+        hottest=(
+            ("'doc-17'", 12_345),
+            ("'tenant[4]/document/8c1f-77aa-0001'", 310),
+            ("b'\\x00k'", 7),
+        ),
         buffered_bytes=191 << 20,
         buffer_bytes=256 << 20,
         plan_age_s=0.4,

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Self
 
-from drainer.model.codec import JsonRecord, convert, decode, encode
-from drainer.model.status import EngineStatus, Repr, Status
-from drainer.text.mask import short_key
-
-KEY_SHOWN = 80  # characters of a sub-key in a report
+from drainer.model.codec import JsonRecord, decode, encode
+from drainer.model.status import Status
+from drainer.text.mask import mask_reported
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,20 +46,6 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class EngineReport:
-    """The engine's part of a status, as views of another process show it."""
-
-    words: str | None = None
-    facts: tuple[tuple[str, str], ...] = ()
-
-    def limit(self, status: Status) -> str | None:
-        return self.words
-
-    def as_json(self) -> dict[str, Any]:
-        return dict(self.facts)
-
-
-@dataclass(frozen=True, slots=True)
 class DrainReport:
     """A drain at one moment.
 
@@ -75,25 +59,26 @@ class DrainReport:
     ended: Mapping[str, Any] | None = None
 
     def encoded(self) -> bytes:
-        """Encode the report as JSON, as far as views show it."""
-        if (status := self.status) is None:
-            return encode(self)
-        engine, limits = status.engine, status.limits
-        hottest = tuple((short_key(key, KEY_SHOWN), waiting) for key, waiting in limits.hottest)
-        status = replace(
-            status,
-            engine=engine and EngineReport(engine.limit(status), tuple(engine.facts)),
-            limits=replace(limits, hottest=hottest),
-        )
-        return encode(replace(self, status=status))
+        """Encode the report as JSON."""
+        status = None if self.status is None else self.status.as_json()
+        return encode(_Written(self.about, status, self.age_s, self.ended))
 
     @classmethod
     def decoded(cls, data: bytes) -> Self:
         """Decode a report. Raises ValueError."""
-        return convert(decode(data, dict[str, Any]), cls, _parse)
+        found, status = decode(data, _Written), None
+        if found.status is not None:
+            status = Status.from_json(found.status)
+            hottest = [(mask_reported(text), waiting) for text, waiting in status.limits.hottest]
+            status = replace(status, limits=replace(status.limits, hottest=tuple(hottest)))
+        return cls(found.about, status, found.age_s, found.ended)
 
 
-def _parse(kind: Any, value: Any) -> Any:
-    if kind is EngineStatus:
-        return convert(value, EngineReport)
-    return Repr(value) if kind is Hashable else kind.parse(value)
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """A report as its JSON has it."""
+
+    about: About
+    status: Mapping[str, Any] | None = None
+    age_s: float = 0.0
+    ended: Mapping[str, Any] | None = None

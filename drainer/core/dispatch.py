@@ -182,10 +182,10 @@ class Dispatcher:
         number = message.origin.stream
         sequence, keys = identify_or_reject(message, subs)
         size = self._size_of(message, sequence)
-        shared, fate = 0, DONE
+        shared, outcome = 0, DONE
         if self._shared_below and message.offset < self._shared_below[number]:
-            shared, fate = self._finished_by_others(message, sequence)
-        done = self.ledgers[number].deliver(message, keys, size, shared, fate)
+            shared, outcome = self._finished_by_others(message, sequence)
+        done = self.ledgers[number].deliver(message, keys, size, shared, outcome)
         self._let_in(message, sequence, done)
 
     def deliver_parts(self, messages: Sequence[ShippedMessage]) -> None:
@@ -224,7 +224,7 @@ class Dispatcher:
         self, message: Message, subs: Sequence[SubMessage]
     ) -> tuple[int, Outcome]:
         assert self._others is not None
-        return self._others.finished(message, subs), self._others.fate(message)
+        return self._others.finished(message, subs), self._others.outcome(message)
 
     def _let_in(self, message: Message, subs: Sequence[SubMessage], done: int) -> None:
         # Let the sub-messages into their lanes, except those whose bit is in ``done``.

@@ -130,9 +130,9 @@ class PriorityDispatcher(Dispatcher):
         self._ends = {number: part.end for number, part in plan.account.partitions.items()}
         # Partitions that this pass does not read to their ends, because a barrier stands in them.
         self.cut: set[int] = set()
-        self._fates = {number: each.fates for number, each in own.items()}
+        self._outcomes = {number: each.outcomes for number, each in own.items()}
         self._rejected = {
-            number: RangeSet(self._fates.get(number, {}).get(Outcome.UNSPLIT, ()))
+            number: RangeSet(self._outcomes.get(number, {}).get(Outcome.UNSPLIT, ()))
             for number in self.ledgers
         }
         self._passed = dict.fromkeys(self.ledgers, 0)
@@ -166,9 +166,9 @@ class PriorityDispatcher(Dispatcher):
         number, offset = message.origin.stream, message.offset
         ledger = self.ledgers[number]
         sequence, keys = identify_or_reject(message, subs)
-        finished, fate = 0, DONE
+        finished, outcome = 0, DONE
         if offset < self._shared_below[number]:
-            finished, fate = self._finished_by_others(message, sequence)
+            finished, outcome = self._finished_by_others(message, sequence)
         selected = self._selection.bits(sequence)
         # The map notes a match whoever has finished it, because the map of another class may not.
         self.found.add(number, offset, bool(selected))
@@ -177,7 +177,7 @@ class PriorityDispatcher(Dispatcher):
         if matching and ledger.wants(offset):
             size = self._size_of(message, sequence)
             foreign = ((1 << len(sequence)) - 1) & ~matching
-            done = ledger.deliver(message, keys, size, foreign, fate) & matching
+            done = ledger.deliver(message, keys, size, foreign, outcome) & matching
         else:
             ledger.reach(offset + 1)
             self._passed[number] += 1
@@ -217,14 +217,14 @@ class PriorityDispatcher(Dispatcher):
 
     def progress(self) -> dict[int, Progress]:
         return {
-            number: replace(each, messages=Counts(), fates=self._fates_of(number, each))
+            number: replace(each, messages=Counts(), outcomes=self._outcomes_of(number, each))
             for number, each in super().progress().items()
         }
 
     def changes(self) -> dict[int, Progress]:
         found = super().changes()
         for number, each in found.items():
-            self._fates[number] = self._fates_of(number, each)
+            self._outcomes[number] = self._outcomes_of(number, each)
         return {number: replace(each, messages=Counts()) for number, each in found.items()}
 
     def subs_finished(self, number: int) -> int:
@@ -331,17 +331,17 @@ class PriorityDispatcher(Dispatcher):
         """Count the class's sub-messages, in this run alone."""
         return super().tally()[1]
 
-    def _fates_of(self, number: int, news: Progress) -> OutcomeRanges:
+    def _outcomes_of(self, number: int, news: Progress) -> OutcomeRanges:
         """Return the outcomes of messages, for the pass that finishes the rest of them.
 
         If there are too many, only the worst ones are kept.
         """
-        fates = merge_outcomes((self._fates.get(number, {}), news.fates))
+        outcomes = merge_outcomes((self._outcomes.get(number, {}), news.outcomes))
         room = FATES_MOST // len(self.ledgers)
         # Every message that ``split`` rejected is kept.
-        kept = {o: fates[o] for o in (Outcome.UNSPLIT,) if fates.get(o)}
+        kept = {o: outcomes[o] for o in (Outcome.UNSPLIT,) if outcomes.get(o)}
         for outcome in reversed(OTHERWISE):
-            if found := fates.get(outcome, ())[:room]:
+            if found := outcomes.get(outcome, ())[:room]:
                 kept[outcome] = found
                 room -= len(found)
         return kept
@@ -371,5 +371,8 @@ def _from(start: int, known: Progress | None) -> Progress:
     partial = {offset: each for offset, each in known.partial.items() if offset >= start}
     joined = join_ranges((*below, *finished))
     return Progress(
-        start, tuple((max(start, first), end) for first, end in joined), partial, fates=known.fates
+        start,
+        tuple((max(start, first), end) for first, end in joined),
+        partial,
+        outcomes=known.outcomes,
     )

@@ -47,7 +47,7 @@ class PartialMessage:
             "bits",
             "changed",
             "by_others",
-            "fate",
+            "outcome",
             "keys",
             "left_pending",
             "unsplit",
@@ -60,7 +60,7 @@ class PartialMessage:
         # Sub-messages of other accounts. They are not finished here, nor written to any record.
         self.by_others = 0
         self.changed = False  # Whether it has changed since the journal's last record.
-        self.fate = DONE  # The worst outcome of the sub-messages that are finished.
+        self.outcome = DONE  # The worst outcome of the sub-messages that are finished.
         self.left_pending = 0  # Pending sub-messages that are not handled in this run.
         self.unsplit = False  # Whether the message is one unit, because ``split`` rejected it.
         # Most messages are never recorded, so these are made when they are needed.
@@ -143,8 +143,8 @@ class Ledger:
         self._changed_partial: list[Message] = []
         self._recorded = known.watermark  # The last watermark that changes() returned.
         self._reports_outcomes = reports_outcomes
-        self._fates: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
-        self._earlier_fates = {outcome: RangeSet(at) for outcome, at in known.fates.items()}
+        self._outcomes: dict[Outcome, list[int]] = {outcome: [] for outcome in Outcome}
+        self._earlier_outcomes = {outcome: RangeSet(at) for outcome, at in known.outcomes.items()}
         self.messages_read = self.messages_done = self.subs_read = self.subs_done = 0
         self.subs_unsplit = 0  # Finished units of messages that ``split`` rejected.
         self.messages_otherwise = dict.fromkeys(OTHERWISE, 0)
@@ -182,7 +182,7 @@ class Ledger:
         keys: Sequence[Hashable] | KeySums,
         size: int,
         by_others: int = 0,
-        fate: Outcome = DONE,
+        outcome: Outcome = DONE,
         own: int = 0,
     ) -> int:
         """Open the account of a message that splits into one sub-message per key.
@@ -196,7 +196,7 @@ class Ledger:
             size: its bytes, for ``pending_bytes``.
             by_others: the bits of sub-messages that belong to another account. The message does not
                 wait for them.
-            fate: the worst outcome of the sub-messages in ``by_others``.
+            outcome: the worst outcome of the sub-messages in ``by_others``.
             own: the bits of this account's sub-messages, when the message came without the others.
 
         Raises SplitFailed when an earlier drain finished a part of the message and saw other keys;
@@ -209,7 +209,7 @@ class Ledger:
         message.part = None
         if self._earlier_partial and offset in self._earlier_partial:
             done = self._recall(message)
-            fate = fate.worse_of(message.part.fate)
+            outcome = outcome.worse_of(message.part.outcome)
             before = (done & own if own else done).bit_count()
             self._subs_before += before
             left -= before
@@ -220,7 +220,7 @@ class Ledger:
             done |= by_others
             if left:  # A message that is finished needs no record of its parts.
                 part = message.part or self._begin_part(message)
-                part.by_others, part.fate = by_others, fate
+                part.by_others, part.outcome = by_others, outcome
         message.ledger = self
         message.left = left
         message.size = size
@@ -234,7 +234,7 @@ class Ledger:
             self.pending_bytes += size
             self.load.pending_bytes += size
         else:
-            self._count(fate)
+            self._count(outcome)
             if self._pending:
                 self._changed_finished.append(offset)
             else:
@@ -298,10 +298,10 @@ class Ledger:
                 self._let_go(message)
             return
         part = message.part
-        if part is None or part.fate is DONE:
+        if part is None or part.outcome is DONE:
             self.messages_done += 1
         else:
-            self._count(part.fate)
+            self._count(part.outcome)
         size = message.size
         self.pending_bytes -= size
         self.load.pending_bytes -= size
@@ -378,7 +378,7 @@ class Ledger:
         """
         ranges: list[Range] = []
         partial: dict[int, Partial] = {}
-        fates: dict[Outcome, list[int]] = {outcome: [] for outcome in OTHERWISE}
+        outcomes: dict[Outcome, list[int]] = {outcome: [] for outcome in OTHERWISE}
         behind = self.watermark
         pending = subs = 0
         for message in self._pending:
@@ -392,17 +392,17 @@ class Ledger:
             behind = offset + 1
             if message.part is not None and message.part.bits:
                 partial[offset] = message.part.record()
-                if message.part.fate is not DONE:
-                    fates[message.part.fate].append(offset)
+                if message.part.outcome is not DONE:
+                    outcomes[message.part.outcome].append(offset)
         if pending and self.position > behind:
             ranges.append((behind, self.position))
         ranges.extend(self._earlier.from_offset(self.position))
         if self._earlier_partial:
             position = self.position
             partial.update((o, p) for o, p in self._earlier_partial.items() if o >= position)
-        here = {outcome: ranges_of(offsets) for outcome, offsets in fates.items()}
+        here = {outcome: ranges_of(offsets) for outcome, offsets in outcomes.items()}
         behind = self.position
-        ahead = {o: tuple(at.from_offset(behind)) for o, at in self._earlier_fates.items()}
+        ahead = {o: tuple(at.from_offset(behind)) for o, at in self._earlier_outcomes.items()}
         return Progress(
             self.watermark,
             join_ranges(ranges),
@@ -430,10 +430,10 @@ class Ledger:
         else:
             finished, partial = [], {}
         self._recorded = self.watermark
-        fates = {outcome: ranges_of(at) for outcome, at in self._fates.items() if at}
-        for offsets in self._fates.values():
+        outcomes = {outcome: ranges_of(at) for outcome, at in self._outcomes.items() if at}
+        for offsets in self._outcomes.values():
             offsets.clear()
-        return Progress(self.watermark, ranges_of(finished), partial, *self.tally(), fates)
+        return Progress(self.watermark, ranges_of(finished), partial, *self.tally(), outcomes)
 
     def _counts(self, messages: int, subs: int) -> tuple[Counts, Counts]:
         return (
@@ -445,11 +445,11 @@ class Ledger:
             ),
         )
 
-    def _count(self, fate: Outcome) -> None:
-        if fate is DONE:
+    def _count(self, outcome: Outcome) -> None:
+        if outcome is DONE:
             self.messages_done += 1
         else:
-            self.messages_otherwise[fate] += 1
+            self.messages_otherwise[outcome] += 1
 
     @staticmethod
     def _begin_part(message: Message) -> PartialMessage:
@@ -473,12 +473,12 @@ class Ledger:
         part = message.part or self._begin_part(message)
         # When the last sub-message finishes, the counts of messages have the outcome already.
         if message.left or self._reports_outcomes:
-            self._fates[outcome].append(message.offset)
+            self._outcomes[outcome].append(message.offset)
             if part.unsplit:
-                self._fates[Outcome.UNSPLIT].append(message.offset)
+                self._outcomes[Outcome.UNSPLIT].append(message.offset)
         self.subs_unsplit += part.unsplit and outcome is not Outcome.SKIPPED
         self.subs_otherwise[outcome] += 1
-        part.fate = part.fate.worse_of(outcome)
+        part.outcome = part.outcome.worse_of(outcome)
 
     def _drop_finished(self) -> None:
         pending = self._pending
@@ -502,5 +502,5 @@ class Ledger:
         part = message.part = PartialMessage(KeySums(known.count, known.checksum))
         del self._earlier_partial[message.offset]
         part.bits = known.bits
-        part.fate = outcome_of(message.offset, self._earlier_fates)
+        part.outcome = outcome_of(message.offset, self._earlier_outcomes)
         return finished

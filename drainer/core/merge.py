@@ -86,7 +86,9 @@ def _joined(each: Sequence[Progress]) -> Progress:
     ranges = join_ranges(chain(whole, *(progress.finished for progress in each)))
     finished = RangeSet(ranges)
     open_yet = {offset: partial[offset] for offset in sorted(partial) if offset not in finished}
-    return Progress(0, ranges, open_yet, fates=merge_outcomes(progress.fates for progress in each))
+    return Progress(
+        0, ranges, open_yet, outcomes=merge_outcomes(progress.outcomes for progress in each)
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
     reports = list(reports)
     claims = [claim for record in reports for claim in record.claims.values()]
     units = {
-        n: undecided(decode_ranges(each), (claim[n].fates for claim in claims if n in claim))
+        n: undecided(decode_ranges(each), (claim[n].outcomes for claim in claims if n in claim))
         for n, each in reference.units.items()
     }
     for record in reports:
@@ -146,9 +148,9 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
     return OffsetPlan(plan.terms, account)
 
 
-def undecided(units: Sequence[Range], fates: Iterable[OutcomeRanges]) -> tuple[Range, ...]:
+def undecided(units: Sequence[Range], outcomes: Iterable[OutcomeRanges]) -> tuple[Range, ...]:
     """Return the messages of ``units`` that have no outcome yet. ``split`` rejected all of them."""
-    ended = merge_outcomes(fates)
+    ended = merge_outcomes(outcomes)
     return subtract(units, join_ranges(chain.from_iterable(ended.get(o, ()) for o in OTHERWISE)))
 
 

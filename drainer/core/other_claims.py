@@ -102,7 +102,7 @@ class OtherClaims:
         # By partition, number of shards in the division, and number of the shard.
         self._shards: dict[int, dict[int, dict[int, tuple[Progress, RangeSet]]]] = {}
         self._partial: dict[int, dict[int, list[Partial]]] = {}
-        self._fates: dict[int, dict[Outcome, RangeSet]] = {}
+        self._outcomes: dict[int, dict[Outcome, RangeSet]] = {}
         for selector, by_partition in self._claims.items():
             where = class_of(selector)
             selection = None if where is None else Selection(where)
@@ -119,8 +119,8 @@ class OtherClaims:
                 for offset, part in progress.partial.items():
                     parts.setdefault(offset, []).append(part)
         for partition in self._shards:
-            fates = merge_outcomes(claim[partition].fates for claim in self._claims.values())
-            self._fates[partition] = {outcome: RangeSet(at) for outcome, at in fates.items()}
+            outcomes = merge_outcomes(claim[partition].outcomes for claim in self._claims.values())
+            self._outcomes[partition] = {outcome: RangeSet(at) for outcome, at in outcomes.items()}
 
     @property
     def evaluates(self) -> bool:
@@ -133,13 +133,13 @@ class OtherClaims:
         Raises SplitFailed when a claim saw the message split into other sub-messages.
         """
         partition, offset = message.origin.partition, message.offset
-        if offset in self._fates.get(partition, {}).get(Outcome.UNSPLIT, ()):
+        if offset in self._outcomes.get(partition, {}).get(Outcome.UNSPLIT, ()):
             return (1 << len(subs)) - 1
         if subs and isinstance(subs[0], Unsplit):
             return self._whole(message, subs[0])
         parts = self._partial.get(partition, {}).get(offset, ())
         is_unread = bool(subs) and isinstance(subs[0], Unread)
-        if is_unread and (parts or self.fate(message) is not Outcome.SKIPPED):
+        if is_unread and (parts or self.outcome(message) is not Outcome.SKIPPED):
             # When the claims saw this record, its original could still be read, so it had other
             # sub-messages. Some of those may be left.
             return 0
@@ -181,9 +181,9 @@ class OtherClaims:
             raise split_changed(message, unit.why)
         return 0
 
-    def fate(self, message: Message) -> Outcome:
+    def outcome(self, message: Message) -> Outcome:
         """Return the worst outcome with which a claim has finished a part of the message."""
-        return outcome_of(message.offset, self._fates.get(message.origin.partition, {}))
+        return outcome_of(message.offset, self._outcomes.get(message.origin.partition, {}))
 
     def highest(self, partition: int) -> int:
         """Return the offset from which on no claim has finished anything."""

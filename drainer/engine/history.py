@@ -6,7 +6,7 @@ dropped, and from then on half as many of the new ones are kept.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
 from itertools import pairwise
@@ -71,7 +71,7 @@ class History:
         self._seen, self._each = 0, 1  # Statuses so far; one of so many is kept.
         self._kept: list[HistoryPoint] = []
         self._newest: HistoryPoint | None = None  # The last point, if it is not kept.
-        self._deepest: dict[Hashable, int] = {}
+        self._deepest: dict[str, int] = {}
         self._troubles: list[Trouble] = []
         self._running_s = 0.0
         self.troubles_more = 0
@@ -90,7 +90,7 @@ class History:
         return tuple(self._troubles)
 
     @property
-    def hottest(self) -> list[tuple[Hashable, int]]:
+    def hottest(self) -> list[tuple[str, int]]:
         """The lanes that were the deepest, and how deep each was seen, the deepest first."""
         return nlargest(HOTTEST_MOST, self._deepest.items(), key=lambda item: item[1])
 
@@ -101,7 +101,7 @@ class History:
         if len(self._deepest) > _HOTTEST_KEPT:
             self._deepest = dict(self.hottest)
         since_s = 0.0 if self.last is None else status.timing.elapsed_s - self.last.timing.elapsed_s
-        self._running_s += status.limits.running * max(0.0, since_s)
+        self._running_s += status.limits.in_flight * max(0.0, since_s)
         self.last = status
         new = self._point(status)
         # The first status is always kept, because rates count from it.

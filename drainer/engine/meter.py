@@ -15,6 +15,7 @@ from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
 from drainer.model.status import (
+    HOTTEST,
     NO_LOAD,
     AutoStatus,
     EngineStatus,
@@ -27,8 +28,8 @@ from drainer.model.status import (
 )
 from drainer.model.unhandled import RuleStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit
+from drainer.text.mask import short_key
 
-HOTTEST = 5
 WINDOW_S = 5.0  # The current rate is the mean over this time.
 # The load of the processor is the mean over this many measurements, which are half a second apart.
 # If they span less than LOAD_S, the load is not known.
@@ -38,6 +39,7 @@ ETA_WINDOW_S = 15.0
 # There is no estimate before this much work: the first calls that end show little of the pace.
 ETA_FROM_S = 2.0
 ETA_CALLS = 4  # The window is long enough for each worker to make this many calls.
+KEY_SHOWN = 80  # Characters of a sub-key in a status.
 MEAN_S = 0.5  # Calls in flight are averaged over the time between two statuses.
 
 
@@ -106,13 +108,13 @@ class MetricsSampler(ABC):
             # The sub-messages of a lane are handled one after the other, so the longest lane may
             # take longer than the rest. By Little's law, a call takes running / pace_now seconds.
             deepest = max((waiting for _, waiting in limits.hottest), default=0)
-            lane_s = deepest * limits.running / pace_now
+            lane_s = deepest * limits.in_flight / pace_now
             eta_s = max(eta_s, lane_s)
         elapsed_s = now - self._started
         return Status(
             topic=plan.terms.topic,
             group=plan.terms.group,
-            plan_path=self._plan_path,
+            plan=self._plan_path,
             progress=ProgressStatus(
                 messages,
                 subs,
@@ -126,7 +128,7 @@ class MetricsSampler(ABC):
             limits=limits,
             rules=self.rules(),
             timing=TimingStatus(elapsed_s, latency=latency, latency_recent=latency_recent),
-            engine=engine,
+            engine_status=engine,
         )
 
     def _measure(self, left: Remainder, running: int) -> None:
@@ -240,12 +242,14 @@ class LocalSampler(MetricsSampler):
             left,
             starved=left.waiting < self.concurrency,
             limits=LimitStatus(
-                running=running,
+                in_flight=running,
                 busy=self.busy,
                 concurrency=self.concurrency,
                 lanes=len(lanes),
                 lanes_ready=lanes.ready,
-                hottest=tuple(lanes.hottest(HOTTEST)),
+                hottest=tuple(
+                    (short_key(key, KEY_SHOWN), waiting) for key, waiting in lanes.hottest(HOTTEST)
+                ),
                 buffered_bytes=self._dispatcher.pending_bytes,
                 buffer_bytes=self._buffer_bytes,
                 processor=self.load,

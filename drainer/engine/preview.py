@@ -101,10 +101,7 @@ class Preview:
         """The object that ``-o json`` prints for a dry run."""
         apart = ("plan", "plan_path", "batching", "concurrency")
         plain = {name: getattr(self.plan.terms, name) for name in _OF_TERMS}
-        plain |= {
-            "held" if each.name == "open_transactions" else each.name: getattr(self, each.name)
-            for each in fields(self)
-        }
+        plain |= {each.name: getattr(self, each.name) for each in fields(self)}
         return builtins({name: value for name, value in plain.items() if name not in apart}) | {
             "partitions": {str(part.partition): builtins(part) for part in self.partitions},
             "bundling": None if self.batching is None else self.batching.as_json(),

@@ -41,13 +41,13 @@ class ClassForecast:
     Attributes:
         seconds: seconds from the beginning of the drain.
         sub_messages: those that are drained in the pass of the class.
-        held: those that wait for the rest, since others are ahead of them in their lanes.
+        deferred: those that wait for the rest, since others are ahead of them in their lanes.
     """
 
     where: str
     seconds: float
     sub_messages: int
-    held: int
+    deferred: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,7 +118,7 @@ class Inspection:
         skew: how the work is spread; None without a handler.
         failures: the messages that ``split`` rejected; None if there are none.
         remarks: warnings on the bounds of the backlog: what is lost, assumed, or in transactions.
-        held: the open transactions that keep records out of the backlog.
+        open_transactions: the open transactions that keep records out of the backlog.
     """
 
     topic: str
@@ -137,7 +137,7 @@ class Inspection:
     failures: SplitFailures | None
     rule_status: RuleStatus = field(default_factory=RuleStatus)
     remarks: tuple[str, ...] = ()
-    held: tuple[OpenTransaction, ...] = ()
+    open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
     def offsets(self) -> int:
@@ -294,7 +294,7 @@ def inspect_backlog(
         failures=survey.failures,
         rule_status=survey.rule_status,
         remarks=(*backlog.remarks, *backlog.checks),
-        held=backlog.open_transactions,
+        open_transactions=backlog.open_transactions,
     )
 
 

@@ -64,6 +64,6 @@ def redriving(
     found.split, found.split_letter = split, split_own
     found.prepare = letters.prepare
     found.whole_messages = False  # It gets the letter's own message.
-    found.ignored_letters = ignored
+    found.left_alone = ignored
     found.selects = selects
     return found

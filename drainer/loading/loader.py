@@ -97,9 +97,9 @@ class LoadedHandler:
             self.split = partial(only_in, payloads.times, self.split)
             self.selects = selects
         # A redrive sets these two: a split of letters that counts nothing, and the number of
-        # letters that it ignored by the reason.
+        # letters that it left alone by the reason.
         self.split_letter: Split | None = None
-        self.ignored_letters: Counter[str] | None = None
+        self.left_alone: Counter[str] | None = None
 
     def within(self, times: TimeRange | None) -> LoadedHandler:
         """Return a handler that gets only records of these times; None stands for all records."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 from drainer.model.progress import ENDS
-from drainer.model.status import Status, at
+from drainer.model.status import Status
 
 COMMON_LABELS = ("topic", "group")
 QUANTILES = (0.5, 0.95, 0.99)
@@ -41,13 +41,13 @@ class Metric(Generic[Reads]):
     @classmethod
     def gauge(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
         """Make a gauge of the value at ``path``: attributes with dots between, each may be None."""
-        return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), at(found, path)),))
+        return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), _at(found, path)),))
 
     @classmethod
     def counter(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
         """Make a counter of the value at ``path``, which only rises."""
         total = f"drainer_{name}_total"
-        return cls(total, "counter", meaning, lambda found: (((), at(found, path)),))
+        return cls(total, "counter", meaning, lambda found: (((), _at(found, path)),))
 
 
 @runtime_checkable
@@ -63,14 +63,14 @@ _gauge, _counter = Metric[Status].gauge, Metric[Status].counter
 
 def _by_partition(name: str, path: str, meaning: str) -> Metric[Status]:
     def rows(status: Status) -> Iterator[MetricRow]:
-        return (((str(part.partition),), at(part, path)) for part in status.progress.partitions)
+        return (((str(part.partition),), _at(part, path)) for part in status.progress.partitions)
 
     return Metric(f"drainer_{name}", "gauge", meaning, rows, ("partition",))
 
 
 def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
     def rows(status: Status) -> Iterator[MetricRow]:
-        return (((each.value,), at(status, f"{path}.{each.value}")) for each in ENDS)
+        return (((each.value,), _at(status, f"{path}.{each.value}")) for each in ENDS)
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, ("outcome",))
 
@@ -156,7 +156,9 @@ OF_STATUS = (
         "progress.deadline.margin_s",
         "Time to spare before --deadline at the current rate; negative if it will be missed.",
     ),
-    _gauge("in_flight", "limits.running", "Sub-messages in flight, on average over half a second."),
+    _gauge(
+        "in_flight", "limits.in_flight", "Sub-messages in flight, on average over half a second."
+    ),
     _gauge("concurrency", "limits.concurrency", "Maximum sub-messages in flight."),
     _gauge("lanes", "limits.lanes", "Lanes with anything waiting or in flight."),
     _gauge("lanes_ready", "limits.lanes_ready", "Lanes that only wait for a worker."),
@@ -180,3 +182,10 @@ OF_STATUS = (
     _gauge("plan_age_seconds", "timing.plan_age_s", "Age of the offset plan."),
 )
 METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LATENCY)
+
+
+def _at(found: Any, path: str) -> Any:
+    """Return the attribute at a path with dots; None if an attribute on the way is None."""
+    for name in path.split("."):
+        found = None if found is None else getattr(found, name)
+    return found

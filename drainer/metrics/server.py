@@ -77,7 +77,7 @@ class StatusCollector(Collector):
         for metric in n.OF_STATUS:
             yield self._family(metric, metric.rows(status))
         yield self._latency(status)
-        if isinstance(engine := status.engine, n.HasMetrics):
+        if isinstance(engine := status.engine_status, n.HasMetrics):
             for metric in engine.metrics:
                 yield self._family(metric, metric.rows(engine))
 

@@ -358,7 +358,7 @@ class Account(JsonRecord):
             ClassStatus(
                 each.where,
                 each.sub_messages + self._class_counts(each.where),
-                each.held,
+                each.deferred,
                 ended=each.ended,
                 cut=each.cut,
             )

@@ -19,7 +19,7 @@ class PriorityClass(JsonRecord):
     # before that.
     ended: str | None = None
     # Count of sub-messages that wait for the rest, because they stand behind some of it in a lane.
-    held: Whole = 0
+    deferred: Whole = 0
     # Whether some of the class was not read, because it could not come before the rest any more: a
     # barrier stands before it, or too many sub-messages wait already.
     cut: bool = False
@@ -46,7 +46,7 @@ class PriorityClasses(JsonRecord):
     @property
     def left_over(self) -> tuple[str, ...]:
         """Return the expressions of classes of which something was left when they ended."""
-        return tuple(each.where for each in self.each if each.ended and (each.held or each.cut))
+        return tuple(each.where for each in self.each if each.ended and (each.deferred or each.cut))
 
     def requested(self, wheres: Sequence[str], *, only: bool) -> PriorityClasses:
         """Return the classes with these as the next ones, in place of those that were to come.
@@ -65,12 +65,12 @@ class PriorityClasses(JsonRecord):
         """Return the classes for another run, which drains what ``only`` left out, too."""
         return replace(self, only=False) if self.stops else self
 
-    def with_ended(self, where: str, at: str, held: int, *, cut: bool) -> PriorityClasses:
+    def with_ended(self, where: str, at: str, deferred: int, *, cut: bool) -> PriorityClasses:
         """Return the classes after this one ended; see ``PriorityClass`` for what is passed."""
         return replace(
             self,
             each=tuple(
-                replace(each, ended=at, held=held, cut=cut) if each.where == where else each
+                replace(each, ended=at, deferred=deferred, cut=cut) if each.where == where else each
                 for each in self.each
             ),
         )
@@ -80,15 +80,15 @@ class PriorityClasses(JsonRecord):
 class ClassStatus:
     """Progress of a class that is drained before the rest.
 
-    ``where`` is its expression. ``sub_messages`` counts those of all runs; ``held``, ``cut`` and
-    ``ended`` are as in ``PriorityClass``. ``left`` estimates how many are still to be drained
+    ``where`` is its expression. ``sub_messages`` counts those of all runs; ``deferred``, ``cut``
+    and ``ended`` are as in ``PriorityClass``. ``left`` estimates how many are still to be drained
     before the rest, and ``eta_s`` how long that takes. Both are None when that is unknown, or when
     it is not the turn of this class.
     """
 
     where: str
     sub_messages: Counts
-    held: int = 0
+    deferred: int = 0
     eta_s: float | None = None
     ended: str | None = None
     cut: bool = False

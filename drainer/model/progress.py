@@ -37,7 +37,7 @@ class Outcome(Enum):
     """Final state of a sub-message; one without is pending. A message has the last of those
     that its sub-messages have.
 
-    UNSPLIT is in ``fates`` alone: the message ended as one unit, whatever it splits into later.
+    UNSPLIT is in ``outcomes`` alone: the message ended as one unit, whatever it splits into later.
     """
 
     UNSPLIT = "unsplit"
@@ -193,9 +193,9 @@ class Progress(JsonRecord):
 
     A range may span holes (offsets that hold no record); they count as finished.
 
-    ``fates`` are messages of which a sub-message ended otherwise than done, by how: those that are
-    pending, for their final state. A claim that has others beside it has them of all messages, for
-    no claim alone knows the final state of one.
+    ``outcomes`` are messages of which a sub-message ended otherwise than done, by how: those that
+    are pending, for their final state. A claim that has others beside it has them of all messages,
+    for no claim alone knows the final state of one.
     """
 
     watermark: Whole
@@ -203,7 +203,7 @@ class Progress(JsonRecord):
     partial: Partials = field(default_factory=dict)
     messages: Counts = Counts()
     sub_messages: Counts = Counts()
-    fates: Mapping[Outcome, Ranges] = field(default_factory=dict)
+    outcomes: Mapping[Outcome, Ranges] = field(default_factory=dict)
 
     @property
     def end(self) -> int:
@@ -220,9 +220,9 @@ class Progress(JsonRecord):
             "messages": self.messages,
             "sub_messages": self.sub_messages,
         }
-        if self.fates:
-            body["fates"] = {
-                outcome.value: encode_ranges(ranges) for outcome, ranges in self.fates.items()
+        if self.outcomes:
+            body["outcomes"] = {
+                outcome.value: encode_ranges(ranges) for outcome, ranges in self.outcomes.items()
             }
         return body
 
@@ -253,22 +253,22 @@ class Progress(JsonRecord):
             partial,
             later.messages,
             later.sub_messages,
-            merge_outcomes((self.fates, later.fates)),
+            merge_outcomes((self.outcomes, later.outcomes)),
         )
 
 
 def merge_outcomes(each: Iterable[OutcomeRanges]) -> OutcomeRanges:
     """Join ranges of outcomes: a message is in a range that it has in any of them."""
     found: dict[Outcome, list[Range]] = {}
-    for fates in each:
-        for outcome, ranges in fates.items():
+    for outcomes in each:
+        for outcome, ranges in outcomes.items():
             found.setdefault(outcome, []).extend(ranges)
     return {outcome: join_ranges(ranges) for outcome, ranges in found.items() if ranges}
 
 
-def outcome_of(offset: int, fates: Mapping[Outcome, RangeSet]) -> Outcome:
+def outcome_of(offset: int, outcomes: Mapping[Outcome, RangeSet]) -> Outcome:
     """The worst outcome that an offset has."""
-    return max((o for o, at in fates.items() if offset in at), key=_OUTCOMES.index, default=DONE)
+    return max((o for o, at in outcomes.items() if offset in at), key=_OUTCOMES.index, default=DONE)
 
 
 def split_changed(message: Message, why: str) -> SplitFailed:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
+from heapq import nlargest
 from itertools import chain
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, Self, runtime_checkable
 
 from drainer.errors import EXIT_DEAD_LETTERS, EXIT_DONE, EXIT_UNRESUMABLE, DrainerError, Unresumable
 from drainer.model.account import NONE_PARKED, Event, ParkedLanes, clock
-from drainer.model.codec import JsonRecord, Whole, builtins
+from drainer.model.codec import JsonRecord, Whole, builtins, convert
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.latency import Latency, merge_latencies
+from drainer.model.merging import merge, merged
 from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus
 from drainer.model.progress import Counts
@@ -21,12 +23,23 @@ from drainer.model.rate_cap import CapStatus
 from drainer.model.unhandled import RuleStatus
 from drainer.text.escape import command
 
+ERRORS_MOST = 50
+DOUBLED_MOST = 20
+HOTTEST = 5
 
-class Repr(str):
-    """The repr of a sub-key in another process. Its own repr is the same text, without quotes."""
 
-    __slots__ = ()
-    __repr__ = str.__str__
+def least_of(times: Iterable[int | None]) -> int | None:
+    """Return the earliest of the known times; None if none is known."""
+    return min((each for each in times if each is not None), default=None)
+
+
+def _tally(each: Iterable[Iterable[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
+    counts = sum((Counter(dict(one)) for one in each), Counter[str]())
+    return tuple(counts.items())
+
+
+def _most_frequent(each: Iterable[Iterable[tuple[str, int]]]) -> tuple[tuple[str, int], ...]:
+    return tuple(nlargest(ERRORS_MOST, _tally(each), key=lambda counted: counted[1]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,57 +92,27 @@ class FailureStatus:
             the topic; ``left_out_oldest_ms`` is the earliest timestamp of their messages.
     """
 
-    failures: int = 0
-    retries: int = 0
-    timeouts: int = 0
-    waiting: int = 0
-    parked_lanes: int = 0
-    late: int = 0
-    outages: int = 0
-    errors: tuple[tuple[str, int], ...] = ()
+    failures: int = merged(sum)
+    retries: int = merged(sum)
+    timeouts: int = merged(sum)
+    waiting: int = merged(sum, present=True)
+    parked_lanes: int = merged(sum, present=True)
+    late: int = merged(sum, present=True)
+    outages: int = merged(sum)
+    errors: tuple[tuple[str, int], ...] = merged(_most_frequent, ())
     dead_letter_topic: str | None = None
-    error_types: tuple[tuple[str, int], ...] = ()
-    in_outage: bool = False
-    given_up: int = 0  # dead, failed or parked, in all runs
-    given_up_by: tuple[tuple[str, int], ...] = ()  # in this run, by the rule that applied
+    error_types: tuple[tuple[str, int], ...] = merged(_tally, ())
+    in_outage: bool = merged(any, default=False, present=True)
+    given_up: int = merged(sum)  # dead, failed or parked, in all runs
+    given_up_by: tuple[tuple[str, int], ...] = merged(_tally, ())  # in this run, by the rule
     rate: float | None = None  # the limit on sub-messages started per second
-    doubled_letters: int = 0
-    doubled_first: tuple[str, ...] = ()
-    failed_sub_messages: int = 0
-    left_out_letters: int = 0
-    left_out_oldest_ms: int | None = None
-
-    @property
-    def past(self) -> FailureStatus:
-        """The failures of a part of the drain that is over, so nothing waits there any more."""
-        return replace(self, waiting=0, parked_lanes=0, late=0, in_outage=False)
-
-    @classmethod
-    def sum(cls, each: Sequence[FailureStatus]) -> FailureStatus:
-        """Add up the failures of several parts of a drain, without dead-letter topic and rate."""
-
-        def tally(name: str) -> Counter[str]:
-            return sum((Counter(dict(getattr(one, name))) for one in each), Counter[str]())
-
-        return cls(
-            **{name: sum(getattr(one, name) for one in each) for name in _COUNTED},
-            errors=tuple(tally("errors").most_common(ERRORS_MOST)),
-            error_types=tuple(tally("error_types").items()),
-            given_up_by=tuple(tally("given_up_by").items()),
-            in_outage=any(one.in_outage for one in each),
-            left_out_oldest_ms=least_of(one.left_out_oldest_ms for one in each),
-            doubled_first=tuple(chain.from_iterable(one.doubled_first for one in each))[
-                :DOUBLED_MOST
-            ],
-        )
-
-
-_COUNTED = (
-    *("failures", "retries", "timeouts", "waiting", "parked_lanes", "late", "outages"),
-    *("given_up", "doubled_letters", "failed_sub_messages", "left_out_letters"),
-)
-ERRORS_MOST = 50
-DOUBLED_MOST = 20
+    doubled_letters: int = merged(sum)
+    doubled_first: tuple[str, ...] = merged(
+        lambda each: tuple(chain.from_iterable(each))[:DOUBLED_MOST], ()
+    )
+    failed_sub_messages: int = merged(sum)
+    left_out_letters: int = merged(sum)
+    left_out_oldest_ms: int | None = merged(least_of, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +164,15 @@ class Load:
 NO_LOAD, NO_COUNTS = Load(), Counts()
 
 
+def _mean_load(each: Sequence[Load]) -> Load:
+    parts = max(1, len(each))
+    return Load(sum(one.used for one in each) / parts, sum(one.waited for one in each) / parts)
+
+
+def _hottest(each: Iterable[tuple[tuple[str, int], ...]]) -> tuple[tuple[str, int], ...]:
+    return tuple(nlargest(HOTTEST, chain.from_iterable(each), key=lambda lane: lane[1]))
+
+
 @runtime_checkable
 class EngineStatus(Protocol):
     """The section of a status that an engine adds. Views show it, and must escape its texts."""
@@ -193,7 +185,21 @@ class EngineStatus(Protocol):
         """Labels with their values, for the live view and for lines of the log."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the section as an object of limited size, for JSON lines of the log."""
+        """Return the fields that only this engine has, of limited size."""
+
+
+@dataclass(frozen=True, slots=True)
+class EngineReport:
+    """The section of an engine in another process, as far as views show it."""
+
+    limited_by: str | None = None
+    facts: tuple[tuple[str, str], ...] = ()
+
+    def limit(self, status: Status) -> str | None:
+        return self.limited_by
+
+    def as_json(self) -> dict[str, Any]:
+        return {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,33 +240,35 @@ class LimitStatus:
     """The work that is in the handler and in memory, and the limits on it.
 
     Attributes:
-        running: the mean number of sub-messages in the handler since the last status.
-        busy: the mean number of busy workers since the last status; None if it equals ``running``.
+        in_flight: the mean number of sub-messages in the handler since the last status.
+        busy: the mean number of busy workers since the last status; None if it equals
+            ``in_flight``.
         concurrency: the current limit on calls.
         auto: the state of the search, if the drain finds the concurrency itself.
         lanes: the number of lanes in which a sub-message waits or runs.
         lanes_ready: the number of lanes that only wait for a worker.
-        hottest: the longest lanes, each with the number of sub-messages that wait in it.
+        hottest: the sub-keys of the longest lanes as texts, which are shortened and masked, each
+            with the number of sub-messages that wait in its lane.
         processor: the load of this process, or on Spark the mean load of each task.
         read_cap, write_cap: the caps that --broker-limits sets.
     """
 
-    running: int = 0
-    busy: int | None = None
+    in_flight: int = merged(sum, present=True)
+    busy: int | None = merged(lambda each: sum(filter(None, each)), None, present=True)
     concurrency: int = 0
     auto: AutoStatus | None = None
-    lanes: int = 0
-    lanes_ready: int = 0
-    hottest: tuple[tuple[Hashable, int], ...] = ()
-    buffered_bytes: int = 0
+    lanes: int = merged(sum, present=True)
+    lanes_ready: int = merged(sum, present=True)
+    hottest: tuple[tuple[str, int], ...] = merged(_hottest, (), present=True)
+    buffered_bytes: int = merged(sum, present=True)
     buffer_bytes: int = 0
-    processor: Load = NO_LOAD
+    processor: Load = merged(_mean_load, NO_LOAD, present=True)
     read_cap: CapStatus | None = None
     write_cap: CapStatus | None = None
 
     @property
     def workers_busy(self) -> int:
-        return min(self.concurrency, self.running if self.busy is None else self.busy)
+        return min(self.concurrency, self.in_flight if self.busy is None else self.busy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +280,9 @@ class TimingStatus:
 
     elapsed_s: float = 0.0
     plan_age_s: float = 0.0  # since the plan was last written
-    latency: Latency | None = None
-    latency_recent: Latency | None = None  # the latency in about the last ten seconds
+    latency: Latency | None = merged(merge_latencies, None)
+    # The latency in about the last ten seconds.
+    latency_recent: Latency | None = merged(merge_latencies, None, present=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,11 +325,11 @@ class ControlStatus:
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """The state of a drain at one moment, in sections."""
+    """The state of a drain at one moment, in sections. ``plan`` is the place of its offset plan."""
 
     topic: str
     group: str
-    plan_path: str
+    plan: str
     progress: ProgressStatus
     limits: LimitStatus
     failures: FailureStatus = FailureStatus()
@@ -328,7 +337,7 @@ class Status:
     timing: TimingStatus = TimingStatus()
     health: HealthStatus = HealthStatus()
     control: ControlStatus = ControlStatus()
-    engine: EngineStatus | None = None  # a section with what only the engine knows
+    engine_status: EngineStatus | None = None  # a section with what only the engine knows
 
     @classmethod
     def merge(cls, passes: Sequence[Status]) -> Status:
@@ -339,19 +348,50 @@ class Status:
         *before, last = passes
         elapsed_s = sum(each.timing.elapsed_s for each in passes)
         done = sum(each.progress.rate_average * each.timing.elapsed_s for each in passes)
-        # ``given_up`` of the last pass already counts all passes and runs.
-        past = (replace(each.failures.past, given_up=0) for each in before)
-        latency = merge_latencies(each.timing.latency for each in passes)
+        timing = replace(last.timing, elapsed_s=elapsed_s)
+        failures = merge(last.failures, [last.failures], [each.failures for each in before])
         return replace(
             last,
             progress=replace(last.progress, rate_average=done / elapsed_s if elapsed_s else 0.0),
-            timing=replace(last.timing, elapsed_s=elapsed_s, latency=latency),
-            failures=replace(
-                FailureStatus.sum([*past, last.failures]),
-                dead_letter_topic=last.failures.dead_letter_topic,
-                rate=last.failures.rate,
-            ),
+            timing=merge(timing, [last.timing], [each.timing for each in before]),
+            # What was given up is counted over all runs already.
+            failures=replace(failures, given_up=last.failures.given_up),
         )
+
+    def as_json(self) -> dict[str, Any]:
+        """Return all fields of all sections in one object, without the names of the sections.
+
+        The log, other processes and the JSON of a summary have this object.
+        """
+        found: dict[str, Any] = {"topic": self.topic, "group": self.group, "plan": self.plan}
+        for name in SECTIONS:
+            section = getattr(self, name)
+            found |= {each.name: getattr(section, each.name) for each in fields(section)}
+        if (engine := self.engine_status) is not None:
+            texts = {"limited_by": engine.limit(self), "facts": engine.facts}
+            found["engine_status"] = texts | engine.as_json()
+        return builtins({"engine_status": None} | found)
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> Self:
+        """Make a status of the object that ``as_json`` returns. Raises ValueError if it is none."""
+        found: dict[str, Any] = {name: convert(body, kind) for name, kind in SECTIONS.items()}
+        found |= {name: convert(body.get(name), str) for name in ("topic", "group", "plan")}
+        if (engine := body.get("engine_status")) is not None:
+            found["engine_status"] = convert(engine, EngineReport)
+        return cls(**found)
+
+
+# The sections of a status that every engine has. No two of them have a field of the same name.
+SECTIONS: dict[str, Any] = {
+    "progress": ProgressStatus,
+    "limits": LimitStatus,
+    "failures": FailureStatus,
+    "rules": RuleStatus,
+    "timing": TimingStatus,
+    "health": HealthStatus,
+    "control": ControlStatus,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,7 +450,7 @@ class Summary:
     parked: ParkedLanes = NONE_PARKED
     resuming: Resuming = Resuming()
     # The number of records that a redrive left alone, by the reason; None for other drains.
-    ignored_letters: Mapping[str, int] | None = None
+    left_alone: Mapping[str, int] | None = None
     # The time for which Kafka keeps the messages of letters that have no payload.
     originals_kept: str | None = None
     engine: str = "process"  # "process" or "spark"
@@ -432,7 +472,7 @@ class Summary:
     @property
     def plan(self) -> str | None:
         """The place of the offset plan; None for an empty backlog, which has no plan."""
-        return self.last.plan_path or None
+        return self.last.plan or None
 
     @property
     def to_go(self) -> int:
@@ -478,61 +518,14 @@ class Summary:
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object that ``-o json`` prints."""
-        found = {name: at(self, path or name) for name, path in _JSON.items()}
-        return builtins(found | fields_of(self.last.failures) | fields_of(self.last.rules)) | {
-            "parked_first": self.parked.shown(),
-            "conserved": self.conserved,
-            "resume": self.resume,
-            "resume_needs": self.resuming.needs,
-            "undo": self.undo,
-            "error": self.error,
-            "hint": self.hint,
-        }
+        """Return the object that ``-o json`` prints: the last status, and how the drain ended."""
+        own = {name: getattr(self, name) for name in _OF_THE_END}
+        lists = {"parked_first": self.parked.shown(), "resume_needs": self.resuming.needs}
+        return self.last.as_json() | builtins(own) | lists
 
 
-# The first fields of a summary's JSON, each with the path of the attribute that it shows. An empty
-# path stands for the attribute of the same name. The fields of failures and rules follow these.
-_JSON = {
-    "status": "",
-    "exit_code": "",
-    "elapsed_s": "last.timing.elapsed_s",
-    "messages": "",
-    "sub_messages": "",
-    "partitions": "",
-    "plan": "",
-    "sub_messages_per_s": "last.progress.rate_average",
-    "left_alone": "ignored_letters",
-    "originals_kept": "",
-    "latency": "last.timing.latency",
-    "auto": "last.limits.auto",
-    "blocked_by": "last.health.blocked_by",
-    "engine": "",
-    "engine_counts": "",
-    "read_cap": "last.limits.read_cap",
-    "write_cap": "last.limits.write_cap",
-    "held": "open_transactions",
-    "history": "",
-    "classes": "last.progress.classes",
-    "eta_s": "last.progress.eta_s",
-    "deadline": "last.progress.deadline",
-    "handler": "",
-    "commits": "",
-}
-
-
-def least_of(times: Iterable[int | None]) -> int | None:
-    """Return the earliest of the known times; None if none is known."""
-    return min((each for each in times if each is not None), default=None)
-
-
-def at(found: Any, path: str) -> Any:
-    """Return the attribute at a path with dots; None if an attribute on the way is None."""
-    for name in path.split("."):
-        found = None if found is None else getattr(found, name)
-    return found
-
-
-def fields_of(section: Any) -> dict[str, Any]:
-    """Return the fields of a section by their names."""
-    return {each.name: getattr(section, each.name) for each in fields(section)}
+_OF_THE_END = (
+    *("status", "exit_code", "error", "hint", "resume", "undo", "conserved", "partitions", "plan"),
+    *("handler", "commits", "engine", "engine_counts", "history", "left_alone"),
+    *("originals_kept", "open_transactions"),
+)

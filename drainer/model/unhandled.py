@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import reduce
 from typing import Any, Self
 
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.merging import merged
 from drainer.model.progress import Counts
 
 _ByName = Mapping[str, int]
@@ -63,6 +65,18 @@ class Unhandled(JsonRecord):
         return replace(self, **joined)
 
 
+def _sum(one: _ByName, other: _ByName, sign: int = 1) -> dict[str, int]:
+    return {name: one.get(name, 0) + sign * other.get(name, 0) for name in {**one, **other}}
+
+
+def _sum_of_each(each: list[_ByName]) -> dict[str, int]:
+    return reduce(_sum, each, dict[str, int]())
+
+
+def _first_of_each(each: list[Mapping[str, str]]) -> dict[str, str]:
+    return {name: text for one in reversed(each) for name, text in one.items()}
+
+
 @dataclass(frozen=True, slots=True)
 class RuleStatus(Unhandled):
     """Section of a status: what rules and handler left unhandled, and what rules could not decide.
@@ -71,9 +85,5 @@ class RuleStatus(Unhandled):
     expression. They go to the handler. ``why`` is the first reason of each of these rules.
     """
 
-    undecided: Mapping[str, int] = field(default_factory=dict)
-    why: Mapping[str, str] = field(default_factory=dict)
-
-
-def _sum(one: _ByName, other: _ByName, sign: int = 1) -> dict[str, int]:
-    return {name: one.get(name, 0) + sign * other.get(name, 0) for name in {**one, **other}}
+    undecided: Mapping[str, int] = merged(_sum_of_each, dict)
+    why: Mapping[str, str] = merged(_first_of_each, dict)

@@ -153,7 +153,7 @@ def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:
             config = cluster.topic_config(terms.topic)
         kept = originals_kept(terms.topic, config, failures.left_out_oldest_ms)
         summary = replace(summary, originals_kept=kept)
-    if code == EXIT_DONE and not_redriven(summary.ignored_letters):
+    if code == EXIT_DONE and not_redriven(summary.left_alone):
         code = EXIT_DEAD_LETTERS
     return replace(summary, exit_code=code)
 
@@ -169,7 +169,7 @@ def _nothing_to_drain(prepared: Prepared) -> Summary:
             number: PartitionResult(part.start, part.end, part.end, part.committed)
             for number, part in plan.account.partitions.items()
         },
-        ignored_letters=prepared.handler.ignored_letters,
+        left_alone=prepared.handler.left_alone,
         open_transactions=prepared.action.open_transactions,
     )
 
@@ -371,7 +371,7 @@ def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
     """
     waiting = []
     for each in summary.last.progress.classes:
-        what = [f"{counted(each.held, 'sub-message')} of {each.where}"] if each.held else []
+        what = [f"{counted(each.deferred, 'sub-message')} of {each.where}"] if each.deferred else []
         if each.cut:
             what.append(f"all of {each.where} in {unread.get(each.where) or UNREAD}")
         waiting += what
@@ -406,7 +406,7 @@ def _next_pass(context: LocalContext, where: str, summary: Summary) -> LocalCont
     loaded, now = context.file.load(), context.runtime.now()
     (found,) = (each for each in summary.last.progress.classes if each.where == where)
     account = loaded.plan.account
-    classes = account.classes.with_ended(where, now, found.held, cut=found.cut)
+    classes = account.classes.with_ended(where, now, found.deferred, cut=found.cut)
     account = replace(account, generation=loaded.last_generation, classes=classes)
     plan = OffsetPlan(loaded.plan.terms, account.next_generation(now))
     context.file.write(plan)

@@ -81,7 +81,7 @@ class InProcess:
             extras = settings.extension
             ports = Ports(open_source, open_letters, write_to, extras, caps.complete_status)
             summary = LocalDrain(context, ports).run()
-            return replace(summary, ignored_letters=context.handler.ignored_letters)
+            return replace(summary, left_alone=context.handler.left_alone)
 
 
 IN_PROCESS = InProcess()

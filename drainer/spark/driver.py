@@ -360,9 +360,8 @@ class SparkRun:
         return await close_handlers(state, epoch, self._context.lock, self.ending.forced, cause)
 
     def failure_status(self) -> FailureStatus:
-        topic = self._work.settings.failures.dead_letter_topic
-        parked = len(self._work.parked)
-        return replace(self._monitor.failures(), dead_letter_topic=topic, parked_lanes=parked)
+        found = self._monitor.failures(self._work.settings.failures)
+        return replace(found, parked_lanes=len(self._work.parked))
 
     @property
     def running(self) -> int:
@@ -390,9 +389,7 @@ class SparkRun:
             summary,
             engine="spark",
             engine_counts={"waves": self._monitor.waves, "tasks": self._monitor.tasks_most},
-            ignored_letters=None
-            if self._plan.terms.redrive is None
-            else self._work.ignored_letters,
+            left_alone=None if self._plan.terms.redrive is None else self._work.left_alone,
         )
 
 

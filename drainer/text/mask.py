@@ -56,13 +56,20 @@ def mask_text(text: str) -> str:
 def key_repr(key: Hashable) -> str:
     """Return the repr of a sub-key, masked if masking is on.
 
-    A mask that another process has made, and reports in place of the key, stays as it is. Never
-    raises: a ``__repr__`` may be the user's own code.
+    Never raises: a ``__repr__`` may be the user's own code.
     """
     try:
         text = repr(key)
     except Exception:
         text = f"<{type(key).__name__}>"
+    return mask_text(text)
+
+
+def mask_reported(text: str) -> str:
+    """Return a sub-key's text that another process has reported, masked if masking is on.
+
+    If that process has masked the sub-key, its mask stays as it is.
+    """
     return text if _MASK.fullmatch(text) else mask_text(text)
 
 

@@ -9,7 +9,7 @@ from math import nan
 
 from drainer.engine.history import History, HistoryPoint, rates
 from drainer.model.latency import Latency
-from drainer.text.mask import short_key
+from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 
@@ -137,7 +137,7 @@ def troubles(history: History, begun: datetime) -> Table | None:
 def deepest_lanes(history: History) -> Table | None:
     """Return bars of the sub-keys that had the most sub-messages waiting at once."""
     rows = [
-        (short_key(key, 60), float(depth), figures.count(depth))
+        (shorten(key, 60), float(depth), figures.count(depth))
         for key, depth in history.hottest
         if depth > 1
     ]

@@ -6,7 +6,7 @@ from enum import Enum
 
 from drainer.model.status import Status
 from drainer.policy.concurrency_limit import FULL
-from drainer.text.mask import short_key
+from drainer.text.escape import shorten
 from drainer.view import caps, figures
 
 BUSY = 0.95  # If this share of the workers is busy, all of them count as busy.
@@ -51,7 +51,7 @@ class Bottleneck(Enum):
 def limit_of(status: Status) -> Bottleneck:
     """Return what limits the drain now. More concurrency helps only if it is HANDLER."""
     progress, limits, failures = status.progress, status.limits, status.failures
-    workers, engine = limits.workers_busy, status.engine
+    workers, engine = limits.workers_busy, status.engine_status
     eta_s, lane_s = progress.eta_s, progress.lane_s
     busy = workers >= BUSY * limits.concurrency
     all_read = all(part.position >= part.end for part in progress.partitions)
@@ -95,15 +95,15 @@ def _in_words(text: str, status: Status) -> str:
     more_calls = "`drainer set PLAN concurrency=…`, if the downstream can take more"
     if auto is not None:  # --concurrency auto raises it by itself, up to its maximum.
         more_calls = more_calls.replace("…", "auto:…") if auto.limit == auto.most else ""
-    here, waited = status.engine is None, limits.processor.waited
+    here, waited = status.engine_status is None, limits.processor.waited
     return text.format(
         status,
         each="drainer" if here else "each task",
         waits=f", and waits for one {waited:.0%} of the time" if waited >= 0.01 else "",
         cores="resume with --engine spark for more cores" if here else "more cores",
         machine="this machine" if here else "the executors",
-        engine=None if status.engine is None else status.engine.limit(status),
-        lane=f"{short_key(key, SHOWN)}, where {figures.count(waiting)}",
+        engine=None if status.engine_status is None else status.engine_status.limit(status),
+        lane=f"{shorten(key, SHOWN)}, where {figures.count(waiting)}",
         read_cap=limits.read_cap and caps.words(limits.read_cap),
         write_cap=limits.write_cap and caps.words(limits.write_cap),
         more_calls=more_calls,

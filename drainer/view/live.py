@@ -284,7 +284,7 @@ class LineView:
         if not self._terminal.is_ready:
             return
         if self._due_s is None:
-            fields = {"plan_path": status.plan_path, "concurrency": status.limits.concurrency}
+            fields = {"plan": status.plan, "concurrency": status.limits.concurrency}
             who = {"topic": status.topic, "group": status.group}
             self._terminal.event(logging.INFO, "begin", start_line(status), **who, **fields)
             self._due_s = status.timing.elapsed_s + INTERVAL_S
@@ -323,7 +323,7 @@ def start_line(status: Status) -> str:
         concurrency = f"auto, {figures.count(status.limits.auto.most)} at most"
     return (
         f"draining {status.topic} for group {status.group}: ~{total} messages in {parts},"
-        f" concurrency {concurrency}, plan {status.plan_path}"
+        f" concurrency {concurrency}, plan {status.plan}"
     )
 
 
@@ -382,7 +382,7 @@ def frame(status: Status, width: int, height: int, below: str = "") -> list[Piec
         lines.append([(verdict_line.marked, verdict_line.tone)])
     lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
     lines += [pieces(each) for each in causes(status)]
-    plan = Field("plan", status.plan_path)
+    plan = Field("plan", status.plan)
     events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))
     changes = (Field("change", text) for text in events)
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]

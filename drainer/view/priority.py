@@ -19,8 +19,8 @@ def fields_before(classes: PriorityClasses) -> Iterator[Field]:
     """Yield a field for each class that goes first, for the preview and the plan."""
     for number, each in enumerate(classes.each):
         drained = "" if each.ended is None else f"drained at {clock(each.ended)}"
-        if drained and each.held:
-            drained += f", but for {figures.count(each.held)} queued behind the rest"
+        if drained and each.deferred:
+            drained += f", but for {figures.count(each.deferred)} queued behind the rest"
         yield _field(number, each.where, drained)
     if classes.each:
         yield Field("then", "nothing: a resume drains the rest" if classes.only else "the rest")
@@ -39,9 +39,9 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
     for number, each in enumerate(progress.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
-        if each.held:
+        if each.deferred:
             came = "came with" if whole else "wait for"
-            done += f"; {figures.count(each.held)} {came} the rest, queued behind it"
+            done += f"; {figures.count(each.deferred)} {came} the rest, queued behind it"
         if each.cut:
             done += "; stopped before all of it was searched"
         yield _field(number, each.where, done)
@@ -83,7 +83,7 @@ def _words(each: ClassStatus) -> str:
         done += f" by {clock(each.ended)}"
     elif each.eta_s is not None:
         done = f"by {_time_in(each.eta_s)}, {done}"
-    return done + (f"; {figures.count(each.held)} wait for the rest" if each.held else "")
+    return done + (f"; {figures.count(each.deferred)} wait for the rest" if each.deferred else "")
 
 
 def _time_in(seconds: float) -> str:

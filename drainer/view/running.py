@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 from drainer.control.client import FoundDrain
-from drainer.model.status import at
 from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, section
@@ -71,22 +69,20 @@ def found_line(found: FoundDrain) -> str:
 def found_as_json(found: FoundDrain) -> dict[str, Any]:
     """Return a drain as JSON of bounded size.
 
-    ``done`` is a share from 0 to 1. ``left_s`` is None while it is unknown.
+    ``done`` is a share from 0 to 1. The fields of the status are None before the first one.
     """
-    found_at = partial(at, found.status)  # It returns None before the first status.
+    status = {} if found.status is None else found.status.as_json()
     return found.about.as_json() | {
         "pid": found.pid or None,
         "state": state_of(found),
         "done": _share(found),
         "resume": _resume(found),
-        "left_s": found_at("progress.eta_s"),
-        "rate_now": found_at("progress.rate_now"),
-        "in_flight": found_at("limits.running"),
-        "concurrency": found_at("limits.concurrency"),
-        "paused": None if (paused := found_at("control.paused")) is None else paused.as_json(),
-        "trouble": found_at("health.trouble"),
         "age_s": found.age_s,
+        **{name: status.get(name) for name in _OF_STATUS},
     }
+
+
+_OF_STATUS = ("eta_s", "rate_now", "in_flight", "concurrency", "paused", "trouble")
 
 
 def _row(found: FoundDrain) -> tuple[str | Cell, ...]:

@@ -13,7 +13,6 @@ from threading import Lock
 
 from drainer.engine.history import History
 from drainer.model.account import Event, clock
-from drainer.model.codec import builtins
 from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     FailureStatus,
@@ -22,9 +21,8 @@ from drainer.model.status import (
     PartitionStatus,
     ProgressStatus,
     Status,
-    fields_of,
 )
-from drainer.text.mask import short_key
+from drainer.text.escape import shorten
 from drainer.view import deadline, figures, priority
 from drainer.view.course import deepest_lanes, plots, troubles
 from drainer.view.limit import advice, limit, limit_of
@@ -112,36 +110,24 @@ def _partitions(partitions: Sequence[PartitionStatus]) -> Table | None:
 
 
 def status_fields(status: Status) -> dict[str, object]:
-    """The fields of all sections for a log collector, of bounded size; of latencies only the recent
-    ones."""
-    progress, limits, latency = status.progress, status.limits, status.timing.latency_recent
+    """Return the fields of a status for a log collector, of bounded size; of the latencies only
+    the recent ones."""
+    progress, latency = status.progress, status.timing.latency_recent
+    most_left = nsmallest(_MOST_LEFT, progress.partitions, lambda p: p.watermark - p.end)
     errors = status.failures.errors[:_ERRORS_LOGGED]
-    found = fields_of(status)
-    for name in ("progress", "limits", "timing", "health", "control"):
-        found |= fields_of(found.pop(name))
-    found |= {
-        "partitions": nsmallest(_MOST_LEFT, progress.partitions, lambda p: p.watermark - p.end),
-        "hottest": [(short_key(key, 60), waiting) for key, waiting in limits.hottest],
-        "failures": replace(status.failures, errors=errors),
+    short = replace(
+        status,
+        progress=replace(progress, partitions=tuple(most_left)),
+        failures=replace(status.failures, errors=errors),
+        timing=replace(status.timing, latency=None, latency_recent=None),
+    )
+    return short.as_json() | {
         "latency_recent": latency and {name: getattr(latency, name) for name in _LATENCY},
-        "engine": None if status.engine is None else status.engine.as_json(),
-        "asked": found.pop("changes"),
-        "asked_total": found.pop("changes_total"),
         "limited_by": limit_of(status).name.lower(),
     }
-    del found["latency"]
-    return builtins(dict.fromkeys(_ORDER) | found)
 
 
 _LATENCY = ("mean_s", "p50_s", "p95_s", "p99_s")
-_ORDER = (
-    *("topic", "group", "elapsed_s", "messages", "sub_messages", "rate_now", "rate_average"),
-    *("eta_s", "running", "concurrency", "lanes", "lanes_ready", "hottest", "buffered_bytes"),
-    *("buffer_bytes", "plan_path", "partitions", "plan_age_s", "stopping", "failures", "trouble"),
-    *("blocked_by", "latency_recent", "auto", "rules", "deadline", "engine", "read_cap"),
-    *("write_cap", "paused", "asked", "asked_total", "lane_s", "classes", "busy", "processor"),
-    *("is_blocked", "is_kept_waiting", "limited_by"),
-)
 
 
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
@@ -200,7 +186,7 @@ def verdict(status: Status) -> Line:
     if control.stopping is not None:
         return Line(f"Stopping: {control.stopping}", Tone.WARN, STOPPED)
     if control.paused is not None:
-        calls = figures.counted(status.limits.running, "call")
+        calls = figures.counted(status.limits.in_flight, "call")
         return Line(f"P{str(control.paused)[1:]}; {calls} in flight", Tone.WARN, STOPPED)
     if (judged := deadline.verdict(progress.deadline)) is not None:
         return judged
@@ -222,7 +208,7 @@ def causes(status: Status) -> Iterator[Field]:
         yield Field("limited by", limit(status))
         if found := advice(status):
             yield Field("to do", found)
-    calls = figures.counted(status.limits.running, "call")
+    calls = figures.counted(status.limits.in_flight, "call")
     saved = f"plan saved {figures.duration(status.timing.plan_age_s)} ago"
     yield Field("safe", f"{saved}; a kill now repeats {calls} in flight")
 
@@ -238,8 +224,8 @@ def facts(status: Status) -> Iterator[Field]:
         yield Field("failures", failed, often, Tone.WARN)
     now, average = figures.rate(progress.rate_now), figures.rate(progress.rate_average)
     yield Field("speed", f"{now} sub-messages/s", f"average {average}")
-    if status.engine is not None:
-        yield from (Field(label, value) for label, value in status.engine.facts)
+    if status.engine_status is not None:
+        yield from (Field(label, value) for label, value in status.engine_status.facts)
     yield from _workers(status.limits)
     if latency is not None:
         yield Field("latency", figures.latency(latency), "of the last 10s")
@@ -275,7 +261,7 @@ def _workers(limits: LimitStatus) -> Iterator[Field]:
 
 def _memory(limits: LimitStatus) -> Iterator[Field]:
     hottest = ", ".join(
-        f"{short_key(key, 18)} {figures.count(waiting)}"
+        f"{shorten(key, 18)} {figures.count(waiting)}"
         for key, waiting in limits.hottest[:_HOTTEST_SHOWN]
     )
     if hottest:

@@ -81,7 +81,7 @@ def drain_page(action: Preview, summary: Summary, history: History, ended: datet
     """
     if summary.plan is not None:
         path = str(absolute(parse_place(summary.plan)))
-        summary = replace(summary, last=replace(summary.last, plan_path=path))
+        summary = replace(summary, last=replace(summary.last, plan=path))
     begun = ended - timedelta(seconds=summary.last.timing.elapsed_s)
     page = summary_page(summary)
     what = "Drain" if action.plan.terms.redrive is None else "Redrive"
@@ -147,7 +147,7 @@ def summary_page(summary: Summary) -> Page:
 def _plan(last: Status) -> Iterator[Field]:
     """Yield the plan's path, the deadline, and how long the calls of the handler took."""
     yield from deadline.fields(last.progress.deadline)
-    yield Field("plan", last.plan_path)
+    yield Field("plan", last.plan)
     if last.timing.latency is not None:
         yield Field("latency", figures.latency(last.timing.latency), "of handle, in this run")
 
@@ -210,7 +210,7 @@ def _failures(summary: Summary) -> Iterator[Item | None]:
             kept = (summary.originals_kept,) if summary.originals_kept else ()
             yield Field("no payload", figures.counted(left_out, "letter"), why, lines=kept)
         yield Field("dead letters", f"drainer dead list {option}")
-        if summary.ignored_letters is None:
+        if summary.left_alone is None:
             handler = shlex.join(summary.handler) or "--handler …"
             yield Field("redrive", f"drainer redrive {option} {handler}")
 
@@ -230,7 +230,7 @@ def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
 
 def _undelivered(summary: Summary) -> Iterator[Field]:
     """Yield what is not in the account, because the drain did not read or redrive it."""
-    if alone := summary.ignored_letters:
+    if alone := summary.left_alone:
         ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
         lines = tuple(f"{figures.count(n)} {_LEFT.get(why, f'x {why}')}" for why, n in ranked)
         records = figures.counted(sum(alone.values()), "record")
@@ -267,7 +267,7 @@ def _headline(summary: Summary) -> Line:
         case "empty":
             return Line("Nothing to drain", Tone.GOOD, OK, ": the backlog is empty")
         case "done":
-            verb = "Drained" if summary.ignored_letters is None else "Redriven"
+            verb = "Drained" if summary.left_alone is None else "Redriven"
             messages = figures.counted(summary.messages.finished, "message")
             subs = figures.counted(summary.sub_messages.finished, "sub-message")
             done = f": {messages}, {subs}"
@@ -287,8 +287,8 @@ def _headline(summary: Summary) -> Line:
             how = "Stopped on request" if isinstance(summary.cause, Signalled) else "Interrupted"
             left = _to_go(summary, "message", summary.last.progress.eta_s)
             began = summary.sub_messages.read or summary.engine_counts.get("waves")
-            fate = "no data lost" if began else "nothing was handled"
-            return Line(how, Tone.WARN, STOPPED, f"{'' if summary.lost else f'; {fate}'}{left}")
+            outcome = "no data lost" if began else "nothing was handled"
+            return Line(how, Tone.WARN, STOPPED, f"{'' if summary.lost else f'; {outcome}'}{left}")
         case other:
             return Line(f"{other.capitalize()}{_to_go(summary)}", Tone.BAD, BAD)
 
@@ -301,7 +301,7 @@ def _shortcomings(summary: Summary) -> str:
     records = f"at most {figures.counted(lost, 'record')} lost" if lost else ""
     left_out = summary.last.failures.left_out_letters
     bare = f"{figures.count(left_out)} without payload" if left_out else ""
-    left = not_redriven(summary.ignored_letters)
+    left = not_redriven(summary.left_alone)
     rest = f"but {figures.counted(left, 'letter')} left alone" if left else ""
     return ", ".join(filter(None, (f"with {words}" if words else "", bare, records, rest)))
 

@@ -119,7 +119,7 @@ def _drain(bootstrap: str, kind: str, concurrency: str, until: int, latency_ms: 
     begun = float(points[0][0])
     return Run(
         concurrency,
-        summary["sub_messages_per_s"],
+        summary["rate_average"],
         summary["failures"],
         summary["auto"] or {},
         tuple((float(at) - begun, int(inside), int(count)) for at, inside, count in points),

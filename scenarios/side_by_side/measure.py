@@ -101,7 +101,7 @@ def measure(
         raise RuntimeError(f"{' '.join(command)}\nexit {process.returncode}\n{words.decode()}")
     summary = orjson.loads(answer)
     return Measured(
-        rate=summary["sub_messages_per_s"],
+        rate=summary["rate_average"],
         elapsed_s=summary["elapsed_s"],
         sub_messages=summary["sub_messages"]["done"],
         peak_mib=usage.ru_maxrss / 1024,

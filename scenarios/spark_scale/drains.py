@@ -87,7 +87,7 @@ class Bench:
             raise SystemExit(f"it ended with {process.returncode}: {out.decode()}")
         summary = orjson.loads(out)
         return Drained(
-            summary["sub_messages_per_s"],
+            summary["rate_average"],
             summary["elapsed_s"],
             command_s,
             watch.processor_s,

@@ -47,7 +47,7 @@ def test_an_open_transaction_ends_the_backlog_and_is_reported(command: Command) 
     again = command.drain(topic, "--from", "committed")
     producer.abort_transaction(15)
 
-    (blocking,) = drained.answer["held"]
+    (blocking,) = drained.answer["open_transactions"]
     assert (blocking["partition"], blocking["offset"], blocking["offsets"]) == (0, 5, 50)
     assert "warning: an open transaction blocks 50 offsets" in looked.err
     assert "warning: an open transaction blocks 50 offsets" in drained.err  # the preview

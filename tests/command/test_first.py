@@ -41,7 +41,7 @@ def test_a_customer_is_drained_before_the_rest_in_one_command(command: Command) 
     assert set(done[: len(first)]) == first
     command.ensure_drained(topic, once=True)
     (printed,) = outcome.answer["classes"]
-    assert (printed["where"], printed["held"]) == (FIRST[1], 0)
+    assert (printed["where"], printed["deferred"]) == (FIRST[1], 0)
     assert printed["sub_messages"]["done"] == len(first)
     assert printed["ended"] < outcome.answer["history"][-1]["at"]
     assert outcome.answer["conserved"]

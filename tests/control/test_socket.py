@@ -96,7 +96,7 @@ OK, CONFLICT = b"HTTP/1.0 200 OK\r\n\r\n", b"HTTP/1.0 409 Conflict\r\n\r\n"
 def a_report(about: dict[str, str], part: dict[str, int]) -> bytes:
     report = json.loads(DrainReport(ABOUT, a_status()).encoded())
     report["about"] |= about
-    report["status"]["progress"]["partitions"][0] |= part
+    report["status"]["partitions"][0] |= part
     return OK + json.dumps(report).encode()
 
 

@@ -75,7 +75,9 @@ def written_and_read(progress: Progress) -> Progress:
         partial={o: Partial.decode(part.encode()) for o, part in progress.partial.items()},
         messages=progress.messages,
         sub_messages=progress.sub_messages,
-        fates={o: decode_ranges(encode_ranges(ranges)) for o, ranges in progress.fates.items()},
+        outcomes={
+            o: decode_ranges(encode_ranges(ranges)) for o, ranges in progress.outcomes.items()
+        },
     )
 
 

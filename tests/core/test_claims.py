@@ -191,7 +191,7 @@ def test_a_split_that_a_claim_saw_otherwise_is_found_out() -> None:
         pytest.param("where key == 'a'", progress_at(4), SplitFailed, id="a class went past them"),
         pytest.param("0/1", progress_at(4), 1, id="finished"),
         pytest.param(
-            "1/2", progress_at(4, fates={Outcome.UNSPLIT: ((3, 4),)}), 1, id="as one unit before"
+            "1/2", progress_at(4, outcomes={Outcome.UNSPLIT: ((3, 4),)}), 1, id="as one unit before"
         ),
     ],
 )
@@ -211,12 +211,14 @@ def test_a_message_that_does_not_split_any_more_is_found_out(
 
 
 def test_what_ended_as_one_unit_is_finished_whatever_it_splits_into() -> None:
-    fates = {Outcome.UNSPLIT: ((3, 4),), Outcome.DEAD: ((3, 4),)}
-    others = OtherClaims({"0/2": {0: progress_at(0, finished=((3, 4),), fates=fates)}}, PLACES)
+    outcomes = {Outcome.UNSPLIT: ((3, 4),), Outcome.DEAD: ((3, 4),)}
+    others = OtherClaims(
+        {"0/2": {0: progress_at(0, finished=((3, 4),), outcomes=outcomes)}}, PLACES
+    )
     subs = subs_of(*"abcde")
 
     assert others.finished(identified(*subs, offset=3), subs) == 0b11111
-    assert others.fate(message_at(3)) is Outcome.DEAD
+    assert others.outcome(message_at(3)) is Outcome.DEAD
 
 
 def test_a_claim_is_needed_while_it_has_something_above_the_watermark() -> None:

@@ -135,9 +135,9 @@ def test_a_claim_that_goes_past_a_message_that_did_not_split_has_nothing_of_it()
     )
     assert fold(read, [reported, before]).account.claims["0/2"][0] == left
 
-    fates = dict.fromkeys((Outcome.UNSPLIT, Outcome.FAILED), ((4, 5),))
+    outcomes = dict.fromkeys((Outcome.UNSPLIT, Outcome.FAILED), ((4, 5),))
     decided = TaskRecord(
-        {"1/2": {0: progress_at(0, finished=((0, 5),), fates=fates)}}, {0: counts(done=3)}
+        {"1/2": {0: progress_at(0, finished=((0, 5),), outcomes=outcomes)}}, {0: counts(done=3)}
     )
     assert fold(
         changed(read, claims=a_plan(100).account.claims), [reported, decided]

@@ -129,4 +129,4 @@ def test_how_a_part_ended_is_known_after_a_resume(by_journal: bool) -> None:
     messages, subs = second.counts()
     assert (messages.done, messages.dead, messages.skipped) == (0, 1, 0)
     assert (subs.done, subs.dead, subs.skipped) == (1, 1, 1)
-    assert not any(second.progress().fates.values())
+    assert not any(second.progress().outcomes.values())

@@ -236,8 +236,8 @@ def test_no_claim_of_a_part_finishes_a_letter_without_its_original() -> None:
     skipped = {Outcome.SKIPPED: ((0, 1),)}
     for done, progress in [
         (0, progress_at(1)),  # it has finished a sub-message that the letter had
-        (0, progress_at(partial={0: Partial(3, 7, 1)}, fates=skipped)),
-        (1, progress_at(1, fates=skipped)),  # it has skipped the letter itself
+        (0, progress_at(partial={0: Partial(3, 7, 1)}, outcomes=skipped)),
+        (1, progress_at(1, outcomes=skipped)),  # it has skipped the letter itself
     ]:
         others = OtherClaims({claim: {DEAD.partition: progress}}, shard_map)
         assert others.finished(record, subs) == done

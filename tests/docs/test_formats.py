@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from builders import a_cap, a_summary, counts
+from builders import a_cap, a_status, a_summary, counts
 from core.letters import Sample
 from docs.pages import ROOT
 from drainer.core.merge import Record
@@ -26,6 +26,7 @@ from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus, PriorityClass
 from drainer.model.progress import Counts, Outcome
 from drainer.model.status import (
+    SECTIONS,
     AutoStatus,
     FailureStatus,
 )
@@ -45,7 +46,7 @@ CAP = a_cap()
 FULL_SUMMARY = a_summary(
     failures=FailureStatus(),
     parked=PARKED,
-    ignored_letters={"of other drains": 1},
+    left_alone={"of other drains": 1},
     latency=LATENCY,
     auto=AutoStatus(1, 1, None, searching=True, why=""),
     rules=RuleStatus(),
@@ -57,6 +58,8 @@ FULL_SUMMARY = a_summary(
     deadline=DeadlineStatus(datetime.now(UTC), 1.0, 1.0),
 )
 
+PROGRESS = a_status().progress
+
 # Objects whose names are no fields, by the page's word for such a name; None for one whose values
 # have no fields of their own.
 NAMED = {
@@ -64,7 +67,7 @@ NAMED = {
     "claims": "SELECTOR",
     "claims.SELECTOR": "N",
     "claims.SELECTOR.N.partial": None,
-    "claims.SELECTOR.N.fates": None,
+    "claims.SELECTOR.N.outcomes": None,
     "unhandled.skipped_by": None,
     "unhandled.skipped_for": None,
     "unhandled.diverted_by": None,
@@ -148,12 +151,29 @@ def test_each_field_of_a_receipt_is_on_the_page_and_no_other() -> None:
 
 def test_each_field_of_a_summary_is_on_the_page_and_no_other() -> None:
     body = json.loads(json.dumps(FULL_SUMMARY.as_json()))
-    known = frozenset({"history", "latency", "parked_first", "read_cap"})  # once is enough
+    known = frozenset(
+        {"history", "latency", "latency_recent", "parked_first", "read_cap"}
+    )  # once is enough
     found = set(paths(body, known))
     of_plan = {each.name for each in fields(PriorityClass)}
     found -= {f"classes.{name}" for name in of_plan}
+    status = [name for name in documented("Status") if not name.startswith("partitions.")]
 
-    ensure_same(documented("JSON summary"), found)
+    ensure_same([*status, *documented("JSON summary")], found)
+
+
+def test_each_field_of_a_status_is_on_the_page_and_no_other() -> None:
+    body = json.loads(json.dumps(replace(FULL_SUMMARY.last, progress=PROGRESS).as_json()))
+    found = {f"partitions.{name}" for each in body["partitions"] for name in each} | set(body)
+    objects = {"auto", "deadline", "partitions", "processor"}
+    named = [name for name in documented("Status") if "." not in name or "partitions" in name]
+
+    ensure_same(named, found - objects)
+
+
+def test_no_two_sections_of_a_status_have_a_field_of_the_same_name() -> None:
+    names = [each.name for section in SECTIONS.values() for each in fields(section)]
+    assert len(set(names)) == len(names)
 
 
 def test_each_field_of_a_journal_is_on_the_page() -> None:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 from made_up_kafka import Kind, VirtualDrains, both_kinds, in_lanes
 
-from builders import a_status
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings
 from drainer.spark.state.state import DriverControl, QuotaGrant
-from drainer.spark.task.handling import Borrower, TaskView
-from drainer.text.mask import VARIABLE, key_repr
+from drainer.spark.task.handling import Borrower
+from drainer.text.mask import VARIABLE
 
 
 def test_a_task_takes_what_it_is_lent_and_reports_it_once_no_more_is_in_flight() -> None:
@@ -67,19 +67,13 @@ def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, virtual: Virtual
     assert obeyed == [1, 2]
 
 
-def test_a_task_reports_masks_in_place_of_sub_keys(monkeypatch: pytest.MonkeyPatch) -> None:
+@both_kinds
+def test_the_statuses_of_a_drain_or_task_have_masks_in_place_of_sub_keys(
+    kind: Kind, virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv(VARIABLE, "a secret of this test")
-    borrower = Borrower(
-        "task",
-        FailureSettings(),
-        control=DriverControl,
-        report=lambda: None,
-        use_share=lambda share: None,
-    )
-    view = TaskView(borrower)
-    view.observe(a_status(hottest=(("ann@example.com", 7),)))
-
-    status = view.status()
-
-    assert status is not None
-    assert status.hottest == ((key_repr("ann@example.com"), 7),)
+    rehearsal = virtual.rehearsal(in_lanes(400, lanes=4))
+    assert rehearsal.drain(virtual.handler(kind, lambda sub: 0.01)).exit_code == 0
+    shown = [key for status in rehearsal.statuses for key, _ in status.limits.hottest]
+    assert shown
+    assert all(re.fullmatch("key#[0-9a-f]{8}", key) for key in shown)

@@ -26,7 +26,7 @@ from drainer.metrics.server import StatusCollector
 from drainer.model.account import Event, EventKind
 from drainer.model.plan import OffsetPlan
 from drainer.model.settings import FailureSettings, OnFailure
-from drainer.model.status import Status, Summary
+from drainer.model.status import LimitStatus, Status, Summary
 from drainer.policy.exact_json import as_literal
 from drainer.spark.state.records import TaskStatus, encode_record
 from drainer.text.escape import SCREEN, is_printable, json_text
@@ -139,7 +139,7 @@ def test_a_dead_letter_and_a_task_on_spark_take_any_text(text: str, kind: type[E
     assert is_printable(letter.error)
 
     key, trouble = repr((text, 1)), describe(error)
-    status = TaskStatus(trouble=trouble, hottest=((key_repr(text), 1),))
+    status = TaskStatus(trouble=trouble, limits=LimitStatus(hottest=((key_repr(text), 1),)))
     encode_record(TaskRecord(parked=(key,)), {}, status)
     carried = failure_of(RuntimeError(str(Carried(errors.HandleFailed(f"at 0: {trouble}")))))
     assert (type(carried), is_printable(str(carried))) == (errors.HandleFailed, True)

@@ -226,7 +226,7 @@ def test_the_load_of_the_processor_is_that_of_the_last_seconds(clock: Clock) -> 
 def test_the_course_has_the_average_of_a_stretch_also_when_it_is_thinned_out(kept: int) -> None:
     history = History(kept)
     for n in range(401):
-        history.add(a_status(elapsed_s=n / 2, running=200 if n % 2 else 100))
+        history.add(a_status(elapsed_s=n / 2, in_flight=200 if n % 2 else 100))
     found = history.evenly(10)
     means = rates(found, [each.running_s for each in found])
     assert len(means) <= 10
@@ -238,7 +238,7 @@ def test_what_waits_for_a_thread_is_not_in_the_handler(virtual: VirtualDrains) -
     rehearsal = virtual.rehearsal(
         in_lanes(400),
         LocalSettings(concurrency=4),
-        observe=lambda status: seen.append(status.limits.running),
+        observe=lambda status: seen.append(status.limits.in_flight),
     )
     assert rehearsal.drain(virtual.handler(OnThreads, lambda sub: 0.01)).exit_code == 0
     assert max(seen) == 4

@@ -50,7 +50,7 @@ def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(tmp_path: Pat
     lapsed: list[Status] = []
 
     def lapse(status: Status) -> None:
-        rehearsal.lock.sure_until_s = -inf if status.limits.running and len(lapsed) < 2 else inf
+        rehearsal.lock.sure_until_s = -inf if status.limits.in_flight and len(lapsed) < 2 else inf
         if status.health.is_kept_waiting:
             lapsed.append(status)
 

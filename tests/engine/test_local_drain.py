@@ -145,7 +145,7 @@ def test_the_status_shows_the_drain_as_it_stands(
 
     def look(status: object) -> None:
         latest = rehearsal.statuses[-1]
-        if latest.limits.running == 2 and latest.progress.sub_messages.pending == 4:
+        if latest.limits.in_flight == 2 and latest.progress.sub_messages.pending == 4:
             seen.set()
 
     async def wait_until_seen(sub: SubMessage) -> None:
@@ -154,13 +154,13 @@ def test_the_status_shows_the_drain_as_it_stands(
     rehearsal.observe = look
     rehearsal.drain(OnTheLoop(wait_until_seen))
 
-    busy = next(s for s in rehearsal.statuses if s.limits.running == 2)
+    busy = next(s for s in rehearsal.statuses if s.limits.in_flight == 2)
     assert (busy.limits.lanes, busy.limits.lanes_ready) == (2, 0)
     assert (busy.progress.messages.pending, busy.progress.sub_messages.pending) == (2, 4)
     assert (busy.progress.partitions[0].watermark, busy.progress.partitions[0].end) == (0, 3)
     assert 0 < busy.limits.buffered_bytes < busy.limits.buffer_bytes
     last = rehearsal.statuses[-1]
-    assert last.limits.running == 0
+    assert last.limits.in_flight == 0
     assert (last.progress.messages.done, last.progress.sub_messages.done) == (2, 4)
     assert last.progress.partitions[0].complete
     assert last.progress.partitions[0].committed == 3

@@ -168,5 +168,5 @@ def test_no_made_up_letter_stops_a_redrive_or_is_finished_without_a_call(
                 read_letter(each)
             continue
         handled[originals.letter(each).message_key] -= 1
-    assert (summary.ignored_letters or {})[GONE] > 0
+    assert (summary.left_alone or {})[GONE] > 0
     assert set(handled.values()) == {0}

@@ -32,7 +32,7 @@ BUSY = a_status(
         in_outage=True,
     ),
     rules=RuleStatus({"e-mails": 7}, undecided={"e-mails": 2}),
-    engine=on_spark(8),
+    engine_status=on_spark(8),
     deadline=DeadlineStatus(datetime(2026, 3, 14, 8, tzinfo=UTC), 3_600.0, -60.0),
 )
 
@@ -111,7 +111,7 @@ def test_values_are_those_of_the_status() -> None:
     for outcome in ("done", "dead", "skipped"):
         reported = getattr(BUSY.progress.sub_messages, outcome)
         assert scraped.value("drainer_sub_messages_total", outcome=outcome) == reported
-    assert scraped.value("drainer_in_flight") == BUSY.limits.running
+    assert scraped.value("drainer_in_flight") == BUSY.limits.in_flight
     assert scraped.value("drainer_lane_depth_max") == 12_345
     assert scraped.value("drainer_handler_latency_seconds", quantile="0.95") == 0.095
     assert scraped.value("drainer_handler_latency_seconds_count") == 1_000
@@ -145,7 +145,7 @@ def test_each_state_is_served_and_no_text_of_an_error() -> None:
     scraped.collector.end(a_summary(status="halted", exit_code=5))
     assert state() == ["halted"]
     assert scraped.value("drainer_exit_code") == 5
-    assert scraped.value("drainer_in_flight") == BUSY.limits.running
+    assert scraped.value("drainer_in_flight") == BUSY.limits.in_flight
 
 
 def test_what_only_rises_never_falls() -> None:

@@ -279,20 +279,20 @@ class Account:
         counted -= self.forgotten_messages
         ensure(messages.finished == counted, f"the files count {messages}, {counted} are finished")
         if not self.forgotten_messages:
-            self._check_fates(plan, messages)
+            self._check_outcomes(plan, messages)
         return found
 
-    def _check_fates(self, plan: OffsetPlan, messages: Counts) -> None:
+    def _check_outcomes(self, plan: OffsetPlan, messages: Counts) -> None:
         """A message ended as the worst of its parts, whichever process had them."""
-        fates: Counter[Outcome] = Counter()
+        outcomes: Counter[Outcome] = Counter()
         for (number, offset), places in self._backlog.parts.items():
             if is_finished(plan.account.claims[ALL][number], offset):
                 ends = [self.known[place] for place in places]
-                fates[max(ends, key=ENDS.index, default=Outcome.DONE)] += 1
+                outcomes[max(ends, key=ENDS.index, default=Outcome.DONE)] += 1
         found = {each: getattr(messages, each.value) for each in ENDS}
         self._world.ensure(
-            all(found[each] == fates[each] for each in ENDS),
-            f"the files count {messages}, and messages ended as {fates}",
+            all(found[each] == outcomes[each] for each in ENDS),
+            f"the files count {messages}, and messages ended as {outcomes}",
         )
 
     def check_closed(self, kept: Mapping[Place, Outcome]) -> None:
@@ -382,7 +382,7 @@ _GIVEN_UP = {OnFailure.DEAD_LETTER: {Outcome.DEAD}, OnFailure.SKIP: {Outcome.FAI
 
 
 def _unsplit(progress: Progress) -> Sequence[Range]:
-    return progress.fates.get(Outcome.UNSPLIT, ())
+    return progress.outcomes.get(Outcome.UNSPLIT, ())
 
 
 def finished_by(plan: OffsetPlan, backlog: Backlog) -> list[Place]:

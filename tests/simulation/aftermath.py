@@ -52,7 +52,7 @@ class Aftermath:
         done = summary is not None and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
         if summary is not None:
             world.tally["waits for the rest"] += sum(
-                each.held for each in summary.last.progress.classes
+                each.deferred for each in summary.last.progress.classes
             )
             if summary.status == CLASS_DONE:
                 done = False
@@ -105,7 +105,9 @@ class Aftermath:
             may_end.add(Interrupted)  # when something went wrong after that
         if self._broker.letters_lost:
             may_end.add(DeadLetterNotWritten)
-        if any(each.ended and (each.held or each.cut) for each in summary.last.progress.classes):
+        if any(
+            each.ended and (each.deferred or each.cut) for each in summary.last.progress.classes
+        ):
             may_end.add(ClassWaits)  # only that class was requested, and some of it waits
         gave_up = self._account.counted() & {Outcome.DEAD, Outcome.FAILED}
         done = EXIT_DEAD_LETTERS if gave_up else EXIT_DONE

@@ -61,7 +61,7 @@ def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(st
 
 
 def waves(status: Status) -> int:
-    return status.engine.wave if isinstance(status.engine, SparkStatus) else 0
+    return status.engine_status.wave if isinstance(status.engine_status, SparkStatus) else 0
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     assert (chosen.exit_code, chosen.cause) == (EXIT_DEAD_LETTERS, None)
     assert (messages.read, messages.done, messages.dead, messages.pending) == (61, 30, 10, 21)
     assert messages.skipped == 0
-    assert chosen.ignored_letters == {NOT_MATCHED: 21}
+    assert chosen.left_alone == {NOT_MATCHED: 21}
     assert chosen.engine_counts["waves"] > 1
     assert {line["keys"][0] for line in story.lines if line["what"] == "begin"} == {
         *("k0", "k1", "k2", "k3")
@@ -50,6 +50,6 @@ def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -
     rest = story.redrive(tasks=None)
 
     assert (rest.exit_code, rest.messages.pending) == (EXIT_DEAD_LETTERS, 1), "without its payload"
-    assert list((rest.ignored_letters or {}).values()) == [1]
+    assert list((rest.left_alone or {}).values()) == [1]
     ended = story.places("end")
     assert len(ended) == len(set(ended)) == LETTERS

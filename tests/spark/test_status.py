@@ -10,7 +10,7 @@ import pytest
 
 from builders import a_plan, a_status, changed, counts
 from drainer.model.claims import Shard
-from drainer.model.status import Load, Status
+from drainer.model.status import LimitStatus, Load, Status
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
 from drainer.spark.assign.task_monitor import Repeat, TaskMonitor
@@ -25,7 +25,7 @@ from view import samples
 
 
 def on_spark(count: int) -> Status:
-    return a_status(engine=samples.on_spark(count))
+    return a_status(engine_status=samples.on_spark(count))
 
 
 def test_an_address_stays_whole() -> None:
@@ -46,21 +46,21 @@ def test_a_task_that_spark_repeats_has_died_or_failed() -> None:
 
 
 def test_what_binds_has_spark_s_words() -> None:
-    late = changed(on_spark(8), running=100)
+    late = changed(on_spark(8), in_flight=100)
     quiet = replace(samples.on_spark(8), silent=("7.1 on worker-2 (shard 3)",))
-    assert limit(changed(late, engine=quiet)) == (
+    assert limit(changed(late, engine_status=quiet)) == (
         "tasks that report nothing: the wave waits for 7.1 on worker-2 (shard 3)"
     )
     assert limit(late) == "the slowest tasks: the wave waits for 7.0 on worker-1"
-    calm = a_status(engine=replace(samples.on_spark(8), stragglers=()))
+    calm = a_status(engine_status=replace(samples.on_spark(8), stragglers=()))
     assert limit(calm) == "the handler: every worker is busy"
     full = limit(changed(calm, processor=Load(0.97)))
     assert full == "the processor: each task uses 97% of a core"
-    assert limit(changed(calm, running=0, lanes=0, lanes_ready=0)).startswith("reading")
-    assert limit(changed(calm, running=100)).startswith("the executors")
-    assert limit(changed(calm, running=100, lanes_ready=3)).startswith("order")
+    assert limit(changed(calm, in_flight=0, lanes=0, lanes_ready=0)).startswith("reading")
+    assert limit(changed(calm, in_flight=100)).startswith("the executors")
+    assert limit(changed(calm, in_flight=100, lanes_ready=3)).startswith("order")
     names = tuple(f"7.{task}" for task in range(8))
-    slow = changed(late, engine=replace(samples.on_spark(8), stragglers=names))
+    slow = changed(late, engine_status=replace(samples.on_spark(8), stragglers=names))
     assert limit(slow).endswith("waits for 7.0, 7.1, 7.2, 5 more")
 
 
@@ -83,7 +83,7 @@ def test_every_view_has_wave_tasks_and_stragglers() -> None:
     log = logging_as_json(stderr=stream)
     with log as terminal, LineView(terminal) as view:
         view.update(on_spark(200))
-    shown = json.loads(stream.getvalue().splitlines()[-1])["engine"]
+    shown = json.loads(stream.getvalue().splitlines()[-1])["engine_status"]
     assert (shown["wave"], shown["waves"], shown["wave_s"]) == (3, 12, 42.0)
     assert shown["tasks"] == {"handling": 129, "waiting": 21, "ended": 50}
     assert shown["stragglers"] == ["7.0 on worker-1"]
@@ -100,12 +100,12 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     (one, other) = aggregation.dispatch([[(1, "3/8"), (1, "7/8")], [(1, "2/8")]]).tasks
     monitor.note_wave(1, [Manifest(0, 0, 40, subs={2: 1_000, 3: 1_000, 7: 1_000})])
     monitor.note_dispatch()
-    at_work = TaskStatus("worker-1", running=10, busy=10, borrowed=Borrowed())
+    at_work = TaskStatus("worker-1", LimitStatus(in_flight=10, busy=10), borrowed=Borrowed())
 
     def shown() -> tuple[int | None, SparkStatus]:
         status = monitor.status(plan, ahead=False)
-        assert isinstance(status.engine, SparkStatus)
-        return status.limits.busy, status.engine
+        assert isinstance(status.engine_status, SparkStatus)
+        return status.limits.busy, status.engine_status
 
     monitor.note_report(one, Attempt(1, 1, 0, 1), at_work)
     monitor.note_report(other, Attempt(1, 1, 1, 2), at_work)
@@ -119,7 +119,7 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     assert ("silent", "1.0 on worker-1 (shards 3, 7)") in engine.facts
 
     monitor.note_report(one, Attempt(1, 1, 0, 3), None)
-    monitor.note_report(other, Attempt(1, 1, 1, 2), replace(at_work, busy=0, borrowed=None))
+    monitor.note_report(other, Attempt(1, 1, 1, 2), replace(at_work, borrowed=None))
     assert list(monitor.repeats) == [
         Repeat(Attempt(1, 1, 0, 1), "worker-1", (Shard(3, 8), Shard(7, 8)))
     ]
@@ -140,7 +140,9 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
 
     def showing(done: int, mark: int = 0) -> Status:
         known = counts(done=done, pending=2_000 - done)
-        head = Head({"0/1": {0: (0, mark)}}, {0: known}, status=TaskStatus(running=20))
+        head = Head(
+            {"0/1": {0: (0, mark)}}, {0: known}, status=TaskStatus(limits=LimitStatus(in_flight=20))
+        )
         aggregation.add_progress(task, head)
         monitor.note_report(task, Attempt(1, 1, 0, 1), head.status)
         return measured(ahead=False)

@@ -51,7 +51,7 @@ FORGED = "✓ Redriven 5 letters"
 MARKUP = "<script>document.title = 'pwned'</script>"
 EVIL = f"x{MARKUP}\n{FORGED}\r\x1b[2J\x9b1m\u202e\u200b\u2066\ud800"
 ANSI_OF_RICH = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
-RUNNING = changed(RUNS, engine=samples.on_spark(3))
+RUNNING = changed(RUNS, engine_status=samples.on_spark(3))
 # What the program looks up by, and reads back: another text there is another case, or none.
 CODES = {"status", "engine", "order", "bound", "state", "verdict", "kind", "claims"}
 

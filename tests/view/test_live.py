@@ -42,7 +42,7 @@ def on_screen(out: io.StringIO | None = None) -> tuple[Terminal, samples.Screen]
     return Terminal(stdin=stdin, stdout=stdout, stderr=err, width=80, height=24), err
 
 
-UNHAPPY = {"eta_s": None, "rate_average": math.nan, "running": 0, "concurrency": 0, "hottest": ()}
+UNHAPPY = {"eta_s": None, "rate_average": math.nan, "in_flight": 0, "concurrency": 0, "hottest": ()}
 
 
 @pytest.mark.parametrize("partitions", [0, 9, 200])
@@ -124,7 +124,7 @@ def test_what_limits_the_drain() -> None:
     status = a_status()
     cap = a_cap()
     read = replace(status.progress.partitions[0], position=status.progress.partitions[0].end)
-    idle = changed(status, running=3, lanes_ready=0)
+    idle = changed(status, in_flight=3, lanes_ready=0)
     for found, words in (
         (status, "the handler"),
         (
@@ -146,7 +146,7 @@ def test_what_limits_the_drain() -> None:
             "the handler: it blocks the event loop at h.py:7 in handle",
         ),
         (changed(status, blocked_by="h.py:7 in handle"), "the handler: every worker"),
-        (changed(status, running=8_000, busy=50), "this machine"),
+        (changed(status, in_flight=8_000, busy=50), "this machine"),
         (changed(status, failures=FailureStatus(rate=status.progress.rate_now)), "--rate"),
         (changed(idle, failures=FailureStatus(waiting=10**6)), "retries"),
         (idle, "reading"),
@@ -157,7 +157,7 @@ def test_what_limits_the_drain() -> None:
         (changed(idle, buffered_bytes=idle.limits.buffer_bytes), "order"),
         (changed(idle, lanes_ready=5_000), "this machine"),
         (changed(idle, partitions=(read,)), "the tail"),
-        (changed(idle, running=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
+        (changed(idle, in_flight=1, partitions=(read,)), "the lane of 'doc-17', where 12,345 wait"),
     ):
         assert limit(found).startswith(words)
 
@@ -171,13 +171,15 @@ def test_more_concurrency_is_advised_only_where_the_handler_is_the_limit() -> No
     full = advice(changed(busy, processor=Load(0.97)))
     assert "concurrency=" not in full
     assert "--engine spark" in full
-    assert "--engine" not in advice(changed(busy, processor=Load(0.97), engine=samples.on_spark(8)))
+    assert "--engine" not in advice(
+        changed(busy, processor=Load(0.97), engine_status=samples.on_spark(8))
+    )
 
 
 def test_no_more_workers_are_busy_than_there_may_be() -> None:
     """After the limit was lowered, calls end that were begun before."""
-    assert "workers 53 of 53 busy" in status_line(a_status(running=74, concurrency=53))
-    several = a_status(running=424, busy=53, concurrency=53)
+    assert "workers 53 of 53 busy" in status_line(a_status(in_flight=74, concurrency=53))
+    several = a_status(in_flight=424, busy=53, concurrency=53)
     assert "workers 53 of 53 busy" in status_line(several)
     assert "hottest lanes" not in status_line(a_status(hottest=()))
 

@@ -64,7 +64,7 @@ class Reader(HTMLParser):
 def history(seconds: int = 60, **changes: object) -> History:
     made = History()
     for n in range(2 * seconds):
-        found = a_status(3, elapsed_s=n / 2, sub_messages=counts(done=n * 500), running=90)
+        found = a_status(3, elapsed_s=n / 2, sub_messages=counts(done=n * 500), in_flight=90)
         made.add(changed(found, **changes))
     return made
 
@@ -133,7 +133,7 @@ def test_a_drain_s_page_has_its_data_the_verdict_first_and_all_rows_on_demand() 
         cause=stopped,
         partitions=parts,
         elapsed_s=600,
-        plan_path=str(Path(MARKUP).absolute()),
+        plan=str(Path(MARKUP).absolute()),
     )
     read = Reader(html(page_of(ended, History()), ENDED))
     assert orjson.loads(read.data) == orjson.loads(orjson.dumps(ended.as_json()))
@@ -152,7 +152,7 @@ def test_the_plots_of_a_drain_describe_what_is_seen_in_them() -> None:
         failures=FailureStatus(failures=7),
         latency_recent=latency,
         trouble="no broker",
-        hottest=(("hot", 4_000), ("warm", 2), ("cold", 1)),
+        hottest=(("'hot'", 4_000), ("'warm'", 2), ("'cold'", 1)),
     )
     page = page_of(a_summary(latency=latency), course, warnings=("careful",))
     found = plots(page)
@@ -170,7 +170,7 @@ def test_commands_on_a_page_can_be_copied_anywhere(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    found = a_summary(status="interrupted", exit_code=4, plan_path="orders.plan")
+    found = a_summary(status="interrupted", exit_code=4, plan="orders.plan")
     (way,) = page_of(found).ways_on
     assert way.value == f"drainer resume {tmp_path}/orders.plan"
 

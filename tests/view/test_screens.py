@@ -72,7 +72,7 @@ HALTED = a_summary(
     engine="spark",
     engine_counts={"waves": 12},
     open_transactions=(OpenTransaction("orders", 3, 700, 50), OpenTransaction("orders", 4, 9, 1)),
-    ignored_letters={"its payload can't be written": 1, NOT_MATCHED: 2},
+    left_alone={"its payload can't be written": 1, NOT_MATCHED: 2},
     latency=LATENCY,
     write_cap=a_cap(),
 )
@@ -83,7 +83,7 @@ INTERRUPTED = a_summary(
     messages=counts(done=4_051, pending=49),
     sub_messages=counts(done=16_203, dead=70, pending=194),
     partitions={0: PartitionResult(1_000, 9_000, 5_000, 5_000, above=2_796)},
-    plan_path="my orders.plan",
+    plan="my orders.plan",
     eta_s=19.2,
     failures=FailureStatus(
         70,

@@ -18,6 +18,7 @@ from drainer.errors import (
 )
 from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.deadline import DeadlineStatus
+from drainer.model.merging import merge
 from drainer.model.status import FailureStatus, PartitionResult
 from drainer.model.terms import PayloadSettings
 from drainer.text.mask import VARIABLE, mask_text
@@ -33,7 +34,7 @@ STOPPED = a_summary(
     messages=counts(done=4_051, pending=49),
     sub_messages=counts(done=16_206, pending=194),
     partitions=HALF,
-    plan_path="my orders.plan",
+    plan="my orders.plan",
 )
 RESUME = "drainer resume 'my orders.plan'"
 
@@ -58,9 +59,9 @@ def test_a_drain_that_ended_well_is_silent_when_quiet() -> None:
             {"exit_code": 6, "sub_messages": counts(done=7, dead=2)},
             "! Drained, with 2 dead letters",
         ),
-        ({"exit_code": 6, "ignored_letters": {}, "messages": counts(done=9)}, "! Redriven, "),
+        ({"exit_code": 6, "left_alone": {}, "messages": counts(done=9)}, "! Redriven, "),
         (
-            {"ignored_letters": {}, "sub_messages": counts(done=7, dead=2)},
+            {"left_alone": {}, "sub_messages": counts(done=7, dead=2)},
             "✓ Redriven: ",
         ),  # of former runs
         ({"status": "interrupted", "exit_code": 4}, "■ Interrupted; no data lost"),
@@ -144,14 +145,14 @@ def test_dead_letters_of_a_redrive_are_not_offered_to_be_redriven() -> None:
         "drainer redrive --dead-letter-topic d --handler '/my apps/shop.py:Reindex' --split docs"
         " --split-key id --value-format avro --registry http://r:1 --set batch=9"
     )
-    assert "redrive" not in facts(**dead, ignored_letters={})
+    assert "redrive" not in facts(**dead, left_alone={})
     assert "dead letters" not in facts(failures=dead["failures"])
 
 
 def test_letters_that_may_be_there_twice_are_added_up() -> None:
     places = tuple(f"orders/0/{number}[0]" for number in range(20))
     failures = FailureStatus(70, doubled_letters=70, doubled_first=places)
-    total = FailureStatus.sum([failures, failures])
+    total = merge(FailureStatus(), [failures], [failures])
     assert (total.doubled_letters, total.doubled_first) == (140, places)
 
 

@@ -19,6 +19,7 @@ from drainer.model.status import (
 )
 from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.status import SparkStatus
+from drainer.text.mask import short_key
 from drainer.view.live import frame, status_line
 
 from . import samples
@@ -49,9 +50,11 @@ def through_the_socket(status: Status) -> Status:
     "status",
     [
         a_status(),
-        a_status(3, hottest=((b"\xff\x00", 900), ((1, "a"), 80), ("\ud800", 70), (7, 66))),
-        a_status(2, engine=samples.on_spark(40), running=100),
-        a_status(2, engine=SparkStatus(1), busy=900, processor=Load(0.9, 0.05)),
+        a_status(
+            3, hottest=tuple((short_key(key), 9) for key in (b"\xff\x00", (1, "a"), "\ud800", 7))
+        ),
+        a_status(2, engine_status=samples.on_spark(40), in_flight=100),
+        a_status(2, engine_status=SparkStatus(1), busy=900, processor=Load(0.9, 0.05)),
         a_status(
             auto=samples.AUTO,
             failures=FAILURES,
@@ -78,8 +81,17 @@ def test_a_status_of_another_process_looks_the_same(status: Status) -> None:
     assert status_line(seen) == status_line(status)
 
 
-def test_what_is_masked_leaves_the_drain_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_masked_leaves_the_drain_masked_and_a_watcher_masks_the_rest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def encoded() -> bytes:
+        return DrainReport(ABOUT, a_status(hottest=((short_key("doc-17"), 1),))).encoded()
+
+    plain = encoded()
     monkeypatch.setenv("DRAINER_MASK_KEYS", "a secret of this test")
-    encoded = DrainReport(ABOUT, a_status()).encoded()
-    assert b"key#" in encoded
-    assert b"doc-17" not in encoded
+    assert b"doc-17" in plain
+    assert b"doc-17" not in encoded()
+    for each in (plain, encoded()):
+        status = DrainReport.decoded(each).status
+        assert status is not None
+        assert status.limits.hottest == ((short_key("doc-17"), 1),)

@@ -196,11 +196,11 @@ def _first(estimate: Estimate) -> Table | None:
     rows = []
     for each in found.classes:
         where, first = shorten(each.where, NAME_WIDTH), f"{about}{count(each.sub_messages)}"
-        if each.held:
-            first += f" of {about}{count(each.sub_messages + each.held)} first"
+        if each.deferred:
+            first += f" of {about}{count(each.sub_messages + each.deferred)} first"
         rows.append((f"  {where}", first, duration(each.seconds)))
-        if each.held:
-            waiting = f"{about}{count(each.held)}"
+        if each.deferred:
+            waiting = f"{about}{count(each.deferred)}"
             rows.append(("    waiting for the rest", waiting, duration(found.seconds)))
     total = f"{about}{count(estimate.workload.sub_messages)}"
     rows.append(("  all", total, duration(found.seconds)))

@@ -121,7 +121,7 @@ class _WavePartition:
         marks: by claim, the offset below which the claim has finished all of its sub-messages.
         left: the offsets of messages that some claim may not have finished.
         messages: the account of all messages.
-        fates: by claim, the outcomes of messages that are left.
+        outcomes: by claim, the outcomes of messages that are left.
         units: the offsets of messages that ``split`` rejected.
         beyond: by claim, what it finished above its mark. Only a claim has that whose dispatch
             ended early.
@@ -134,7 +134,7 @@ class _WavePartition:
     marks: dict[str, int]
     left: Sequence[Range]
     messages: Counts
-    fates: dict[str, OutcomeRanges]
+    outcomes: dict[str, OutcomeRanges]
     units: Sequence[Range] = ()
     beyond: dict[str, Progress] = field(default_factory=dict)
     finished: tuple[Range, ...] = ()
@@ -148,9 +148,9 @@ class _WavePartition:
             join_ranges((*below, *self.beyond[claim].finished)) if claim in self.beyond else below
         )
 
-    def add_fates(self, claim: str, fates: OutcomeRanges) -> None:
+    def add_outcomes(self, claim: str, outcomes: OutcomeRanges) -> None:
         """Add outcomes of a claim's messages. Some of them may be known already."""
-        self.fates[claim] = merge_outcomes((self.fates.get(claim, {}), fates))
+        self.outcomes[claim] = merge_outcomes((self.outcomes.get(claim, {}), outcomes))
 
     def reach(self) -> None:
         """Account for the messages that all claims have finished."""
@@ -163,15 +163,15 @@ class _WavePartition:
         ended = intersect(self.left, self.finished)
         self.left = subtract(self.left, self.finished)
         over, counts = count_offsets(ended), {}
-        fates = merge_outcomes(self.fates.values())
+        outcomes = merge_outcomes(self.outcomes.values())
         for outcome in reversed(OTHERWISE):  # The worst outcome counts.
-            found = intersect(ended, fates.get(outcome, ()))
+            found = intersect(ended, outcomes.get(outcome, ()))
             counts[outcome.value] = count_offsets(found)
             ended = subtract(ended, found)
         self.messages += Counts(0, count_offsets(ended), pending=-over, **counts)
-        self.fates = {
+        self.outcomes = {
             claim: {outcome: subtract(ranges, self.finished) for outcome, ranges in each.items()}
-            for claim, each in self.fates.items()
+            for claim, each in self.outcomes.items()
         }
 
 
@@ -266,7 +266,10 @@ class Aggregation:
         for n, (start, end) in ranges.items():
             left = delivered.get(n, ())
             read = count_offsets(left)
-            before = (self._base[n].fates, *(claim[n].fates for claim in self._others.values()))
+            before = (
+                self._base[n].outcomes,
+                *(claim[n].outcomes for claim in self._others.values()),
+            )
             parts[n] = _WavePartition(
                 start,
                 end,
@@ -305,10 +308,10 @@ class Aggregation:
                     left.discard(n)
             if not left and not whole_before:
                 done.append(claim)
-        for claim, by_partition in head.fates.items():
+        for claim, by_partition in head.outcomes.items():
             parts = self._waves[task.waves[claim]].parts
-            for n, fates in by_partition.items():
-                parts[n].add_fates(claim, fates)
+            for n, outcomes in by_partition.items():
+                parts[n].add_outcomes(claim, outcomes)
         self._note(task, head)
         return done
 
@@ -322,7 +325,7 @@ class Aggregation:
             parts = self._waves[task.waves[claim]].parts
             for n, progress in changes.items():
                 parts[n].beyond[claim], parts[n].moved = progress, True
-                parts[n].add_fates(claim, progress.fates)
+                parts[n].add_outcomes(claim, progress.outcomes)
 
     def ensure_conserved(self, dispatch: Dispatch) -> None:
         """Ensure that the tasks of a dispatch account for all that they were given.
@@ -444,16 +447,16 @@ class Aggregation:
 
     def _fold(self, wave: _Wave, others: Changes) -> None:
         for n, part in wave.parts.items():
-            units = undecided(part.units, part.fates.values())
+            units = undecided(part.units, part.outcomes.values())
             for claim in part.marks:
                 fresh = {n: Progress(start) for n, start in self._starts.items()}
                 own = others.setdefault(claim, fresh)
                 partial = part.beyond[claim].partial if claim in part.beyond else {}
-                fates = part.fates.get(claim, {})
+                outcomes = part.outcomes.get(claim, {})
                 # If split rejected a message and that is pending, no claim has finished any of it:
                 # the next time, it may split into sub-messages of this claim.
                 finished = subtract(part.finished_by(claim), units)
-                own[n] = own[n].merge(Progress(0, finished, partial, fates=fates))
+                own[n] = own[n].merge(Progress(0, finished, partial, outcomes=outcomes))
 
     def _end_waves(self) -> None:
         """Fold the waves whose dispatches have all ended into the account."""

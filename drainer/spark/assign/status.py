@@ -55,7 +55,7 @@ class SparkStatus:
             return f"the slowest tasks: the wave waits for {_named(self.stragglers)}"
         if status.limits.lanes_ready > status.limits.concurrency:
             return None
-        if status.limits.running or status.limits.lanes:
+        if status.limits.in_flight or status.limits.lanes:
             return "order: few sub-keys of the wave are left, each one at a time"
         capped = status.limits.read_cap is not None and status.limits.read_cap.binds
         return None if capped else "reading: the tasks wait for their wave"

@@ -7,20 +7,21 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from drainer.core.remainder import ReadSample, Remainder
-from drainer.engine.meter import HOTTEST, MetricsSampler
+from drainer.engine.meter import MetricsSampler
 from drainer.model.claims import ALL, Shard
 from drainer.model.latency import Latency, merge_latencies
+from drainer.model.merging import merge
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts
+from drainer.model.settings import FailureSettings
 from drainer.model.status import (
     FailureStatus,
     LimitStatus,
-    Load,
     PartitionStatus,
-    Repr,
     Status,
+    TimingStatus,
 )
-from drainer.model.unhandled import RuleStatus, Unhandled
+from drainer.model.unhandled import RuleStatus
 from drainer.spark.assign.aggregation import Aggregation, Dispatch, DispatchedTask
 from drainer.spark.assign.status import (
     ENDED,
@@ -121,11 +122,13 @@ class TaskMonitor(MetricsSampler):
 
     def overall(self) -> Latency | None:
         """Return the handler's latency in this run, for the checkpointer."""
-        return merge_latencies(each.latency for each in self._ever)
+        return merge_latencies(each.timing.latency for each in self._ever)
 
-    def failures(self) -> FailureStatus:
-        """Return the failures of all tasks in this run."""
-        return FailureStatus.sum([each.failures for each in self._ever])
+    def failures(self, settings: FailureSettings) -> FailureStatus:
+        """Return the failures of all tasks in this run, which decide by these settings."""
+        topic, (before, *now) = settings.dead_letter_topic, self._ever
+        base = FailureStatus(dead_letter_topic=topic, rate=settings.rate)
+        return merge(base, [each.failures for each in now], [before.failures])
 
     @property
     def given_up(self) -> int:
@@ -138,7 +141,8 @@ class TaskMonitor(MetricsSampler):
         return max(each.began_s for each in self._ever)
 
     def rules(self) -> RuleStatus:
-        return _rules_of(self._ever, self.aggregation.unhandled())
+        base = RuleStatus() + self.aggregation.unhandled()
+        return merge(base, [each.rules for each in self._ever])
 
     @property
     def trouble(self) -> str | None:
@@ -151,7 +155,7 @@ class TaskMonitor(MetricsSampler):
     @property
     def running(self) -> int:
         """Sub-messages that are in handlers, by the tasks' last reports."""
-        return sum(each.running for each in self._now)
+        return sum(each.limits.in_flight for each in self._now)
 
     def measure(self, plan: OffsetPlan) -> None:
         """Measure about twice a second."""
@@ -160,27 +164,14 @@ class TaskMonitor(MetricsSampler):
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
-        loads = [each.processor for each in now if each.borrowed is not None]
+        at_work = [each.limits for each in now if each.borrowed is not None]
+        base = LimitStatus(concurrency=self.concurrency, buffer_bytes=self._buffer_bytes)
         subs, left = self.aggregation.sub_messages, self._remainder(plan)
-        hottest = sorted(
-            ((Repr(text), waiting) for each in now for text, waiting in each.hottest),
-            key=lambda each: -each[1],
-        )
         return self._status(
             plan,
             left,
             starved=False,  # Waves come one by one, so waiting for one says little about speed.
-            limits=LimitStatus(
-                running=self.running,
-                busy=sum(each.busy for each in now),
-                concurrency=self.concurrency,
-                lanes=sum(each.lanes for each in now),
-                lanes_ready=sum(each.lanes_ready for each in now),
-                hottest=tuple(hottest[:HOTTEST]),
-                buffered_bytes=sum(each.buffered_bytes for each in now),
-                buffer_bytes=self._buffer_bytes,
-                processor=Load(_mean(e.used for e in loads), _mean(e.waited for e in loads)),
-            ),
+            limits=merge(base, at_work),
             partitions=tuple(
                 PartitionStatus(
                     partition=number,
@@ -195,7 +186,7 @@ class TaskMonitor(MetricsSampler):
                 )
                 for number, part in plan.account.partitions.items()
             ),
-            latency_recent=merge_latencies(each.latency_recent for each in now),
+            latency_recent=merge_latencies(each.timing.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
         )
 
@@ -272,26 +263,11 @@ class TaskMonitor(MetricsSampler):
         """Add the newest status of an attempt that is over to what is over."""
         if task.status is None:
             return
-        attempts = self._before, task.status
-        rules = _rules_of(attempts)
+        ended = self._before, task.status
         self._before = TaskStatus(
-            latency=merge_latencies(each.latency for each in attempts),
-            undecided=rules.undecided,
-            why=rules.why,
-            began_s=max(each.began_s for each in attempts),
-            failures=FailureStatus.sum([each.failures for each in attempts]).past,
+            failures=merge(FailureStatus(), (), [each.failures for each in ended]),
+            rules=merge(RuleStatus(), (), [each.rules for each in ended]),
+            timing=merge(TimingStatus(), (), [each.timing for each in ended]),
+            began_s=max(each.began_s for each in ended),
         )
         task.status = None
-
-
-def _mean(each: Iterable[float]) -> float:
-    values = list(each)
-    return sum(values) / max(1, len(values))
-
-
-def _rules_of(each: Iterable[TaskStatus], unhandled: Unhandled | None = None) -> RuleStatus:
-    undecided, why = Counter[str](), dict[str, str]()
-    for status in each:
-        undecided.update(status.undecided)
-        why = {**status.why, **why}
-    return RuleStatus(undecided=undecided, why=why) + (unhandled or Unhandled())

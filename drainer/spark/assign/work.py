@@ -56,7 +56,7 @@ class WaveRunner:
         end: called when nothing is left to do, or with the error that ends the drain.
 
     Attributes:
-        ignored_letters: the number of records that a redrive leaves alone, by the reason.
+        left_alone: the number of records that a redrive leaves alone, by the reason.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class WaveRunner:
         end: Callable[[BaseException | None], None],
     ) -> None:
         self.settings = settings
-        self.ignored_letters: Counter[str] = Counter()
+        self.left_alone: Counter[str] = Counter()
         self._reader = reader
         self._plan, self._jobs = reader.plan, reader.jobs
         self._handler, self._slots = reader.settings.handler, reader.settings.slots
@@ -170,7 +170,7 @@ class WaveRunner:
         if any(prepared.units.values()):
             await self._checkpointer.wait_until_written()
         for each in prepared.manifests:
-            self.ignored_letters.update(each.ignored)
+            self.left_alone.update(each.ignored)
         self._monitor.note_wave(number + self._reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts)
@@ -398,7 +398,7 @@ class WaveRunner:
         parked = len(self.parked)
         if parked > PARKED_MOST:
             self._end(lanes_parked(parked, read=False, behind_letters=False))
-        elif (alone := self.ignored_letters.total()) > LEFT_PENDING_MOST:
+        elif (alone := self.left_alone.total()) > LEFT_PENDING_MOST:
             self._end(too_many_ignored(alone))
 
     def _left_over(self) -> DrainerError | None:
@@ -412,7 +412,7 @@ class WaveRunner:
                 " no further there",
                 hint="Resume.",
             )
-        if not parked and self._aggregation.counts()[1].pending == self.ignored_letters.total():
+        if not parked and self._aggregation.counts()[1].pending == self.left_alone.total():
             return None
         if not parked:
             return DrainerError(

@@ -11,7 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import msgspec
@@ -21,12 +21,11 @@ from drainer.errors import DrainerError, StateLost
 from drainer.model import codec
 from drainer.model.claims import ALL, Claims, Stream, claims_of, streams_of
 from drainer.model.codec import Whole
-from drainer.model.latency import Latency
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Outcome, OutcomeRanges, Progress, merge_outcomes
 from drainer.model.ranges import Range, Ranges, join_ranges
-from drainer.model.status import NO_LOAD, FailureStatus, Load
-from drainer.model.unhandled import Unhandled
+from drainer.model.status import FailureStatus, LimitStatus, TimingStatus
+from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.spark.state.objects import Objects
 from drainer.store.journal import encode_line
 
@@ -63,29 +62,22 @@ class Borrowed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """The status of a task, which a resume does not need. Most fields are those of ``Status``.
+    """The status of a task, which a resume does not need: sections of its engine's ``Status``.
 
     Attributes:
+        trouble: what the task waits out.
         borrowed: what the task has borrowed; None once it is over.
         began_s: when the latest call began that has succeeded, as in ``Totals``.
     """
 
     host: str = ""
-    running: int = 0
-    lanes: int = 0
-    lanes_ready: int = 0
-    hottest: tuple[tuple[str, int], ...] = ()
-    buffered_bytes: int = 0
+    limits: LimitStatus = LimitStatus()
+    failures: FailureStatus = FailureStatus()
+    rules: RuleStatus = RuleStatus()
+    timing: TimingStatus = TimingStatus()
     trouble: str | None = None
-    latency: Latency | None = None
-    latency_recent: Latency | None = None
-    undecided: Mapping[str, int] = field(default_factory=dict)
-    why: Mapping[str, str] = field(default_factory=dict)
-    failures: FailureStatus = field(default_factory=FailureStatus)
     borrowed: Borrowed | None = None
     began_s: float = 0.0
-    busy: int = 0
-    processor: Load = NO_LOAD
 
 
 class Head(msgspec.Struct, omit_defaults=True, frozen=True):
@@ -94,14 +86,14 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     Attributes:
         marks: by claim and partition, where the task's share begins, and the offset up to which it
             has finished all of it.
-        fates: outcomes of messages, as ``Progress`` has them, by claim and partition.
+        outcomes: outcomes of messages, as ``Progress`` has them, by claim and partition.
         whole: whether the record has all that the records before it have.
         beyond: what the task has finished beyond its marks, not decoded.
     """
 
     marks: dict[str, dict[Whole, Range]] = {}
     counts: dict[Whole, Counts] = {}
-    fates: dict[str, dict[Whole, dict[Outcome, Ranges]]] = {}
+    outcomes: dict[str, dict[Whole, dict[Outcome, Ranges]]] = {}
     parked: tuple[str, ...] = ()
     unhandled: Unhandled | None = None
     status: TaskStatus | None = None
@@ -114,13 +106,13 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
         beyond = codec.decode(bytes(raw), dict[str, dict[Whole, Progress]]) if raw else {}
         claims: dict[str, dict[int, Progress]] = {}
         for selector, marks in self.marks.items():
-            above, fates = beyond.get(selector, {}), self.fates.get(selector, {})
+            above, outcomes = beyond.get(selector, {}), self.outcomes.get(selector, {})
             claims[selector] = {}
             for number, (start, mark) in marks.items():
                 found = above.get(number, Progress(0))
                 below = [(start, mark)] if start < mark else []
                 finished = join_ranges([*below, *found.finished])
-                own = Progress(0, finished, found.partial, fates=fates.get(number, {}))
+                own = Progress(0, finished, found.partial, outcomes=outcomes.get(number, {}))
                 claims[selector][number] = own
         return TaskRecord(claims, self.counts, self.parked, self.unhandled)
 
@@ -134,7 +126,7 @@ def encode_record(
     may be pending in a lane that is parked.
     """
     marks: dict[str, dict[int, Range]] = {}
-    fates: dict[str, dict[int, dict[str, str]]] = {}
+    outcomes: dict[str, dict[int, dict[str, str]]] = {}
     beyond: dict[str, dict[int, dict[str, Any]]] = {}
     for selector, changes in record.claims.items():
         marks[selector] = {}
@@ -142,15 +134,15 @@ def encode_record(
             start = starts[selector][number].watermark
             marks[selector][number] = start, max(start, found.watermark)
             body = found.as_json()
-            if "fates" in body:
-                fates.setdefault(selector, {})[number] = body["fates"]
+            if "outcomes" in body:
+                outcomes.setdefault(selector, {})[number] = body["outcomes"]
             if body["finished"] or body["partial"]:
                 above = {"watermark": 0, "finished": body["finished"], "partial": body["partial"]}
                 beyond.setdefault(selector, {})[number] = above
     head = {
         "marks": marks,
         "counts": record.counts,
-        "fates": fates,
+        "outcomes": outcomes,
         "parked": record.parked,
         "unhandled": record.unhandled,
         "status": status,
@@ -187,7 +179,7 @@ class TaskRecords:
         self._starts = claims_of({n: Progress(start) for n, start in starts.items()})
         self._counts: dict[int, Counts] = {}  # by partition, with those of earlier attempts
         self._counted: dict[int, Counts] = {}  # by stream, of this attempt
-        self._fates: dict[int, OutcomeRanges] = {}  # by stream, all that were reported
+        self._outcomes: dict[int, OutcomeRanges] = {}  # by stream, all that were reported
         self._status_due_s = 0.0
         self._changing = threading.RLock()
         self._appended = 0  # The number of records that were given to the sender.
@@ -210,7 +202,7 @@ class TaskRecords:
             for selector, claim in earlier.claims.items()
         }
         streams = streams_of(earlier.claims)
-        self._fates = {stream: found.fates for stream, found in streams.items()}
+        self._outcomes = {stream: found.outcomes for stream, found in streams.items()}
         again = replace(earlier, claims=claims, counts=self._counts)
         line = encode_record(again, self._starts, whole=True)
         with self._changing:
@@ -281,12 +273,12 @@ class TaskRecords:
                 news = found.sub_messages - before
                 self._counts[number] = self._counts.get(number, _NONE) + news
                 self._counted[stream] = found.sub_messages
-                if found.fates:
-                    known = self._fates.get(stream, {})
-                    self._fates[stream] = merge_outcomes((known, found.fates))
+                if found.outcomes:
+                    known = self._outcomes.get(stream, {})
+                    self._outcomes[stream] = merge_outcomes((known, found.outcomes))
             if whole:
                 changes = {
-                    stream: replace(found, fates=self._fates.get(stream, {}))
+                    stream: replace(found, outcomes=self._outcomes.get(stream, {}))
                     for stream, found in changes.items()
                 }
             reported = TaskRecord(

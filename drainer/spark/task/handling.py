@@ -33,11 +33,9 @@ from drainer.spark.state.state import Attempt, DriverControl, State
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import OUTCOMES, Row, batch_of, rows_of
 from drainer.spark.task.source import ChunkSource, TaskInput
-from drainer.text.mask import short_key
 
 # A task writes a plan only at its end, since its records are all that anybody reads.
 NEVER_S = 1e7
-KEY_SHOWN = 60  # characters of a sub-key in a task's record
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,21 +243,14 @@ class TaskView:
             return None
         return TaskStatus(
             host=socket.gethostname(),
-            running=status.limits.running,
-            lanes=status.limits.lanes,
-            lanes_ready=status.limits.lanes_ready,
-            hottest=tuple((short_key(key, KEY_SHOWN), each) for key, each in status.limits.hottest),
-            buffered_bytes=status.limits.buffered_bytes,
-            trouble=status.health.trouble,
-            latency=status.timing.latency,
-            latency_recent=status.timing.latency_recent,
-            undecided=status.rules.undecided,
-            why=status.rules.why,
+            # The driver adds up the busy workers of the tasks.
+            limits=replace(status.limits, busy=status.limits.workers_busy),
             failures=replace(status.failures, errors=status.failures.errors[:10]),
+            rules=status.rules,
+            timing=status.timing,
+            trouble=status.health.trouble,
             borrowed=None if self._is_over else self._borrower.borrowed(),
             began_s=self._began_s,
-            busy=status.limits.workers_busy,
-            processor=status.limits.processor,
         )
 
 
