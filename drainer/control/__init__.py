@@ -1,1 +1,1 @@
-"""Finds and steers the running drains of this machine from other processes, by Unix sockets."""
+"""Other processes of this machine find and steer a running drain through its Unix socket."""

@@ -1,4 +1,4 @@
-"""Requests to running drains, and drains that were stopped or killed, found by their plans."""
+"""The other end of a drain's socket: finds this user's drains, and sends requests to them."""
 
 from __future__ import annotations
 
@@ -25,16 +25,22 @@ from drainer.model.status import Status
 from drainer.store.place import PLANS, PlanPlace
 from drainer.store.plan_file import PlanFile
 
-LOOK_S = 3.0  # without a byte from a drain, after which it is listed as silent
-ANSWERED_S = ANSWER_S + 5.0  # beyond the time that a drain takes to answer a request
+# A drain that sends nothing for this time is listed as silent.
+LOOK_S = 3.0
+# A request waits this long for its answer. The drain itself gives up earlier, and tells why.
+ANSWERED_S = ANSWER_S + 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class FoundDrain:
     """A drain of this user on this machine, at one moment.
 
-    ``status`` is None before the drain's first one, and ``age_s`` seconds old. ``pid`` is 0 if it
-    is not known. ``left`` is the plan of a drain that no process works on.
+    Attributes:
+        path: its socket, or its plan if no process works on it.
+        status: its latest status; None if there is none yet, or if it did not answer.
+        age_s: the age of the status in seconds.
+        pid: its process; 0 if that is not known.
+        left: its plan, if no process works on it.
     """
 
     path: Path
@@ -46,11 +52,11 @@ class FoundDrain:
 
 
 def running() -> list[FoundDrain]:
-    """Find the drains of this user.
+    """Find the drains of this user that run.
 
-    All are asked at once, so that none delays another. A drain that does not answer in time, or
-    answers as another version does, is listed with what is known of it. Sockets that dead drains
-    left are removed.
+    All drains are asked at once, so that none delays another. If a drain does not answer in time,
+    or its answer makes no sense to this version, it is listed without a status. Sockets that dead
+    drains left behind are removed.
     """
     if not (paths := [*sockets()]):
         return []
@@ -59,10 +65,10 @@ def running() -> list[FoundDrain]:
 
 
 def left_in(folder: Path) -> Iterator[FoundDrain]:
-    """Find drains that are not done and that no process works on, by their plans in a folder.
+    """Find the plans in a folder whose drains are not done and run no more.
 
-    Neither journals nor a state elsewhere are read, so a drain may have done a little more. Plans
-    that another user could have written are skipped, and so is what is not a plan.
+    Only the plans are read, neither journals nor the state of tasks, so a drain may have done a
+    little more. Plans that another user could have written are skipped, and so are other files.
     """
     for name in sorted(folder.glob(PLANS)):
         with suppress(OSError, ValueError, DrainerError):
@@ -80,16 +86,19 @@ def left_in(folder: Path) -> Iterator[FoundDrain]:
 
 
 def request(plan: PlanPlace, request: ControlRequest) -> tuple[str, ...]:
-    """Have a request done, and return what was done. Raises UsageError, Refused or Interrupted."""
+    """Send a request to a drain, and return what the drain did, in words.
+
+    Raises UsageError or Refused if the drain refuses it, and Interrupted if the answer breaks off.
+    """
     with _connect(plan) as connection, _read_whole():
         body = _answer(connection, "POST", request.name, encode(request)).read()
         return decode(body, Done).done
 
 
 def watch(plan: PlanPlace) -> Iterator[DrainReport]:
-    """Yield reports of a drain, until the one that has how it ended.
+    """Yield reports of a drain. The last one has the summary.
 
-    Raises Refused, or Interrupted when the drain's process is gone.
+    Raises Refused if no such drain runs, and Interrupted if its process goes away.
     """
     with _connect(plan) as connection, _read_whole():
         for line in _answer(connection, "GET", "watch"):
@@ -119,14 +128,14 @@ def _look(path: Path) -> FoundDrain | None:
 
 
 def _connect(plan: PlanPlace) -> closing[socket.socket]:
-    """Connect to this user's drain that works by a plan. Raises Refused when there is none."""
+    """Connect to the drain of this user that works by a plan. Raises Refused if none does."""
     for folder in folders():
         path = folder / socket_name(plan)
         if is_own_socket(path):
             try:
                 return closing(_open(path, ANSWERED_S))
             except ConnectionRefusedError:
-                continue  # its drain is dead
+                continue  # The drain of this socket is dead.
             except OSError as error:
                 raise Refused(
                     f"can't reach the drain of {plan}: {error.strerror or error}",
@@ -153,7 +162,10 @@ def _open(path: Path, timeout_s: float) -> socket.socket:
 def _answer(
     connection: socket.socket, method: str, name: str, body: bytes | None = None
 ) -> HTTPResponse:
-    """Send a request and return the response. Raises UsageError or Refused if it is refused."""
+    """Send a request and return the response.
+
+    Raises UsageError or Refused if the drain refuses the request.
+    """
     http = HTTPConnection("drain")
     http.sock = connection
     http.request(method, f"/{name}", body)
@@ -167,7 +179,7 @@ def _answer(
 
 @contextmanager
 def _read_whole() -> Iterator[None]:
-    """Raises Interrupted for an answer that breaks off or makes no sense."""
+    """Raise Interrupted if the block can't read an answer to its end."""
     try:
         yield
     except (ConnectionError, IncompleteRead):

@@ -1,4 +1,4 @@
-"""Folders of the sockets of drains. Only their user can enter them, and plans name the sockets."""
+"""The sockets of drains: their folders, which only their user can enter, and their names."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from drainer.store.place import PlanPlace
 
 OURS = "drainer"
 SUFFIX = ".sock"
-LENGTH_MOST = 100  # bytes of a socket's path; the system's limit is 104 or 108
+LENGTH_MOST = 100  # The longest path of a socket, in bytes. Systems allow 104 or 108.
 USERS, TMP = Path("/run/user"), Path("/tmp")
 
 
 def socket_name(plan: PlanPlace) -> str:
-    """Return the name of a drain's socket. It is the same for each way to name the plan."""
+    """Return the name of a drain's socket, which its plan decides.
+
+    A relative path and an absolute one give the same name.
+    """
     place = str(plan.resolve()) if isinstance(plan, Path) else plan
     return blake2b(os.fsencode(place), digest_size=10).hexdigest() + SUFFIX
 
 
 def folders() -> list[Path]:
-    """List the folders where this user's sockets may be, whether they exist or not.
+    """List the folders in which this user's sockets may lie. Some of them may not exist.
 
-    There are several, because a drain and a process that steers it may have different environments.
+    There are several, because a drain and the process that steers it may run in different
+    environments.
     """
     uid = os.geteuid()
     given = os.environ.get("XDG_RUNTIME_DIR")
@@ -37,7 +41,7 @@ def folders() -> list[Path]:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for sockets. Raises OSError if it can't be made, or is another user's."""
+    """Make a folder for sockets. Raises OSError if that fails, or if it is another user's."""
     with suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     if owner_of(folder) != os.geteuid():
@@ -46,7 +50,7 @@ def make_folder(folder: Path) -> None:
 
 
 def sockets() -> Iterator[Path]:
-    """Yield the sockets of this user's drains, whether a process still listens or not."""
+    """Yield the sockets of this user's drains. Some may be left by drains that are dead."""
     for folder in folders():
         if owner_of(folder) == os.geteuid():
             with suppress(OSError):
@@ -54,12 +58,12 @@ def sockets() -> Iterator[Path]:
 
 
 def is_own_socket(path: Path) -> bool:
-    """Whether a path is a socket of this user's, and no link to one."""
+    """Return whether a path is a socket of this user. A link to one is not."""
     return owner_of(path, stat.S_ISSOCK) == os.geteuid()
 
 
 def owner_of(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> int | None:
-    """Return the uid of a folder's owner, or of what has another mode; None for anything else."""
+    """Return the uid that owns a folder, or what else has the right mode; otherwise None."""
     try:
         found = path.lstat()
     except OSError:

@@ -1,7 +1,7 @@
-"""The socket of a running drain, by which its user and root watch and steer it over HTTP.
+"""The socket of a running drain, through which its user and root watch and steer it by HTTP.
 
-``GET /status`` answers with a report, ``GET /watch`` with a line per report until the drain has
-ended. ``POST /set``, ``/pause``, ``/unpause`` and ``/stop`` answer with what was done.
+``GET /status`` returns one report. ``GET /watch`` returns a line for each report until the drain
+has ended. ``POST /set``, ``/pause``, ``/unpause`` and ``/stop`` return what the drain did.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from drainer.model.status import Status, Summary
 from drainer.store.place import PlanPlace
 from drainer.text.mask import describe
 
-SILENT_S = 10.0  # after this time a peer that neither sends nor reads is dropped
-ANSWER_S = 60.0  # patience with a request that needs the brokers
-WAIT_S = 5.0  # longest time between two reports to a watcher
-ENDED_S = 1.0  # time to report the end to all watchers
-BODY_MOST = 1 << 20  # bytes of a request's body
+SILENT_S = 10.0  # A peer that neither sends nor reads for this time is dropped.
+ANSWER_S = 60.0  # A request may take this long, because some need the brokers.
+WAIT_S = 5.0  # The longest time between two reports to a watcher.
+ENDED_S = 1.0  # The drain waits this long for watchers to read the last report.
+BODY_MOST = 1 << 20  # The largest body of a request, in bytes.
 LENGTH_DIGITS = 9
 JSON, LINES = "application/json", "application/x-ndjson"
 NO_PATH = "GET /status or /watch, or POST " + ", ".join(f"/{name}" for name in REQUESTS) + "."
@@ -45,10 +45,11 @@ BUG = "This is a bug in drainer: report it. The drain itself continues."
 
 
 class ControlServer:
-    """Answers requests to a drain while it runs. It is a context manager.
+    """Answers requests to a drain while its block runs.
 
-    It has threads of its own, so that it never delays the drain. ``give_up`` ends a process whose
-    event loop doesn't notice that it should stop. ``trouble`` is the reason if there is no socket.
+    It works in threads of its own, so that it never delays the drain. It calls ``give_up`` to end
+    the process if the event loop does not notice a request to stop now. If the socket can't be
+    made, ``trouble`` has the reason, and the drain runs without one.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class ControlServer:
         self._at_exit = ExitStack()
         self._changed = threading.Condition()
         self._status: Status | None = None
-        self._at_s = monotonic()  # when the status came
+        self._at_s = monotonic()  # The time at which the status came.
         self._summary: Summary | None = None
         self._over = False
         self._watchers = 0
@@ -87,29 +88,29 @@ class ControlServer:
         self._at_exit.close()
 
     def observe(self, status: Status) -> None:
-        """Take the latest status."""
+        """Take the latest status of the drain."""
         with self._changed:
             self._status, self._at_s = status, monotonic()
             self._changed.notify_all()
 
     def end(self, summary: Summary) -> None:
-        """Take the summary, which watchers get when the block of the drain ends."""
+        """Take the summary of the drain. Watchers get it when the block ends."""
         with self._changed:
             self._summary = summary
 
     def report(self) -> DrainReport:
-        """Report how the drain is at this moment."""
+        """Make a report of this moment."""
         with self._changed:
             ended = {} if self._summary is None else self._summary.as_json()
             age_s = monotonic() - self._at_s
             return DrainReport(self._about, self._status, age_s, ended if self._over else None)
 
     def reports(self) -> Iterator[DrainReport]:
-        """Yield a report now and one for each status, until the drain has ended.
+        """Yield a report now, and another for each new status until the drain has ended.
 
-        A slow reader misses some of them.
+        A reader that is slower than the drain misses some statuses.
         """
-        seen: object = self  # which is no status, so the first report is made at once
+        seen: object = self  # This is not a status, so the first report is made at once.
         with self._changed:
             self._watchers += 1
         try:
@@ -128,7 +129,7 @@ class ControlServer:
                 self._changed.notify_all()
 
     def request(self, request: ControlRequest, by: str) -> tuple[str, ...]:
-        """Have a request done, and return what was done. Raises UsageError or Refused."""
+        """Pass a request to the drain, and return what it did. Raises UsageError or Refused."""
         done = self.control.request(request, by)
         at_once = isinstance(request, Stop) and request.now
         try:
@@ -162,22 +163,22 @@ class _Listener(QuietServer, UnixStreamServer):
         keep_from_children(self.socket)
 
     def verify_request(self, request: Any, client_address: object) -> bool:
-        """Whether the drain's user or root has connected, by the uid that the kernel reports."""
+        """Return whether the peer is the drain's user or root. The kernel reports its uid."""
         return peer(request)[1] in (0, os.geteuid())
 
     def shutdown(self) -> None:
         with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)  # this ends the poll that is under way
+            self.socket.shutdown(socket.SHUT_RDWR)  # This ends the poll that is under way.
         super().shutdown()
 
     def service_actions(self) -> None:
-        """Make the socket's file again if it is gone, as after the end of a user's session."""
+        """Make the socket's file again if it is gone: it goes when the user's last session ends."""
         if not os.path.lexists(self._path):
             with suppress(OSError):
                 self._path = self._bind()
 
     def _bind(self) -> Path:
-        """Make the socket's file in the first folder that takes it. Raises OSError if none does."""
+        """Make the socket's file in the first possible folder. Raises OSError if there is none."""
         trouble = OSError("no folder for it")
         for folder in folders():
             path = folder / self._name
@@ -194,11 +195,12 @@ class _Listener(QuietServer, UnixStreamServer):
             raise OSError(f"{path} is too long for a socket")
         make_folder(path.parent)
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as made:
-            path.unlink(missing_ok=True)  # a dead drain left it, because this one has the plan
+            # This drain holds the plan's lock, so a file that is there was left by a dead drain.
+            path.unlink(missing_ok=True)
             made.bind(str(path))
             path.chmod(0o600)
             made.listen(self.request_queue_size)
-            # The server waits for connections at this descriptor. The new socket takes its place.
+            # The server polls this descriptor for connections, so the new socket gets its number.
             os.dup2(made.fileno(), self.fileno(), inheritable=False)
 
     def server_close(self) -> None:
@@ -223,13 +225,13 @@ class _Handler(QuietHandler):
             status = HTTPStatus.BAD_REQUEST if usage else HTTPStatus.CONFLICT
             self._refuse(status, str(error), error.hint)
         except OSError:
-            raise  # the peer has hung up
-        except Exception as error:  # a bug in an answer must not end the drain
+            raise  # The peer has hung up.
+        except Exception as error:  # A bug in an answer must not end the drain.
             failed = f"the drain failed to answer: {describe(error)}"
             self._refuse(HTTPStatus.INTERNAL_SERVER_ERROR, failed, BUG)
 
     def _answer(self) -> None:
-        """Do what is requested, and reply. Raises UsageError or Refused."""
+        """Do what the request asks for, and reply. Raises UsageError or Refused."""
         body = self._body()
         match self.command, self.path:
             case "GET", "/status":
@@ -245,9 +247,9 @@ class _Handler(QuietHandler):
                 raise UsageError(f"a drain has no {self.command} {self.path}", hint=NO_PATH)
 
     def _body(self) -> bytes:
-        """Read the request's body.
+        """Return the body of the request.
 
-        Raises UsageError unless all of it is there: without it, the request would mean another one.
+        Raises UsageError if a part of it is missing, because the rest may be another request.
         """
         length = self.headers.get("Content-Length", "0")
         known = length.isdecimal() and len(length) <= LENGTH_DIGITS
@@ -266,7 +268,7 @@ class _Handler(QuietHandler):
 
 
 def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
-    """Parse a request's body. Raises UsageError or Refused."""
+    """Make a request of its body. Raises UsageError or Refused."""
     try:
         return decode(body or b"{}", kind)
     except ValueError as error:
@@ -278,8 +280,8 @@ def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
 def peer(connection: socket.socket) -> tuple[int, int]:
     """Return the pid and the uid of the process at the other end.
 
-    Where the system does not report them, the pid is 0 and the uid this user's: mode and owner of
-    the socket's folder have decided who may connect.
+    If the system does not report them, the pid is 0, and the uid is this user's: nobody else could
+    enter the socket's folder.
     """
     if not hasattr(socket, "SO_PEERCRED"):
         return 0, os.geteuid()

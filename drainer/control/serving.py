@@ -1,4 +1,4 @@
-"""What the control socket and the metrics port of a drain have in common: HTTP beside its work."""
+"""HTTP beside the work of a drain: the base of its control socket and of its metrics port."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ class QuietServer(ThreadingMixIn, BaseServer):
     block_on_close = False
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer a connection in a thread. Children that the handler forks do not get it."""
+        """Answer a connection in a thread. Child processes do not inherit the connection."""
         keep_from_children(request)
         super().process_request(request, client_address)
 
     def handle_error(self, request: object, client_address: object) -> None:
-        """Print nothing: a peer that hangs up is no concern of the drain's terminal."""
+        """Print nothing, because a peer that hangs up does not concern the drain's user."""
 
 
 class QuietHandler(BaseHTTPRequestHandler):
-    """Handles one request by its method ``answer``, and logs nothing."""
+    """Handles one request by the method ``answer``, and logs nothing."""
 
     def answer(self) -> None:
         """Answer the request that ``command``, ``path`` and ``headers`` describe."""
@@ -44,7 +44,7 @@ class QuietHandler(BaseHTTPRequestHandler):
     def reply(
         self, status: HTTPStatus, kind: str, body: bytes | Iterable[bytes], **headers: str
     ) -> None:
-        """Send an answer. The connection is closed behind it."""
+        """Send the response, after which the connection is closed."""
         if isinstance(body, bytes):
             headers["Content-Length"], body = str(len(body)), [body]
         self.send_response(status)

@@ -1,4 +1,4 @@
-"""What a drain and other processes send each other on the drain's socket, as JSON."""
+"""The JSON that a drain and other processes exchange through the drain's socket."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from drainer.text.mask import mask_reported
 
 @dataclass(frozen=True, slots=True)
 class About(JsonRecord):
-    """Facts about a drain that don't change while it runs. ``since`` is in ISO 8601."""
+    """The facts about a drain that do not change while it runs.
+
+    ``since`` is the time at which it began, in ISO 8601.
+    """
 
     plan: str
     topic: str
@@ -32,14 +35,14 @@ class About(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The answer to a request that was done, in words."""
+    """The answer to a request that succeeded: what the drain did, in words."""
 
     done: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """The answer to a request that was refused, with the reason."""
+    """The answer to a request that was refused: the reason, and the way out."""
 
     error: str
     hint: str | None = None
@@ -47,10 +50,12 @@ class Refusal:
 
 @dataclass(frozen=True, slots=True)
 class DrainReport:
-    """A drain at one moment.
+    """A report on a drain at one moment.
 
-    ``status`` is None before the drain's first one, and ``age_s`` seconds old. The last report has
-    ``ended``, the JSON of the summary.
+    Attributes:
+        status: the latest status; None if there is none yet.
+        age_s: the age of the status in seconds.
+        ended: the JSON of the summary. Only the last report has it.
     """
 
     about: About
@@ -76,7 +81,7 @@ class DrainReport:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """A report as its JSON has it."""
+    """A report in JSON. It has the status as one object without sections."""
 
     about: About
     status: Mapping[str, Any] | None = None

@@ -1,1 +1,1 @@
-"""Lists, shows and redrives dead letters, after the drain. This is an extension."""
+"""An extension that lists, shows and redrives dead letters after a drain."""

@@ -1,7 +1,7 @@
-"""Dead letters of other tools, which are known by their headers.
+"""Dead letters of other tools. drainer recognises them by the headers that a tool adds.
 
-These tools leave the message unchanged. So each record becomes a letter of a whole message, which
-the handler's ``split`` gets again.
+These tools keep the message unchanged. So each of their records is a letter of a whole message, and
+a redrive passes it to the handler's ``split`` again.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ from drainer.policy.dead_letter import (
 from drainer.policy.exact_json import Encoding
 from drainer.text.mask import ERROR_CHARACTERS, TYPE_CHARACTERS
 
-REDRIVES = "drainer.redrives"  # the header that counts how often a record was sent to a topic
-NUMBER_MOST = 2**63 - 1  # the largest offset
+REDRIVES = "drainer.redrives"  # The header with the number of times a record was sent to a topic.
+NUMBER_MOST = 2**63 - 1  # The largest offset.
 _TOPIC = re.compile(TOPIC_NAME)
 _DIGITS = re.compile(rb"\d{1,19}\Z")
-OTHER = "other"  # the name of a tool whose headers a user names
+OTHER = "other"  # The name of a tool whose headers the user names.
 
 
 @dataclass(frozen=True, slots=True)
 class Scheme:
-    """The names of the headers that a tool adds to its dead letters. tools.toml has the fields.
+    """The headers that a tool adds to its dead letters, by what they hold.
 
-    ``constant`` is the topic of the messages if no header names it.
+    tools.toml describes the fields. ``constant`` is the topic of all messages, if no header has it.
     """
 
     name: str
@@ -60,11 +60,11 @@ class Scheme:
 
     @property
     def place(self) -> list[str]:
-        """The headers with the place of the message. A record without them is not the tool's."""
+        """The headers with the message's place. A record that lacks one is not of this tool."""
         return [name for name in (self.topic, self.partition, self.offset) if name]
 
     def owns(self, name: str) -> bool:
-        """Whether the tool added a header, so that it is not the message's own."""
+        """Return whether the tool added a header. Other headers are the message's own."""
         named = (*self.place, self.group, *self.error, self.text, self.timestamp)
         return name in filter(None, named) or name.startswith(self.more)
 
@@ -77,10 +77,10 @@ _NEEDED = _FIELDS[:3]
 
 
 def schemes_with(headers: Mapping[str, str]) -> tuple[Scheme, ...]:
-    """Return all schemes. The scheme of the names that a user gave comes before the others.
+    """Return the schemes of all tools. If the user named headers, their scheme comes first.
 
-    ``headers`` has these names by field, such as ``topic``. If the name for the topic begins with
-    ``=``, the rest of it is the topic itself, for letters that don't name one. Raises UsageError.
+    ``headers`` are these names by field, such as ``topic``. If the name for the topic begins with
+    ``=``, the rest of it is the topic itself. Raises UsageError for names that make no sense.
     """
     constant = headers["topic"][1:] if headers.get("topic", "").startswith("=") else ""
     known = tuple(each if each.topic else replace(each, constant=constant) for each in SCHEMES)
@@ -106,19 +106,20 @@ def schemes_with(headers: Mapping[str, str]) -> tuple[Scheme, ...]:
 
 
 def reader(headers: Mapping[str, str]) -> Callable[[Message], Letter]:
-    """Make a function that reads letters of drainer and of other tools.
+    """Return a function that reads dead letters, both drainer's own and those of other tools.
 
-    ``headers`` are names that a user gave, as for ``schemes_with``. The function raises
-    NotADeadLetter for anything else. Raises UsageError.
+    ``headers`` are the names that the user gave, as in ``schemes_with``. The function raises
+    NotADeadLetter for any other record. Raises UsageError if the names make no sense.
     """
     schemes = schemes_with(headers)
 
     def read(message: Message) -> Letter:
         known, last = dict[str, bytes](), dict[str, bytes]()
         with suppress(HeadersUnreadable):
-            for name, value in filter(itemgetter(0), message.headers):  # some have no name
+            for name, value in filter(itemgetter(0), message.headers):  # A header may have no name.
                 last[name] = value or b""
-                known.setdefault(name, last[name])  # tools append, so the first names the source
+                # Tools append headers, so the first one names the source.
+                known.setdefault(name, last[name])
         redrives = redrives_of(message)
         if not any(name.startswith(OWN_HEADERS) for name in known):
             for scheme in schemes:
@@ -137,7 +138,7 @@ def counting(letter: Letter, redrives: int) -> Letter:
 
 
 def redrives_of(message: Message) -> int:
-    """Count how often a message was sent back to a topic, by its headers."""
+    """Return how often a message was sent back to a topic, according to its headers."""
     with suppress(HeadersUnreadable):
         found = (value for name, value in message.headers if name == REDRIVES)
         return _number(next(found, None) or b"") or 0
@@ -171,7 +172,7 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
     encoding = Encoding.NULL if message.value is None else Encoding.BYTES
     return Letter(
         topic=topic,
-        topic_id=topic_id,  # the tool does not know the topic's id, so the name stands in
+        topic_id=topic_id,  # The tool does not know the topic's id, so its name stands in.
         message_partition=partition,
         message_offset=offset,
         index=0,
@@ -205,7 +206,7 @@ def _letter(message: Message, scheme: Scheme, known: Mapping[str, bytes], redriv
 def _time(ms: int) -> str:
     try:
         return datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):  # some tools write microseconds
+    except (ValueError, OverflowError, OSError):  # Some tools write microseconds.
         return "unknown"
 
 
@@ -214,7 +215,8 @@ def _text(value: bytes, most: int) -> str:
 
 
 def _number(value: bytes) -> int | None:
-    # Tools write a number as text, or as Java writes an int or a long. A negative one means none.
+    # Tools write a number as text, or as Java writes an int or a long. A negative number means that
+    # the tool does not know it.
     if _DIGITS.match(value):
         number = int(value)
     elif len(value) in (4, 8):

@@ -1,4 +1,4 @@
-"""The original records of letters that only name them. They are read again before ``split``."""
+"""The original records of letters that have no payload. They are read again before ``split``."""
 
 from __future__ import annotations
 
@@ -26,19 +26,21 @@ from drainer.policy.exact_json import Encoding
 from drainer.split.splitting import Prepare, Wait
 
 READER = "drainer-originals"
-GAP_OFFSETS = 500  # up to so many offsets between two originals are read, as a seek takes longer
-PART_BYTES = 16 * 1024 * 1024  # of originals are in memory at once
-LETTERS_MOST = 2_000
-LOOK_S = 5.0  # after this time only the first original is still looked up
-CLOCKS_MS = 5_000  # by so much the clocks of two hosts may differ
+# If two originals are no further apart than this, the records between them are read as well,
+# because a seek would take longer.
+GAP_OFFSETS = 500
+PART_BYTES = 16 * 1024 * 1024  # The originals that are in memory at once have about this size.
+LETTERS_MOST = 2_000  # The letters whose originals are read together.
+LOOK_S = 5.0  # After this time, only the original of the first letter is still waited for.
+CLOCKS_MS = 5_000  # The clocks of two hosts may differ by this much.
 RETRY_S = 1.0
 
-_Place = tuple[int, int]  # a partition and an offset
-_Read = tuple[Message, Letter]  # a record of the dead-letter topic, and the letter that it is
+_Place = tuple[int, int]  # A partition and an offset.
+_Read = tuple[Message, Letter]  # A record of the dead-letter topic, and its letter.
 
 
 class Originals:
-    """Reads letters. Those without a message are completed by the record that they name."""
+    """Reads letters, and completes those without payload with the record that they name."""
 
     def __init__(
         self,
@@ -49,9 +51,12 @@ class Originals:
     ) -> None:
         """Make a reader of letters.
 
-        ``headers`` are the names of headers that a user gave. ``after`` prepares the messages of
-        letters to be decoded. ``why_not`` returns the reason to leave a letter of a dead-letter
-        topic alone, or None. The original of a letter that is left alone is not looked up.
+        Args:
+            settings: the settings of the clients that read originals.
+            headers: the names of headers that the user gave.
+            after: prepares the messages of letters before they are decoded.
+            why_not: returns why a letter of a dead-letter topic is left alone, or None. The
+                original of a letter that is left alone is not read.
         """
         # The consumer that gave the record up may have had any isolation level.
         properties = {**settings.properties, ISOLATION: "read_uncommitted"}
@@ -59,13 +64,14 @@ class Originals:
         self._read = reader(headers)
         self._after = after
         self._why_not = why_not
-        self._at_once = LETTERS_MOST  # it follows the size of the originals
+        # The number of letters that are read together. It adapts to the size of their originals.
+        self._at_once = LETTERS_MOST
 
     def prepare(self, messages: Sequence[Message], wait: Wait) -> int:
-        """Complete letters, many at once, and return how many of the first messages are ready.
+        """Read many letters at once, and return how many of the first messages are ready.
 
-        The letter of each becomes its message's ``decoded``. After LOOK_S this returns what is
-        ready by then, which is the first message at least.
+        Each letter becomes ``decoded`` of its message. After LOOK_S, only the first message is
+        still waited for.
         """
         while True:
             part = messages[: self._at_once]
@@ -92,9 +98,9 @@ class Originals:
         return count
 
     def letter(self, message: Message) -> Letter:
-        """Read a letter, and also its original unless ``prepare`` did.
+        """Return the letter of a message, and read its original unless ``prepare`` did that.
 
-        Raises NotADeadLetter, and Halted if the original can't be read now.
+        Raises NotADeadLetter if it is none, and Halted if the original can't be read now.
         """
         if isinstance(message.decoded, Letter):
             return message.decoded
@@ -111,8 +117,9 @@ class Originals:
     def _letters_of(self, messages: Sequence[Message]) -> tuple[list[_Read], int, int]:
         """Read the letters of messages and their originals, as far as time and memory allow.
 
-        Returns the letters that are whole messages or have to be decoded, each with its message;
-        the size of their originals in bytes; and how many of the first messages are done.
+        Returns three things: the letters that are whole messages or have to be decoded, each with
+        its message; the size of the originals in bytes; and how many of the first messages are
+        done.
         """
         lacking: dict[str, list[_Read]] = {}
         found, size, until_s = list[_Read](), 0, 0.0
@@ -128,9 +135,9 @@ class Originals:
                 elif letter.is_message or letter.payload_encoding is Encoding.RAW:
                     found.append((message, letter))
         left = dict.fromkeys(id(message) for each in lacking.values() for message, _ in each)
-        needed = next(iter(left), None)  # without this one, the redrive would make no progress
+        needed = next(iter(left), None)  # Without this one, the redrive would make no progress.
         for message, letter in self._complete(lacking):
-            until_s = until_s or monotonic() + LOOK_S  # it begins once the topics are known
+            until_s = until_s or monotonic() + LOOK_S  # The time counts once the topics are known.
             if needed not in left and monotonic() > until_s:
                 break
             found.append((message, letter))
@@ -142,7 +149,7 @@ class Originals:
         return found, size, next(first, len(messages))
 
     def _complete(self, lacking: Mapping[str, Sequence[_Read]]) -> Iterator[_Read]:
-        """Complete letters, topic by topic. If an original is missing, the encoding shows why."""
+        """Complete letters, topic by topic. If an original is missing, the encoding tells why."""
         if not lacking:
             return
         with Cluster.connect(self._settings) as cluster:
@@ -161,7 +168,7 @@ class Originals:
     def _complete_of(
         self, cluster: Cluster, there: TopicInfo, letters: Sequence[_Read]
     ) -> Iterator[_Read]:
-        ids = there.topic_id, there.name  # letters of other tools have the name instead of an id
+        ids = there.topic_id, there.name  # Letters of other tools have the name in place of the id.
         numbers = {each.message_partition for _, each in letters} & {*there.partitions}
         try:
             logs = cluster.log_bounds(there.name, numbers, "read_uncommitted")
@@ -184,7 +191,8 @@ class Originals:
             for message in batch.messages:
                 for record, letter in wanted.pop((message.partition, message.offset), ()):
                     yield record, completed(record, letter, message)
-        for record, letter in chain.from_iterable(wanted.values()):  # compaction removed these
+        # Compaction has removed the originals of the letters that remain.
+        for record, letter in chain.from_iterable(wanted.values()):
             yield record, replace(letter, payload_encoding=Encoding.GONE)
 
 
@@ -201,7 +209,7 @@ def _spans(places: Sequence[_Place]) -> list[Span]:
 
 def completed(record: Message, letter: Letter, original: Message) -> Letter:
     """Return a letter with the key, value and headers of its original."""
-    if not _may_be_of(record, letter, original):  # the topic was deleted and made again
+    if not _may_be_of(record, letter, original):  # The topic was deleted and made again.
         return replace(letter, payload_encoding=Encoding.ELSEWHERE)
     headers: list[Header] = []
     with suppress(HeadersUnreadable):
@@ -221,10 +229,11 @@ def completed(record: Message, letter: Letter, original: Message) -> Letter:
 
 
 def _may_be_of(record: Message, letter: Letter, original: Message) -> bool:
-    """Whether a record has the key and the time of a letter's original, as far as it has any."""
+    """Return whether a record may be the original of a letter, by its key and its time."""
     if letter.message_key not in (None, original.key):
         return False
     own, named, found = record.timestamp, letter.timestamp, original.timestamp
     if named not in (None, own):
         return named == found
-    return own is None or found is None or found <= own + CLOCKS_MS  # the original came first
+    # The original was written before its letter.
+    return own is None or found is None or found <= own + CLOCKS_MS

@@ -1,4 +1,4 @@
-"""An overview of many dead letters, and letters as JSON."""
+"""The overview of a dead-letter topic, and single letters, both as JSON."""
 
 from __future__ import annotations
 
@@ -19,26 +19,32 @@ from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
 _COUNTED = ("letters", "redriven", "outstanding", "matching", "foreign")
-TALLIED = 50_000  # different errors, reasons or sub-keys that are counted at once
+TALLIED = 50_000  # The different errors, reasons or sub-keys that are counted at once.
 
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """Contents of a dead-letter topic."""
+    """What a dead-letter topic contains.
+
+    Attributes:
+        letters: the number of dead letters.
+        redriven: the number of letters that a redrive has finished. The others are outstanding.
+        matching: the number of letters that match the filters. All further fields are about these.
+        foreign: the number of records that are damaged, or neither dead letters nor receipts.
+        counts: the most frequent values of ``error`` (its type, or ``no error``), of ``reason`` and
+            of ``sub_key``, with their counts.
+        newest: the newest letters without payload and headers, and whether each was redriven.
+        left_out: by topic, the number of letters without payload, and the earliest timestamp of
+            their messages. A redrive reads these messages again.
+    """
 
     topic: str
-    letters: int  # how many dead letters the topic holds
-    redriven: int  # how many of these a redrive is done with; the others are outstanding
-    # How many letters match the filters, of the outstanding ones or of all. The rest is about them.
+    letters: int
+    redriven: int
     matching: int
-    foreign: int  # records that are damaged, or neither known dead letters nor receipts
-    # The most frequent values of ``error`` (the type, or ``no error``), ``reason`` and ``sub_key``.
+    foreign: int
     counts: Mapping[str, Mapping[str, int]]
-    # These are the newest letters, without payload and headers. The flag says whether a redrive is
-    # done with the letter.
     newest: tuple[tuple[Letter, bool], ...]
-    # By topic, how many letters lack their message, and the earliest timestamp of these messages. A
-    # redrive reads them again.
     left_out: Mapping[str, tuple[int, int | None]]
 
     @property
@@ -68,11 +74,15 @@ def overview_of(
     all_: bool = False,
     read: ReadLetter = read_letter,
 ) -> Overview:
-    """Make an overview of a dead-letter topic's records, in bounded memory.
+    """Make an overview of the records of a dead-letter topic, in bounded memory.
 
-    Each record comes with whether it was redriven. Those that were are left out, unless ``all_`` is
-    set. ``limit`` is how many letters are kept for the list. If there are very many different
-    errors or sub-keys, the counts of rare ones are too low.
+    If there are more than TALLIED different errors or sub-keys, the counts of rare ones may be too
+    low.
+
+    Args:
+        records: each record of the topic, and whether a redrive has finished it.
+        limit: how many letters the list has.
+        all_: whether letters that were redriven count and are listed, too.
     """
     letters = redriven = matching = foreign = 0
     counts: dict[str, Counter[str]] = {what: Counter() for what in ("error", "reason", "sub_key")}
@@ -127,7 +137,7 @@ _SHOWN_OTHERWISE = {"sub_key", "several", "message_key", "timestamp"}
 
 
 def letter_as_json(letter: Letter) -> dict[str, Any]:
-    """Return a letter as JSON, without its payload and its message."""
+    """Return a letter as JSON, without the payload and without the parts of its message."""
     shown = [each.name for each in fields(Provenance) if each.name not in _SHOWN_OTHERWISE]
     return {
         **{name: getattr(letter, name) for name in ("partition", "offset", "id", *shown)},
@@ -137,7 +147,7 @@ def letter_as_json(letter: Letter) -> dict[str, Any]:
 
 
 def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
-    """Return a letter as JSON, with its payload, and with key, time and headers of its message."""
+    """Return a letter as JSON, with the payload, and the key, time and headers of its message."""
     is_literal = letter.payload_encoding in (Encoding.TYPED, Encoding.LITERAL)
     return {
         **letter_as_json(letter),
@@ -151,7 +161,7 @@ def whole_letter_as_json(letter: Letter) -> dict[str, Any]:
 
 
 def _as_json(value: Any) -> Any:
-    # Bytes become text if they can, because people read this.
+    # Bytes become text if possible, because people read this.
     if not isinstance(value, bytes):
         return value
     try:

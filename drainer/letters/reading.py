@@ -1,4 +1,4 @@
-"""Reads a dead-letter topic from its beginning to its present end, without a group."""
+"""Reading of a dead-letter topic from its beginning to its present end, without a group."""
 
 from __future__ import annotations
 
@@ -23,14 +23,13 @@ def read_letters(
     spans: Sequence[Span] | None = None,
     since: Mapping[int, int] | None = None,
 ) -> Iterator[KafkaMessage]:
-    """Yield all records of some spans, by default of the whole topic up to its present end.
+    """Yield the records of a topic up to its present end, or only those in ``spans``.
 
-    ``since`` has the offsets by partition where reading begins. The records of a partition come in
-    their order, and the partitions are mixed. A few batches are in memory, however large the topic
-    is.
+    ``since`` has the offset of each partition at which reading begins. The records of a partition
+    come in order, and the partitions are mixed. However large the topic is, only a few batches are
+    in memory.
 
-    Raises TopicMissing, BrokerUnreachable if no answer comes, and Refused if the topic can't be
-    read.
+    Raises TopicMissing; BrokerUnreachable if no answer comes; Refused if the topic can't be read.
     """
     found = cluster.topic(topic)
     if spans is None:
@@ -44,7 +43,10 @@ def read_letters(
 def find_letter(
     cluster: Cluster, topic: str, partition: int, offset: int, read: ReadLetter = read_letter
 ) -> Letter:
-    """Find the dead letter at a place, unmasked. Raises NotADeadLetter, and as ``read_letters``."""
+    """Return the dead letter at a place, without masks.
+
+    Raises NotADeadLetter if there is none, and the errors of ``read_letters``.
+    """
     if partition not in cluster.topic(topic).partitions:
         raise TopicMissing(f"topic {topic} has no partition {partition}")
     log = cluster.log_bounds(topic, [partition], cluster.settings.isolation)[partition]
@@ -58,14 +60,14 @@ def find_letter(
 
 
 def decode_letter(letter: Letter, decoding: Decoding) -> tuple[Letter, str | None]:
-    """Return a letter with its message decoded, and the reason if a part of it can't be.
+    """Return a letter with its message decoded, and the reason if a part of it can't be decoded.
 
-    If the letter is of a part of a message, its payload has been decoded already.
+    If the letter is about a part of a message, its payload was decoded before.
     """
     message, why = letter.message(), None
     try:
         decoding.decoded(message)
-    except Exception as error:  # decoders may raise anything, and so may the registry
+    except Exception as error:  # Decoders and registries may raise anything.
         why = describe(error)
     payload, key = message.meaning, message.decoded_key
     if payload is not message.value:

@@ -1,11 +1,11 @@
-"""Receipts record in the dead-letter topic itself what redrives did above their group's offset.
+"""Receipts: records in a dead-letter topic about the letters that a redrive has finished.
 
-A redrive writes one receipt to each of its partitions when it begins, and another when it ends. So
-the next redrive knows from Kafka alone what is done, wherever it runs. The group's offset would not
-be enough, because it expires, and because letters below others may be left.
+A redrive writes a receipt to each of its partitions when it begins, and another one when it ends.
+So the next redrive learns from Kafka alone which letters are finished, on whatever machine it runs.
+The group's offset would not be enough: it expires, and letters below finished ones may be left.
 
-A receipt lies behind the letters that it is about. Once the group's offset has passed it, all of
-them are done.
+A receipt lies behind the letters that it is about. Once the group's offset is behind the receipt,
+all of these letters are finished.
 """
 
 from __future__ import annotations
@@ -43,12 +43,13 @@ from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import plan_at
 from drainer.text.escape import command, printable
 
-RANGES_EACH = 10_000  # in one receipt: some 200 KB, which every topic takes in a record
-RECEIPT_BYTES_MOST = 1024 * 1024  # more than any receipt has
-RANGES_MOST = 1_000_000  # of one partition, which take 100 MB
+RANGES_EACH = 10_000  # The ranges in one receipt, which are about 200 KB. Every topic accepts that.
+RECEIPT_BYTES_MOST = 1024 * 1024  # No receipt is as large as this.
+RANGES_MOST = 1_000_000  # The ranges of one partition that are kept in memory: about 100 MB.
 WRITE_S = 30.0
-SHOWN = 200  # characters of a receipt that an error quotes
-PREPARED_MOST, PREPARED_BYTES = 2_000, 16 * 1024 * 1024  # letters that are prepared at once
+SHOWN = 200  # The characters of a receipt that an error quotes.
+# The number of letters that are prepared at once, and their bytes.
+PREPARED_MOST, PREPARED_BYTES = 2_000, 16 * 1024 * 1024
 
 ONLY_HERE = (
     "without WRITE on {} drainer can't record redriven letters there: a redrive with another plan"
@@ -56,32 +57,39 @@ ONLY_HERE = (
 )
 
 _Text = Annotated[str, Meta(max_length=4096)]
-_Finished = Mapping[int, Sequence[Range]]  # by partition
+_Finished = Mapping[int, Sequence[Range]]  # The offsets of finished letters, by partition.
 
 
 @dataclass(frozen=True, slots=True)
 class Receipt(JsonRecord):
-    """A redrive's record about the partition that the receipt lies in."""
+    """A redrive's record about one partition, which is the one that the receipt lies in.
 
-    # These are the redrive's. A copy of the topic has another id.
+    Attributes:
+        topic_id: the id of the dead-letter topic. A copy of the topic has another one.
+        drain_id: the id of the redrive.
+        host, plan: the place of the redrive's plan.
+        end: the end of the redrive's letters in this partition.
+        ended: whether the redrive has ended.
+        finished: the offsets of the letters that the redrive has finished.
+    """
+
     group: _Text
     topic_id: _Text
     drain_id: _Text
-    # The place of the redrive's plan.
     host: _Text
     plan: _Text
-    end: Whole  # the end of its letters in this partition
-    ended: bool  # whether the redrive has ended
-    finished: Ranges = ()  # offsets of letters that are done
+    end: Whole
+    ended: bool
+    finished: Ranges = ()
 
     @property
     def is_of_plan_here(self) -> bool:
-        """Whether the plan is a file on this machine, and no other user could have written it."""
+        """Whether the plan is a file on this machine that no other user could have written."""
         if self.host != socket.gethostname() or "://" in self.plan:
             return False
         try:
             return plan_at(parse_place(self.plan)).load().plan.terms.drain_id == self.drain_id
-        except Exception:  # whoever wrote the receipt may name any file
+        except Exception:  # Whoever wrote the receipt may have named any file.
             return False
 
     def as_json(self) -> dict[str, Any]:
@@ -90,15 +98,22 @@ class Receipt(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class RedriveProgress:
-    """The letters that redrives of a group have finished, by the group's offsets and receipts."""
+    """The letters that redrives of a group have finished, by the group's offsets and receipts.
+
+    Attributes:
+        finished: the offsets of these letters and of the receipts, by partition.
+        running: the receipt of a redrive that has not ended, whose letters ``finished`` may lack.
+    """
 
     group: str
-    finished: _Finished  # offsets by partition, also those of the receipts themselves
-    # A redrive that has not ended, so that ``finished`` may lack what it did.
+    finished: _Finished
     running: Receipt | None = None
 
     def ensure_ended(self, *known: str) -> None:
-        """Raises PlanRefused if a redrive has not ended, unless its drain id is among ``known``."""
+        """Ensure that no redrive goes on, except those whose drain id is among ``known``.
+
+        Raises PlanRefused.
+        """
         if (running := self.running) is not None and running.drain_id not in known:
             anyway = "To redrive anyway, which may repeat letters, add --accept-repeats."
             if running.is_of_plan_here:
@@ -114,15 +129,15 @@ class RedriveProgress:
 
 
 def quoted(text: str) -> str:
-    """Quote a text of a receipt in an error: only visible characters, at most SHOWN of them."""
+    """Return a text of a receipt as an error quotes it: cut, and without control characters."""
     return printable(text[:SHOWN])
 
 
 def read_receipt(message: Message) -> Receipt | None:
-    """Read the receipt that a record of a dead-letter topic is; None for any other record."""
+    """Return the receipt in a record of a dead-letter topic; None if the record is not one."""
     with suppress(ValueError):
         for name, value in message.headers:
-            if name == LETTER:  # it is the dead letter of a message that was a receipt
+            if name == LETTER:  # This is the dead letter of a message that was a receipt.
                 return None
             if name == RECEIPT:
                 short = len(value or b"") <= RECEIPT_BYTES_MOST
@@ -135,8 +150,8 @@ def redrive_progress(
 ) -> RedriveProgress:
     """Find the letters that redrives of a group have finished, by receipts from ``since`` on.
 
-    A receipt is believed only for what lies before it in its partition. Raises Refused if the
-    receipts have more ranges than redrives write, and what ``read_letters`` raises.
+    A receipt counts only for the letters before it in its partition. Raises Refused if the receipts
+    have more ranges than redrives write, and the errors of ``read_letters``.
     """
     found = cluster.topic(topic)
     committed = {n: at or 0 for n, at in cluster.committed(group, topic, found.partitions).items()}
@@ -151,7 +166,7 @@ def redrive_progress(
             continue
         _add(finished[number], intersect(receipt.finished, ((0, offset),)), message)
         if not receipt.ended:
-            if receipt.end <= offset:  # a true receipt lies behind its letters
+            if receipt.end <= offset:  # A genuine receipt lies behind its letters.
                 begun[number] = receipt
         elif number in begun and begun[number].drain_id == receipt.drain_id:
             del begun[number]
@@ -161,11 +176,11 @@ def redrive_progress(
 
 
 def finished_in(cluster: Cluster, plan: OffsetPlan, handler: LoadedHandler) -> _Finished:
-    """Find the letters that the plan of a redrive has finished.
+    """Find the letters that a redrive has finished, by its plan.
 
-    If a priority class or a task has finished more than the rest, this reads the letters that are
-    left, and splits them by the redrive's handler. Raises Refused if there are too many ranges, or
-    if an original can't be read.
+    If a priority class or a task has finished sub-messages that the rest has not, this reads the
+    letters that are left, and splits them with the redrive's handler. Raises Refused if there are
+    too many ranges, or if an original can't be read.
     """
     known = plan.account.claims[ALL].items()
     found = {n: [r for r in ((0, each.watermark), *each.finished) if r[1]] for n, each in known}
@@ -203,7 +218,7 @@ def _part_of(letters: Iterator[Message]) -> Iterator[Message]:
 
 
 def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
-    """Return the plan with the letters that are known to be finished."""
+    """Return the plan in which these letters count as finished."""
     claim = dict(plan.account.claims[ALL])
     for number, known in plan.account.claims[ALL].items():
         left = ((known.watermark, plan.account.partitions[number].end),)
@@ -215,14 +230,16 @@ def taking_in(plan: OffsetPlan, finished: _Finished) -> OffsetPlan:
 
 @contextmanager
 def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
-    """Write the receipts of a redrive, and give it what others have finished by now.
+    """Write the receipts of a redrive at its beginning and at its end.
 
-    Raises Refused, with nothing handled, if another redrive has not ended, or if a receipt can't be
+    The block gets the redrive with a plan that has what other redrives have finished by now. Raises
+    Refused before anything is handled, if another redrive has not ended or if a receipt can't be
     written.
     """
     before = redrive.plan
     ends = {n: part.end for n, part in before.account.partitions.items()}
-    # prepare_redrive() has read the receipts up to the end, but prepare_resume() has read none.
+    # For a new redrive, prepare_redrive() has read the receipts up to the end. For a resume, nobody
+    # has read any.
     plan = _caught_up(redrive, before, before.account.watermarks if resumes else ends)
     open_ = [n for n in plan.account.partitions if plan.account.watermark(n) < ends[n]]
     noted = True
@@ -236,7 +253,7 @@ def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
             redrive.file.write(plan)
         yield replace(redrive, plan=plan)
     except DrainerError:
-        if redrive.file.load().plan == plan:  # nothing was handled
+        if redrive.file.load().plan == plan:  # Nothing was handled.
             redrive.file.write(before)
         raise
     finally:
@@ -244,7 +261,10 @@ def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
 
 
 def _caught_up(redrive: LocalContext, plan: OffsetPlan, since: Mapping[int, int]) -> OffsetPlan:
-    """Return the plan with what newer receipts record. Its end moves behind the receipts."""
+    """Return the plan with the letters that newer receipts report as finished.
+
+    Its end moves behind these receipts.
+    """
     found = redrive_progress(redrive.cluster, plan.terms.topic, plan.terms.group, since)
     found.ensure_ended(plan.terms.drain_id)
     logs = redrive.cluster.log_ends(plan.terms.topic, plan.account.partitions)
@@ -262,7 +282,7 @@ def _end(redrive: LocalContext, open_: Sequence[int], *, noted: bool) -> None:
     try:
         plan = redrive.file.load().plan
         if plan.terms.drain_id != redrive.plan.terms.drain_id or plan.account.state is not None:
-            return  # tasks on Spark may still be at work, and only a resume can know
+            return  # Tasks on Spark may still be at work. Only a resume finds out.
         receipts: dict[int, list[Receipt]] = {}
         finished = finished_in(redrive.cluster, plan, redrive.handler)
         for number, ranges in finished.items():
@@ -294,7 +314,7 @@ def _receipt(
 
 
 def _write(redrive: LocalContext, receipts: Mapping[int, Sequence[Receipt]]) -> None:
-    """Write receipts, those of a partition in their order, to all in-sync replicas.
+    """Write receipts in order within each partition. All in-sync replicas have them afterwards.
 
     Raises RightMissing without WRITE on the topic, and Refused if they can't be written.
     """

@@ -1,7 +1,7 @@
-"""A redrive is a drain of a topic of dead letters. Its handler gets each as what it was before.
+"""The preparation of a redrive, which is a drain of a topic of dead letters.
 
-The group's offset and the receipts in the topic record which letters earlier redrives finished.
-Letters that the filters leave out stay pending, so that the next redrive finds them.
+The group's offset and the receipts in the topic tell which letters earlier redrives have finished.
+Letters that do not match the filters stay pending, so that another redrive finds them.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import SOURCE, why_left_alone
 from drainer.store.place import default_path
 
-SHOWN = 3  # origins that an error names
-ORIGINS_MOST = 100  # origins that are counted; all others count as MANY
+SHOWN = 3  # The origins that an error names.
+ORIGINS_MOST = 100  # The origins that are counted apart. All others count as MANY.
 MANY: From = ("…", "…", "…")
 
 
@@ -51,15 +51,15 @@ def prepare_redrive(
     accept_repeats: bool = False,
     parking: str | None = None,
 ) -> Prepared:
-    """Check that the present letters can be redriven, and touch nothing.
+    """Check that the present letters can be redriven, without touching anything.
 
-    Letters that earlier redrives of the group finished are left out. Letters that die again go to
-    ``parking``, by default to the same topic. If the topic is the default one of a drain by this
-    handler, the letters of other drains are left alone.
+    Letters that earlier redrives of the group finished are left out. Letters that fail again go to
+    the topic ``parking``, by default to the one that they came from. If that topic is the default
+    dead-letter topic of a drain with this handler, the letters of other drains are left alone.
 
-    Raises Refused if the redrive is not safe; if an earlier one has not ended, unless its plan is
-    here or ``accept_repeats`` is set; and if the letters come from several topics, groups or
-    handlers, unless ``mixed`` is set.
+    Raises Refused if the redrive is not safe. It also raises Refused if an earlier redrive has not
+    ended, unless its plan is here or ``accept_repeats`` is set; and if the letters come from
+    several topics, groups or handlers, unless ``mixed`` is set.
     """
     if redrive.to is not None or parking is not None:
         ensure_no_loop(redrive.to or "", request.topic, parking)
@@ -115,7 +115,7 @@ def prepare_redrive(
 def _known(
     cluster: Cluster, prepared: Prepared, *, accept_repeats: bool
 ) -> tuple[OffsetPlan, list[str], list[str]]:
-    """Return the plan with what earlier redrives finished, checks that passed, and warnings.
+    """Return the plan with the letters that earlier redrives finished, checks, and warnings.
 
     Raises PlanRefused if it is not known what they finished.
     """
@@ -150,7 +150,7 @@ def _origins(
 ) -> tuple[Counter[From], int]:
     """Count the letters that are left by their origin, and those whose payload has to be decoded.
 
-    This reads all of them. If ``mixed`` allows any origin, nothing is counted.
+    This reads all of these letters. If any origin is allowed, it reads and counts nothing.
     """
     if mixed and redrive.to is None and parking is None:
         return Counter(), 0
@@ -214,5 +214,5 @@ def _ensure_one_origin(origins: Counter[From], topic: str) -> None:
 
 def _named(origin: From) -> str:
     named = zip(("topic", "group", "handler"), origin, strict=True)
-    # Letters of other tools have no handler, and some no group.
+    # A letter of another tool has no handler, and perhaps no group.
     return ", ".join(f"{what} {name}" for what, name in named if name)

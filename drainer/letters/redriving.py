@@ -1,4 +1,4 @@
-"""The handler of a redrive: it gets dead letters as the sub-messages that they were."""
+"""The handler of a redrive. It gets each dead letter as the sub-message that it was."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from drainer.split.splitting import split_or_reject
 def redriving(
     handler: LoadedHandler, redrive: RedriveSettings, client: ClientSettings
 ) -> LoadedHandler:
-    """Return a handler for a topic of dead letters, made of the one for their source.
+    """Make the handler for a topic of dead letters from the handler of the letters' source.
 
-    A handler that has ``of_letters`` gets the letters themselves. ``client`` reads the messages
-    that letters lack.
+    A handler with ``of_letters`` gets the letters themselves. ``client`` has the settings of the
+    clients that read the messages of letters without payload.
     """
     found, of_letters = copy(handler), getattr(handler.target, "of_letters", None)
     own = decode = of_whole = None
@@ -37,7 +37,7 @@ def redriving(
             own = partial(split_or_reject, handler.split)
         if handler.decoding is not None:
             decode = partial(split_or_reject, handler.decoding.before(lambda _: ()))
-    ignored: Counter[str] = Counter()
+    left_alone: Counter[str] = Counter()
     why_not = partial(why_left_alone, redrive)
     letters = Originals(client, redrive.headers, of_whole, why_not)
     split_own = partial(split_letter, redrive, split=own, read=letters.letter, decode=decode)
@@ -45,7 +45,7 @@ def redriving(
     def split(message: Message) -> Iterator[SubMessage]:
         for sub in split_own(message):
             if not selects(sub):
-                ignored[sub.payload] += 1
+                left_alone[sub.payload] += 1
             yield sub
 
     def call(sub: SubMessage) -> Any:
@@ -63,7 +63,7 @@ def redriving(
         found.batching = replace(handler.batching, coalesce=None)
     found.split, found.split_letter = split, split_own
     found.prepare = letters.prepare
-    found.whole_messages = False  # It gets the letter's own message.
-    found.left_alone = ignored
+    found.whole_messages = False  # The letter has the message that the handler gets.
+    found.left_alone = left_alone
     found.selects = selects
     return found

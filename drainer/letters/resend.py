@@ -1,4 +1,4 @@
-"""The handler of ``redrive --to``, which appends the messages of letters to a topic."""
+"""The handler of ``redrive --to``. It appends the messages of letters to a topic."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from drainer.policy.dead_letter import Letter
 from drainer.policy.redrive import SOURCE, Redriven
 
 REFERENCE = f"{__name__}:Resend"
-HANDLER = "handler"  # the value of --to that names no topic
-TOPICS_MOST = 32  # topics that are written to at once, because each has a producer with threads
-WAIT_S = 0.2  # until a letter tries again to get one of them
-GROUPS_MOST, GROUPS_S = 100, 2.0  # groups that are looked at, and for how long
+HANDLER = "handler"  # The value of --to that names no topic.
+TOPICS_MOST = 32  # The topics that are written to at once. Each takes a producer with threads.
+WAIT_S = 0.2  # If as many are in use, a letter tries again after this time.
+GROUPS_MOST, GROUPS_S = 100, 2.0  # The groups that are looked at, and the time for that.
 
 _OWN = (REDRIVES, "drainer.topic", "drainer.id")
 
 
 class Resend(Handler):
-    """Writes the message of each letter to a topic. It is done when all in-sync replicas have it.
+    """Writes the message of each letter to a topic, and waits until all in-sync replicas have it.
 
-    Letters of one message key are written one after the other. If the topic is the message's own,
-    the record goes to the same partition, as long as that exists. The record has the message's
-    headers and drainer's own: where the message came from, how often it was redriven, and an id
-    that a repeat after a crash has, too.
+    Letters with the same message key are written one after the other. If the topic is the message's
+    own, the record goes to the same partition, if that exists. The record has the message's headers
+    and three of drainer's: the topic that the message came from, the number of redrives, and an id.
+    If a crash repeats the record, the repeat has the same id.
     """
 
     writes_records = True
@@ -43,7 +43,7 @@ class Resend(Handler):
         self._writing_to: dict[str, _Writing] = {}
 
     def of_letters(self, redrive: RedriveSettings) -> Resend:
-        """Make the handler of a redrive, which gets the letters themselves."""
+        """Return the handler of a redrive. It gets the letters themselves."""
         return Resend(redrive.to or SOURCE)
 
     def open(self, context: Context) -> None:
@@ -62,15 +62,15 @@ class Resend(Handler):
         writing.calls += 1
         try:
             await self._write(letter, await asyncio.shield(writing.writer))
-        except (RecordTooLarge, TopicMissing) as error:  # other letters can still be written
+        except (RecordTooLarge, TopicMissing) as error:  # Other letters can still be written.
             raise GiveUp(str(error)) from error
         finally:
             writing.calls -= 1
             if not writing.is_open and self._writing_to.get(topic) is writing:
-                del self._writing_to[topic]  # the next letter tries again
+                del self._writing_to[topic]  # The next letter tries again.
 
     async def _write(self, letter: Letter, writer: Writer) -> None:
-        # If the letter does not know the message's partition, the key chooses one.
+        # If the letter does not name the message's partition, the key chooses one.
         placed = letter.place != letter.topic
         same = self._to == SOURCE and placed and letter.message_partition < writer.partitions
         redrives = letter.redrives + 1
@@ -92,15 +92,15 @@ class Resend(Handler):
         self._writing_to.clear()
 
     def _writing(self, topic: str) -> _Writing:
-        # The topics are only known as letters come. A writer is made in a thread, because it asks
-        # the brokers for its topic.
+        # A topic becomes known when a letter names it. Its writer is made in a thread, because that
+        # asks the brokers for the topic.
         known = self._writing_to.pop(topic, None)
         if known is None:
             if len(self._writing_to) >= TOPICS_MOST:
                 self._close_idle()
             assert self._context is not None
             known = _Writing(blocking_call(self._context.writer, topic))
-        self._writing_to[topic] = known  # so that the topic that was used last is the last one
+        self._writing_to[topic] = known  # The topic that was used last is the last entry.
         return known
 
     def _close_idle(self) -> None:
@@ -113,7 +113,7 @@ class Resend(Handler):
 
 @dataclass(eq=False, slots=True)
 class _Writing:
-    """The writer of a topic, once it is made, and the number of calls that use it."""
+    """The writer of a topic, which may still be in the making, and the number of calls with it."""
 
     writer: asyncio.Future[Writer]
     calls: int = 0
@@ -130,7 +130,7 @@ class _Writing:
 
 
 def ensure_no_loop(to: str, topic: str, parking: str | None) -> None:
-    """Raises UsageError if letters would come back to where they are read."""
+    """Ensure that no letter comes back to the topic that it is read from. Raises UsageError."""
     if topic in (to, parking) or (parking is not None and parking == to):
         raise no_way_back(topic if topic in (to, parking) else parking)
 
@@ -143,7 +143,7 @@ def no_way_back(topic: str | None) -> UsageError:
 
 
 def groups_of(cluster: Cluster, topics: list[str]) -> str:
-    """Name the groups that have offsets in these topics, as far as they are found in GROUPS_S."""
+    """Name the groups with offsets in these topics that are found within GROUPS_S."""
     found, until_s, whole = list[str](), monotonic() + GROUPS_S, False
     with suppress(DrainerError):
         parts: dict[str, tuple[int, ...]] = {}

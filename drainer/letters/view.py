@@ -1,4 +1,4 @@
-"""The pages of dead letters: an overview of a topic, and one letter with all of its facts."""
+"""The pages of dead letters: the overview of a topic, and a letter with all its facts."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from drainer.text.raw_json import raw_json
 from drainer.view import figures
 from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
 
-_KEY, _ERROR = 32, 60  # characters of a table's cell
+_KEY, _ERROR = 32, 60  # The characters of a key or an error that a table shows.
 
 
 def overview_page(
@@ -24,7 +24,7 @@ def overview_page(
 ) -> Page:
     """Make a page with counts of outstanding letters, errors and sub-keys, and the newest letters.
 
-    ``kept`` has a phrase for each topic on how long it keeps the messages that letters need.
+    ``kept`` tells in words, for each topic, how long it keeps the messages that letters need.
     """
     warnings = [
         f"{figures.counted(count, 'letter')} without payload: a redrive reads the messages from"
@@ -52,7 +52,10 @@ def overview_page(
 
 
 def letter_page(letter: Letter, undecoded: str | None = None) -> Page:
-    """Make a page of one dead letter. ``undecoded`` is the reason if its payload is not decoded."""
+    """Make the page of a dead letter.
+
+    ``undecoded`` is the reason if its message could not be decoded.
+    """
     timestamp = "none" if letter.timestamp is None else str(letter.timestamp)
     head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
     return Page(
@@ -134,7 +137,7 @@ def _fields(letter: Letter) -> Iterator[Field]:
     yield Field("error", letter.error or "none")
     yield Field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else "")
     yield Field("id", letter.id)
-    if not letter.drain_id:  # a letter of another tool has none of these
+    if not letter.drain_id:  # A letter of another tool has no drain, handler or topic id.
         yield Field("topic", letter.topic)
         yield Field("group", letter.group or "not known")
         yield Field("written", letter.time)
@@ -176,6 +179,7 @@ def _pretty(letter: Letter) -> str:
             payload = raw_json(payload)
         except (ValueError, RecursionError):
             with suppress(UnicodeDecodeError):
-                return json_text(payload.decode())  # in quotes: it may look like anything
+                # The text is in quotes, because it may look like anything.
+                return json_text(payload.decode())
             return repr(payload)
     return json_text(payload, indent=True)

@@ -1,8 +1,8 @@
-"""All metrics that a drain serves: name, kind, labels, meaning and value of each.
+"""The metrics of a drain, each with its name, kind, labels, meaning and value.
 
-The collector and docs/reference/metrics.md are made of them. Names follow Prometheus: base units,
-and ``_total`` for what only rises. Each metric has the labels ``topic`` and ``group`` beside its
-own.
+The collector and docs/reference/metrics.md are made from this list. The names follow Prometheus:
+units are base units, and the name of a counter ends in ``_total``. Every metric also has the labels
+``topic`` and ``group``.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ MetricRow = tuple[tuple[str, ...], float | None]
 
 @dataclass(frozen=True, slots=True)
 class Metric(Generic[Reads]):
-    """A metric for Prometheus, and how it is read from a status or an engine's section of one.
+    """A metric, and how its values are read from a status or from the section of an engine.
 
-    ``labels`` are those that it has beside the common ones. ``kind`` is Prometheus' word.
+    ``kind`` is Prometheus' name for it. ``labels`` come after ``topic`` and ``group``.
     """
 
     name: str
@@ -40,7 +40,10 @@ class Metric(Generic[Reads]):
 
     @classmethod
     def gauge(cls, name: str, path: str, meaning: str) -> Metric[Reads]:
-        """Make a gauge of the value at ``path``: attributes with dots between, each may be None."""
+        """Make a gauge of the value at ``path``, such as ``progress.eta_s``.
+
+        It has no value while an attribute on the path is None.
+        """
         return cls(f"drainer_{name}", "gauge", meaning, lambda found: (((), _at(found, path)),))
 
     @classmethod
@@ -52,7 +55,7 @@ class Metric(Generic[Reads]):
 
 @runtime_checkable
 class HasMetrics(Protocol):
-    """An engine's section of a status that has metrics of its own."""
+    """The section of an engine that has metrics of its own."""
 
     @property
     def metrics(self) -> Sequence[Metric[Any]]: ...
@@ -79,7 +82,7 @@ def _by_name(
     name: str, label: str, meaning: str, counts: Callable[[Status], Iterable[tuple[str, int]]]
 ) -> Metric[Status]:
     def rows(status: Status) -> Iterator[MetricRow]:
-        # The names are not cut, because two long ones could become the same.
+        # A name is not cut, because two long names could become the same.
         return (((each,), count) for each, count in counts(status))
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))

@@ -1,4 +1,4 @@
-"""The metrics port: the metrics of the latest status, and a page on the drain, over HTTP."""
+"""The metrics port: it serves metrics of the latest status and a page about the drain by HTTP."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ _FAMILIES: dict[str, Any] = {
 
 @dataclass(eq=False)
 class StatusCollector(Collector):
-    """Makes metrics of the latest status, which the drain hands in.
+    """Makes the metrics of the latest status.
 
-    Scrapes read it in threads of their own. That is safe, because a status is frozen.
+    Each scrape reads the status in a thread of its own, which is safe because a status is frozen.
     """
 
     topic: str
@@ -60,7 +60,7 @@ class StatusCollector(Collector):
         self._status, self._updated_s = status, self.clock()
 
     def end(self, summary: Summary) -> None:
-        """Take how the drain ended. The last status stays."""
+        """Take the summary of the drain. The last status stays."""
         self._summary = summary
 
     def collect(self) -> Iterator[Family]:
@@ -89,7 +89,7 @@ class StatusCollector(Collector):
                 value = recent.percentiles_s[round(quantile * 100)]
                 family.add_sample(n.LATENCY.name, {**who, "quantile": str(quantile)}, value)
         if (overall := status.timing.latency) is not None:
-            # Both are estimates that may fall a little. Prometheus would take that for a reset.
+            # Both are estimates, which may fall a little. Prometheus would take a fall for a reset.
             for name, found in (("count", overall.count), ("sum", overall.count * overall.mean_s)):
                 self._risen[name] = max(found, self._risen.get(name, 0.0))
                 family.add_sample(f"{n.LATENCY.name}_{name}", who, self._risen[name])
@@ -112,33 +112,34 @@ def _state(status: Status | None, summary: Summary | None) -> str:
     return "stopping" if status.control.stopping is not None else "running"
 
 
-SILENT_S = 60.0  # without a status from the drain, after which it is not healthy
+SILENT_S = 60.0  # A drain without a new status for this time is not healthy.
 # Each connection takes a descriptor and a thread from the drain.
 CONNECTIONS_MOST = 8
-CROWDED_S = 0.01  # pause before the next connection is accepted, while there are too many
-SLOW_S = 10.0  # after this time a client that neither sends nor reads is dropped
+CROWDED_S = 0.01  # The pause before a connection is accepted while there are too many.
+SLOW_S = 10.0  # A client that neither sends nor reads for this time is dropped.
 HTML, TEXT = "text/html; charset=utf-8", "text/plain; charset=utf-8"
 _POLICY = (
     "default-src 'none'; script-src 'nonce-{nonce}'; style-src 'unsafe-inline'; img-src data:;"
     " connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
-Reply = tuple[HTTPStatus, str, str, dict[str, str]]  # with content type, body and other headers
-PageMaker = Callable[[str], str]  # makes the page as HTML, whose script has the given nonce
+Reply = tuple[HTTPStatus, str, str, dict[str, str]]  # The status, content type, body and headers.
+PageMaker = Callable[[str], str]  # Makes the HTML of the page. Its script gets the given nonce.
 
 
 class MetricsServer:
-    """A port that answers from when it is made until it is closed.
+    """A port that answers requests from when it is made until it is closed.
 
-    It serves ``/metrics`` for Prometheus, ``/`` with a page on the drain, ``/healthz`` and
-    ``/readyz``. Port 0 takes a free one. ``url`` is the address of the metrics, and ``page_url``
-    that of the page. Each answer is made from the latest status, so none waits for the drain.
+    It serves ``/metrics`` for Prometheus, ``/`` with a page about the drain, ``/healthz`` and
+    ``/readyz``. Port 0 stands for any free port. ``url`` is the address of the metrics, and
+    ``page_url`` that of the page. An answer shows the latest status, so it never waits for the
+    drain.
 
     The host in a request must be an address, ``localhost``, ``host`` or the name of this machine.
     Any other name gets 421, because a web page could make a name of its own lead here (DNS
-    rebinding). Of more than CONNECTIONS_MOST connections the oldest is closed.
+    rebinding). If there are more than CONNECTIONS_MOST connections, the oldest one is closed.
 
-    Raises Refused when the port can't be had.
+    Raises Refused if the port is not available.
     """
 
     def __init__(self, host: str, port: int) -> None:
@@ -173,7 +174,7 @@ class MetricsServer:
     def begin(
         self, topic: str, group: str, drain_id: str, page: PageMaker | None = None
     ) -> Callable[[Status], None]:
-        """Serve a drain, and return a function that takes its statuses."""
+        """Serve a drain from now on. Returns the function that takes its statuses."""
         collector = self._collector = StatusCollector(topic, group, drain_id)
         self.registry.register(collector)
         self._page = page
@@ -185,7 +186,7 @@ class MetricsServer:
         return update
 
     def end(self, summary: Summary) -> None:
-        """Serve how the drain ended, until the port is closed."""
+        """Serve the end of the drain until the port is closed."""
         self.ended = True
         if self._collector is not None:
             self._collector.end(summary)
@@ -243,7 +244,7 @@ class _Server(QuietServer, HTTPServer):
 
     def __init__(self, family: int, *args: Any) -> None:
         self.address_family = family
-        self._open: dict[socket.socket, None] = {}  # the connections, the oldest first
+        self._open: dict[socket.socket, None] = {}  # The connections, the oldest one first.
         # While a connection is shut down, another thread must not close it: its descriptor could
         # be that of another file by then.
         self._lock = threading.Lock()
@@ -251,10 +252,10 @@ class _Server(QuietServer, HTTPServer):
         keep_from_children(self.socket)
 
     def verify_request(self, request: Any, client_address: object) -> bool:
-        """Admit a connection. If there are too many, the oldest one is closed.
+        """Accept a connection. If there are too many, close the oldest one.
 
-        So no slow client keeps a probe or Prometheus out. The pace is slow enough to cost the drain
-        little, however many clients come.
+        This way no slow client keeps a probe or Prometheus out. The pause makes sure that many
+        clients cost the drain little.
         """
         with self._lock:
             crowded = len(self._open) >= CONNECTIONS_MOST

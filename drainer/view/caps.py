@@ -17,7 +17,7 @@ def words(cap: Cap | CapStatus) -> str:
 
 
 def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
-    """Fields of what a drain may read, and how long that takes at least for so many messages."""
+    """Yield what a drain may read, and the least time in which it can read these messages."""
     if cap is None:
         return
     mean = figures.size(round(cap.message_bytes))
@@ -28,7 +28,7 @@ def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
 
 
 def fields_after(limits: LimitStatus) -> Iterator[Field]:
-    """Fields of how fast a drain went, beside what the limits allowed for."""
+    """Yield how fast a drain went, beside what the limits allowed."""
     for what, cap in (("read", limits.read_cap), ("written", limits.write_cap)):
         if cap is not None and cap.average_per_s:
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {words(cap)}"

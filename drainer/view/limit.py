@@ -12,7 +12,7 @@ from drainer.view import caps, figures
 BUSY = 0.95  # If this share of the workers is busy, all of them count as busy.
 # From these shares on, a drain counts as limited by --rate, a full buffer, or one lane.
 AT_RATE = AT_BUFFER = AT_LANE = 0.9
-SHOWN = 40  # A sub-key is cut to so many characters.
+SHOWN = 40  # The characters of a sub-key that are shown.
 
 
 class Bottleneck(Enum):

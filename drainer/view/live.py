@@ -253,7 +253,7 @@ def _notebook_display() -> Any:
 # The time between two lines of a log, by the drain's own clock. The log of a night stays short
 # enough to read.
 INTERVAL_S = 5.0
-COMMITTED_SHOWN = 8  # A line has the committed offsets of so many partitions.
+COMMITTED_SHOWN = 8  # A line has the committed offsets of the first few partitions.
 
 
 class LineView:

@@ -16,8 +16,8 @@ from typing import ClassVar
 from drainer.errors import DrainerError
 
 OK, BAD, WARN, STOPPED = "✓", "✗", "!", "■"  # Marks before a sentence.
-# Of a long table so many rows are shown. On a terminal one line counts the others; in HTML they are
-# folded away.
+# A long table shows only its first rows, this many. On a terminal, a line counts the others; in
+# HTML, they are folded away.
 SHOWN = 12
 
 
@@ -93,8 +93,10 @@ class Table:
 
     @property
     def headings(self) -> list[tuple[str, str]]:
-        """The title and the kind of each column: "text", "long" for text that may be broken, and
-        "" for figures."""
+        """The title and the kind of each column.
+
+        The kind is "text", "long" for text that may be broken into lines, or "" for figures.
+        """
         return [
             (each.title, "long" if each.wide else "text")
             if isinstance(each, Column)

@@ -13,7 +13,7 @@ from drainer.text.escape import shorten
 from drainer.view import figures, priority
 from drainer.view.page import Field, Tone, few
 
-WIDTH = 60  # A name or an expression is cut to so many characters.
+WIDTH = 60  # The characters of a name or an expression that are shown.
 
 _ORDERS = {
     "sub-key": "one sub-message at a time per sub-key, many sub-keys at once",

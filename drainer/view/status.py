@@ -42,7 +42,7 @@ from drainer.view.page import (
 
 WITHOUT_EXTRA = "<!doctype html><title>drainer</title><p>This page needs drainer[report].</p>"
 _HOTTEST_SHOWN = 3
-_MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The log has so many partitions and errors.
+_MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The partitions and errors in a line of the log.
 
 
 class LivePage:
@@ -110,8 +110,10 @@ def _partitions(partitions: Sequence[PartitionStatus]) -> Table | None:
 
 
 def status_fields(status: Status) -> dict[str, object]:
-    """Return the fields of a status for a log collector, of bounded size; of the latencies only
-    the recent ones."""
+    """Return a status as an object of bounded size for a log collector.
+
+    It has the partitions with most left, the most frequent errors, and the recent latencies alone.
+    """
     progress, latency = status.progress, status.timing.latency_recent
     most_left = nsmallest(_MOST_LEFT, progress.partitions, lambda p: p.watermark - p.end)
     errors = status.failures.errors[:_ERRORS_LOGGED]

@@ -22,7 +22,7 @@ from drainer.text.escape import UNENCODABLE
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# A handler may print so many characters without a newline before they count as a line.
+# If a handler prints this many characters without a newline, they count as a line.
 LINE_MOST = 16_384
 
 

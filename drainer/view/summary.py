@@ -43,8 +43,8 @@ from drainer.view.status import blocking_warnings, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
-OFFSETS_SHOWN = 4  # The committed offsets of so many partitions are shown with an event.
-PARKED_WIDTH = 60  # The key of a parked lane is cut to so many characters.
+OFFSETS_SHOWN = 4  # An event is shown with the committed offsets of the first few partitions.
+PARKED_WIDTH = 60  # The characters of a parked lane's key that are shown.
 _ACCOUNT = ("read", *(each.value for each in (DONE, *reversed(OTHERWISE))), "pending")
 _UNHAPPY = ("dead", "failed", "pending")
 _LEFT = {NOT_MATCHED: "did not match the filter"}

@@ -1,4 +1,4 @@
-"""``drainer dead list|show``."""
+"""The commands ``drainer dead list`` and ``drainer dead show``."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def list_(
         found = overview_of(topic, records, letters.filter(), limit, all_=all_, read=read)
         kept = {}
         for name, (_, oldest_ms) in found.left_out.items():
-            with suppress(Refused):  # the letters may name a topic that does not exist
+            with suppress(Refused):  # Letters may name a topic that does not exist.
                 kept[name] = originals_kept(name, cluster.topic_config(name), oldest_ms)
     running = None if redriven.running is None else redriven.running.as_json()
     terminal.data(

@@ -1,4 +1,4 @@
-"""``drainer redrive``."""
+"""The command ``drainer redrive``."""
 
 from __future__ import annotations
 
