@@ -10,8 +10,7 @@ from enum import StrEnum
 import typer
 
 from drainer.errors import EXIT_INTERRUPTED, EXIT_REFUSED, EXIT_UNEXPECTED, DrainerError, Refused
-from drainer.view.log import logging_as_json
-from drainer.view.terminal import Form, Terminal
+from drainer.view.terminal import Form, Terminal, logging_as_json
 
 _ADD_YES = "Check the preview above, then add --yes."
 _STATUS = {EXIT_REFUSED: "refused", EXIT_INTERRUPTED: "interrupted"}

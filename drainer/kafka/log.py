@@ -17,7 +17,7 @@ KEEP_COMPLAINTS = 30
 # A complaint that repeats is logged again only after this time without it.
 AGAIN_S = 60.0
 
-# Only --tune log-format=json prints this logger (view/log.py). On a terminal, errors show the
+# Only --tune log-format=json prints this logger (LogTerminal). On a terminal, errors show the
 # complaints that matter.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from builders import a_plan, changed, progress_at
+from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control.client import left_in
 from drainer.model.account import Event, EventKind
 from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.store.plan_file import PlanFile
-from drainer.view.running import found_as_json, running_page, state_of
 from privileges import UNPRIVILEGED
 
 AT = "2026-11-23T20:08:58.000+00:00"

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from builders import a_status, a_summary
+from drainer.cli.steering import found_as_json, running_page, state_of
 from drainer.control import client
 from drainer.control.client import FoundDrain
 from drainer.control.place import folders, make_folder, socket_name
@@ -25,7 +26,6 @@ from drainer.control.wire import About, DrainReport
 from drainer.engine.control import Control, Pause, Stop
 from drainer.errors import Interrupted, Refused, UsageError
 from drainer.model.settings import LocalSettings
-from drainer.view.running import found_as_json, running_page, state_of
 from kafka.topic import eventually
 from view import samples
 

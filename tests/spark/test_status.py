@@ -19,8 +19,8 @@ from drainer.spark.state.records import Borrowed, Head, TaskStatus
 from drainer.spark.state.state import Attempt
 from drainer.view.limit import limit
 from drainer.view.live import LineView, frame, status_line
-from drainer.view.log import logging_as_json
 from drainer.view.status import share_finished
+from drainer.view.terminal import logging_as_json
 from view import samples
 
 

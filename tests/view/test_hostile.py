@@ -33,13 +33,12 @@ from drainer.model.finding import Finding, Level
 from drainer.model.terms import LetterFilter
 from drainer.text.escape import is_printable
 from drainer.view.live import LineView, LiveView, progress_view
-from drainer.view.log import logging_as_json
 from drainer.view.page import Page
 from drainer.view.plan import plan_page
 from drainer.view.preview import preview_page
 from drainer.view.report.page import html
 from drainer.view.summary import drain_page, summary_page
-from drainer.view.terminal import Terminal
+from drainer.view.terminal import Terminal, logging_as_json
 
 from . import samples
 from .estimates import estimate

@@ -16,8 +16,8 @@ from drainer.errors import HandleFailed, LockHeld
 from drainer.model.latency import Latency
 from drainer.model.status import FailureStatus
 from drainer.view.live import progress_view
-from drainer.view.log import LogTerminal, logging_as_json
 from drainer.view.summary import account, show_summary
+from drainer.view.terminal import LogTerminal, logging_as_json
 
 
 class Log:

@@ -73,7 +73,7 @@ class DestinationOptions:
         return RedriveSettings(letters, max_redrives, where.headers or {}, self.topic)
 
     def ensure_copies(self, payloads: PayloadSettings) -> None:
-        """Ensure that letters that go to a topic are not to be split or decoded. Raises UsageError."""
+        """Ensure that letters to a topic are not to be split or decoded. Raises UsageError."""
         if self.topic is not None and payloads != BY_HANDLER:
             raise UsageError(
                 f"--to {self.to} copies letters as they are",
