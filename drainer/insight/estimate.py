@@ -13,6 +13,7 @@ from drainer.insight.sample_split import ClassWorkload
 from drainer.insight.workload import Workload
 from drainer.kafka.backlog import Backlog
 from drainer.model.codec import builtins
+from drainer.model.deadline import DeadlineStatus
 from drainer.model.option import Concurrency
 from drainer.model.order import Order
 from drainer.model.settings import LocalSettings
@@ -81,24 +82,13 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True)
-class DeadlineVerdict:
-    """Whether a deadline is met.
+class DeadlineVerdict(DeadlineStatus):
+    """Whether a drain will meet its deadline.
 
-    Attributes:
-        left_s: seconds until the deadline.
-        margin_s: seconds between the end of the drain and the deadline; below zero if it is missed.
-        least_concurrency: the least in the table that meets the deadline; None if none does.
+    ``least_concurrency`` is the least one in the table that meets it; None if none does.
     """
 
-    deadline: datetime
-    left_s: float
-    margin_s: float
-    least_concurrency: int | None
-
-    @property
-    def met(self) -> bool:
-        """Whether the drain ends before the deadline."""
-        return self.margin_s >= 0
+    least_concurrency: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +166,7 @@ class Estimate:
             "read_cap": setting.read_cap,
             "write_cap": setting.write_cap,
             "table": [forecast_json(each) for each in self.table],
-            "deadline": None
-            if self.verdict is None
-            else {**builtins(self.verdict), "met": self.verdict.met},
+            "deadline": None if self.verdict is None else builtins(self.verdict),
             "notes": list(self.notes),
         }
 
@@ -206,7 +194,9 @@ def make_estimate(
         left_s = (question.deadline - datetime.now(UTC)).total_seconds()
         enough = (each.concurrency for each in rows if each.seconds + later_s <= left_s)
         margin_s = left_s - orders[order].seconds - later_s
-        verdict = DeadlineVerdict(question.deadline, left_s, margin_s, next(enough, None))
+        verdict = DeadlineVerdict(
+            question.deadline, left_s, margin_s, margin_s < 0, next(enough, None)
+        )
     notes = (*backlog.remarks, *backlog.checks, *_notes(workload, request, question))
     return Estimate(request, question, measured, setting, orders, rows, verdict, notes, first)
 

@@ -67,7 +67,8 @@ def estimate(
 
 
 def by(left_s: float, margin_s: float, least: int | None) -> DeadlineVerdict:
-    return DeadlineVerdict(datetime(2026, 3, 14, 8, tzinfo=UTC), left_s, margin_s, least)
+    at = datetime(2026, 3, 14, 8, tzinfo=UTC)
+    return DeadlineVerdict(at, left_s, margin_s, margin_s < 0, least)
 
 
 def measured_costs() -> Estimate:

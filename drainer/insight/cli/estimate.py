@@ -262,15 +262,14 @@ def _headline(estimate: Estimate) -> Line:
 
 
 def _verdict(estimate: Estimate, found: DeadlineVerdict) -> Line:
-    by = f"by {found.deadline:%Y-%m-%d %H:%M %Z}, in {figures.duration(found.left_s)}"
-    least = found.least_concurrency
-    if found.met:
+    by = f"by {found.at:%Y-%m-%d %H:%M %Z}, in {figures.duration(found.left_s)}"
+    margin, least = figures.duration(abs(found.margin_s or 0.0)), found.least_concurrency
+    if not found.late:
         less = ""
         if least is not None and least < estimate.requested.concurrency:
             less = f"; {figures.count(least)} at once would be enough"
-        spare = f"with {figures.duration(found.margin_s)} to spare"
-        return Line(f"drained {by}, {spare}{less}", Tone.GOOD, OK)
-    late = f"not drained {by}: {figures.duration(-found.margin_s)} too late"
+        return Line(f"drained {by}, with {margin} to spare{less}", Tone.GOOD, OK)
+    late = f"not drained {by}: {margin} too late"
     if least is not None:
         return Line(f"{late}; needs --concurrency {least}", Tone.BAD, BAD)
     most = figures.count(max(each.concurrency for each in estimate.table))
