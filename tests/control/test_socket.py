@@ -111,8 +111,9 @@ NONSENSE = (
 
 
 def test_a_process_that_answers_nothing_or_nonsense_is_listed_and_delays_no_other(
-    server: ControlServer, folder: Path
+    server: ControlServer, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(client, "LOOK_S", 1.0)
     server.observe(a_status())
     answers = [*([each] for each in NONSENSE), *[repeat(b"")] * 50]
     with ExitStack() as stack:

@@ -133,6 +133,7 @@ def test_no_made_up_record_stops_a_redrive_or_hides_a_letter(forged: Forged) -> 
     check()
 
 
+@pytest.mark.long
 def test_letters_with_made_up_fields_are_passed_over(forged: Forged) -> None:
     made_up: list[dict[str, object]] = [
         {"sub_key": "1.5"},
@@ -163,6 +164,7 @@ def test_letters_of_made_up_drains_are_left_alone(forged: Forged) -> None:
     assert forged.redrive() == [0]
 
 
+@pytest.mark.long
 def test_a_letter_that_takes_all_a_topic_takes_can_die_again(forged: Forged) -> None:
     """A letter that dies again grows by its history."""
     fields = {"message_headers": 1, "payload_encoding": "null"}

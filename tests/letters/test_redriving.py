@@ -186,6 +186,7 @@ def test_letters_that_were_deleted_are_passed_over_and_reported(redrives: Redriv
     assert redrives.file.load().plan.account.complete
 
 
+@pytest.mark.long
 def test_letters_that_were_deleted_before_any_redrive_saw_them_are_reported_too(
     redrives: Redrives,
 ) -> None:
@@ -238,6 +239,7 @@ def test_letters_can_not_wait_behind_one_that_comes_behind_them(redrives: Redriv
     assert "--on-failure park" in (caught.value.hint or "")
 
 
+@pytest.mark.long
 def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_requested_meanwhile(
     redrives: Redrives,
 ) -> None:
@@ -275,6 +277,7 @@ def test_what_died_again_and_was_redriven_since_is_no_dead_letter_any_more(
     assert summary.conserved
 
 
+@pytest.mark.long
 def test_a_redrive_whose_handler_does_not_open_is_over(redrives: Redrives) -> None:
     redrives.die(0)
     prepared = redrives.prepared(plan="first.json")
