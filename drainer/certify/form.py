@@ -78,7 +78,7 @@ def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Compare by ``==``, or by structure if ``==`` fails (arrays) or compares identities only."""
+    """Compare by ``==``, or by structure if that fails (arrays) or only compares identities."""
     by_identity: object = object.__eq__
     try:
         if one == other:

@@ -60,7 +60,7 @@ def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Me
 
 
 def again(message: Message) -> Message:
-    """Return the same message as another run would get it."""
+    """Return a copy of a message, as another run would get it."""
     headers = list(message.headers)
     return Message(
         message.origin, message.offset, message.key, message.value, message.timestamp, headers

@@ -221,7 +221,7 @@ _profile: Any = typer.Option(
     is_eager=True,
     metavar="NAME|FILE",
     autocompletion=completing("profile"),
-    help="Read option values from this profile. Default: default, if it exists.",
+    help="Read option values from this profile. Default: the profile `default`, if there is one.",
 )
 _version: Any = typer.Option(
     "--version",
@@ -241,8 +241,9 @@ def drainer(**_: Any) -> None:
 
     Exit codes: 0 done, 1 unexpected error, 2 wrong usage, 3 refused (nothing touched),
     4 interrupted (resume with the plan), 5 halted by the failure policy (resume with the plan),
-    6 done with dead letters or records lost to retention, 7 a check failed, 8 ended early and
-    can't be resumed as is, 9 --only is done, except for sub-messages that wait for the rest.
+    6 done, but with dead letters, failed sub-messages or lost records, 7 a check failed, 8 ended
+    early and can't be resumed as is, 9 --only is done, except for sub-messages that wait for the
+    rest.
     """
 
 

@@ -82,7 +82,7 @@ class OfRegistry:
         try:
             found, self.made_bytes = read(body, beside)
         except Exception as error:
-            # A body that fits no schema raises errors of any type, some of them no ValueErrors.
+            # A body that does not fit its schema may raise any error, not only ValueErrors.
             is_cut = isinstance(error, IndexError | struct.error)
             why = "it ends within a value" if is_cut else describe(error)
             raise Undecodable(f"not of schema {schema_id}: {why}") from error

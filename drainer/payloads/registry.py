@@ -151,7 +151,7 @@ class Registry:
 
 
 def waiting(patience_s: float) -> Wait:
-    """Make a function that waits by sleeping, until so many seconds are over."""
+    """Make a function that waits by sleeping, and returns False once ``patience_s`` are over."""
     until_s = time.monotonic() + patience_s
 
     def wait(seconds: float, why: str) -> bool:

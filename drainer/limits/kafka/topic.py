@@ -148,9 +148,9 @@ def find_left_behind(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, .
 
 
 def delete_left_behind(cluster: Cluster, names: Collection[str]) -> tuple[str, ...]:
-    """Remove those of the test topics that still nothing writes to, and return their names.
+    """Remove test topics, unless something writes to them now, and return the names of the removed.
 
-    They are watched again, because a run may have begun while the user was asked.
+    The topics are watched again, because a run may have begun while the user was asked.
     """
     still = tuple(name for name in find_left_behind(cluster) if name in names) if names else ()
     delete_test_topics(cluster, still)

@@ -131,7 +131,7 @@ class PacedProducer:
             self._log,
             message_max_bytes=max(1_000_000, point.message_bytes + 10_000),
             message_timeout_ms=MESSAGE_TIMEOUT_MS,
-            max_in_flight_requests_per_connection=5,  # As applications have it.
+            max_in_flight_requests_per_connection=5,  # Applications usually have 5.
             queue_buffering_max_kbytes=max(kept, 2 * point.message_bytes) // 1024 + 1,
             queue_buffering_max_messages=max(100, int(point.pace * QUEUE_S)),
         )

@@ -200,7 +200,7 @@ class _Posterior:
 
 
 def _levels(most: int, step: float) -> NDArray[np.int64]:
-    """Return levels from 1 to ``most``. Neighbours are a share ``step`` apart, or else by 1."""
+    """Return levels from 1 to ``most``. Each is a share ``step`` above the last, and at least 1."""
     found = [1]
     while found[-1] < most:
         found.append(min(most, max(found[-1] + 1, round(found[-1] * exp(step)))))

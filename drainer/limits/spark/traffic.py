@@ -111,7 +111,7 @@ def spark_traffic(
     ``host:port`` of the brokers' metrics.
 
     Raises Refused when a broker's metrics can't be read, when the topics can't be reached, or when
-    Spark has no room for so many tasks.
+    Spark has no room for all tasks.
     """
     with ExitStack() as opened:
         in_sync = InSyncWatch(client, targets.topics)
@@ -158,7 +158,7 @@ class HostingJob(Loop):
             raise Interrupted(f"the Spark job failed: {describe(error)}", cause=error) from error
 
     def runs(self, wait_s: float) -> bool:
-        """Wait for so long, and return whether the job still runs."""
+        """Wait for ``wait_s``, and return whether the job still runs."""
         self._thread.join(wait_s)
         return self._thread.is_alive()
 

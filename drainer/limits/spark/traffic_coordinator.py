@@ -44,7 +44,7 @@ class TrafficOrder:
 
     number: int
     point: Point | None = None  # The traffic of all tasks together; None for no traffic.
-    skips: int = 0  # How often the groups had to skip what they had not read yet.
+    skips: int = 0  # The number of times that the groups skipped what they had not read yet.
     over: bool = False  # Whether the tasks end.
 
 
