@@ -46,6 +46,7 @@ def test_nothing_steers_forges_or_hides(text: str) -> None:
     st.recursive(
         st.none() | st.booleans() | st.integers() | ANY_TEXT,
         lambda inner: st.lists(inner) | st.dictionaries(ANY_TEXT, inner),
+        max_leaves=10,
     ),
     st.booleans(),
 )

@@ -16,7 +16,6 @@ from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
 from drainer.errors import HandleFailed
 from drainer.message import Barrier, SubMessage
-from drainer.model.order import Order
 from drainer.model.progress import Outcome
 
 from .messages import message_at, one_partition, sub_of
@@ -91,18 +90,6 @@ def test_neighbours_of_a_lane_are_folded_in_their_order() -> None:
     assert places(taken(batcher).subs) == [(2, 0)]
 
 
-def test_neighbours_in_the_lane_of_a_partition_are_folded_only_within_a_sub_key() -> None:
-    dispatcher = Dispatcher({0: Ledger(0, 4)}, Order.PARTITION)
-    for offset, key in enumerate("aabb"):
-        dispatcher.deliver(message_at(offset), [SubMessage(key, [offset])])
-    batcher = Batcher(dispatcher, Batching(joined))
-
-    first = taken(batcher)
-    assert first.subs[0].payload == [0, 1]
-    batcher.finish(first)
-    assert taken(batcher).subs[0].payload == [2, 3]
-
-
 @pytest.mark.parametrize(
     "broken",
     [
@@ -123,17 +110,6 @@ def test_a_broken_coalesce_is_reported_and_nothing_is_finished(
 
 
 # --- batches ---
-
-
-def test_a_batch_of_a_lane_has_folded_ones_as_one_operation() -> None:
-    dispatcher = delivered(*"aaaaaa")
-
-    def pairs(earlier: SubMessage, later: SubMessage) -> SubMessage | None:
-        return joined(earlier, later) if len(earlier.payload) == 1 else None
-
-    batcher = Batcher(dispatcher, Batching(pairs, most=2, of=BatchOf.LANE))
-
-    assert [sub.payload for sub in taken(batcher).subs] == [[0, 1], [2, 3]]
 
 
 def test_a_barrier_is_not_with_what_another_partition_has() -> None:

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable
 from dataclasses import replace
 from typing import Any
 
@@ -10,8 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import progress_at
-from drainer.core.dispatch import Dispatcher
-from drainer.core.ledger import Ledger
 from drainer.core.other_claims import OtherClaims
 from drainer.errors import SplitFailed
 from drainer.message import Barrier, Message, SubMessage, Unsplit
@@ -21,13 +18,9 @@ from drainer.model.progress import Outcome, Partial, Progress, checksum_keys
 from drainer.model.ranges import ranges_of
 from drainer.model.sub_messages import identify
 
-from .messages import deliver, is_finished, message_at, subs_of, take, take_all
+from .messages import is_finished, message_at, subs_of
 
 PLACES = ShardMap(Order.SUB_KEY)
-
-
-def key_in(number: int, of: int, but: Hashable = None) -> str:
-    return next(key for key in map(str, range(1000)) if key_hash(key) % of == number and key != but)
 
 
 def identified(*subs: SubMessage, offset: int = 0, partition: int = 0) -> Message:
@@ -236,34 +229,3 @@ def test_a_claim_is_needed_while_it_has_something_above_the_watermark() -> None:
     assert set(others.needed({0: 7, 1: 5})) == {"0/2"}
     assert set(others.needed({0: 8, 1: 4})) == {"1/2"}
     assert not others.needed({0: 8, 1: 5})
-
-
-# --- in a dispatcher
-
-
-def test_a_barrier_does_not_wait_for_what_was_finished_elsewhere() -> None:
-    mine, theirs = key_in(0, 2), key_in(1, 2)
-    others = OtherClaims({"1/2": {0: progress_at(1)}}, PLACES)
-    dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
-    deliver(dispatcher, 0, theirs, mine, Barrier(), theirs, mine)
-
-    dispatcher.finish(take(dispatcher))
-    barrier = take(dispatcher)
-    assert isinstance(barrier, Barrier)
-    assert dispatcher.take() is None
-    dispatcher.finish(barrier)
-
-    assert set(take_all(dispatcher)) == {"0[4]"}
-
-
-def test_whole_messages_are_looked_up_as_long_as_claims_reach() -> None:
-    theirs = b"theirs"
-    number = key_hash(theirs) % 2
-    mine = next(b"%d" % n for n in range(99) if key_hash(b"%d" % n) % 2 != number)
-    others = OtherClaims({f"{number}/2": {0: progress_at(2)}}, PLACES)
-    dispatcher = Dispatcher({0: Ledger(0, 10)}, others=others)
-
-    dispatcher.deliver_whole([message_at(0, key=theirs), message_at(1, key=mine)])
-    dispatcher.deliver_whole([message_at(2, key=theirs), message_at(3, key=mine)])
-
-    assert set(take_all(dispatcher)) == {"1[0]", "2[0]"}  # 3 is behind 1

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import gc
 import re
-from collections.abc import Callable, Iterator, Sequence
-from itertools import count
+from collections.abc import Callable, Sequence
 from random import Random
 from types import SimpleNamespace
 from typing import Any
@@ -181,18 +180,6 @@ def test_a_lane_is_parked_by_the_text_of_its_key_and_its_type() -> None:
     assert set(take_all(dispatcher)) == {"0[1]", "0[2]"}
 
 
-def test_without_order_a_parked_one_takes_no_other_with_it() -> None:
-    # A lane's key must not be one that a later sub-message can have again.
-    dispatcher = Dispatcher({0: Ledger(0, 1000)}, Order.NONE)
-    for offset in range(1000):
-        dispatcher.deliver(message_at(offset), subs_of("a"))
-        sub = dispatcher.take()
-        assert sub is not None
-        dispatcher.park(sub)
-        del sub
-    assert dispatcher.left_pending == 1000
-
-
 # --- messages that are one sub-message each ---
 
 
@@ -269,62 +256,6 @@ def part_of(offset: int, shard: int, indexes: Sequence[int], total: int) -> Ship
         sub.message, sub.index = part, index
         subs.append(sub)
     return part
-
-
-@given(
-    keys=st.lists(st.lists(st.integers(0, 5), min_size=1, max_size=4), max_size=20),
-    odd=st.sets(st.integers(0, 60), max_size=4),
-    barriers=st.sets(st.integers(0, 60), max_size=2),
-    chunk=st.integers(1, 7),
-    finished_before=st.sets(st.integers(0, 40)),
-    parked=st.sets(st.integers(0, 5), max_size=2),
-    random=st.randoms(use_true_random=False),
-)
-def test_delivering_parts_at_once_is_delivering_them_one_by_one(
-    keys: list[list[int]],
-    odd: set[int],
-    barriers: set[int],
-    chunk: int,
-    finished_before: set[int],
-    parked: set[int],
-    random: Random,
-) -> None:
-    def parts() -> Iterator[ShippedMessage]:
-        numbers = count()
-        for offset, own in enumerate(keys):
-            part = part_of(2 * offset, 1, range(0, 2 * len(own), 2), 9)
-            for place, (key, sub) in enumerate(zip(own, part.subs, strict=True)):
-                sub.key, number = key, next(numbers)
-                if number in odd:
-                    sub.key, sub.keys = None, (key, 0)
-                elif number in barriers:
-                    part.subs[place] = barrier = Barrier()  # type: ignore[index]
-                    barrier.message, barrier.index = part, sub.index
-            yield part
-
-    def dispatcher(selects: Callable[[SubMessage], bool] | None) -> Dispatcher:
-        earlier = progress_at(0, finished=ranges_of(finished_before))
-        ledgers: dict[int, Ledger] = {
-            Stream(0, Shard(1, 40)): Ledger(0, 2 * len(keys) + 1, earlier)
-        }
-        return Dispatcher(ledgers, Order.SUB_KEY, map(repr, parked), selects)
-
-    # Where something may not be selected, they go in one by one.
-    pair = dispatcher(None), dispatcher(lambda _: True)
-    streams = [list(parts()), list(parts())]
-    for begin in range(0, len(keys), chunk):
-        for each, messages in zip(pair, streams, strict=True):
-            each.deliver_parts(messages[begin : begin + chunk])
-        for _ in range(random.randint(0, 2 * chunk)):
-            at_once, one = (each.take() for each in pair)
-            assert str(at_once) == str(one)
-            if at_once is not None and one is not None:
-                pair[0].finish(at_once)
-                pair[1].finish(one)
-        assert pair[0].progress() == pair[1].progress()
-        assert pair[0].tally() == pair[0].counts() == pair[1].counts()
-        assert pair[0].pending_bytes == pair[1].pending_bytes
-        assert (pair[0].left_pending, pair[0].ready) == (pair[1].left_pending, pair[1].ready)
 
 
 @settings(max_examples=25)

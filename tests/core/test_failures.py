@@ -5,7 +5,6 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
-import orjson
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -15,7 +14,6 @@ from drainer.message import SubMessage
 from drainer.model.settings import (
     JITTER,
     SHARE_JUDGED_FROM,
-    AfterDead,
     FailureSettings,
     Limit,
     OnFailure,
@@ -113,18 +111,6 @@ def test_a_count_is_passed_by_one_more_and_a_share_is_not_judged_by_a_few() -> N
 # --- settings ---
 
 
-def test_settings_are_read_as_they_were_written() -> None:
-    settings = FailureSettings(
-        retries=3,
-        on_failure=OnFailure.DEAD_LETTER,
-        after_dead=AfterDead.PARK,
-        dead_letter_topic="orders.dead",
-        max_failures=Limit(share=0.0123),
-        rate=0.5,
-    )
-    assert FailureSettings.from_json(orjson.loads(orjson.dumps(settings.as_json()))) == settings
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -160,9 +146,6 @@ def test_a_delay_doubles_up_to_the_longest_and_is_never_past_it(
     without_a_time = policy.try_later(sub, None, 0.0).at_s
     for delay in (policy.settings.delay_s(failures, Random(seed)), without_a_time):
         assert JITTER * whole * 0.999 <= delay <= whole * 1.001
-
-
-# --- decisions ---
 
 
 # --- what counts ---

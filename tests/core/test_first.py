@@ -76,19 +76,6 @@ def test_it_takes_what_matches_and_nothing_else() -> None:
     after_it.account.check()
 
 
-def test_what_stands_behind_what_does_not_match_waits() -> None:
-    dispatcher = first_of(with_class(a_plan(9)), bits=2**20)
-    deliver(dispatcher, 0, ["a", "c1"])  # of several sub-keys; `key` decides nothing
-    deliver(dispatcher, 1, "c1", "c2")
-    deliver(dispatcher, 2, ["c2", "c1"], "c2")
-    deliver(dispatcher, 3, "c1")
-    dispatcher.skip_to(0, 9)
-    assert finish_all(dispatcher) == ["1[1]"]
-    assert dispatcher.deferred == 3, "c1 behind a, and c2 behind what c1 holds back"
-    assert not dispatcher.complete
-    assert dispatcher.tally()[1] == counts(done=1, pending=3)
-
-
 def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
     plan = with_class(a_plan(20_000))
     dispatcher = first_of(plan, bits=2**22)
@@ -98,17 +85,6 @@ def test_a_plan_stays_small_however_customers_are_interleaved() -> None:
             finish_all(dispatcher)
     finish_all(dispatcher)
     assert len(after(plan, dispatcher).encode()) < 3_200
-
-
-def test_what_others_finished_neither_matches_nor_holds_back() -> None:
-    plan = with_class(a_plan(3))
-    known = replace(plan.account.claims[ALL][0], watermark=0, finished=((1, 2),))
-    plan = changed(plan, claims={**plan.account.claims, ALL: {0: known}})
-    dispatcher = first_of(plan)
-    deliver(dispatcher, 1, "a", "c1")
-    deliver(dispatcher, 2, "c1")
-    assert finish_all(dispatcher) == ["2[0]"]
-    assert dispatcher.deferred == 0
 
 
 def test_a_map_has_what_other_claims_finished_for_no_other_may_show_them() -> None:
@@ -147,7 +123,7 @@ def test_a_letter_is_judged_as_what_it_was_whether_it_is_redriven_or_not(where: 
     assert selection.bits(redriven) == selection.bits(ignored) == int("8" not in where)
 
 
-@given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=60))
+@given(st.lists(st.tuples(st.integers(0, 3), st.text(max_size=3)), max_size=15))
 def test_a_filter_errs_only_towards_waiting(added: list[tuple[int, str]]) -> None:
     for bits in (8, SMALL):
         lanes = KeyBloom(bits)

@@ -21,20 +21,6 @@ def push_each(lanes: Lanes, *keys: str) -> list[SubMessage]:
     return subs
 
 
-def test_a_worker_stays_on_the_hottest_lane() -> None:
-    lanes = Lanes()
-    push_each(lanes, *"c" * 100, *"abdefgh" * 5)
-    sub = lanes.take()
-
-    keys = []
-    for _ in range(80):
-        assert sub is not None
-        keys.append(sub.key)
-        sub = lanes.finish_and_take(sub)
-
-    assert set(keys) == {"c"}
-
-
 def test_a_worker_leaves_its_lane_for_a_hotter_one() -> None:
     lanes = Lanes()
     push_each(lanes, *"a" * 4)

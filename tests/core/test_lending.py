@@ -91,35 +91,31 @@ def test_a_task_that_begins_holds_no_call_that_others_can_make() -> None:
     assert obeyed(lender, {"busy": 19}, {"busy": 90}) == {"busy": 19, "new": 1}
 
 
-def test_a_task_with_few_lanes_gives_its_share_to_those_with_many() -> None:
-    lender = Lender(32)
-    for task in ("hot", "wide", "wider"):
+@pytest.mark.parametrize(
+    ("total", "later", "tasks"),
+    [
+        # A task with few lanes gives its share to those with many.
+        (32, 32, {"hot": (1, 0, 1), "wide": (10, 90, 15), "wider": (11, 900, 16)}),
+        # What no task needs is lent, too.
+        (20, 20, {"a": (2, 0, 9), "b": (4, 0, 11)}),
+        # A search may find that fewer calls do than there are tasks: a hot lane still moves.
+        (8, 2, {"wide": (1, 9, 1), "wider": (1, 90, 0), "widest": (1, 99, 0), "hot": (1, 0, 1)}),
+        # A lower total is obeyed.
+        (20, 6, {"a": (10, 90, 3), "b": (10, 90, 3)}),
+    ],
+)
+def test_calls_are_lent_by_what_tasks_can_use(
+    total: int, later: int, tasks: dict[str, tuple[int, int, int]]
+) -> None:
+    """Tasks by the calls that run, by what is ready beside them, and by what they are lent."""
+    running = {task: runs for task, (runs, _, _) in tasks.items()}
+    ready = {task: waits for task, (_, waits, _) in tasks.items()}
+    lender = Lender(total)
+    for task in tasks:
         lender.begin(task)
-
-    lent = obeyed(lender, {"hot": 1, "wide": 10, "wider": 11}, {"hot": 0, "wide": 90, "wider": 900})
-
-    assert lent == {"hot": 1, "wide": 15, "wider": 16}
-
-
-def test_what_is_over_is_lent_too() -> None:
-    lender = Lender(20)
-    lender.begin("a")
-    lender.begin("b")
-
-    assert obeyed(lender, {"a": 2, "b": 4}, {"a": 0, "b": 0}) == {"a": 9, "b": 11}
-
-
-def test_of_more_tasks_than_calls_a_hot_lane_does_not_stand_still() -> None:
-    """A search may find that a downstream can do with fewer calls than there are tasks."""
-    lender = Lender(8)
-    for task in ("wide", "wider", "widest", "hot"):
-        lender.begin(task)
-
-    lender.total = 2
-    running = {"wide": 1, "wider": 1, "widest": 1, "hot": 1}
-    lent = obeyed(lender, running, {"wide": 9, "wider": 90, "widest": 99, "hot": 0})
-
-    assert lent == {"hot": 1, "wide": 1, "wider": 0, "widest": 0}
+    obeyed(lender, running, ready)
+    lender.total = later
+    assert obeyed(lender, running, ready) == {task: lent for task, (_, _, lent) in tasks.items()}
 
 
 def test_a_task_that_had_ended_and_is_tried_again_is_lent_to_again() -> None:
@@ -135,17 +131,6 @@ def test_a_task_that_had_ended_and_is_tried_again_is_lent_to_again() -> None:
     assert lender.grants()["tried again"] == 0
     lender.reported("other", Borrowed(2, in_flight=5, ready=5))
     assert lender.grants() == {"tried again": 5, "other": 5}
-
-
-def test_a_lower_total_is_obeyed() -> None:
-    lender = Lender(20)
-    lender.begin("a")
-    lender.begin("b")
-    obeyed(lender, {"a": 10, "b": 10}, {"a": 90, "b": 90})
-
-    lender.total = 6
-
-    assert obeyed(lender, {"a": 10, "b": 10}, {"a": 90, "b": 90}) == {"a": 3, "b": 3}
 
 
 class Downstream:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from builders import counts, progress_at
+from builders import progress_at
 from drainer.model.progress import Partial, Progress, checksum_keys
 from drainer.model.ranges import (
     Range,
@@ -32,15 +32,6 @@ offset_sets = st.frozensets(offsets, max_size=20)
 
 def offsets_in(ranges: Iterable[Range]) -> set[int]:
     return {offset for first, end in ranges for offset in range(first, end)}
-
-
-# --- counts ---
-
-
-def test_settled_counts_leave_out_what_is_pending() -> None:
-    assert counts(done=5, dead=1, skipped=1, pending=3).without_pending() == counts(
-        done=5, dead=1, skipped=1
-    )
 
 
 # --- ranges ---
@@ -83,19 +74,6 @@ def test_ranges_that_touch_may_be_given() -> None:
 
 
 # --- messages finished in part ---
-
-
-@st.composite
-def partials(draw: st.DrawFn) -> Partial:
-    count = draw(st.integers(2, 200))
-    bits = draw(st.integers(1, (1 << count) - 2))
-    return Partial(count, draw(st.integers(0, 2**32 - 1)), bits)
-
-
-@RANDOMLY
-@given(partials())
-def test_a_part_survives_being_written_and_read(partial: Partial) -> None:
-    assert Partial.decode(partial.encode()) == partial
 
 
 @pytest.mark.parametrize(

@@ -19,18 +19,16 @@ from drainer.errors import SplitFailed
 from drainer.handler import Fatal, Handler
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.redriving import redriving
-from drainer.loading.loader import LoadedHandler, load_handler
-from drainer.message import Barrier, Message, Origin, SubMessage, Unsplit
+from drainer.loading.loader import LoadedHandler
+from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import ShardMap
 from drainer.model.order import Order
 from drainer.model.progress import Outcome, Partial
 from drainer.model.sub_messages import identify, identify_or_reject
-from drainer.model.terms import LetterFilter, PayloadSettings, RedriveSettings
-from drainer.policy.dead_letter import read_letter
+from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
-from drainer.split.decoding import Decoding
-from drainer.split.splitting import Wait, split_or_reject
+from drainer.split.splitting import split_or_reject
 
 from .letters import DEAD, Sample, as_record, mutated_letters, there_and_back
 
@@ -68,61 +66,6 @@ def test_the_handler_gets_what_died_with_the_identity_that_it_had() -> None:
     assert original.id == "0pBNPmLQTQ6kMBJIlPOBWg:2:104:1"
     assert str(original.message) == "orders/2/104"
     assert original.message.key == b"customer"
-
-
-class Prepared:
-    """A decoder of JSON that has to prepare each value before it decodes it."""
-
-    def __init__(self, extras: object) -> None:
-        self.known: set[bytes] = set()
-
-    def prepare(self, data: bytes, headers: object, wait: Wait) -> None:
-        self.known.add(data)
-
-    def __call__(self, data: bytes, headers: object, topic: str) -> Any:
-        if data not in self.known:
-            raise ValueError("not prepared")
-        return orjson.loads(data)
-
-
-def test_a_message_that_was_decoded_is_whole_in_its_letter_and_decoded_again() -> None:
-    value = b'{"n": 1}'
-    message = Message(Origin("orders", "an-id", 2), 104, b"k", value, 1, [])
-    (sub,), _ = identify_or_reject(
-        message,
-        Decoding(lambda data, headers, topic: orjson.loads(data), None).before(None)(message),
-    )
-    record = as_record(Sample(sub=sub).letter())
-    assert isinstance(split(RedriveSettings(to="source"), record), Redriven)
-    formats = PayloadSettings(value_format=f"{__name__}:Prepared")
-
-    def redriven(payloads: PayloadSettings, *, prepares: bool) -> SubMessage:
-        handler = redriving(load_handler("count", payloads), ALL, CLIENT)
-        assert handler.split is not None
-        assert handler.prepare is not None
-        if prepares:
-            assert handler.prepare([record], lambda seconds, why: False) == 1
-        (again,) = handler.split(record)
-        return again
-
-    for payloads, prepares, payload in (
-        (PayloadSettings(), False, value),
-        (formats, True, {"n": 1}),
-        (formats, False, value),  # which can't be decoded
-    ):
-        again = redriven(payloads, prepares=prepares)
-        assert again.payload == payload
-        letter = read_letter(record)
-        if isinstance(again, Redriven):
-            again = again.begin()
-            assert (again.id, again.key, again.message.value) == (sub.id, b"k", value)
-            assert again.message.is_payload(again)
-        else:
-            assert isinstance(again, Unsplit)
-        record = as_record(Sample(sub=again).letter(letter))
-        letter = read_letter(record)
-        assert (letter.id, letter.key_texts, letter.message().value) == (sub.id, ("k",), value)
-    assert letter.redrives == 3
 
 
 def test_a_handler_of_batches_gets_what_died_and_folds_nothing() -> None:

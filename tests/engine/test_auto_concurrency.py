@@ -9,7 +9,6 @@ import pytest
 from made_up_kafka import (
     Kind,
     OnTheLoop,
-    OnThreads,
     VirtualDrains,
     both_kinds,
     in_lanes,
@@ -75,47 +74,6 @@ def scripted(virtual: VirtualDrains, made: list[Scripted], *limits: int) -> Runt
         return made[-1]
 
     return replace(virtual.runtime, search=search)
-
-
-def test_no_more_begin_than_the_limit_of_the_moment(virtual: VirtualDrains) -> None:
-    made: list[Scripted] = []
-    runtime = scripted(virtual, made, *([40] * 20 + [3] * 20) * 50)
-    running, most = 0, dict.fromkeys((3, 20, 40), 0)
-
-    async def count(sub: SubMessage) -> None:
-        nonlocal running
-        running += 1
-        most[made[0].limit] = max(most[made[0].limit], running)
-        await work()
-        running -= 1
-
-    rehearsal = virtual.rehearsal(in_lanes(6_000), AUTO, runtime=runtime)
-    rehearsal.drain(OnTheLoop(count))
-
-    assert most[3] <= 3
-    assert 20 < most[40] <= 40
-
-
-def test_threads_are_made_and_ended_with_the_limit(virtual: VirtualDrains) -> None:
-    made: list[Scripted] = []
-    runtime = scripted(virtual, made, *[40] * 30, *[2] * 10_000)
-    busy, most, late = 0, 0, 0
-
-    def count(sub: SubMessage) -> None:
-        nonlocal busy, most, late
-        busy += 1
-        most = max(most, busy)
-        if len(made[0].samples) > 300:  # by then those that are too many have ended
-            late = max(late, busy)
-        virtual.sleep(0.002)
-        busy -= 1
-
-    rehearsal = virtual.rehearsal(in_lanes(2_000), AUTO, runtime=runtime)
-    summary = rehearsal.drain(OnThreads(count))
-
-    assert summary.exit_code == 0
-    assert 20 < most <= 40
-    assert late == 2
 
 
 @both_kinds

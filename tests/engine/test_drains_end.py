@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import made_up_kafka
 import pytest
-from made_up_kafka import Kind, OnTheLoop, OnThreads, Rehearsal, both_kinds, in_lanes, log_of
+from made_up_kafka import OnTheLoop, OnThreads, VirtualDrains, in_lanes, log_of
 
 from builders import counts
 from drainer.engine import pump
@@ -37,10 +35,10 @@ LATE = FailureSettings(timeout_s=0.05, max_outage_s=3600)
 ONE = LocalSettings(concurrency=1, plan_interval_s=0.02, grace_s=0.1)
 
 
-def test_threads_that_never_return_halt_the_drain_when_none_is_left(tmp_path: Path) -> None:
-    let_go = threading.Event()
-    rehearsal = Rehearsal(tmp_path, in_lanes(50), ONE, failures=replace(LATE, max_outage_s=0.1))
-    summary = rehearsal.drain(OnThreads(lambda sub: let_go.wait(30)))
+def test_threads_that_never_return_halt_the_drain_when_none_is_left(virtual: VirtualDrains) -> None:
+    let_go = virtual.event()
+    rehearsal = virtual.rehearsal(in_lanes(50), ONE, failures=replace(LATE, max_outage_s=0.1))
+    summary = rehearsal.drain(OnThreads(lambda sub: let_go.wait()))
     let_go.set()
 
     assert summary.exit_code == 5
@@ -49,7 +47,7 @@ def test_threads_that_never_return_halt_the_drain_when_none_is_left(tmp_path: Pa
     assert summary.conserved
 
 
-def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> None:
+def test_a_handler_that_can_not_be_cancelled_halts_the_drain(virtual: VirtualDrains) -> None:
     let_go = asyncio.Event()
 
     async def step(sub: SubMessage) -> None:
@@ -60,7 +58,7 @@ def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> 
                 if rehearsal.source.stopped:
                     let_go.set()
 
-    rehearsal = Rehearsal(tmp_path, {0: log_of(["a"], ["b"])}, ONE, failures=LATE)
+    rehearsal = virtual.rehearsal({0: log_of(["a"], ["b"])}, ONE, failures=LATE)
     summary = rehearsal.drain(OnTheLoop(step))
 
     assert summary.exit_code == 5
@@ -70,7 +68,7 @@ def test_a_handler_that_can_not_be_cancelled_halts_the_drain(tmp_path: Path) -> 
 
 
 def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def step(sub: SubMessage) -> None:
         rehearsal.source.stalled = False
@@ -82,25 +80,27 @@ def test_with_a_rate_what_comes_later_is_started_when_its_time_has_come(
 
     plain = FakeSource.next_batch
     monkeypatch.setattr(FakeSource, "next_batch", next_batch)
-    rehearsal = Rehearsal(tmp_path, in_lanes(2), failures=replace(QUICK, rate=2.0))
+    rehearsal = virtual.rehearsal(in_lanes(2), failures=replace(QUICK, rate=2.0))
     rehearsal.source_options = {"batch": 1}
     summary = rehearsal.drain(OnTheLoop(step))
 
     assert (summary.exit_code, summary.sub_messages.done) == (0, 2)
 
 
-def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(tmp_path: Path) -> None:
+def test_an_answer_of_the_dead_letter_topic_lets_its_lane_go_on_at_its_rate(
+    virtual: VirtualDrains,
+) -> None:
     async def step(sub: SubMessage) -> None:
         if sub.message.offset == 0:
             raise ValueError("no good")
 
     failures = replace(QUICK, rate=2.0, on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead")
-    summary = Rehearsal(tmp_path, in_lanes(2, 1), failures=failures).drain(OnTheLoop(step))
+    summary = virtual.rehearsal(in_lanes(2, 1), failures=failures).drain(OnTheLoop(step))
     assert (summary.exit_code, summary.sub_messages.dead, summary.sub_messages.done) == (6, 1, 1)
 
 
 def test_a_drain_that_leaves_too_much_alone_reports_that_it_did_not_read_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def selecting(reference: str, target: Any) -> LoadedHandler:
         handler = LoadedHandler(reference, target)
@@ -110,7 +110,7 @@ def test_a_drain_that_leaves_too_much_alone_reports_that_it_did_not_read_on(
     monkeypatch.setattr(made_up_kafka, "LoadedHandler", selecting)
     monkeypatch.setattr(pump, "LEFT_PENDING_MOST", 32)
     log = log_of(*(["left alone"] for _ in range(300)), ["a"])
-    rehearsal = Rehearsal(tmp_path, {0: log})
+    rehearsal = virtual.rehearsal({0: log})
     handler = OnTheLoop()
     summary = rehearsal.drain(handler)
 
@@ -120,15 +120,3 @@ def test_a_drain_that_leaves_too_much_alone_reports_that_it_did_not_read_on(
     monkeypatch.setattr(pump, "LEFT_PENDING_MOST", 1000)
     summary = rehearsal.drain(handler)
     assert (summary.exit_code, summary.sub_messages.done) == (0, 1)
-
-
-@both_kinds
-def test_a_drain_ends_whose_rules_leave_its_workers_nothing(kind: Kind, tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: log_of(*(["a", "b"] for _ in range(500)), holes=3)})
-    rehearsal.failures = replace(rehearsal.failures, skip=("index >= 0",))
-    summary = rehearsal.drain(kind())
-    assert summary.exit_code == 0
-    assert summary.last.rules.skipped_by == {"index >= 0": 1000}
-    assert summary.sub_messages.skipped == 1000
-    assert rehearsal.group.committed == {0: 503}
-    assert rehearsal.file.load().plan.account.unhandled.skipped_by == {"index >= 0": 1000}

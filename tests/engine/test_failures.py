@@ -80,82 +80,72 @@ class Story:
         """There is no journal."""
 
 
-def told(lanes: int = 0, **named: Any) -> Iterator[Story]:
-    story = Story(lanes, **named)
-    yield story
-    story.loop.close()
-
-
 @pytest.fixture
-def two() -> Iterator[Story]:
-    yield from told(2)
+def story(request: pytest.FixtureRequest) -> Iterator[Story]:
+    made = Story(**request.param)
+    yield made
+    made.loop.close()
 
 
-@pytest.fixture
-def three() -> Iterator[Story]:
-    yield from told(3)
+def told(**named: Any) -> pytest.MarkDecorator:
+    """Give a test the story of a drain with such lanes and settings."""
+    return pytest.mark.parametrize("story", [named], indirect=True, ids=str)
 
 
-@pytest.fixture
-def many() -> Iterator[Story]:
-    yield from told(50, rate=10.0)
-
-
-@pytest.fixture
-def twenty() -> Iterator[Story]:
-    yield from told(20, max_outage_s=3_600.0)
-
-
-def test_what_starts_is_taken_off_the_rate(many: Story) -> None:
-    many.wait(1.0)
-    started = sum(many.failures.take() is not None for _ in range(50))
+@told(lanes=50, rate=10.0)
+def test_what_starts_is_taken_off_the_rate(story: Story) -> None:
+    story.wait(1.0)
+    started = sum(story.failures.take() is not None for _ in range(50))
     assert started == Rate(10.0, 0.0).allowed(1.0)
 
 
-def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe(two: Story) -> None:
-    first, second = two.take(), two.take()
+@told(lanes=2)
+def test_when_all_lanes_wait_for_a_retry_the_first_of_those_is_the_probe(story: Story) -> None:
+    first, second = story.take(), story.take()
     for sub, delay_s in ((first, 900.0), (second, 80.0)):
         changed = replace(PATIENT, retry_delay_s=delay_s, retry_max_delay_s=delay_s)
-        two.failures.change(changed, None)
-        two.fail(sub)
-    assert two.breaker.is_open
-    assert two.failures.take() is None
-    two.wait(PROBE_FIRST_S)
-    assert two.take() is second
-    assert (second.attempt, two.failures.waiting) == (2, 1)
-    two.failures.finish(second)
-    assert not two.breaker.is_open
-    two.wait()
-    assert two.take() is first, "it was not its fault that it failed"
+        story.failures.change(changed, None)
+        story.fail(sub)
+    assert story.breaker.is_open
+    assert story.failures.take() is None
+    story.wait(PROBE_FIRST_S)
+    assert story.take() is second
+    assert (second.attempt, story.failures.waiting) == (2, 1)
+    story.failures.finish(second)
+    assert not story.breaker.is_open
+    story.wait()
+    assert story.take() is first, "it was not its fault that it failed"
 
 
-def test_a_success_speaks_against_the_failures_before_its_call_began(three: Story) -> None:
-    early, bad = three.take(), three.take()
-    three.fail(bad)
-    late = three.take()
-    three.failures.finish(early)
-    assert list(three.policy.doubts) == [bad]
-    three.failures.finish(late)
-    assert not three.policy.doubts
+@told(lanes=3)
+def test_a_success_speaks_against_the_failures_before_its_call_began(story: Story) -> None:
+    early, bad = story.take(), story.take()
+    story.fail(bad)
+    late = story.take()
+    story.failures.finish(early)
+    assert list(story.policy.doubts) == [bad]
+    story.failures.finish(late)
+    assert not story.policy.doubts
 
 
-def test_a_later_time_that_was_requested_stays_whatever_recovers(two: Story) -> None:
-    for sub in (two.take(), two.take()):
-        two.fail(sub)
-    two.wait(PROBE_FIRST_S)
-    two.fail(two.take(), Retry("busy", after=900.0))
-    assert two.breaker.is_open, "that is no failure, and no success"
-    two.wait(PROBE_FIRST_S)
-    two.failures.finish(two.take())
-    assert not two.breaker.is_open
-    two.wait(800.0)
-    assert (two.failures.ready, two.failures.waiting) == (0, 1)
-    two.wait(100.0)
-    assert (two.failures.ready, two.failures.waiting) == (1, 0)
+@told(lanes=2)
+def test_a_later_time_that_was_requested_stays_whatever_recovers(story: Story) -> None:
+    for sub in (story.take(), story.take()):
+        story.fail(sub)
+    story.wait(PROBE_FIRST_S)
+    story.fail(story.take(), Retry("busy", after=900.0))
+    assert story.breaker.is_open, "that is no failure, and no success"
+    story.wait(PROBE_FIRST_S)
+    story.failures.finish(story.take())
+    assert not story.breaker.is_open
+    story.wait(800.0)
+    assert (story.failures.ready, story.failures.waiting) == (0, 1)
+    story.wait(100.0)
+    assert (story.failures.ready, story.failures.waiting) == (1, 0)
 
 
-def test_a_status_changes_nothing_until_an_event_comes(twenty: Story) -> None:
-    story = twenty
+@told(lanes=20, max_outage_s=3_600.0)
+def test_a_status_changes_nothing_until_an_event_comes(story: Story) -> None:
     failures, now_s = story.failures, 0.0
     failures.hear(Totals(done=1))
     for sub in [story.take() for _ in range(20)]:

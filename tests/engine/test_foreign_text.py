@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from made_up_kafka import OnTheLoop, Rehearsal, in_lanes
+from made_up_kafka import OnTheLoop, VirtualDrains, in_lanes
 from prometheus_client import CollectorRegistry, generate_latest
 
 from builders import a_plan
@@ -70,7 +70,7 @@ def drained(handler: Odd, on_failure: OnFailure) -> tuple[OffsetPlan, Summary, l
         on_failure=on_failure, on_split_failure=on_failure, retries=0, max_doubt_s=0.02
     )
     with TemporaryDirectory() as folder:
-        rehearsal = Rehearsal(Path(folder), in_lanes(6), failures=policy)
+        rehearsal = VirtualDrains(Path(folder)).rehearsal(in_lanes(6), failures=policy)
         summary = rehearsal.drain(handler)
         plan, statuses = rehearsal.file.load().plan, rehearsal.statuses
         rehearsal.drain(OnTheLoop())

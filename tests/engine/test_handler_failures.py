@@ -8,7 +8,6 @@ import concurrent.futures
 import sys
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,9 +16,8 @@ from made_up_kafka import (
     Kind,
     OnTheLoop,
     OnThreads,
-    Rehearsal,
+    VirtualDrains,
     both_kinds,
-    handler_of,
     log_of,
     split_specs,
     work,
@@ -47,15 +45,15 @@ WIDE = log_of(*([f"k{n}", f"k{(n * 3) % 40}", f"x{n}"] for n in range(200)))
 )
 @both_kinds
 def test_whatever_a_handler_raises_is_a_failure(
-    kind: Kind, error: BaseException, tmp_path: Path
+    kind: Kind, error: BaseException, virtual: VirtualDrains
 ) -> None:
     def fail(sub: SubMessage) -> float:
         if (sub.message.offset, sub.index) == (7, 1):
             raise error
         return 0.0005
 
-    rehearsal = Rehearsal(tmp_path, {0: WIDE}, failures=FailureSettings(max_doubt_s=0.2))
-    handler = handler_of(kind, fail)
+    rehearsal = virtual.rehearsal({0: WIDE}, failures=FailureSettings(max_doubt_s=0.2))
+    handler = virtual.handler(kind, fail)
 
     summary = rehearsal.drain(handler)
 
@@ -69,15 +67,15 @@ def test_whatever_a_handler_raises_is_a_failure(
 
 @both_kinds
 def test_a_value_that_did_not_travel_is_missing_from_each_sub_message_alike(
-    kind: Kind, tmp_path: Path
+    kind: Kind, virtual: VirtualDrains
 ) -> None:
     def fail(sub: SubMessage) -> float:
         raise ValueNotShipped("message.value does not travel", hint="Set whole_messages = True.")
 
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    rehearsal = virtual.rehearsal({0: WIDE})
     rehearsal.failures = FailureSettings(on_failure=OnFailure.SKIP, retries=5)
 
-    summary = rehearsal.drain(handler_of(kind, fail))
+    summary = rehearsal.drain(virtual.handler(kind, fail))
 
     assert (summary.status, summary.exit_code) == ("halted", 5)
     assert "message.value does not travel" in (summary.error or "")
@@ -115,9 +113,9 @@ def raises_late(message: Message) -> Iterable[SubMessage]:
     ids=["raises after one", "exits", "gives None", "yields None"],
 )
 def test_a_wrong_split_halts_and_names_the_offset(
-    wrongly: Callable[[Message], Any], tmp_path: Path
+    wrongly: Callable[[Message], Any], virtual: VirtualDrains
 ) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    rehearsal = virtual.rehearsal({0: WIDE})
     handler = WithSplit(60, wrongly)
 
     summary = rehearsal.drain(handler)
@@ -151,7 +149,7 @@ async def streamed(sub: SubMessage) -> AsyncIterator[None]:
     ids=["coroutine", "generator", "future", "coroutine on threads", "future on threads"],
 )
 def test_a_handle_that_gives_back_what_nothing_awaits_halts(
-    kind: Kind, give: Callable[[SubMessage], object], tmp_path: Path
+    kind: Kind, give: Callable[[SubMessage], object], virtual: VirtualDrains
 ) -> None:
     class Forgetful(OnTheLoop):
         async def handle(self, sub: SubMessage) -> object:  # type: ignore[override]
@@ -162,7 +160,7 @@ def test_a_handle_that_gives_back_what_nothing_awaits_halts(
             return give(sub)
 
     # One call at a time: of several that fail at once any may be reported.
-    rehearsal = Rehearsal(tmp_path, {0: WIDE}, replace(QUICK, concurrency=1))
+    rehearsal = virtual.rehearsal({0: WIDE}, replace(QUICK, concurrency=1))
 
     summary = rehearsal.drain(Forgetful() if kind is OnTheLoop else ForgetfulOnThreads())
 
@@ -176,7 +174,7 @@ def test_a_handle_that_gives_back_what_nothing_awaits_halts(
 
 @pytest.mark.parametrize("error", [SystemExit(0), KeyboardInterrupt(), None], ids=repr)
 def test_a_task_of_the_handler_that_exits_or_stops_the_loop_halts_and_is_saved(
-    error: BaseException | None, tmp_path: Path
+    error: BaseException | None, virtual: VirtualDrains
 ) -> None:
     """asyncio lets an exit through to whoever runs the loop: the process must not end by it."""
 
@@ -191,7 +189,7 @@ def test_a_task_of_the_handler_that_exits_or_stops_the_loop_halts_and_is_saved(
     async def step(sub: SubMessage) -> None:
         await asyncio.create_task(inner(sub))
 
-    rehearsal = Rehearsal(tmp_path, {0: WIDE}, LocalSettings(concurrency=8, plan_interval_s=60))
+    rehearsal = virtual.rehearsal({0: WIDE}, LocalSettings(concurrency=8, plan_interval_s=60))
     handler = OnTheLoop(step)
 
     try:
@@ -221,13 +219,13 @@ def test_a_task_of_the_handler_that_exits_or_stops_the_loop_halts_and_is_saved(
     ids=["an error", "a refusal in its own words"],
 )
 def test_an_open_that_raises_refuses_and_touches_nothing(
-    error: Exception, printed: str, tmp_path: Path
+    error: Exception, printed: str, virtual: VirtualDrains
 ) -> None:
     class Late(OnTheLoop):
         async def open(self, context: object) -> None:  # type: ignore[override]
             raise error
 
-    rehearsal = Rehearsal(tmp_path, {0: WIDE})
+    rehearsal = virtual.rehearsal({0: WIDE})
     handler = Late()
 
     with pytest.raises(Refused, match=printed) as caught:

@@ -6,7 +6,15 @@ import time
 from math import inf
 from pathlib import Path
 
-from made_up_kafka import Kind, OnTheLoop, Rehearsal, both_kinds, handler_of, in_lanes
+from made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    Rehearsal,
+    VirtualDrains,
+    both_kinds,
+    handler_of,
+    in_lanes,
+)
 
 from drainer.handler import Handler
 from drainer.message import SubMessage
@@ -38,14 +46,14 @@ def test_a_handler_that_computes_is_limited_by_the_processor(tmp_path: Path) -> 
 
 
 @both_kinds
-def test_a_handler_that_waits_is_the_limit_itself(kind: Kind, tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, in_lanes(400), AT_ONCE)
+def test_a_handler_that_waits_is_the_limit_itself(kind: Kind, virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(in_lanes(400), AT_ONCE)
     assert Bottleneck.HANDLER in map(
-        limit_of, drained(rehearsal, handler_of(kind, lambda sub: 0.03))
+        limit_of, drained(rehearsal, virtual.handler(kind, lambda sub: 0.03))
     )
 
 
-def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(tmp_path: Path) -> None:
+def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(virtual: VirtualDrains) -> None:
     """Lanes wait then, and workers are free: the machine has no part in that."""
     lapsed: list[Status] = []
 
@@ -54,7 +62,7 @@ def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(tmp_path: Pat
         if status.health.is_kept_waiting:
             lapsed.append(status)
 
-    rehearsal = Rehearsal(tmp_path, in_lanes(600), AT_ONCE, observe=lapse)
+    rehearsal = virtual.rehearsal(in_lanes(600), AT_ONCE, observe=lapse)
     assert rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.02)).exit_code == 0
     assert lapsed
     for status in lapsed:

@@ -28,28 +28,6 @@ from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.store.plan_file import PlanFile
 
-MANY = log_of(*([f"k{n % 7}", f"k{n % 11}"] for n in range(500)))
-
-
-@both_kinds
-def test_a_drain_handles_everything_once_and_commits_its_end(kind: Kind, tmp_path: Path) -> None:
-    rehearsal = Rehearsal(tmp_path, {0: MANY, 3: log_of(["a"], ["b"], start=10)})
-    handler = kind()
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code, summary.error) == ("done", 0, None)
-    assert sorted(handler.account.began) == sorted(rehearsal.places)
-    assert handler.account.breaches == []
-    assert summary.messages.done == summary.messages.read == 502
-    assert summary.sub_messages.done == summary.sub_messages.read == 1002
-    assert summary.conserved
-    assert rehearsal.group.committed == {0: 500, 3: 12}
-    assert {n: part.committed for n, part in summary.partitions.items()} == {0: 500, 3: 12}
-    assert (handler.opened, handler.closed) == (1, 1)
-    assert rehearsal.source.stopped
-
-
 AT_ONCE = [f"k{n}" for n in range(8)]
 
 

@@ -54,31 +54,6 @@ def staying(kind: Kind, virtual: VirtualDrains, at_the_place: Callable[[], None]
 
 
 @both_kinds
-def test_one_signal_lets_what_is_in_the_handler_finish(kind: Kind, virtual: VirtualDrains) -> None:
-    def step(sub: SubMessage) -> float:
-        if sub_place(sub) == AT:
-            virtual.signal("SIGINT")
-            return 0.1
-        return 0.002
-
-    rehearsal = virtual.rehearsal({0: BACKLOG}, PATIENT)
-    handler = virtual.handler(kind, step)
-
-    summary = rehearsal.drain(handler)
-
-    assert (summary.status, summary.exit_code) == ("interrupted", 4)
-    assert "SIGINT" in (summary.error or "")
-    assert sorted(handler.account.began) == sorted(handler.account.finished)
-    assert summary.sub_messages.done == len(handler.account.finished) < len(rehearsal.places)
-    assert summary.conserved
-    assert handler.closed == 1
-    assert rehearsal.finished_by_the_plan() == set(handler.account.finished)
-    assert rehearsal.group.committed[0] == summary.partitions[0].watermark
-    assert [path.name for path in rehearsal.folder.iterdir()] == ["orders.plan.json"]
-    rehearsal.resumes_exactly(handler)
-
-
-@both_kinds
 def test_two_signals_stop_at_once_and_the_journal_has_the_rest(
     kind: Kind, virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
 ) -> None:

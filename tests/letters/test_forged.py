@@ -124,7 +124,7 @@ def forged(cluster: Cluster, bootstrap: str, topic_name: str, tmp_path: Path) ->
 
 
 def test_no_made_up_record_stops_a_redrive_or_hides_a_letter(forged: Forged) -> None:
-    @settings(max_examples=5, deadline=None)
+    @settings(max_examples=2, deadline=None)
     @given(st.lists(mutated_letters(), min_size=1, max_size=40))
     def check(records: list[Message]) -> None:
         forged.write(records)

@@ -62,17 +62,3 @@ def test_memory_does_not_grow_with_the_sub_keys(monkeypatch: pytest.MonkeyPatch)
     found = dict(surveyed([Sample(key) for key in keys]).counts["sub_key"])
     assert found.pop("hot") == 30
     assert set(found.values()) == {1}, "those that came again had been forgotten"
-
-
-def test_what_was_redriven_is_counted_and_only_listed_on_request() -> None:
-    def found(*, all_: bool) -> Overview:
-        records = [(as_record(Sample(key).letter(), n), n < 2) for n, key in enumerate("abac")]
-        return overview_of("the.dead", records, LetterFilter(sub_keys=("a", "b")), 5, all_=all_)
-
-    outstanding = found(all_=False)
-    assert (outstanding.letters, outstanding.redriven, outstanding.outstanding) == (4, 2, 2)
-    assert outstanding.matching == 1
-    assert [(letter.offset, redriven) for letter, redriven in outstanding.newest] == [(2, False)]
-    everything = found(all_=True)
-    assert everything.matching == 3
-    assert [redriven for _, redriven in everything.newest] == [False, True, True]

@@ -260,6 +260,7 @@ def test_a_resumed_redrive_writes_to_its_own_topic_whatever_was_requested_meanwh
     assert resumed(again).action.makes_topic is None
 
 
+@pytest.mark.long
 def test_what_died_again_and_was_redriven_since_is_no_dead_letter_any_more(
     redrives: Redrives,
 ) -> None:
