@@ -182,7 +182,7 @@ def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, 
                     await asyncio.wait((work,))
                 except asyncio.CancelledError:
                     control.request(Stop(now=True), THIS_PROCESS.user())
-            work.exception()  # it is how the drain was stopped
+            work.exception()  # Python would report an exception that nobody has looked at.
             raise
 
     run.__name__ = run.__qualname__ = f"{function.__name__}_async"
@@ -198,14 +198,14 @@ resume_async = _asynchronous(resume)
 
 
 def client_settings(client: Client) -> ClientSettings:
-    """The settings of a client as programs give them. Raises UsageError."""
+    """Return the settings of a client that a program gives. Raises UsageError."""
     if isinstance(client, Mapping):
         return ClientSettings.load(overrides=[f"{name}={text}" for name, text in client.items()])
     return ClientSettings.load(config_file=Path(client))
 
 
 def config_file(client: Client) -> Path | None:
-    """The file of a client's properties, which a plan names; None when a program gives them."""
+    """Return the file of a client's properties, or None if a program gives a mapping."""
     return None if isinstance(client, Mapping) else Path(client)
 
 
@@ -214,7 +214,7 @@ def handler_of(
     payloads: PayloadSettings = BY_HANDLER,
     extras: Mapping[str, str] = NO_EXTRAS,
 ) -> LoadedHandler:
-    """The handler as programs give it. Raises UsageError or Refused as ``load_handler`` does."""
+    """Load the handler that a program gives. Raises UsageError or Refused as ``load_handler``."""
     if isinstance(handler, str):
         return load_handler(handler, payloads, extras)
     name = f"{handler.__module__}:{handler.__qualname__}"
@@ -222,7 +222,7 @@ def handler_of(
 
 
 class _Callback:
-    """The callback for a status. Its first exception stops the drain, and is kept."""
+    """Calls ``on_status``. Its first exception stops the drain safely, and is kept."""
 
     def __init__(self, callback: OnStatus, control: Control) -> None:
         self._callback = callback
@@ -258,7 +258,7 @@ def _finish(
 
 
 def done(summary: Summary, *, interrupted: bool = False) -> Summary:
-    """The summary of a drain that is done. Raises what ended it otherwise."""
+    """Return the summary of a drain that is done, or raise the error that ended the drain."""
     cause = summary.cause
     if cause is None:
         return summary

@@ -88,7 +88,7 @@ class OffsetMissing(Refused):
 
 
 class GroupActive(Refused):
-    """Raised when the group has live members, which a drain would race with."""
+    """Raised when the group has live members, which would compete with the drain."""
 
 
 class LockHeld(Refused):
@@ -100,7 +100,7 @@ class PlanRefused(Refused):
 
 
 class StateRefused(Refused):
-    """Raised when the place for the records of tasks can't be used, or is not the named one."""
+    """Raised when the place for the records of tasks can't be used, or is not the plan's."""
 
 
 class NotADeadLetter(Refused):
@@ -116,11 +116,11 @@ class OtherFormat(NotADeadLetter):
 
 
 class LimitsRefused(Refused):
-    """Raised when a limits file is damaged or something else, or lacks what is needed."""
+    """Raised when a limits file is damaged, is no limits file, or lacks what is needed."""
 
 
 class SandboxRefused(Refused):
-    """Raised when the sandbox can't start: no Java, no network, a port or folder in use."""
+    """Raised when the sandbox can't start, as without Java or when a port is in use."""
 
 
 class Interrupted(DrainerError):
@@ -130,7 +130,7 @@ class Interrupted(DrainerError):
 
 
 class Signalled(Interrupted):
-    """Raised when a person (or a supervisor) requested a stop."""
+    """Raised when a person or a supervisor requested a stop."""
 
 
 @contextmanager
@@ -162,7 +162,7 @@ def raised_as(
 
 
 class CommitDelayed(Interrupted):
-    """Raised when the answer to a commit did not come in time: the next commit tries again."""
+    """Raised when the answer to a commit did not come in time. The next commit tries again."""
 
 
 class GroupJoined(Interrupted):
@@ -208,11 +208,11 @@ class DeadLetterFlawed(DrainerError):
 
 
 class RecordUnsure(Interrupted):
-    """Raised in a handler when its record may be in the topic or not, and nobody may look."""
+    """Raised in a handler when it is unknown whether its record is in the topic."""
 
 
 class ClassWaits(DrainerError):
-    """Raised when a drain with --only ends, and something of it waits for what it leaves out."""
+    """Raised when some sub-messages of --only wait for others that --only left out."""
 
     exit_code = EXIT_CLASS_WAITS
 
@@ -265,7 +265,7 @@ class Halted(DrainerError):
 
 
 class LanesParked(Halted):
-    """Raised when all that is left waits in parked lanes, behind something that failed."""
+    """Raised when all that is left waits in parked lanes, behind sub-messages that failed."""
 
 
 class SplitFailed(Halted):
@@ -281,15 +281,15 @@ class ValueNotShipped(HandleFailed, AttributeError):
 
 
 class RecordNotWritten(Halted):
-    """Raised in a handler when a topic did not take its record, or not for sure."""
+    """Raised in a handler when a topic did not accept its record, or perhaps did not."""
 
 
 class RecordTooLarge(RecordNotWritten):
-    """Raised in a handler when a record is larger than its topic takes."""
+    """Raised in a handler when a record is larger than its topic accepts."""
 
 
 class ThreadsOverdue(Halted):
-    """Raised when all that is left are calls whose threads exceed the timeout."""
+    """Raised when nothing is left but calls whose threads have exceeded the timeout."""
 
 
 def account_wrong(account: str) -> AccountWrong:
@@ -307,7 +307,7 @@ def chain_errors(cause: BaseException | None, later: DrainerError) -> BaseExcept
         return cause or later
     if isinstance(later, Unresumable) and not isinstance(cause, Unresumable):
         made: type[DrainerError] = type(later)
-    else:  # The drain no longer ended for a requested stop, or for parked lanes, alone.
+    else:  # A requested stop or parked lanes are no longer the only reason.
         instead = {Signalled: Interrupted, LanesParked: Halted}
         made = instead.get(type(cause), type(cause))
     return made(

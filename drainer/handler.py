@@ -26,28 +26,34 @@ class Writer(Protocol):
         timestamp: int | None = None,
         id: str | None = None,
     ) -> None:
-        """Returns when all in-sync replicas have the record. Let what it raises through: it decides
-        whether the drain tries again, or ends. ``id`` becomes the last header, ``drainer.id``: no
-        other record may have the same; by default it is a new one."""
+        """Write a record, and return when all in-sync replicas have it.
+
+        Let exceptions through: they decide whether the drain tries again or ends. ``id`` becomes
+        the last header, ``drainer.id``. No other record may have the same id. By default it is new.
+        """
 
     def close(self) -> None:
-        """For ``Handler.close``."""
+        """Close the writer. Call it in ``Handler.close``."""
 
 
 def no_extras(prefix: str) -> Mapping[str, str]:
-    """The properties for extensions where there is no client's file: none."""
+    """Return no properties, for a context that has no client's file."""
     return {}
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """Surroundings of a handler, which ``open`` gets.
+    """The surroundings of a handler, which ``open`` gets.
 
-    ``options`` are the ``--set name=value`` pairs, as they were typed. ``concurrency`` is how many
-    calls of ``handle`` this process makes at once: the size for a connection pool. With
-    ``--concurrency auto`` it is the most that it may become: open connections as they are needed.
-    ``extras("http.")`` are those properties of the client's file, by their names without that;
-    ``schema.registry.`` and ``aws.`` are the other prefixes. Some are secrets.
+    Attributes:
+        concurrency: how many calls of ``handle`` this process makes at once, which is the size for
+        a
+            connection pool. With ``--concurrency auto`` it is the highest possible number, so open
+            connections as they are needed.
+        options: the ``--set name=value`` pairs, as they were typed.
+        extras: ``extras("http.")`` returns the properties of the client's file that begin with
+            ``http.``, by their names without the prefix. Other prefixes are ``schema.registry.``
+            and ``aws.``. Some of the values are secrets.
     """
 
     topic: str
@@ -59,10 +65,12 @@ class Context:
     extras: Callable[[str], Mapping[str, str]] = field(default=no_extras, repr=False)
 
     def writer(self, topic: str) -> Writer:
-        """Writes to a topic of the drained cluster, as the drain connects and within its
-        ``--broker-limits``. It looks at the topic, so it blocks: call it in a plain ``def open``.
+        """Return a writer to a topic of the drained cluster.
 
-        Raises Refused when it can't be written to; RuntimeError outside of a drain.
+        It connects as the drain does, and keeps to its ``--broker-limits``. Call this in a plain
+        ``def open``, because it looks at the topic and so blocks.
+
+        Raises Refused when the topic can't be written to, and RuntimeError outside of a drain.
         """
         if self.write_to is None:
             raise RuntimeError("no drain is running, so there is no topic to write to")
@@ -70,7 +78,7 @@ class Context:
 
 
 class _WithReason(Exception):
-    """Raises TypeError when the reason is not text."""
+    """Base of exceptions with a reason. Raises TypeError when the reason is not text."""
 
     def __init__(self, reason: str = "") -> None:
         if not isinstance(reason, str):
@@ -81,11 +89,11 @@ class _WithReason(Exception):
 
 
 class Retry(_WithReason):
-    """Raised by a handler: not now, try this sub-message again later.
+    """Raised by a handler to try this sub-message again later.
 
-    It is no failure and spends none of ``--retries``; ``sub.attempt`` counts it. Without ``after``
-    (in seconds) the delay is that of ``--tune retry-delay``. Raises TypeError or ValueError when
-    that is no number of seconds.
+    It is no failure and uses up none of ``--retries``, but ``sub.attempt`` counts it. ``after`` is
+    the delay in seconds; without it, the delay is that of ``--tune retry-delay``. Raises TypeError
+    or ValueError when ``after`` is not a number of seconds.
     """
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
@@ -96,16 +104,15 @@ class Retry(_WithReason):
 
 
 class Skip(_WithReason):
-    """Raised by a handler: this sub-message is not to be handled, and that is no failure."""
+    """Raised by a handler to leave this sub-message unhandled, which is no failure."""
 
 
 class GiveUp(_WithReason):
-    """Raised by a handler to give a sub-message up now: ``--on-failure`` applies without
-    retries."""
+    """Raised by a handler to give a sub-message up: ``--on-failure`` applies without retries."""
 
 
 class Fatal(Exception):
-    """Raised by a handler: halt the drain, even if ``--on-failure`` has another action."""
+    """Raised by a handler to halt the drain, even if ``--on-failure`` has another action."""
 
 
 Results = Sequence[BaseException | None]
@@ -114,53 +121,59 @@ have raised."""
 
 
 class Handler:
-    """Base class of handlers; every method but ``handle`` has a default.
+    """The base class of handlers. Every method but ``handle`` has a default.
 
-    The promise that a handler makes: operations on different sub-keys commute. Any schedule that
-    keeps each lane's order then ends in the same state as the serial one
-    (docs/explanation/proofs.md).
+    A handler promises that operations on different sub-keys commute. Then any schedule that keeps
+    the order of each lane ends in the same state as the serial one (docs/explanation/proofs.md).
     """
 
     plan_options: frozenset[str] = frozenset()
-    """Names of the ``--set`` options that the plan keeps, for a resume to have them. A value that
-    looks like a secret is not kept."""
+    """Names of the ``--set`` options that the plan keeps, so that a resume has them. The plan does
+    not keep a value that looks like a secret."""
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Called once before anything else, with the options: to refuse what is wrong in them
-        before the preview (raise ValueError), and to set ``max_batch``. Must touch nothing."""
+        """Take the options. drainer calls this once, before anything else.
+
+        Raise ValueError here to refuse wrong options before the preview, and set ``max_batch`` here
+        if it depends on an option. The method must touch nothing.
+        """
 
     def open(self, context: Context) -> Awaitable[None] | None:
-        """Called once per worker process before the first message; plain or async."""
+        """Open connections and the like. Each worker process calls this before its first message.
+
+        The method may be plain or async.
+        """
         return None
 
     def split(self, message: Message) -> Iterable[SubMessage]:
-        """The sub-messages of a message, in their order; none at all is fine.
+        """Yield the sub-messages of a message, in their order. There may be none.
 
-        Must be pure and deterministic: after a crash it is called again, and its result has to
-        line up with what was finished before. Default: one sub-message with the message's key.
+        The method must be pure and deterministic. After a crash it is called again, and its result
+        has to match what was finished before. By default, the message is one sub-message with the
+        message's key.
         """
         yield SubMessage(message.key, message.meaning)
 
     def handle(self, sub: SubMessage) -> Awaitable[None] | None:
-        """Does the work of one sub-message.
+        """Do the work of one sub-message.
 
-        ``async def`` runs on the event loop, a plain ``def`` on long-lived threads. Raising means
-        that it failed: ``--retries`` and ``--on-failure`` apply, unless it is ``Retry``,
-        ``Skip``, ``GiveUp`` or ``Fatal``. It may be called again for the same ``sub.id`` after a
-        crash.
+        An ``async def`` runs on the event loop, a plain ``def`` on long-lived threads. After any
+        exception but ``Retry``, ``Skip``, ``GiveUp`` and ``Fatal``, the call counts as failed, and
+        ``--retries`` and ``--on-failure`` apply. After a crash, the method may be called again for
+        the same ``sub.id``.
         """
         raise NotImplementedError
 
     def is_outage(self, error: BaseException) -> bool | None:
-        """Whether an error is the downstream's fault (True) or the message's own (False).
+        """Return True if an error is the downstream's fault, and False if it is the message's.
 
-        ``error`` is what ``handle`` raised, or a TimeoutError after ``--tune timeout``. None, the
-        default, leaves it to drainer's table of exceptions (docs/howto/failures.md).
+        ``error`` is what ``handle`` raised, or a TimeoutError after ``--tune timeout``. With None,
+        the default, drainer decides by its table of exceptions (docs/howto/failures.md).
         """
         return None
 
     whole_messages: bool = False
-    """Whether ``handle`` needs ``sub.message.value``: a drain on Spark leaves it out otherwise."""
+    """Whether ``handle`` needs ``sub.message.value``. Otherwise a drain on Spark leaves it out."""
 
     max_batch: int = 100
     batch_of: Literal["lanes", "lane"] = "lanes"
@@ -168,31 +181,37 @@ class Handler:
     def handle_batch(
         self, subs: Sequence[SubMessage]
     ) -> Awaitable[Results | None] | Results | None:
-        """Instead of ``handle``: does the work of up to ``max_batch`` sub-messages in one call.
+        """Do the work of up to ``max_batch`` sub-messages in one call. It replaces ``handle``.
 
-        They are of as many sub-keys (``batch_of = "lanes"``), or a run of one sub-key in its order
-        (``"lane"``): what is ready when the call starts. ``--concurrency`` counts calls.
+        The call gets what is ready when it starts: sub-messages of as many sub-keys
+        (``batch_of = "lanes"``), or a run of one sub-key in its order (``"lane"``).
+        ``--concurrency`` counts calls.
 
-        Returning None means that all are done, and raising that none is: they are tried in calls
-        of half the size, until the one that fails is by itself. Or return a list with an entry for
-        each: None for done, or an exception (``Retry``, ``Skip``, ``GiveUp`` or any other), which
-        counts as if that one had raised it alone. ``await asyncio.gather(…,
-        return_exceptions=True)`` gives such a list. In a run of one sub-key, what is behind an
-        entry that is not done or skipped is handled again, even if its own entry is None.
+        Return None if all are done. If the method raises, none is done: drainer tries them again in
+        calls of half the size, until the one that fails is alone. Or return a list with an entry
+        for each sub-message: None if it is done, or an exception (``Retry``, ``Skip``, ``GiveUp``
+        or any other), which counts as if that sub-message alone had raised it. ``await
+        asyncio.gather(…, return_exceptions=True)`` returns such a list. In a run of one sub-key,
+        drainer handles again whatever follows an entry that is neither done nor skipped, even if
+        its own entry is None.
         """
         raise NotImplementedError
 
     def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage | None:
-        """One sub-message that does what ``earlier`` and then ``later`` would do; None to keep
-        them apart.
+        """Return one sub-message that does what ``earlier`` and then ``later`` would do.
 
-        They are neighbours that wait on one lane: the last write wins, sums, unions. ``earlier``
-        may be folded already. Must be pure and leave both as they are, for after a failure they are
-        handled one by one. What ``handle`` gets has the identity of the last one, and all of them
-        as ``sub.folded``; they are done together. Not called where there are several sub-keys.
+        Return None to keep the two apart. They are neighbours that wait on one lane, and
+        ``earlier`` may itself stand for several. Examples are "the last write wins", sums and
+        unions. The method must be pure and leave both as they are, because after a failure they are
+        handled one by one. ``handle`` gets a sub-message with the identity of the last one and all
+        of them in ``sub.folded``, and they are done together. The method is not called for
+        sub-messages that have several sub-keys.
         """
         raise NotImplementedError
 
     def close(self) -> Awaitable[None] | None:
-        """Called once when the drain ends, however it ends short of a kill; plain or async."""
+        """Close what ``open`` opened. drainer calls this at the end, unless it is killed.
+
+        The method may be plain or async.
+        """
         return None

@@ -18,7 +18,7 @@ class Origin:
     """The partition that messages come from, and their topic by name and id.
 
     A topic that was deleted and recreated has the same name and another id. ``stream`` is the
-    ledger that they go to: that of the partition, unless another one is given.
+    number of the ledger that accounts for the messages; by default it is the partition's.
     """
 
     topic: str
@@ -35,7 +35,7 @@ Header = tuple[str, bytes | None]
 
 
 class HeadersUnreadable(ValueError):
-    """Raised by ``Message.headers`` when a header's name is not UTF-8: no client can read them."""
+    """Raised by ``Message.headers`` when no client can read them: a header's name is not UTF-8."""
 
 
 def headers_unreadable(message: Message) -> HeadersUnreadable:
@@ -44,7 +44,7 @@ def headers_unreadable(message: Message) -> HeadersUnreadable:
 
 @dataclass(eq=False, slots=True)
 class KeySums:
-    """Stands for the sub-keys of a message where not all are known: their count and checksum."""
+    """Stands for the sub-keys of a message if not all are known, by their count and checksum."""
 
     count: int
     checksum: int
@@ -74,26 +74,26 @@ def _read(owner: Message | SubMessage, content: Any) -> Any:
 
 
 class LedgerEntry:
-    """Notes of a ledger on a message, for as long as some of its sub-messages are pending.
+    """Notes of a ledger on a message, kept while some of its sub-messages are pending.
 
-    It is the base of ``Message`` and no object of its own, which would take a drain 15% more time.
+    They are the base class of ``Message``, because a separate object would slow a drain by 15%.
     """
 
     __slots__ = ("ledger", "left", "part", "size", "sub_keys")
 
     ledger: Any
     left: int
-    size: int  # in bytes: of key and value, and once delivered of all that it takes in memory
+    size: int  # Bytes of key and value; once delivered, of all the memory that the message takes.
     sub_keys: Sequence[Hashable] | KeySums
     part: Any
 
 
 class Message(LedgerEntry):
-    """One Kafka record; a test makes one with ``drainer.testing.message``.
+    """One Kafka record. A test makes one with ``drainer.testing.message``.
 
-    ``key`` and ``value`` are bytes or None; ``decoded`` and ``decoded_key`` are what they mean.
-    ``timestamp`` is in milliseconds since 1970 (UTC), or None when the record carries none;
-    ``headers`` are (name, bytes or None) pairs in their order.
+    ``key`` and ``value`` are bytes or None, and ``decoded`` and ``decoded_key`` are their decoded
+    values. ``timestamp`` is in milliseconds since 1970 (UTC), or None if the record has none.
+    ``headers`` are pairs of a name and bytes or None, in their order.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class Message(LedgerEntry):
         "value",
     )
 
-    decoded_bytes: int  # memory that decoded values take, if the decoder counts it
+    decoded_bytes: int  # The memory that decoded values take, if the decoder counts it.
 
     def __init__(
         self,
@@ -146,7 +146,7 @@ class Message(LedgerEntry):
 
     @property
     def decoded(self) -> Any:
-        """The value's meaning by ``--value-format``; the value itself without that."""
+        """The value as ``--value-format`` decodes it; without that, the bytes themselves."""
         return _read(self, self.meaning)
 
     @decoded.setter
@@ -155,12 +155,12 @@ class Message(LedgerEntry):
 
     @property
     def meaning(self) -> Any:
-        """Value to be written for ``decoded``: raw JSON as it was read, else ``decoded`` itself."""
+        """What is written for ``decoded``: raw JSON as it was read, or else ``decoded`` itself."""
         return getattr(self, "_decoded", self.value)
 
     @property
     def decoded_key(self) -> Any:
-        """The key's meaning by ``--tune key-format``; the key itself without that."""
+        """The key as ``--tune key-format`` decodes it; without that, the bytes themselves."""
         return meaning(getattr(self, "_decoded_key", self.key))
 
     @decoded_key.setter
@@ -168,21 +168,21 @@ class Message(LedgerEntry):
         self._decoded_key = found
 
     def is_payload(self, sub: SubMessage) -> bool:
-        """Whether the payload of a sub-message is this message's value itself, or its meaning."""
+        """Return whether a sub-message's payload is this message's value, raw or decoded."""
         payload, decoded = sub.content, self.meaning
         if payload is self.value or payload is decoded or payload is getattr(self, "read", self):
             return True
-        # Of a number, pickle makes another object.
+        # Pickle makes a new object of a number.
         number = type(payload) in (int, float) and type(payload) is type(decoded)
         return number and repr(payload) == repr(decoded)
 
     def let_go(self) -> None:
-        """Forgets the content, and keeps the place."""
+        """Forget the content, and keep the place."""
         self.value = self._decoded = self.read = None
         self._headers = ()
 
     def __str__(self) -> str:
-        """The place of the message as errors name it: ``topic/partition/offset``."""
+        """Return the place of the message as errors name it: ``topic/partition/offset``."""
         return f"{self.origin.topic}/{self.origin.partition}/{self.offset}"
 
     def __repr__(self) -> str:
@@ -196,10 +196,10 @@ class LaneEntry:
     """Notes of a drain on a sub-message.
 
     Attributes:
-        lane, lane_key, next: its lane, the key of that, and what is behind it (core/lanes.py).
-        failing, started_at: how it fails, once an attempt has, and after how many failed calls its
-            attempt started, where that proves something (policy/failures.py).
-        together: how many may be given to the handler with it, once such a batch has failed.
+        lane, lane_key, next: its lane, the lane's key, and what follows in the lane
+        (core/lanes.py). failing: how its attempts fail, once one has failed (policy/failures.py).
+        started_at: how many calls had failed when its attempt started, if that proves something.
+        together: the most sub-messages in one call with it, after such a batch has failed.
     """
 
     __slots__ = ("_folded", "failing", "lane", "lane_key", "next", "started_at", "together")
@@ -214,12 +214,12 @@ class LaneEntry:
 
 
 class SubMessage(LaneEntry):
-    """One operation inside a message: what ``split`` yields and ``handle`` is given.
+    """One operation inside a message, which ``split`` yields and ``handle`` gets.
 
-    ``key`` is the sub-key that order is kept for. An operation that touches several documents
-    names them all in ``keys`` and holds its place in every one of those lanes. Keys must be the
-    same in every process: str, bytes, int, or tuples of them. ``None`` is a key like any other. A
-    drain refuses other types, bool, float and subclasses included.
+    drainer keeps the order of sub-messages with the same ``key``. An operation that touches several
+    documents names them all in ``keys``, and keeps its place in the lane of each. Keys must be the
+    same in every process: str, bytes, int, or tuples of these. ``None`` is a key like any other. A
+    drain refuses other types, including bool, float and subclasses.
 
     The drain fills in ``message``, ``index`` (its place in the message, from 0) and ``attempt``
     (from 1); ``split`` leaves them alone.
@@ -238,7 +238,7 @@ class SubMessage(LaneEntry):
         self.content = payload
         self.keys: tuple[Hashable, ...] | None = None
         self.attempt = 1
-        self.message = _NOT_YET  # until it is delivered, which it is once
+        self.message = _NOT_YET  # The drain sets it when it delivers the sub-message.
         if keys is not None:
             self.keys = tuple(dict.fromkeys(keys))
             if not self.keys:
@@ -255,10 +255,10 @@ class SubMessage(LaneEntry):
 
     @property
     def id(self) -> str:
-        """``topic-id:partition:offset:index``: the same at every attempt and after every resume.
+        """``topic-id:partition:offset:index``, the same at every attempt and after every resume.
 
-        Downstream systems that remember it make the handler's effect exactly once. Raises
-        RuntimeError before it is delivered.
+        If a downstream system remembers the ids, the handler's effect is exactly once. Raises
+        RuntimeError before the sub-message is delivered.
         """
         if self.message is None:
             raise RuntimeError(
@@ -270,8 +270,10 @@ class SubMessage(LaneEntry):
 
     @property
     def folded(self) -> tuple[SubMessage, ...]:
-        """The sub-messages that this one stands for, in their order: itself alone, unless the
-        handler's ``coalesce`` made it of several."""
+        """The sub-messages that this one stands for, in their order.
+
+        That is itself alone, unless the handler's ``coalesce`` made it of several.
+        """
         return getattr(self, "_folded", None) or (self,)
 
     def __str__(self) -> str:
@@ -285,14 +287,13 @@ class SubMessage(LaneEntry):
 class ShippedMessage(Message):
     """A message in a process that did not read it, with some of its sub-messages.
 
-    It has all facts of a message but ``value``, unless that was shipped, too. ``subs`` have
-    their indexes; ``keys`` are of all.
+    It has everything that a message has but ``value``, which may have been shipped or not.
     """
 
     __slots__ = ("own", "subs")
 
-    subs: Sequence[SubMessage]  # until they are delivered
-    own: int  # bits of their indexes, where a barrier or an earlier attempt needs them
+    subs: Sequence[SubMessage]  # Those that were shipped, until they are delivered.
+    own: int  # The bits of their indexes, if a barrier or an earlier attempt needs them.
 
     def __init__(
         self,
@@ -303,7 +304,7 @@ class ShippedMessage(Message):
         headers: Sequence[tuple[str, bytes | None]] | None,
         keys: KeySums,
     ) -> None:
-        # Not super().__init__: there is no value, and this runs for every message.
+        # This does not call super().__init__, because there is no value and it runs often.
         self.origin = origin
         self.offset = offset
         self.key = key
@@ -313,7 +314,7 @@ class ShippedMessage(Message):
         self._headers = headers  # type: ignore[assignment]  # None when they can't be read
 
     def __getattr__(self, name: str) -> Any:
-        # Python calls it only for what is not there.
+        # Python calls this only for an attribute that is missing.
         if name in ("value", "decoded", "meaning"):
             raise ValueNotShipped(
                 f"handle() used message.{name} of {self}, but Spark tasks get no values",
@@ -333,9 +334,10 @@ class ShippedMessage(Message):
 
 
 class Barrier(SubMessage):
-    """A sub-message that runs alone in its partition: after all before it, before all after it.
+    """A sub-message that runs alone in its partition, after all before it and before all after it.
 
-    For operations that touch everything ("drop the index"), whose sub-keys can't be named.
+    It is for operations that touch everything, such as "drop the index", and so can't name
+    sub-keys.
     """
 
     __slots__ = ()
@@ -345,18 +347,18 @@ class Barrier(SubMessage):
 
 
 class Unsplit(Barrier):
-    """A message that ``split`` rejected, as the one unit that a drain makes of it.
+    """The one unit that a drain makes of a message that ``split`` rejected.
 
-    It goes to no handler. Its lanes are unknown, so what is behind it in its partition waits until
-    its outcome is decided. It waits for nothing but a barrier before it.
+    No handler gets it. Its lanes are unknown, so whatever follows in its partition waits until its
+    outcome is decided. It waits itself only for a barrier before it.
 
     Attributes:
-        error_type, error_text: of what ``split`` raised.
+        error_type, error_text: the type and the text of what ``split`` raised.
         why: the same in one line for people, with the place in the handler.
-        skip: the reason when ``split`` raised ``Skip``; else None.
+        skip: the reason if ``split`` raised ``Skip``; else None.
         letter: the dead letter that a redrive took the message from; else None.
-        failures: settings by which its outcome is decided, whatever they are by then: by these its
-            partition was read on, or was not. None: as they are then.
+        failures: the settings that decide its outcome, because they decided whether its partition
+            is read further; None stands for the settings at the time of the decision.
     """
 
     __slots__ = ("error_text", "error_type", "failures", "letter", "skip", "why")
@@ -371,7 +373,7 @@ class Unsplit(Barrier):
         letter: Any = None,
     ) -> None:
         super().__init__(value)
-        self.attempt = 0  # of ``handle``
+        self.attempt = 0  # ``handle`` is never called.
         self.error_type = error_type
         self.error_text = error_text
         self.why = why
@@ -381,13 +383,15 @@ class Unsplit(Barrier):
 
     @property
     def error(self) -> Exception:
-        """An exception of that type and text; the one that was raised may not travel, and holds on
-        to the frames that it came through."""
+        """An exception of the same type and text.
+
+        The original one keeps the frames that it came through, and can't always be pickled.
+        """
         error: Exception = type(self.error_type, (Exception,), {})(self.error_text)
         return error
 
     def take_place(self, message: Message) -> NoKeys:
-        """Becomes the only sub-message of a message; gives what stands for its sub-keys."""
+        """Become the only sub-message of a message, and return what stands for its sub-keys."""
         self.message = message
         self.index = 0
         return NoKeys(self.why)

@@ -63,7 +63,7 @@ class Result:
         skipped: those that raised ``Skip``, with it.
         given_up: those that raised ``GiveUp`` or any other error, with it. A message that ``split``
             rejected is one of them; its error has the type's name and text alone.
-        retried: each attempt that raised ``Retry``, or an error that stands for it (HTTP 429).
+        retried: each attempt that raised ``Retry``, or an error that means it, such as HTTP 429.
     """
 
     done: list[SubMessage] = field(default_factory=list)

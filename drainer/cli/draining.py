@@ -345,7 +345,7 @@ def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequ
             ]
         case "options":
             options = plan.terms.options.items()
-            # So must a URL: one that only the plan names gets no login.
+            # A resume must name a URL again, too: one that only the plan names gets no login.
             kept = (f"{option}={value}" for option, value in options if "://" not in value)
             known = [text for text in kept if text != code.get("options")]
         case _:

@@ -17,7 +17,7 @@ from drainer.store.place import PlanPlace
 if TYPE_CHECKING:
     from drainer.operations.start import Prepared
 
-STATE = "drainer.state"  # The core reads no other of drainer's settings on Spark.
+STATE = "drainer.state"  # The core reads only this one of drainer's settings of Spark.
 NO_JOURNAL = "a plan in an object store has no journal: a kill repeats about a second of work"
 
 _spark = partial(option, panel="Spark", resumes=True)

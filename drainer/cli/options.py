@@ -225,11 +225,6 @@ class LatencyOptions:
         metavar="DURATION|FILE",
     )
 
-    @property
-    def is_given(self) -> bool:
-        """Whether there is a latency to make an estimate from."""
-        return self.latency is not None
-
 
 @dataclass(frozen=True, kw_only=True)
 class PriorityOptions:

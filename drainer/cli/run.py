@@ -70,7 +70,7 @@ def run(
 
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(plan)
-        if latency.is_given and not dry_run:
+        if latency.latency is not None and not dry_run:
             raise UsageError("--latency only applies to an estimate", hint="Add --dry-run.")
         question = None
         if dry_run:

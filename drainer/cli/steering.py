@@ -32,17 +32,16 @@ from drainer.view.status import share_finished
 from drainer.view.terminal import Terminal
 
 EVERY_S = 1.0  # The time between two checks of all drains.
-# The time between two lines about each drain, on a terminal that can't redraw a line.
+# The time between two lines about each drain on a terminal that can't redraw a line.
 SPOKEN_S = 5.0
 
 # A drain answers twice a second. It counts as silent if its last answer is older than this.
 SILENT_S = 5.0
 
-_SETTINGS = (LocalSettings, FailureSettings)
 # The options that can change while a drain runs, by their names.
 SETTABLE: Mapping[str, Option] = {
     each.label: each
-    for settings in _SETTINGS
+    for settings in (LocalSettings, FailureSettings)
     for each in options_of(settings).values()
     if each.live
 }

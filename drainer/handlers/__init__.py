@@ -12,9 +12,9 @@ from drainer.text.escape import printable
 
 
 class Print(Handler):
-    """Prints one line a sub-message on standard output: its place, its sub-key, its payload.
+    """Prints a line per sub-message on standard output: its place, its sub-key and its payload.
 
-    Halts the drain when the output is lost: nothing brings that back.
+    If the output is lost, the drain halts, because nothing can bring the output back.
     """
 
     async def handle(self, sub: SubMessage) -> None:
@@ -27,7 +27,7 @@ class Print(Handler):
 
 
 class Count(Handler):
-    """Counts sub-messages and does nothing else: for trying things out, and for measuring."""
+    """Counts sub-messages and does nothing else, to try things out and to measure."""
 
     def __init__(self) -> None:
         self.handled = 0
@@ -40,7 +40,7 @@ class Count(Handler):
 
 
 def _ensure_output() -> None:
-    # The stream itself raises nothing (view/streams.py).
+    # A stream of drainer (view/streams.py) notes that its output is lost instead of raising.
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     lost: OSError | None = getattr(raw, "lost", None)
     if lost is not None:

@@ -21,31 +21,31 @@ _Split = Callable[[Message], Iterable[SubMessage]]
 
 
 class Produce(Handler):
-    """Writes each sub-message to the topic ``--set topic=…``, with the sub-key as the key.
+    """Writes each sub-message to the topic ``--set topic=…``, by its sub-key.
 
-    A whole message has its value as it was, however it was decoded.
+    The sub-messages are those of ``--split`` and ``--split-key``, or those of another handler,
+    named by ``split=REFERENCE``. Without either, the message itself is written by its own key, and
+    its value stays as it was, however it was decoded. Each partition of the topic gets a range of
+    the hashes of keys.
 
-    The sub-messages are those of ``--split`` and ``--split-key``, or of ``split=REFERENCE``,
-    another handler, or the message itself by its own key. A partition has a range of the hashes of
-    keys.
-
-    A sub-message is done when all in-sync replicas have the record, and only then the next one of
-    its sub-key begins. After a crash some are written again, in their order.
+    A sub-message is done when all in-sync replicas have its record, and only then does the next one
+    of its sub-key begin. After a crash, some records are written again, in their order.
     """
 
-    writes_records = True  # an estimate knows that its writing is capped
+    writes_records = True  # So an estimate applies the brokers' limits on writing.
 
     def __init__(self) -> None:
         self._split: _Split = _whole
         self._writer: Writer | None = None
         self._timestamps = True
         self._topic = ""
-        self.absolute_options: dict[str, str] = {}  # for a plan, which holds from any folder
+        # A plan keeps these values, because they are valid in any working folder.
+        self.absolute_options: dict[str, str] = {}
 
     plan_options = frozenset(OPTIONS)
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Raises UsageError when an option is wrong."""
+        """Take the options. Raises UsageError when one is wrong."""
         if unknown := sorted(set(options) - set(OPTIONS)):
             raise UsageError(f"the handler produce has no option {unknown[0]}", hint=_HINT)
         topic = options.get("topic", "")
@@ -62,7 +62,10 @@ class Produce(Handler):
         self._topic = topic
 
     def open(self, context: Context) -> None:
-        """Raises UsageError when its topic is the drained one, TopicMissing when there is none."""
+        """Open a writer to the topic.
+
+        Raises UsageError when that is the drained topic, and TopicMissing when it does not exist.
+        """
         if self._topic == context.topic:
             raise UsageError(
                 f"produce would write to {self._topic}, the drained topic",
@@ -75,7 +78,7 @@ class Produce(Handler):
         for sub in self._split(message):
             if isinstance(sub, Barrier) or (sub.keys is not None and len(sub.keys) > 1):
                 raise ValueError(f"{sub!r} has several sub-keys, but a record has only one key")
-            # The lane is that of the record's key: 17 and "17" are one there.
+            # The record's key decides the lane: as keys of records, 17 and "17" are the same.
             key = sub.key if sub.keys is None else sub.keys[0]
             yield SubMessage(as_key(key), sub.content)
 
@@ -86,7 +89,8 @@ class Produce(Handler):
         message = sub.message
         key = as_key(sub.key)
         whole = message.is_payload(sub)
-        # Neither JSON nor another key is of the schema that the message was written with.
+        # The header with a schema's id stays only if the value or the key stays, because the schema
+        # describes neither JSON nor another key.
         keeps = dict(zip(SCHEMA_HEADERS, (whole, key == message.key), strict=True))
         headers = [header for header in message.headers if keeps.get(header[0], True)]
         await writer.write(
@@ -105,18 +109,20 @@ class Produce(Handler):
 
 
 def as_key(key: Any) -> bytes | None:
-    """A sub-key as the key of a record: bytes as they are, text in UTF-8, others as Python has
-    them."""
+    """Return the key of a record for a sub-key.
+
+    Bytes stay as they are, text is encoded in UTF-8, and anything else is written as in Python.
+    """
     if key is None or type(key) is bytes:
         return key
     return key_text(key).encode("utf-8", "backslashreplace")
 
 
 def as_value(payload: Any) -> bytes | None:
-    """A payload as the value of a record: bytes as they are, text in UTF-8, others as JSON
-    (plain_json.py).
+    """Return the value of a record for a payload.
 
-    Raises TypeError when JSON has no word for it.
+    Bytes stay as they are, text is encoded in UTF-8, and anything else is written as JSON
+    (plain_json.py). Raises TypeError for a payload that JSON can't express.
     """
     if payload is None or isinstance(payload, bytes):
         return payload
@@ -140,11 +146,11 @@ def _split_by(reference: str) -> tuple[_Split, str]:
 
 
 def partition_of(key: bytes, partitions: int) -> int:
-    """The partition whose range the CRC-32 of a key lies in.
+    """Return the partition whose range of hashes has the CRC-32 of a key.
 
-    Each has a contiguous range of hashes, so doubling the partitions splits each in two, and
-    nothing moves between the others: a key of partition ``p`` of ``n`` goes to ``2p`` or ``2p + 1``
-    of ``2n``. With a hash modulo the partitions, keys go from anywhere to anywhere. The idea is
-    that of the draft KIP on splitting partitions by key ranges.
+    Each partition has a contiguous range of hashes. So doubling the number of partitions splits
+    each in two, and moves nothing between the others: a key of partition ``p`` of ``n`` goes to
+    ``2p`` or ``2p + 1`` of ``2n``. With a hash modulo the number of partitions, most keys would
+    move. The idea comes from the draft KIP on splitting partitions by key ranges.
     """
     return crc32(key) * partitions >> 32

@@ -33,6 +33,13 @@ from drainer.errors import Refused
 
 ROOT = Path("/")
 LINKS_MOST = 40  # symbolic links on the way to a file; Linux follows as many
+_O_PATH = getattr(os, "O_PATH", 0)
+# Flags that open a name, link or not. With O_PATH, as on Linux, that needs no right to read it.
+LOOK = (
+    os.O_CLOEXEC
+    | os.O_NONBLOCK
+    | (_O_PATH | os.O_NOFOLLOW if _O_PATH else getattr(os, "O_SYMLINK", 0))
+)
 PRIVATE, SHARED, SHARED_FOLDER = 0o600, 0o660, 0o2770
 
 
@@ -127,7 +134,7 @@ def _opened(path: Path | str, *, own: bool) -> BinaryIO:
     """Open the file that passes the rule, whatever has its name by then."""
     with _looked_at(path, own=own, regular=True) as descriptor:
         # What was opened with O_PATH can't be read. This opens the same file once more.
-        return Path(f"/proc/self/fd/{descriptor}").open("rb")
+        return Path(f"/dev/fd/{descriptor}").open("rb")
 
 
 @contextmanager
@@ -168,8 +175,7 @@ def _way(path: Path, opened: ExitStack) -> list[_Name]:
     """
 
     def look(name: Path, folder: int | None = None) -> _Name:
-        flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
-        descriptor = os.open(name.name or name, flags, dir_fd=folder)
+        descriptor = os.open(name.name or name, LOOK, dir_fd=folder)
         opened.callback(os.close, descriptor)
         return _Name(name, descriptor, os.fstat(descriptor))
 
@@ -192,7 +198,9 @@ def _way(path: Path, opened: ExitStack) -> list[_Name]:
             continue
         if (links := links + 1) > LINKS_MOST:
             raise OSError(ELOOP, os.strerror(ELOOP))
-        target = Path(os.readlink("", dir_fd=entry.descriptor))
+        # Linux reads the link that was looked at; macOS can only read what has its name now.
+        link = ("", entry) if LOOK & _O_PATH else (name, folder)
+        target = Path(os.readlink(link[0], dir_fd=link[1].descriptor))
         if target.is_absolute():
             way = way[:1]
         left += reversed(target.parts[target.is_absolute() :])

@@ -15,14 +15,14 @@ from drainer.api import (
     noting_hints,
 )
 from drainer.insight.distribution import Distribution
-from drainer.insight.estimate import Estimate, Question, make_estimate, most_at_once
+from drainer.insight.estimate import Estimate, Question, make_estimate
 from drainer.insight.inspection import (
     SAMPLE_MESSAGES,
     Inspection,
     InspectRequest,
     inspect_backlog,
 )
-from drainer.insight.measurement import backlog_of, measure_backlog
+from drainer.insight.measurement import backlog_of
 from drainer.kafka.cluster import Cluster
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
 from drainer.model.terms import BY_HANDLER, PayloadSettings
@@ -45,7 +45,7 @@ def inspect(
 ) -> Inspection:
     """Read a sample of a backlog, and report how large it is, why, and when records expire.
 
-    Handles and commits nothing; the group may be active.
+    Nothing is handled or committed, and the group may be active.
 
     Args:
         handler: whose ``split`` shows the spread over sub-keys; see ``drainer.drain``.
@@ -82,15 +82,14 @@ def estimate(
     payloads: PayloadSettings = BY_HANDLER,
     on_message: OnMessage = lambda text: None,
 ) -> Estimate:
-    """Estimate how long a drain takes, by a sample of the backlog and what it costs here.
+    """Estimate how long a drain takes, by a sample of the backlog and its cost on this machine.
 
-    Handles and commits nothing. Takes a few seconds.
+    Nothing is handled or committed. The call takes a few seconds.
 
     Args:
-        latency: what one call of the handler takes, as ``--latency`` takes it: ``10ms``, or
-            ``p50=8ms,p99=120ms``.
-        settings: with the concurrency and the deadline of the drain.
-        on_message: called with a line of text when something takes longer.
+        latency: the time of one call of the handler, such as ``10ms`` or ``p50=8ms,p99=120ms``.
+        settings: the concurrency and the deadline of the drain, among others.
+        on_message: called with a line of text when a step takes longer.
         handler, client, partitions, from_, until, failures, payloads: as for ``drainer.drain``.
 
     Raises UsageError or Refused as ``drainer.drain`` does.
@@ -106,9 +105,6 @@ def estimate(
         client_config=config_file(client),
         failures=failures,
     ).configured(settings.options)
-    source = f"latency={latency!r}"
-    question = Question(Distribution.parse(latency), source, False, settings, settings.deadline)
+    question = Question(Distribution.parse(latency), f"latency={latency!r}", running=settings)
     with Cluster.connect(connection) as cluster:
-        backlog, most = backlog_of(cluster, request), most_at_once(request, question.running)
-        measured = measure_backlog(cluster, backlog, request, most, on_message)
-    return make_estimate(backlog, measured, request, question)
+        return make_estimate(cluster, backlog_of(cluster, request), request, question, on_message)

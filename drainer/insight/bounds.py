@@ -45,14 +45,6 @@ class Costs:
     begin_s: float = 0.0
     together_s: float = 0.0
 
-    def of(self, messages: float, sub_messages: float, calls: float) -> float:
-        """Return the seconds that the process takes for so much work."""
-        return (
-            messages * self.message_s
-            + calls * self.sub_message_s
-            + (sub_messages - calls) * self.together_s
-        )
-
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
@@ -136,12 +128,13 @@ def _bounds_of_work(
 ) -> dict[str, float]:
     """Return the bounds that follow from the amount of work, whatever lanes it lies in."""
     subs, messages, costs = workload.sub_messages, workload.messages, setting.costs
+    in_calls_s = calls * costs.sub_message_s + (subs - calls) * costs.together_s
     found = {
         CONCURRENCY: calls * setting.latency.mean_s / concurrency,
         FETCH: (messages - 1) * costs.fetch_s,
         SPLIT: messages * setting.split_s,
         HANDLE: calls * setting.handle_s,
-        CPU: costs.of(messages, subs, calls),
+        CPU: messages * costs.message_s + in_calls_s,
     }
     if setting.rate is not None:
         found[RATE] = max(0.0, subs - folded - 1) / setting.rate

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from drainer.insight.bounds import BARRIERS, CPU, Forecast, Setting, forecast
 from drainer.insight.distribution import Distribution
-from drainer.insight.measurement import Measured
+from drainer.insight.measurement import Measured, measure_backlog
 from drainer.insight.sample_split import ClassWorkload
 from drainer.insight.workload import Workload
 from drainer.kafka.backlog import Backlog
+from drainer.kafka.cluster import Cluster
 from drainer.model.codec import builtins
 from drainer.model.deadline import DeadlineStatus
 from drainer.model.option import Concurrency
@@ -78,7 +79,6 @@ class Question:
     source: str
     measured: bool = False
     running: LocalSettings = field(default_factory=LocalSettings)
-    deadline: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,11 +138,11 @@ class Estimate:
         return self.orders[self.request.order]
 
     def as_json(self) -> dict[str, object]:
-        """The object ``estimate`` of ``-o json``."""
+        """Return the object ``estimate`` of ``-o json``."""
         workload, setting, expiry = self.workload, self.setting, self.measured.expiry
         skipped = self.measured.skipped
         return {
-            **{order.value: forecast_json(each) for order, each in self.orders.items()},
+            **{order.value: _forecast_json(each) for order, each in self.orders.items()},
             "range_s": list(self.range_s),
             "order": self.request.order.value,
             "concurrency": self.requested.concurrency,
@@ -165,18 +165,26 @@ class Estimate:
             "rate": setting.rate,
             "read_cap": setting.read_cap,
             "write_cap": setting.write_cap,
-            "table": [forecast_json(each) for each in self.table],
+            "table": [_forecast_json(each) for each in self.table],
             "deadline": None if self.verdict is None else builtins(self.verdict),
             "notes": list(self.notes),
         }
 
 
 def make_estimate(
-    backlog: Backlog, measured: Measured, request: Request, question: Question
+    cluster: Cluster,
+    backlog: Backlog,
+    request: Request,
+    question: Question,
+    print_line: Callable[[str], None],
 ) -> Estimate:
-    """Estimate the drain, and drains in other orders and concurrencies to compare it with."""
+    """Measure a backlog, and estimate its drain, also in other orders and concurrencies.
+
+    Raises what ``measure_backlog`` raises.
+    """
+    concurrency, order = _most_at_once(request, question.running), request.order
+    measured = measure_backlog(cluster, backlog, request, concurrency, print_line)
     workload, setting = measured.workload, _setting(measured, request, question)
-    concurrency, order = most_at_once(request, question.running), request.order
     orders = {
         each: forecast(workload, setting, each, concurrency)
         for each in dict.fromkeys((*ORDERS, order))
@@ -190,13 +198,11 @@ def make_estimate(
         rest = forecast(measured.rest, setting, order, concurrency)
         first = forecast_first(measured.classes, setting, orders[order], rest.seconds)
         later_s = first.later_s
-    if question.deadline is not None:
-        left_s = (question.deadline - datetime.now(UTC)).total_seconds()
+    if (deadline := question.running.deadline) is not None:
+        left_s = (deadline - datetime.now(UTC)).total_seconds()
         enough = (each.concurrency for each in rows if each.seconds + later_s <= left_s)
         margin_s = left_s - orders[order].seconds - later_s
-        verdict = DeadlineVerdict(
-            question.deadline, left_s, margin_s, margin_s < 0, next(enough, None)
-        )
+        verdict = DeadlineVerdict(deadline, left_s, margin_s, margin_s < 0, next(enough, None))
     notes = (*backlog.remarks, *backlog.checks, *_notes(workload, request, question))
     return Estimate(request, question, measured, setting, orders, rows, verdict, notes, first)
 
@@ -220,7 +226,7 @@ def forecast_first(
     return FirstForecast(tuple(classes), all_s, all_s - without.seconds)
 
 
-def most_at_once(request: Request, running: LocalSettings) -> int:
+def _most_at_once(request: Request, running: LocalSettings) -> int:
     """Return the concurrency, or the highest one that ``--concurrency auto`` may reach."""
     return Concurrency.of(running.concurrency).most_for(threads=not request.handler.is_async)
 
@@ -264,7 +270,7 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
     return notes
 
 
-def forecast_json(found: Forecast) -> dict[str, object]:
+def _forecast_json(found: Forecast) -> dict[str, object]:
     """Return a forecast for ``-o json``."""
     hottest, key = found.hottest, None
     if hottest is not None:

@@ -37,7 +37,7 @@ from drainer.model.codec import builtins
 from drainer.model.plan import OpenTransaction
 from drainer.model.unhandled import RuleStatus
 
-# A sample lies in memory, with half a KiB for each message.
+# A sample is kept in memory, where each message takes half a KiB.
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000
 AGE_BINS = 10
 # From this share of the work on, the lane of a sub-key limits a drain with a concurrency of 100.
@@ -203,7 +203,7 @@ class Inspection:
         return hottest
 
     def as_json(self) -> dict[str, Any]:
-        """The object of ``-o json``: fields by their names, partitions by number, and figures."""
+        """Return the object of ``-o json``: the fields, the partitions by number, and figures."""
         fields = builtins(self)
         del fields["rule_status"]
         return {
@@ -345,10 +345,10 @@ def _inspected(
 
 
 def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tuple[Bin, ...]:
-    """The share of the backlog's offsets by age in seconds, the youngest first.
+    """Return the share of the backlog's offsets by age in seconds, the youngest first.
 
     Kafka reports the first offset that is no older than a time. That is exact if timestamps rise
-    with the offsets; if they don't, an offset counts as old as those before it.
+    with the offsets. If they don't, an offset counts as being as old as those before it.
     """
     step_s = (now_ms - oldest_ms) / 1000 / AGE_BINS
     if not backlog.offsets or step_s <= 0:

@@ -42,7 +42,7 @@ class Retention:
     def deletes_in(
         self, *, age_s: float | None, bytes_behind: float, bytes_per_s: float
     ) -> tuple[float, str] | None:
-        """Seconds until a record may be deleted, and the setting that does it; None for never.
+        """Return seconds until a record may be deleted, and by which setting; None for never.
 
         The result is a lower bound. Kafka deletes whole segments: by age once the newest record of
         a segment is too old, and by size once the segments after it are large enough. This
@@ -100,19 +100,19 @@ class Outlook:
     taken_ms: int
 
     def arrivals_per_s(self, part: PartitionBacklog) -> float:
-        """Offsets that were added each second, over the last ``ARRIVALS_S``."""
+        """Return the offsets that were added each second, over the last ``ARRIVALS_S``."""
         before = self.before.get(part.partition)
         return 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
 
     def age_s(self, partition: int) -> float | None:
-        """Age of the head of a partition's backlog; None without a head or its timestamp."""
+        """Return the age of a partition's head; None without a head or its timestamp."""
         head = self.heads.get(partition)
         if head is None or head.timestamp is None:
             return None
         return max(0.0, (self.taken_ms - head.timestamp) / 1000)
 
     def expiry(self, part: PartitionBacklog, bytes_per_offset: float) -> Expiry | None:
-        """The earliest deletion of the head of a partition's backlog; None if none is foreseen."""
+        """Return the earliest deletion of a partition's head; None if none is foreseen."""
         head = self.heads.get(part.partition)
         if head is None:
             return None
@@ -143,7 +143,7 @@ def outlook(cluster: Cluster, backlog: Backlog, config: Mapping[str, str]) -> Ou
 def first_expiry(
     cluster: Cluster, backlog: Backlog, bytes_per_offset: Mapping[int, float]
 ) -> Expiry | None:
-    """The earliest deletion of a backlog's head by retention; None if none is foreseen."""
+    """Return the earliest deletion of a backlog's head by retention; None if none is foreseen."""
     if not backlog.offsets:
         return None
     found = outlook(cluster, backlog, cluster.topic_config(backlog.topic))

@@ -57,8 +57,8 @@ from drainer.model.listed import counted
 from drainer.model.status import CLASS_DONE, CLASS_WAITS
 from drainer.operations.engine import IN_PROCESS, Engine, InProcess
 
-# Ends the tasks of a former driver, and returns a function that removes all that they reported.
-# Raises Refused when they can't be ended.
+# Ends the tasks of a former driver, and returns a function that removes their reports. Raises
+# Refused when the tasks can't be ended.
 TakeOver = Callable[[OffsetPlan, PlanPlace, Callable[[str], None]], Callable[[], None]]
 
 
@@ -69,7 +69,8 @@ class Callbacks:
     Attributes:
         observe: gets each status.
         print_line: gets each message to a person.
-        give_up: called from another thread, to end the process, as of ``LocalDrain``.
+        give_up: ends the process. ``LocalDrain`` calls it from another thread when a handler blocks
+            the event loop.
         resuming: returns what a resume needs beside the plan.
     """
 
@@ -94,12 +95,12 @@ def drain(
     runtime: Runtime = THIS_PROCESS,
     make_lock: Callable[..., GroupLock] = GroupLock,
 ) -> Summary:
-    """Run a prepared drain to its end: for programs, commands and Spark's drivers alike.
+    """Run a prepared drain to its end, for programs, commands and Spark's drivers alike.
 
-    ``make_lock`` makes the lock on the group. Of an empty backlog nothing is read or written.
+    ``make_lock`` makes the lock on the group. If the backlog is empty, nothing is read or written.
 
-    Raises Refused when something changed since the preview was made; UsageError for the ``control``
-    of another drain.
+    Raises Refused when something has changed since the preview was made, and UsageError when
+    ``control`` has controlled another drain.
     """
     control, print_line = control or Control(), callbacks.print_line
     control.use(running)
@@ -145,7 +146,7 @@ def drain(
 
 
 def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:
-    """Add to a summary how long messages of letters are kept, and a redrive's exit code."""
+    """Add how long the messages of dead letters are kept, and the exit code of a redrive."""
     failures, code = summary.last.failures, summary.exit_code
     if failures.left_out_letters and terms.redrive is None:
         config: Mapping[str, str] = {}
@@ -159,7 +160,7 @@ def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:
 
 
 def _nothing_to_drain(prepared: Prepared) -> Summary:
-    """The summary of an empty backlog: nothing was read, written or committed."""
+    """Return the summary of an empty backlog, of which nothing was read, written or committed."""
     plan = prepared.plan
     return Summary(
         Status(plan.terms.topic, plan.terms.group, "", ProgressStatus(), LimitStatus()),
@@ -178,7 +179,7 @@ def _nothing_to_drain(prepared: Prepared) -> Summary:
 def _plan_written(
     prepared: Prepared, forget_tasks: Callable[[], None], print_line: Callable[[str], None]
 ) -> Iterator[None]:
-    """The plan on disk as the drain begins; as it was before, if a new drain handles nothing."""
+    """Write the plan. If a new drain ends before it handles anything, undo that."""
     file, plan = prepared.file, prepared.plan
     if prepared.action.resumes:
         file.write(plan)
@@ -193,7 +194,7 @@ def _plan_written(
         if archived is not None:
             print_line(f"kept the earlier plan as {archived}")
         yield
-    except DrainerError:  # by the handler's open() at the latest: nothing was handled yet
+    except DrainerError:  # The handler's open() at the latest: nothing was handled yet.
         file.rollback(plan, archived)
         if archived is not None:
             print_line(f"put the earlier plan back to {file.path}")
@@ -267,7 +268,7 @@ def _drain(prepared: Prepared, context: LocalContext) -> Summary:
         # What was open at the preview may have ended since.
         terms, partitions = kept.plan.terms, kept.plan.account.partitions
         ends = {number: part.end for number, part in partitions.items()}
-        with suppress(DrainerError):  # all is done and committed, whatever becomes of this
+        with suppress(DrainerError):  # A failure changes nothing: all is committed.
             logs = kept.cluster.log_bounds(terms.topic, ends, terms.isolation)
             open_ = open_transactions(terms.topic, logs, ends)
             summary = replace(summary, open_transactions=open_)
@@ -277,9 +278,9 @@ def _drain(prepared: Prepared, context: LocalContext) -> Summary:
 def _taken_over(
     prepared: Prepared, print_line: Callable[[str], None]
 ) -> tuple[Prepared, Callable[[], None]]:
-    """End the tasks of a former driver, and take in all that they reported.
+    """End the tasks of a former driver, and add to the plan what they reported.
 
-    The function that is returned removes their reports, once a plan on disk has them.
+    Call the function that is returned once that plan is on disk: it removes the reports.
     """
     if prepared.seen is None or prepared.seen.written.account.state is None:
         return prepared, lambda: None
@@ -304,7 +305,7 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
         raise PlanRefused(readers, hint="Start again to get a new preview.")
     found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
-        # What expired meanwhile is written again with the first commit.
+        # If an offset expired meanwhile, the first commit writes it again.
         if found[number] not in (part.committed, None):
             raise PlanRefused(
                 f"partition {number}: group {plan.terms.group} moved from {part.committed} to"
@@ -314,7 +315,11 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
 
 
 def in_passes(context: LocalContext, engine: Engine) -> Summary:
-    """Drains; the rest by ``engine``. Raises Refused when it can't begin."""
+    """Drain each priority class in a pass in this process, and then the rest by ``engine``.
+
+    Each pass begins with the plan on disk, as a resume does. Whatever stops a pass stops the drain.
+    Raises Refused when the first pass can't begin.
+    """
     passes: list[Summary] = []
     try:
         return _in_passes(context, engine, passes)
@@ -330,7 +335,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
     now, unread = context, dict[str, str]()
     while (where := now.plan.account.classes.next) is not None:
-        # To be opened and closed by itself.
+        # Each pass opens and closes a handler of its own.
         handler = context.handler.fresh().configured(context.options)
         if now.plan.terms.redrive is not None:
             handler = Extension.REDRIVING.load().redriving(
@@ -348,7 +353,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         now = replace(
             now,
             observe=partial(_observe_all, context.observe, before),
-            given_up=summary.last.failures.given_up,  # in all passes
+            given_up=summary.last.failures.given_up,  # This counts all passes so far.
         )
         classes = now.plan.account.classes
         if classes.stops:
@@ -385,8 +390,10 @@ def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
 
 
 def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
-    """The end of a drain that is stopped between two passes, or as one begins: no refusal, for
-    something was handled."""
+    """Return the summary of a drain that is stopped between two passes, or as a pass begins.
+
+    A refusal counts as an interruption, because an earlier pass has handled something.
+    """
     match error:
         case KeyboardInterrupt():
             cause: DrainerError = Signalled("interrupted by SIGINT")
@@ -420,5 +427,5 @@ def _observe_all(
 
 
 def _together(passes: Sequence[Summary]) -> Summary:
-    """The end is that of the last one; what happened is of all."""
+    """Merge the summaries of passes. The last of them decides how the drain ended."""
     return replace(passes[-1], last=Status.merge([each.last for each in passes]))

@@ -22,7 +22,7 @@ from drainer.store.plan_file import SavedPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalContext(DrainContext):
-    """Context of a drain that reads a cluster."""
+    """The context of a drain that reads a cluster."""
 
     file: SavedPlan
     lock: GroupLock
@@ -31,7 +31,7 @@ class LocalContext(DrainContext):
 
 
 class Engine(Protocol):
-    """Runs a drain to its end, whatever that is. Raises Refused when it can't begin."""
+    """Runs a drain to its end, however it ends. Raises Refused when the drain can't begin."""
 
     @property
     def session_s(self) -> float:
@@ -39,17 +39,17 @@ class Engine(Protocol):
 
     @property
     def start_s(self) -> float:
-        """Seconds until the first call, about."""
+        """The time until the first call of the handler, roughly."""
 
     def __call__(self, context: LocalContext) -> Summary: ...
 
 
 @dataclass(frozen=True, slots=True)
 class InProcess:
-    """The engine of this process. ``wrap`` may put something before what it reads from."""
+    """The engine that drains in this process. ``wrap`` may replace the source of messages."""
 
     wrap: Callable[[Source, Dispatcher], Source] = lambda source, _: source
-    session_s = 0.0  # what handles falls silent with it
+    session_s = 0.0  # If this process falls silent, so does all that handles.
     start_s = 0.0
 
     def __call__(self, context: LocalContext) -> Summary:

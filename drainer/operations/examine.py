@@ -19,10 +19,10 @@ Check = tuple[str, DrainerError | None]
 
 
 def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False) -> list[Check]:
-    """Check everything that must be true before the plan is resumed. Nothing is touched.
+    """Check everything that must be true before the plan is resumed, and touch nothing.
 
-    The last check is the first one that failed, if any did. With ``gap_accepted``, pending records
-    may be gone.
+    If a check fails, it is the last one of the list. With ``gap_accepted``, records that are
+    pending may be gone.
     """
     plan = loaded.plan
     pending = f"{'other' if gap_accepted else 'all'} pending messages are still in the log"
@@ -57,9 +57,10 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
 
 
 def ensure_same_place(cluster: Cluster, loaded: LoadedPlan) -> None:
-    """Ensure that this plan may move its group at all, wherever its offsets are.
+    """Ensure that this plan may move its group, wherever the group's offsets are now.
 
-    Raises PlanRefused when it is another cluster or topic; GroupActive when the group has members.
+    Raises PlanRefused when the cluster or the topic is another one, and GroupActive when the group
+    has members.
     """
     for look in (_cluster, _topic, _group):
         look(cluster, loaded)
@@ -140,8 +141,8 @@ def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
     """Return the committed offsets of the group, by partition.
 
-    An offset is None when there is none, or when it has expired. Raises PlanRefused when something
-    else than this drain has moved one.
+    An offset is None if the group never had one, or if it has expired. Raises PlanRefused when
+    something other than this drain has moved one.
     """
     plan = loaded.plan
     found = committed_offsets(cluster, plan)
@@ -163,7 +164,7 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
 
 
 def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | None]) -> list[str]:
-    """Describe what has changed since the plan was made, and does not prevent a resume."""
+    """Describe the changes since the plan was made that don't prevent a resume."""
     gone = [n for n, part in plan.account.partitions.items() if part.committed is not None]
     gone = [n for n in gone if committed.get(n) is None]
     found = added_partitions(cluster.topic(plan.terms.topic), plan)

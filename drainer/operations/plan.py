@@ -67,14 +67,15 @@ def undo(
     print_line: Callable[[str], None],
     reason: str | None = None,
 ) -> None:
-    """Moves the group and notes it in the plan; what is finished stays noted as finished.
+    """Move the group, and note that in the plan. The plan keeps what is finished as finished.
 
     ``moves`` are those that a person confirmed.
 
     Raises:
-        Refused: when plan, group or offsets are not as they were shown; nothing is moved then.
-        CommitDelayed: when no answer came; the group may have been moved.
-        OffsetMoved: when what is read back is not what was written.
+        Refused: the plan, the group or its offsets have changed since they were shown. Nothing is
+            moved then.
+        CommitDelayed: no answer came, so the group may or may not have been moved.
+        OffsetMoved: the offsets that are read back are not those that were written.
     """
     with locked(cluster, file, loaded, loaded.plan, print_line):
         if undo_moves(cluster, loaded) != moves:
@@ -88,8 +89,8 @@ def undo(
 def _move(
     cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Move], reason: str | None
 ) -> None:
-    # The plan first. Wherever the group is left then, between the lower of the two offsets and the
-    # watermark, the plan has it as this drain's own doing.
+    # The plan is written first. If this process dies then, the group may be anywhere between the
+    # lower of its two offsets and the watermark, and the plan accepts all of that as its own doing.
     lower = {
         each.partition: None if each.found is None else min(each.found, each.target)
         for each in moves

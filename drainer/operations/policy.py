@@ -1,4 +1,7 @@
-"""The failure policy of a drain: what it needs, checked first and made later."""
+"""The failure policy of a drain, and the topic of dead letters that it needs.
+
+The topic is checked before the preview, and made once the drain is confirmed.
+"""
 
 from __future__ import annotations
 
@@ -23,16 +26,21 @@ from drainer.policy.dead_letter import default_dead_letter_topic
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Failure settings in which nothing is left open; ``topic`` is where dead letters go."""
+    """Failure settings with the topic for dead letters.
+
+    Attributes:
+        failures: the settings, with the name of the topic.
+        topic: the topic; None if there can't be any dead letters.
+        too_small: a warning that letters of large messages will have no payload; None if all fit.
+    """
 
     failures: FailureSettings
     topic: DeadLetterTopicInfo | None
-    # Warning that letters of large messages will have no payload; None if all messages fit.
     too_small: str | None = None
 
     @property
     def warnings(self) -> list[str]:
-        """Return warnings of what a resume can't undo."""
+        """Warnings of what a resume can't undo."""
         found = self._of_topic()
         if self.failures.skip:
             found.append(
@@ -57,7 +65,7 @@ class Policy:
 
     @property
     def makes(self) -> str | None:
-        """Return the name of the topic that will be made; None if there is none to be made."""
+        """The name of the topic that will be made; None if none has to be made."""
         return self.topic.name if self.topic is not None and not self.topic.exists else None
 
     def make(self, cluster: Cluster) -> None:
@@ -79,7 +87,7 @@ def resolve_policy(
         with raised_as(BadExpression, about=f"{option}: "):
             Predicate(expression)
     if not failures.writes_letters:
-        # A topic that was named before is kept: letters are in it.
+        # The name of the topic is kept, because an earlier run may have written letters to it.
         return Policy(failures, None)
     name = failures.dead_letter_topic or default_dead_letter_topic(topic, group)
     if redrives and name == topic and failures.stops_behind_dead:
@@ -95,7 +103,8 @@ def resolve_policy(
         name,
         drained=None if redrives else topic,
         partitions=len(cluster.topic(topic).partitions),
-        limit=most if redrives else with_headroom(most),  # letters go back as they are
+        # A redrive writes letters back unchanged.
+        limit=most if redrives else with_headroom(most),
     )
     too_small = None
     if most is not None and info.limit is not None and info.limit < most:

@@ -1,4 +1,4 @@
-"""Resuming a drain: everything that is looked at before it goes on from its plan."""
+"""Resuming a drain: everything that is checked before it continues from its plan."""
 
 from __future__ import annotations
 
@@ -35,12 +35,14 @@ LoadHandler = Callable[[str, PayloadSettings, Mapping[str, str]], LoadedHandler]
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """Request to resume a plan; None is what the plan has. A client's login goes with where this
-    resume connects.
+    """A request to resume a plan. A field that is None leaves what the plan has.
 
-    With ``accept_gap`` it continues behind records that were deleted before they were handled,
-    with ``same_split`` after the handler's code has changed, though what a priority class finished
-    depends on it. ``handler`` is a reference that takes the place of the plan's.
+    Attributes:
+        client_config: the file of the client's properties, which the plan names from now on.
+        accept_gap: whether to continue behind records that were deleted before they were handled.
+        same_split: whether to continue after the handler's code has changed, although what a
+            priority class has finished depends on that code.
+        handler: the reference of the handler.
     """
 
     failures: FailureSettings | None = None
@@ -51,7 +53,7 @@ class ResumeRequest:
     handler: str | None = None
 
     def over(self, known: Terms) -> Terms:
-        """The terms of a plan, with what is requested over them."""
+        """Return the terms of a plan, overridden by what is requested."""
         file = self.client_config
         return replace(
             known,
@@ -74,9 +76,9 @@ def prepare_resume(
     runtime: Runtime = THIS_PROCESS,
     load: LoadHandler = load_handler,
 ) -> Prepared:
-    """Check that a drain can be resumed, and touch nothing. ``load`` finds the handler.
+    """Check that a drain can be resumed, and touch nothing. ``load`` loads the handler.
 
-    Raises PlanRefused or GroupActive when it can't.
+    Raises PlanRefused or GroupActive when it can't be resumed.
     """
     terms, known = request.over(loaded.plan.terms), loaded.plan.account
     checks = examine(cluster, loaded, gap_accepted=request.accept_gap)
@@ -108,7 +110,7 @@ def prepare_resume(
         handler_code=handler.code,
         options=handler.kept_options(options),
     )
-    # What the group was found at is what the drain continues from.
+    # The drain continues from the offsets that the group has now.
     partitions = {n: replace(p, committed=committed.get(n)) for n, p in known.partitions.items()}
     event = Event(
         *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason),
@@ -145,7 +147,7 @@ def _actions(account: Account, committed: Mapping[int, int | None]) -> tuple[Par
 
 
 def resumed(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
-    """The drain that was prepared, with what its account has gained since."""
+    """Return the prepared drain with what its account has gained since."""
     if prepared.seen is not None and loaded.plan == prepared.seen.plan:
         return prepared
     terms, known = prepared.plan.terms, prepared.plan.account
@@ -162,7 +164,7 @@ def _resumed(
     classes: PriorityClasses,
     event: Event,
 ) -> OffsetPlan:
-    """New terms over the account that was loaded."""
+    """Make the plan of a resume: new terms, and the account that was loaded."""
     parks = terms.failures.stops_behind_dead
     account = replace(
         loaded.plan.account,
@@ -170,16 +172,20 @@ def _resumed(
         classes=classes,
         generation=loaded.last_generation,
         parked=loaded.plan.account.parked if parks else (),
-        state=None,  # this process has no tasks, and the account has what others reported
+        state=None,  # This process has no tasks, and the account has all that tasks reported.
     )
     account = account.past(account.lost).next_generation(event.at)
     return OffsetPlan(terms, account.with_event(event))
 
 
 def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
-    """A class has finished all that it selects of a message, by what ``split`` gave then."""
+    """Raise PlanRefused if the code has changed, and progress of a class depends on the old code.
+
+    What such a class has finished of a message depends on what ``split`` gave then. A redrive
+    splits nothing, because each letter holds its own sub-message.
+    """
     if plan.terms.redrive is not None or plan.terms.handler_code in (None, handler.code):
-        return  # a letter holds its own sub-message
+        return
     for where in filter(None, map(class_of, plan.account.others)):
         if not Selection(where).of_message:
             raise PlanRefused(

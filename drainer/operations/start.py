@@ -1,4 +1,4 @@
-"""Starting a drain: everything that is looked at before the first message is touched."""
+"""Starting a drain: everything that is checked before the first message is touched."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
 from drainer.text.escape import command
 
-LAST = 10  # offsets of a partition: the very last ones may hold no message
+LAST = 10  # So many last offsets of a partition are read: the very last may hold no message.
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Request for a new drain; all of it goes into the plan. No partitions means all of them.
+    """A request for a new drain, all of which goes into the plan. No partitions means all of them.
 
-    A redrive begins at what remains of its topic, whatever ``from_`` is.
+    A redrive begins with what remains of its topic, whatever ``from_`` is.
     """
 
     topic: str
@@ -63,32 +63,32 @@ class Request:
     client_config: Path | None = None
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
-    limits: CapCurve | None = None  # what the brokers tolerate, for an estimate
+    limits: CapCurve | None = None  # The traffic that the brokers tolerate, for an estimate.
     classes: PriorityClasses = field(default_factory=PriorityClasses)
-    commits: bool = True  # False drains a range again, and leaves the group as it is
+    commits: bool = True  # If it is False, a range is drained again and the group stays as it is.
 
     def configured(self, options: Mapping[str, str] | None) -> Request:
-        """The same for a handler with these options. Raises UsageError when they are wrong."""
+        """Return the request with its handler configured. Raises UsageError for wrong options."""
         handler = self.handler.within(self.range.times).configured(options or {})
         return replace(self, handler=handler)
 
     @property
     def range(self) -> DrainRange:
-        """The range to drain. Raises UsageError if it is not a possible one."""
+        """The range to drain. Raises UsageError if there is no such range."""
         from_ = parse_from(self.from_) if self.redrive is None else COMMITTED_OR_EARLIEST
         return DrainRange(from_, parse_until(self.until), self.commits)
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A drain that has been found safe: what it will do, with the plan that it does it by.
+    """A drain that was found safe.
 
-    ``policy`` is what it needs for its dead letters.
-
-    ``engine`` is what it runs on, and ``file`` is where the plan is kept.
-
-    ``seen`` is what lay at the plan's path: the plan that is resumed, or a finished one that a new
-    drain sets aside; None when there was none.
+    Attributes:
+        action: what the drain will do, with its plan.
+        seen: what lay at the plan's path: the plan that is resumed, or a finished one that a new
+            drain sets aside; None if there was none.
+        policy: what the drain needs for its dead letters.
+        file: where the plan is kept.
     """
 
     action: Preview
@@ -115,14 +115,17 @@ class Prepared:
 class Findings:
     """Facts that preparing a drain found, for its preview.
 
-    ``open_transactions`` keep records behind the end of the backlog from it.
+    Attributes:
+        checks: what was found right, a sentence each.
+        open_transactions: transactions that keep newer records out of the backlog.
+        readers: a warning of live readers, for a drain that leaves the group as it is.
     """
 
     partitions: tuple[PartitionAction, ...]
-    checks: tuple[str, ...]  # what was found right, a sentence each
+    checks: tuple[str, ...]
     warnings: tuple[str, ...]
     open_transactions: tuple[OpenTransaction, ...]
-    readers: str | None = None  # warning of live readers of a group that is left as it is
+    readers: str | None = None
 
 
 def prepare(
@@ -135,11 +138,8 @@ def prepare(
 ) -> Prepared:
     """Check the cluster, the group and the disk, and touch none of them.
 
-    The handler is configured already.
-
-    With ``new_group`` it does not warn of a group without a committed offset.
-
-    Raises Refused, with the reason and a hint, when the drain would not be safe.
+    The handler must be configured already. With ``new_group``, there is no warning that the group
+    has no committed offset. Raises Refused when the drain would not be safe.
     """
     topic = cluster.topic(request.topic)
     path = request.plan_path or default_path(request.topic, request.group, commits=request.commits)
@@ -194,7 +194,7 @@ def build_prepared(
     seen: LoadedPlan | None,
     findings: Findings,
 ) -> Prepared:
-    """A drain that was found safe, with its preview."""
+    """Make the preview of a drain that was found safe, and keep what the drain needs to run."""
     ends = partial(_first_and_last, cluster, plan.terms, findings.partitions)
     checks, warnings = handler.check_before_preview(ends)
     action = Preview(
@@ -217,8 +217,8 @@ def build_prepared(
 def _first_and_last(
     cluster: Cluster, terms: Terms, parts: Sequence[PartitionAction]
 ) -> Iterator[Message]:
-    """The first message of each partition, and one of its last: of another schema, perhaps."""
-    if terms.redrive is not None:  # these are letters
+    """Yield the first message of each partition, and one of its last, whose schema may differ."""
+    if terms.redrive is not None:  # The topic of a redrive has letters instead of messages.
         return
     first = {each.partition: (each.start, each.end) for each in parts}
     last = {n: (end - LAST, end) for n, (start, end) in first.items() if end - LAST > start}
@@ -302,7 +302,10 @@ def _new_plan(
 
 
 def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan | None:
-    """The plan of a finished drain, or of a redrive, that may be set aside, if there is one."""
+    """Return the plan at the place of a new one, if it may be set aside; None if there is none.
+
+    Raises PlanRefused if it is the plan of another drain, or of one that is unfinished.
+    """
     if not file.exists:
         return None
     path, seen = file.path, file.load()
@@ -326,11 +329,11 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
 
 
 def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> None:
-    # What it finished and never got committed would all be handled again.
+    # A new drain would handle again what this plan has finished and the group never got committed.
     plan = seen.plan
     if not plan.terms.commits:
         return
-    # What a redrive left unfinished, the next one reads in its plan.
+    # An unfinished redrive is checked by its commits: the next one reads the rest from its plan.
     done = plan.account.watermarks if plan.account.complete else plan.account.committed
     found = committed_offsets(cluster, plan)
     for number, offset in found.items():

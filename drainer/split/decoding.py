@@ -62,7 +62,7 @@ class Decoding:
 
         def prepare(messages: Sequence[Message], wait: Wait) -> int:
             for message in messages:
-                try:  # costs less than suppress(), for each message
+                try:  # This runs for each message, and suppress() would take longer.
                     if of_value is not None and message.value is not None:
                         of_value(message.value, message.headers, wait)
                     if of_key is not None and message.key is not None:

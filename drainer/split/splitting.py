@@ -25,19 +25,21 @@ from drainer.text.mask import ERROR_CHARACTERS, class_name, describe, error_text
 from drainer.text.plain_json import plain_json
 from drainer.text.raw_json import decode_json, meaning, raw_json
 
-# Beginnings of the paths of code that no handler's author wrote.
+# If the path of code begins with one of these, no handler's author wrote that code.
 NOT_OF_HANDLERS = (
     *map(sysconfig.get_path, ("stdlib", "purelib", "platlib")),
     str(Path(__file__).parents[1]),
     "<",
 )
-# The way past a message that split rejects, for a hint.
+# A hint ends with this if a resume can go past the message that ``split`` rejects.
 PAST = ", or resume with --tune on-split-failure=dead-letter, skip or park to go past it"
 SplitFunction = Callable[[Message], Iterable[SubMessage]]
-# Waits so many seconds for what does not answer, and shows why; whether to try again then.
+# Waits so many seconds because something does not answer, and shows why. It returns whether to try
+# again after that.
 Wait = Callable[[float, str], bool]
-# Gets what splits of the first of these messages will need, so that they don't block, and returns
-# how many those are: as many as memory holds, or none after a wait that was ended. It may block.
+# Fetches what ``split`` will need for the first of these messages, so that ``split`` does not
+# block. It returns for how many messages it has done so: for as many as memory holds, or for none
+# if somebody ended the wait. The call may block.
 Prepare = Callable[[Sequence[Message], Wait], int]
 _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
 _EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.
@@ -46,7 +48,7 @@ _Find = Callable[[Message, Any], Any]
 
 
 def describe_with_line(error: BaseException) -> str:
-    """Describe an exception, with the line of the handler that it came from, not of a library's."""
+    """Describe an exception, with the last line of a handler's code that it came through."""
     places = [
         f" ({Path(file).name}:{line})"
         for frame, line in walk_tb(error.__traceback__)
@@ -58,7 +60,7 @@ def describe_with_line(error: BaseException) -> str:
 def split_failed(message: Message, why: str, past: str = "", first: str = "") -> SplitFailed:
     """Make the error for a message that ``split`` rejected.
 
-    ``past`` is a way to go past it, for the hint; the text begins with ``first``.
+    The text begins with ``first``, and ``past`` tells in the hint how to go past the message.
     """
     return SplitFailed(
         f"{first}split failed at {message}: {why}",
@@ -67,19 +69,18 @@ def split_failed(message: Message, why: str, past: str = "", first: str = "") ->
 
 
 def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
-    """Split a message in a drain; if ``split`` raises, the one unit that stands for the message.
+    """Split a message in a drain. If ``split`` raises, return one unit that stands for the message.
 
-    Raises SplitFailed when that halts with any settings: ``Fatal``, ``sys.exit()``, or no memory;
-    Halted
-    when what it needs can't be had.
+    Raises SplitFailed for what halts a drain whatever its settings are: ``Fatal``, ``sys.exit()``,
+    and a lack of memory. Raises Halted when a service that ``split`` needs does not answer.
     """
     try:
         return call_alone(_split, split, message)
-    except Halted:  # of a split within this one, too
+    except Halted:  # The split of another handler, which this one calls, may also raise it.
         raise
     except BaseException as error:
         why = describe_with_line(error)
-        # Without memory the fault is not the message's.
+        # If there is no memory, the message is not to blame.
         if isinstance(error, Fatal | MemoryError) or not isinstance(error, Exception):
             raise split_failed(message, why) from error
         name, text = class_name(error), error_text(error, ERROR_CHARACTERS, whole=True)
@@ -90,10 +91,10 @@ def split_or_reject(split: SplitFunction, message: Message) -> list[SubMessage]:
 
 
 def split_up(split: SplitFunction | None, message: Message) -> list[SubMessage]:
-    """Split a message outside of a drain, None being the default; into nothing if it is skipped.
+    """Split a message outside of a drain. None stands for the default split.
 
-    Raises SplitFailed, also for a ``split`` that calls ``sys.exit()``; Refused when what it needs
-    can't be had.
+    A message that ``split`` skips has no sub-messages. Raises SplitFailed when ``split`` raises or
+    calls ``sys.exit()``, and Refused when a service that it needs does not answer.
     """
     if split is None:
         return [SubMessage(message.key, message.value)]
@@ -119,10 +120,11 @@ class Documents:
     ``split`` is the path of the list, such as ``order.lines``, or an expression of the rule
     language with the message's fields; None stands for the message itself. ``key`` is a path in an
     element, or an expression where ``payload`` is the element. Keys are text or whole numbers. A
-    tombstone is one sub-message with the message's own key.
+    tombstone becomes one sub-message with the message's own key.
 
     Bytes are read as JSON. An element of JSON is a slice of the message's bytes (raw_json.py), but
-    what an expression computes is encoded again. Raises UsageError.
+    what an expression computes is encoded again. Raises UsageError if a path or an expression makes
+    no sense.
     """
 
     def __init__(self, split: str | None, key: str | None) -> None:
@@ -133,13 +135,14 @@ class Documents:
             )
         self._list = None if split is None else _finder(split, list[Raw])
         self._key, self._list_name, self._key_name = _finder(key, str | int), split, key
-        self._together: _Path | None = None  # It finds the keys of all elements at once.
+        self._together: _Path | None = None  # This path finds the keys of all elements at once.
         if split is not None and isinstance(self._list, _Path) and isinstance(self._key, _Path):
             self._together = _Path(split, list[self._key.around])  # type: ignore[name-defined]
 
     def __call__(self, message: Message) -> Iterator[SubMessage]:
         if message.value is None:
-            yield SubMessage(_text_of(message.key), None)  # The lane of what the tombstone deletes.
+            # The sub-key is the message's key, because that is what the tombstone deletes.
+            yield SubMessage(_text_of(message.key), None)
             return
         body = message.meaning
         if isinstance(body, bytes):
@@ -215,7 +218,7 @@ class _Path:
 def _finder(text: str, of: Any) -> _Find:
     if _PATH.fullmatch(text):
         return _Path(text, of)
-    from drainer.model.expression import Expression  # noqa: PLC0415 - it is slow to import
+    from drainer.model.expression import Expression  # noqa: PLC0415 - its import is slow
 
     return partial(_computed, Expression(text, gives_truth=False))
 

@@ -1,7 +1,7 @@
 """Masking of personal data: keys and error texts, wherever they are made texts for people.
 
-An environment variable switches it on, since it holds for a whole process and all that it
-writes, whichever command that is. Its value is a secret that the masks are made with.
+An environment variable switches it on, because it applies to everything that a process writes,
+whatever the command. Its value is the secret that masks are made with.
 """
 
 from __future__ import annotations
@@ -16,35 +16,37 @@ from drainer.text.secret import redact
 
 VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"
-TYPE_CHARACTERS = 200  # of a class's name that are kept
-ERROR_CHARACTERS = 1000  # of an error's text that are kept of a sub-message that is given up
-LEAVES_MOST, LEAF_CHARACTERS = 3, 300  # exceptions of a group that are shown, and of each text
-CAUSES_MOST = 10  # causes that are followed, because a chain may be a circle
+TYPE_CHARACTERS = 200  # The name of an exception's class is cut to so many characters.
+ERROR_CHARACTERS = 1000  # The error of a sub-message that is given up is cut to so many.
+LEAVES_MOST = 3  # So many exceptions of a group are shown,
+LEAF_CHARACTERS = 300  # and each of them is cut to so many characters.
+CAUSES_MOST = 10  # So many causes are followed, because a chain of causes may be a circle.
 _DIGITS_BYTES = 4
 _MASK = re.compile("key#[0-9a-f]{8}")
 _LONGEST_KEY = 256  # Of a longer text or bytes, only both ends are used: repr() would take long.
 
 
 def secret() -> str:
-    """Secret that the masks are made with; empty when nothing is masked."""
+    """Return the secret that masks are made with; empty if nothing is masked."""
     return os.environ.get(VARIABLE, "")
 
 
 def use(found: str) -> None:
-    """Masks in this process as another one does, whose ``secret`` this is."""
+    """Mask in this process as another one does, which has this secret. Empty changes nothing."""
     if found:
         os.environ[VARIABLE] = found
 
 
 def masking() -> bool:
-    """Whether personal data is masked."""
+    """Return whether personal data is masked."""
     return bool(secret())
 
 
 def mask_text(text: str) -> str:
-    """``key#3fa9c1d2`` for the text of a key, if masking is on.
+    """Return the text of a key, or a mask such as ``key#3fa9c1d2`` if masking is on.
 
-    The same text and secret give the same mask. Without the secret it can't be found out by trying.
+    The same text and secret give the same mask. Without the secret, nobody can find the text by
+    trying many.
     """
     if not masking():
         return text
@@ -56,7 +58,7 @@ def mask_text(text: str) -> str:
 def key_repr(key: Hashable) -> str:
     """Return the repr of a sub-key, masked if masking is on.
 
-    Never raises: a ``__repr__`` may be the user's own code.
+    It never raises, although a ``__repr__`` may be the user's own code.
     """
     try:
         text = repr(key)
@@ -74,7 +76,7 @@ def mask_reported(text: str) -> str:
 
 
 def short_key(key: Hashable, width: int = 24) -> str:
-    """Return a sub-key's repr, shortened or masked. Never raises."""
+    """Return a sub-key's repr, shortened or masked. It never raises."""
     half = _LONGEST_KEY // 2
     match key:
         case str() if len(key) > _LONGEST_KEY:
@@ -92,7 +94,10 @@ def class_name(error: BaseException) -> str:
 
 
 def leaves(error: BaseException | None) -> list[BaseException]:
-    """Return the exceptions of a group: the given one, or the first in its chain of causes."""
+    """Return the exceptions inside a group, where groups may be nested.
+
+    The group is the given exception, or else the first group in its chain of causes.
+    """
     for _ in range(CAUSES_MOST):
         if error is None or isinstance(error, BaseExceptionGroup):
             break
@@ -108,11 +113,11 @@ def leaves(error: BaseException | None) -> list[BaseException]:
 def error_text(error: BaseException, most: int = SCREEN, *, whole: bool = False) -> str:
     """Return the first line of an exception's text, and those of the exceptions in its group.
 
-    Of a group the first different exceptions are shown, and how many more there are. If masking is
-    on, the text has only the types in a group. With ``whole``, which is for a dead letter, it has
-    all lines and is never masked.
+    Of a group, only some different exceptions are shown, and the number of the others. If masking
+    is on, the text has only the types of the exceptions in a group. With ``whole``, which is for a
+    dead letter, the text has all lines and is never masked.
 
-    Never raises: a ``__str__`` may be the user's own code.
+    It never raises, although a ``__str__`` may be the user's own code.
     """
     inner = {f"{type(leaf).__name__}: {_text(leaf, whole)}": None for leaf in leaves(error)}
     shown = [foreign(text.removesuffix(": "), LEAF_CHARACTERS) for text in [*inner][:LEAVES_MOST]]

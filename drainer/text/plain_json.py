@@ -20,16 +20,15 @@ def plain_json(value: Any) -> bytes:
     """
     try:
         return orjson.dumps(value, default=_in_json)
-    except (
-        TypeError
-    ):  # Keys that are not text may be the reason. To allow them takes twice as long.
+    except TypeError:
+        # Keys that are not text may be the reason. Allowing them takes twice as long.
         with suppress(RecursionError):  # If it is nested too deeply, orjson raises TypeError below.
             value = _with_large(value)
         return orjson.dumps(value, default=_in_json, option=orjson.OPT_NON_STR_KEYS)
 
 
 def _with_large(value: Any) -> Any:
-    """Write out whole numbers beyond 64 bits in a value, because orjson refuses them."""
+    """Replace whole numbers beyond 64 bits by their digits, because orjson refuses them."""
     if type(value) is int:
         return value if value.bit_length() < 64 else orjson.Fragment(str(value))
     if isinstance(value, dict):

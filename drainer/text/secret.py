@@ -14,7 +14,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, unquote
 
-# The name of a property whose value is ``user:password`` ends with this.
+# If the value of a property is ``user:password``, the property's name ends with this.
 LOGIN_PAIR = "user.info"
 # A secret with fewer characters may be a part of a word, so it is replaced as a whole word only.
 SHORT = 8
@@ -56,14 +56,14 @@ def is_secret(name: str) -> bool:
 def hides(name: str, value: str) -> bool:
     """Return whether a setting of any program must not be shown.
 
-    The values of Java options, URLs and the like may contain secrets, too.
+    The name may be harmless, because values such as Java options and URLs may contain secrets.
     """
     texts = _SECRET.search(name), _SECRET.search(value), IN_A_URL.search(value)
     return is_secret(name) or any(texts)
 
 
 def remember(properties: Mapping[str, str], *, chosen: bool = False) -> None:
-    """Have ``redact`` replace the secrets in these properties, in this process from now on.
+    """Remember the secrets in these properties, so that ``redact`` replaces them in this process.
 
     With ``chosen``, a handler's author chose the names. Then a property is also secret if its name
     is like that of a secret and its value looks random.
@@ -127,7 +127,7 @@ def _pattern_of_character(char: str) -> str:
 
 
 def may_hide(name: str, value: str, chosen: bool) -> bool:
-    """Return whether it is better not to show a ``name=value``.
+    """Return whether a ``name=value`` might be secret, so that it is better not to show it.
 
     If a handler's author has ``chosen`` the name, more names and values count as secret.
     """

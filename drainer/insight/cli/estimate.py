@@ -26,10 +26,9 @@ from drainer.insight.estimate import (
     Estimate,
     Question,
     make_estimate,
-    most_at_once,
 )
-from drainer.insight.measurement import Measured, backlog_of, measure_backlog
-from drainer.kafka.backlog import Backlog, remaining
+from drainer.insight.measurement import Measured, backlog_of
+from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.model.order import Order
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings
@@ -83,7 +82,7 @@ def estimate(
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency 10ms`
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency p50=8ms,p99=120ms -c 500 --deadline 08:00`
     """  # noqa: E501 - an example has to be on one line to be copied
-    if not latency.is_given:
+    if latency.latency is None:
         raise UsageError(
             "an estimate needs the time that the handler takes for one sub-message",
             hint="Add --latency 10ms, or --latency PLAN of an earlier drain.",
@@ -94,7 +93,8 @@ def estimate(
     request = request_of(backlog, handler, priority, kafka, failures, limits, None)
     request = request.configured(running.options)
     with connect(settings) as cluster:
-        found = _estimated(terminal, cluster, backlog_of(cluster, request), request, question)
+        frozen = backlog_of(cluster, request)
+        found = make_estimate(cluster, frozen, request, question, terminal.print_line)
     head = {"status": "estimated", "exit_code": EXIT_DONE}
     what = {"topic": request.topic, "group": request.group}
     terminal.data({**head, **what, "estimate": found.as_json()})
@@ -108,17 +108,9 @@ def question_of(given: LatencyOptions, running: LocalSettings) -> Question:
     """
     text = given.latency or ASSUMED
     if (file := Path(text)).is_file() or file.suffix in (".json", ".html"):
-        return Question(latency_from(file), text, True, running, running.deadline)
+        return Question(latency_from(file), text, True, running)
     source = f"--latency {text}" if given.latency else ASSUMED_SOURCE
-    return Question(Distribution.parse(text), source, False, running, running.deadline)
-
-
-def _estimated(
-    terminal: Terminal, cluster: Cluster, backlog: Backlog, request: Request, question: Question
-) -> Estimate:
-    concurrency = most_at_once(request, question.running)
-    measured = measure_backlog(cluster, backlog, request, concurrency, terminal.print_line)
-    return make_estimate(backlog, measured, request, question)
+    return Question(Distribution.parse(text), source, False, running)
 
 
 def estimate_dry_run(
@@ -131,7 +123,8 @@ def estimate_dry_run(
     """
     action = prepared.action
     try:
-        found = _estimated(terminal, cluster, remaining(cluster, prepared.plan), request, question)
+        backlog = remaining(cluster, prepared.plan)
+        found = make_estimate(cluster, backlog, request, question, terminal.print_line)
     except Refused as error:
         terminal.present(preview_page(action))
         terminal.warn(f"no estimate: {error}")
