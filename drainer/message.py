@@ -204,7 +204,7 @@ class LaneEntry:
 
     __slots__ = ("_folded", "failing", "lane", "lane_key", "next", "started_at", "together")
 
-    _folded: tuple[SubMessage, ...] | None  # what it stands for (core/batches.py)
+    _folded: tuple[SubMessage, ...] | None  # The sub-messages that it stands for (core/batches.py).
     failing: Any
     started_at: int
     together: int

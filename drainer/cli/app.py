@@ -15,8 +15,7 @@ import typer
 from drainer import __version__
 from drainer.cli import end_interrupted
 from drainer.cli.declared import declared_by, is_given, meant, value_of
-from drainer.cli.help import Command, Group
-from drainer.cli.parameter import completing, declare, keyword
+from drainer.cli.parameter import Command, Group, completing, declare, keyword
 from drainer.errors import DrainerError, UsageError
 from drainer.model.option import Option, option, options_of
 

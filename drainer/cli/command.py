@@ -15,8 +15,7 @@ import typer
 
 from drainer.cli.answer import open_terminal, reporting_errors
 from drainer.cli.declared import Declared, declared_by, given_in, secret_of
-from drainer.cli.help import HELP_ALL
-from drainer.cli.parameter import declare, tuning
+from drainer.cli.parameter import HELP_ALL, declare, tuning
 from drainer.errors import Refused, UsageError
 from drainer.model.option import Option, option, options_of
 from drainer.text import mask
@@ -71,8 +70,8 @@ class OutputOptions:
 class _Argument:
     """One parameter of a command's function, and the options that its value is made of."""
 
-    options: Declared  # by field
-    make: Callable[[Values], Any]  # makes the value of the parameter from those of the options
+    options: Declared  # The keys are the names of the record's fields.
+    make: Callable[[Values], Any]  # It makes the parameter's value of the options' values.
 
     @classmethod
     def of(cls, name: str, annotation: Any) -> _Argument:

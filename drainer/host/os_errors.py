@@ -43,7 +43,7 @@ def way_out(error: BaseException, otherwise: str) -> str:
 
 
 def is_of_machine(error: BaseException) -> TypeGuard[OSError]:
-    """Whether this machine lacks something, and no message, service or right is to blame."""
+    """Return whether this machine lacks something, so that no message or service is to blame."""
     # Libraries raise OSErrors whose ``errno`` is no number, even one that has no hash.
     return isinstance(error, OSError) and type(error.errno) is int and error.errno in _WAYS_OUT
 

@@ -32,7 +32,7 @@ class ProcessMark:
     """One process, told apart from a later one that has the same pid."""
 
     pid: int
-    started: str  # when it started, in the system's own words, which are only good to compare
+    started: str  # The time of its start as the system writes it, which can only be compared.
 
     @classmethod
     def of(cls, pid: int) -> ProcessMark | None:
@@ -41,7 +41,7 @@ class ProcessMark:
         return None if started is None else cls(pid=pid, started=started)
 
     def alive(self) -> bool:
-        """Whether the process runs. A zombie does not.
+        """Return whether the process runs. A zombie does not.
 
         Raises OSError if that can't be known.
         """
@@ -79,7 +79,7 @@ class ProcessMark:
     def end(self, *, grace_s: float) -> bool:
         """Terminate the process, and kill it after ``grace_s``. Return False if it still runs."""
         if self.signal(signal.SIGTERM):
-            self.signal(signal.SIGCONT)  # a paused process would not notice the other signal
+            self.signal(signal.SIGCONT)  # A paused process would not notice the first signal.
             if not self.wait(grace_s):
                 return self.kill()
         return True

@@ -32,14 +32,11 @@ from typing import BinaryIO, NamedTuple
 from drainer.errors import Refused
 
 ROOT = Path("/")
-LINKS_MOST = 40  # symbolic links on the way to a file; Linux follows as many
+LINKS_MOST = 40  # As Linux does, drainer follows so many symbolic links on the way to a file.
+# These flags open a name, whether it is a link or not. On Linux, O_PATH needs no right to read it.
 _O_PATH = getattr(os, "O_PATH", 0)
-# Flags that open a name, link or not. With O_PATH, as on Linux, that needs no right to read it.
-LOOK = (
-    os.O_CLOEXEC
-    | os.O_NONBLOCK
-    | (_O_PATH | os.O_NOFOLLOW if _O_PATH else getattr(os, "O_SYMLINK", 0))
-)
+_LINKS_TOO = os.O_NOFOLLOW if _O_PATH else getattr(os, "O_SYMLINK", 0)
+LOOK = os.O_CLOEXEC | os.O_NONBLOCK | _O_PATH | _LINKS_TOO
 PRIVATE, SHARED, SHARED_FOLDER = 0o600, 0o660, 0o2770
 
 
@@ -98,7 +95,7 @@ def mode_of_new(folder: Path) -> int:
 
     In a folder that a group shares, any operator of the group may resume a drain.
     """
-    with suppress(OSError):  # whoever makes the file reports that
+    with suppress(OSError):  # Whoever makes the file reports the error.
         if _is_for_a_group(folder.stat()):
             return SHARED
     return PRIVATE
@@ -110,7 +107,7 @@ def share_new(descriptor: int, folder: Path) -> None:
     The file stays private if it has not the folder's group, as on some file systems. The group can
     only read what root makes, because root resumes only what nobody else could have written.
     """
-    with suppress(OSError):  # a folder that is gone is reported by whoever writes to the file
+    with suppress(OSError):  # Whoever writes to the file reports a folder that is gone.
         mode = mode_of_new(folder)
         if mode != PRIVATE and os.fstat(descriptor).st_gid == folder.stat().st_gid:
             os.fchmod(descriptor, mode if os.geteuid() else mode & ~S_IWGRP)
@@ -212,7 +209,7 @@ def _is_read_only(descriptor: int) -> bool:
 
 
 def _is_own(status: os.stat_result, folder: os.stat_result) -> bool:
-    """Whether a name is this user's, root's, or that of a group that shares the folder."""
+    """Return whether a name is this user's, root's, or that of a group that shares the folder."""
     me = os.geteuid()
     if status.st_uid in (me, 0):
         return True
@@ -222,7 +219,7 @@ def _is_own(status: os.stat_result, folder: os.stat_result) -> bool:
 
 
 def _is_for_a_group(folder: os.stat_result) -> bool:
-    """Whether a folder is one that a group shares. In a sticky one nobody can replace a plan."""
+    """Return whether a group shares a folder. In a sticky folder, nobody could replace a plan."""
     mode = folder.st_mode
     return S_ISDIR(mode) and mode & (S_ISGID | S_IWGRP | S_ISVTX | S_IWOTH) == S_ISGID | S_IWGRP
 

@@ -187,7 +187,7 @@ def _calls(
         before, operations, folded = operations, 0.0, 0.0
         busy = sum(number for (subs, _), number in lanes.items() if workers * subs >= before)
         for (subs, folds), number in lanes.items():
-            comes = subs / before  # to this lane, for each call
+            comes = subs / before  # So many sub-messages come to the lane during each call.
             unpaused = busy <= workers and workers * comes >= 1
             takes = workers * comes if unpaused else 1 + window * comes
             takes = subs if read_whole else min(takes, subs)

@@ -19,7 +19,7 @@ from drainer.model.latency import Latency
 # A share of the calls, 0 to 1, and the seconds that so many of them stay below.
 Quantile = tuple[float, float]
 
-STEPS = 20  # straight pieces between two quantiles that the user named
+STEPS = 20  # So many straight pieces make the curve between two quantiles that the user named.
 SLICES = 200  # Numeric integrals divide the calls into so many equal parts.
 _EDGE = 1e-4  # A log-normal curve has no p0 and no p100, so they are taken for this share off.
 _NORMAL = NormalDist()
@@ -84,7 +84,7 @@ class Distribution:
         last = len(seconds) - 1
         low_s, high_s = sum(seconds[:-1]) / last, sum(seconds[1:]) / last
         slow = (latency.mean_s - low_s) / (high_s - low_s) if high_s > low_s else 0.0
-        slow = min(1.0, max(0.0, slow))  # the share of calls that took as long as the upper one
+        slow = min(1.0, max(0.0, slow))  # This share of the calls took as long as the upper one.
         points = [(0.0, seconds[0])]
         for number, (low, high) in enumerate(itertools.pairwise(seconds)):
             step = (number + 1 - slow) / last

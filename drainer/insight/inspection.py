@@ -44,7 +44,7 @@ AGE_BINS = 10
 HOT_SHARE = 0.01
 HOT_MESSAGES = 20  # With fewer sub-messages in the sample, a large share may be chance.
 
-OnProgress = Callable[[int, int], None]  # (offsets that were read, offsets in all)
+OnProgress = Callable[[int, int], None]  # It gets the offsets that were read, and all of them.
 
 # Beside the fields of an inspection, -o json has these properties.
 _FIGURES = (

@@ -85,7 +85,7 @@ def measure_backlog(
     concurrency: int,
     print_line: Callable[[str], None] = lambda text: None,
 ) -> Measured:
-    """Sample and split a backlog, and measure what fetch, split and engine cost here.
+    """Sample and split a backlog, and measure what fetch, split and engine cost on this machine.
 
     drainer handles nothing and touches no group. The workload has neither what rules leave out nor
     what ``split`` rejects. Raises Refused if the topic can't be read, if ``split`` rejects the

@@ -19,8 +19,8 @@ from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
 from drainer.split.splitting import split_up
 
-SPLIT_MOST = 1_000_000  # sub-messages
-FOLDED_MOST = 200_000  # sub-messages, if ``coalesce`` is called for each
+SPLIT_MOST = 1_000_000  # So many sub-messages are looked at,
+FOLDED_MOST = 200_000  # or so many if ``coalesce`` is called for each.
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,8 +97,7 @@ class SampleSplit:
     """A sample whose messages are split, and the effect of rules and ``coalesce`` on it.
 
     A message that ``split`` rejects is counted, and splits into nothing. The handler's ``open`` is
-    not called.
-    Raises SplitFailed if all are rejected, and HandleFailed if ``coalesce`` fails.
+    not called. Raises SplitFailed if all are rejected, and HandleFailed if ``coalesce`` fails.
     """
 
     def __init__(
@@ -110,7 +109,7 @@ class SampleSplit:
     ) -> None:
         coalesce = None if handler.batching is None else handler.batching.coalesce
         self._split = handler.split
-        self._error: SplitFailed | None = None  # the first
+        self._error: SplitFailed | None = None  # The first error of ``split``.
         self._messages = self._subs = 0
         self._sub_messages = self._rejected = self._split_s = self._rest_s = 0.0
         self._folding = None if coalesce is None else _Folding(coalesce)
@@ -203,7 +202,7 @@ class SampleSplit:
         begun_s = time.perf_counter()
         subs = self._split_up(message, stands_for)
         split_at_s = time.perf_counter()
-        if self._split is not None:  # else it is the engine's, whose cost calibration measures
+        if self._split is not None:  # Calibration measures the engine's own split.
             self._split_s += split_at_s - begun_s
         self._messages += 1
         self._subs += len(subs)

@@ -19,7 +19,7 @@ EXTRAS = {
     "connect": ("grpc", "grpc_status", "zstandard"),
     "http": ("aiohttp",),
     "report": ("jinja2", "markupsafe"),
-    "registry": ("google", "grpc_tools", "httpx2"),  # httpx2 is what Confluent's client needs
+    "registry": ("google", "grpc_tools", "httpx2"),  # Confluent's client needs httpx2.
     "msk": ("aws_msk_iam_sasl_signer",),
 }
 
@@ -29,17 +29,17 @@ class Extension(StrEnum):
 
     ESTIMATE = "drainer.insight.cli.estimate"
     LIMITS = "drainer.limits.file"
-    MSK = "drainer.kafka.msk"  # the login of AWS
-    PAYLOADS = "drainer.payloads.formats"  # decoders that use a schema registry
-    RECEIPTS = "drainer.letters.receipts"  # the receipts that a redrive writes to its topic
-    REDRIVING = "drainer.letters.redriving"  # the handler of a redrive
+    MSK = "drainer.kafka.msk"  # It logs in at AWS.
+    PAYLOADS = "drainer.payloads.formats"  # It has the decoders that use a schema registry.
+    RECEIPTS = "drainer.letters.receipts"  # It writes the receipts of a redrive to its topic.
+    REDRIVING = "drainer.letters.redriving"  # It makes the handler of a redrive.
     SPARK = "drainer.spark.api"
-    SPARK_STATE = "drainer.spark.state.state"  # the state that tasks share with the driver
-    STORED_PLAN = "drainer.spark.state.stored_plan"  # a plan at a URI
+    SPARK_STATE = "drainer.spark.state.state"  # It keeps what tasks and the driver share.
+    STORED_PLAN = "drainer.spark.state.stored_plan"  # It keeps a plan at a URI.
 
     def load(self) -> Any:
         """Import the module. Raises ExtraMissing when its packages are not installed."""
-        if self is Extension.SPARK:  # the other extensions check this when they are used
+        if self is Extension.SPARK:  # The other extensions check this when they are used.
             ensure_installed("spark", "Spark")
         return import_module(self)
 

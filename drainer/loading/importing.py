@@ -40,13 +40,13 @@ from drainer.split.splitting import NOT_OF_HANDLERS
 from drainer.text.mask import describe
 
 ENTRY_POINTS = "drainer.handlers"
-OWN_NAME = "drainer_handler_"  # prefix of a module's name, if its own name is taken
+OWN_NAME = "drainer_handler_"  # A module gets this prefix if its own name is taken.
 
 
 def place_and_name(reference: str) -> tuple[str, str]:
     """Split a reference at its colon. Without one, the name is empty."""
     place, _, name = reference.rpartition(":")
-    if not place or "/" in name:  # the colon is in the name of a folder
+    if not place or "/" in name:  # The colon belongs to the name of a folder.
         return reference, ""
     return place, name
 
@@ -63,7 +63,7 @@ def import_place(place: str, reference: str) -> tuple[ModuleType, str]:
     module = _import_module(folder, name, reference)
     if _lies_in(folder, name):
         return module, str(folder / name)
-    if "/" in place:  # a module of this name elsewhere is not the requested one
+    if "/" in place:  # A module of this name elsewhere is not the requested one.
         raise _no_module(reference, name, f"in {folder}, or an installed one hides it")
     return module, place
 
@@ -86,7 +86,7 @@ def _import_file(path: Path, reference: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path, loader=loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
-    _search(path.resolve().parent)  # so that the file can import its neighbours
+    _search(path.resolve().parent)  # The file may import its neighbours.
     sys.modules[name] = module
     guarded(reference, partial(loader.exec_module, module))
     return module
@@ -177,7 +177,7 @@ _LOADERS = (
     (_SourceLoader, SOURCE_SUFFIXES),
     (_BytecodeLoader, BYTECODE_SUFFIXES),
 )
-_SEARCHED: set[Path] = set()  # the folders of handlers, which are on sys.path
+_SEARCHED: set[Path] = set()  # These folders of handlers are on sys.path.
 
 
 def _find_in(path: str) -> FileFinder:

@@ -59,15 +59,15 @@ class LoadedHandler:
         payloads: PayloadSettings = BY_HANDLER,
         extras: Mapping[str, str] = NO_EXTRAS,
     ) -> None:
-        self.reference = reference  # as the user gave it
+        self.reference = reference  # This is what the user typed.
         # The reference in a form that is valid in any working folder. A plan keeps this form.
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.payloads = payloads
         # This is also needed in Spark's tasks, because their errors may contain these secrets.
         remember(extras)
-        self.extras = extras  # the properties of extensions in the client's file
-        self.target = target = _instance(reference, source)  # an instance, or a module
+        self.extras = extras  # These are the properties of extensions in the client's file.
+        self.target = target = _instance(reference, source)  # The target may be a module.
         # None stands for a handler that takes sub-messages one by one.
         self.batching = _batching_of(reference, target)
         of_batch: Any = _own(target, "handle_batch")

@@ -226,7 +226,7 @@ def _committer(
 def _resolve_failures(
     cluster: Cluster, plan: OffsetPlan, failures: FailureSettings
 ) -> FailureSettings:
-    """Resolve new failure settings of a running drain, and make the topic that they need."""
+    """Complete new failure settings of a running drain, and make the topic that they need."""
     terms = plan.terms
     policy = resolve_policy(
         cluster, terms.topic, terms.group, failures, redrives=terms.redrive is not None

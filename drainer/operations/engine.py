@@ -27,7 +27,7 @@ class LocalContext(DrainContext):
     file: SavedPlan
     lock: GroupLock
     cluster: Cluster
-    message_bytes: float  # the mean size of messages, as far as it is known
+    message_bytes: float  # The mean size of messages, as far as it is known.
 
 
 class Engine(Protocol):

@@ -1,4 +1,4 @@
-"""The options of the failure policy as settings."""
+"""The options of the failure policy as settings, and the expressions of ``--skip`` among them."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 from drainer.cli.command import command
 from drainer.errors import UsageError
 from drainer.model.option import options_of
+from drainer.model.predicate import parse_expressions
 from drainer.model.settings import NEW_DRAIN, AfterDead, FailureSettings, Limit, OnFailure
 
 OPTIONS = {
@@ -70,3 +71,27 @@ def test_a_dead_letter_topic_means_dead_letters() -> None:
     assert (found.on_failure, found.dead_letter_topic) == (OnFailure.DEAD_LETTER, "dead")
     with pytest.raises(UsageError, match="has no effect with --on-failure skip"):
         NEW_DRAIN.changed({"dead_letter_topic": "dead", "on_failure": OnFailure.SKIP})
+
+
+def test_what_a_resume_is_given_takes_the_place_of_all_that_was_known() -> None:
+    known = FailureSettings(skip=("key == 'a'", "key == 'b'"))
+    assert known.changed({}).skip == known.skip
+    given = parse_expressions(["key == 'c' ", "key == 'c'"])
+    assert known.changed({"skip": given}).skip == ("key == 'c'",)
+    assert known.changed({"skip": parse_expressions(["none"])}).skip == ()
+
+
+@pytest.mark.parametrize(
+    ("expression", "error"),
+    [
+        ("key = 'a'", "from character 5 on"),
+        ("kye == 'a'", "there is no kye"),
+        ("true", "has no field"),
+        ("", "empty"),
+    ],
+)
+def test_what_can_not_be_understood_is_a_usage_error(expression: str, error: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        parse_expressions([expression])
+    assert error in str(caught.value)
+    assert caught.value.hint

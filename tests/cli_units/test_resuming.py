@@ -62,13 +62,7 @@ def test_a_url_is_repeated_since_no_login_goes_where_only_the_plan_leads() -> No
 
 def test_how_to_drain_and_to_connect_is_repeated() -> None:
     words = [
-        "--concurrency",
-        "500",
-        "--tune",
-        "buffer=1GiB",
-        "--tune",
-        "grace=1m",
-        "--set",
+        *["--concurrency", "500", "--tune", "buffer=1GiB", "--tune", "grace=1m", "--set"],
         "index=a b",
     ]
     spark = ["--engine", "spark", "--master", "yarn", "--spark-conf", "spark.cores.max=8"]
