@@ -46,8 +46,7 @@ class Context:
     """The surroundings of a handler, which ``open`` gets.
 
     Attributes:
-        concurrency: how many calls of ``handle`` this process makes at once, which is the size for
-        a
+        concurrency: how many calls of ``handle`` this process makes at once, for the size of a
             connection pool. With ``--concurrency auto`` it is the highest possible number, so open
             connections as they are needed.
         options: the ``--set name=value`` pairs, as they were typed.

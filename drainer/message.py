@@ -196,8 +196,8 @@ class LaneEntry:
     """Notes of a drain on a sub-message.
 
     Attributes:
-        lane, lane_key, next: its lane, the lane's key, and what follows in the lane
-        (core/lanes.py). failing: how its attempts fail, once one has failed (policy/failures.py).
+        lane, lane_key, next: its lane, the lane's key, and what follows there (core/lanes.py).
+        failing: how its attempts fail, once one has failed (policy/failures.py).
         started_at: how many calls had failed when its attempt started, if that proves something.
         together: the most sub-messages in one call with it, after such a batch has failed.
     """

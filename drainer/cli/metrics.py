@@ -56,7 +56,7 @@ class OversightOptions:
 
     @contextmanager
     def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:
-        """Serve metrics for the length of the context, which is None if nobody asked for metrics.
+        """Serve metrics until the block ends, and provide the server; None if nobody wants metrics.
 
         Raises Refused if the port is taken or not allowed.
         """

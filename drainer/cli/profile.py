@@ -107,7 +107,7 @@ class DefaultMap(UserDict[str, Any]):
         return DefaultMap(self._file, below, table, (*self._words, key), self._values)
 
     def ensure_known(self, key: str) -> None:
-        """Raises UsageError if no command below takes this key from a profile."""
+        """Raise UsageError unless a command below takes this key from a profile."""
         options = [each for one in _all_of(self._command) for each in declared_by(one).values()]
         keys = [each for each in options if each.is_key]
         if any(each.label == key for each in keys):

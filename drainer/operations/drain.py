@@ -194,7 +194,8 @@ def _plan_written(
         if archived is not None:
             print_line(f"kept the earlier plan as {archived}")
         yield
-    except DrainerError:  # The handler's open() at the latest: nothing was handled yet.
+    except DrainerError:
+        # At the latest, the handler's open() has raised it: nothing was handled yet.
         file.rollback(plan, archived)
         if archived is not None:
             print_line(f"put the earlier plan back to {file.path}")
