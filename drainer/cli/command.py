@@ -14,7 +14,7 @@ from typing import Any, get_args, get_type_hints
 import typer
 
 from drainer.cli.answer import open_terminal, reporting_errors
-from drainer.cli.declared import Declared, declared_by, given_in, secret_of
+from drainer.cli.declared import Declared, declared_by, given_in
 from drainer.cli.parameter import HELP_ALL, declare, tuning
 from drainer.errors import Refused, UsageError
 from drainer.model.option import Option, option, options_of
@@ -57,6 +57,7 @@ class ChangesTo:
 
 
 OUTPUT = "Output"
+MASK_CHARACTERS_LEAST = 16  # A shorter secret could be found by trying.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,7 +130,7 @@ def command(
         of_program = {} if root is context else given_in(root, declared_by(root.command).values())
         opened = open_terminal(**of_program, **given_in(context, early))
         with opened as terminal, reporting_errors(terminal):
-            secret_of(mask.VARIABLE)
+            _ensure_strong_mask()
             given = given_in(context, options)
             if changes(given):
                 _ensure_allowed(given, options)
@@ -153,6 +154,17 @@ def changing(function: Callable[..., int | None]) -> Callable[..., None]:
     if the command has that option.
     """
     return command(function, changes=lambda given: not given.get("dry_run"))
+
+
+def _ensure_strong_mask() -> None:
+    """Raise UsageError if the secret that keys are masked with is short enough to be guessed."""
+    length = len(mask.secret())
+    if 0 < length < MASK_CHARACTERS_LEAST:
+        raise UsageError(
+            f"{mask.VARIABLE} must be a secret of at least {MASK_CHARACTERS_LEAST} characters, but"
+            f" has {length}",
+            hint=f'Make one: export {mask.VARIABLE}="$(openssl rand -hex 16)"',
+        )
 
 
 def _ensure_allowed(given: Values, options: Iterable[Option]) -> None:

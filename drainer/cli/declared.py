@@ -10,8 +10,6 @@ from typing import Any, TypeAlias
 from drainer.errors import UsageError, raised_as
 from drainer.model.option import Option
 
-CHARACTERS_LEAST = 16  # A shorter secret can be found by trying.
-
 Declared: TypeAlias = Mapping[str, Option]  # The keys are the names of click's parameters.
 
 _PROFILE = "in the profile"
@@ -91,15 +89,3 @@ def is_given(context: Any, option: Option) -> bool:
     """
     known = (context.params.get(option.parameter), os.environ.get(option.variable or ""))
     return any(known) or context.lookup_default(option.parameter) is not None
-
-
-def secret_of(variable: str) -> str:
-    """Return the secret in a variable, or an empty text. Raises UsageError if it is too short."""
-    value = os.environ.get(variable, "")
-    if value and len(value) < CHARACTERS_LEAST:
-        raise UsageError(
-            f"{variable} must be a secret of at least {CHARACTERS_LEAST} characters, but has"
-            f" {len(value)}",
-            hint=f'Make one: export {variable}="$(openssl rand -hex 16)"',
-        )
-    return value

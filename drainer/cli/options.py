@@ -215,18 +215,6 @@ class CodeOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatencyOptions:
-    """The latency that an estimate is made from."""
-
-    latency: str | None = option(
-        "Time per call: 10ms, p50=8ms,p99=120ms, or the plan, summary or report of a drain.",
-        None,
-        panel="Estimate",
-        metavar="DURATION|FILE",
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class PriorityOptions:
     """The priority classes that are drained before the rest. The plan keeps them."""
 
@@ -295,6 +283,13 @@ OtherLimits: TypeAlias = Annotated[
         metavar="FILE|SIZE/s|none",
     ),
 ]
+LATENCY = Option(
+    "Time per call: 10ms, p50=8ms,p99=120ms, or the plan, summary or report of a drain.",
+    None,
+    panel="Estimate",
+    metavar="DURATION|FILE",
+)
+Latency: TypeAlias = Annotated[str | None, LATENCY]
 DryRun: TypeAlias = Annotated[
     bool, Option("Run every check and print the preview, then stop.", False, basic=True)
 ]

@@ -73,11 +73,8 @@ def _typed(option: Option, *, is_short: bool) -> tuple[Any, Any]:
     if default is not ...:
         default = option.default if option.is_flag else option.default_text
         kind = kind | None if default is None else kind
-    text = option.help
-    if option.unset is not None and default is None:
-        text = f"{text} Default: {option.unset}."
     given: dict[str, Any] = {
-        "help": text,
+        "help": option.text,
         "rich_help_panel": None if is_short else option.panel,
         "hidden": is_short and not (option.basic or option.is_argument),
         "autocompletion": _completing(option),

@@ -13,7 +13,7 @@ from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import (
     BacklogOptions,
     DryRun,
-    LatencyOptions,
+    Latency,
     Limits,
     PayloadOptions,
     Plan,
@@ -38,7 +38,7 @@ def run(
     plan: Plan,
     running: LocalSettings,
     failures: Annotated[FailureSettings, NEW_DRAIN],
-    latency: LatencyOptions,
+    latency: Latency,
     engines: EngineOptions,
     limits: Limits,
     oversight: OversightOptions,
@@ -70,7 +70,7 @@ def run(
 
     with oversight.serving(terminal) as metrics:
         spark = engines.spark(plan)
-        if latency.latency is not None and not dry_run:
+        if latency is not None and not dry_run:
             raise UsageError("--latency only applies to an estimate", hint="Add --dry-run.")
         question = None
         if dry_run:

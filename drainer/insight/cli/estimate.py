@@ -10,8 +10,8 @@ from drainer.cli.command import basic, command, without
 from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.draining import request_of
 from drainer.cli.options import (
+    LATENCY,
     BacklogOptions,
-    LatencyOptions,
     Limits,
     PayloadOptions,
     PriorityOptions,
@@ -64,7 +64,7 @@ def estimate(
     payload: PayloadOptions,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
-    latency: Annotated[LatencyOptions, basic("latency")],
+    latency: Annotated[str | None, replace(LATENCY, basic=True)],
     running: Annotated[
         LocalSettings, without("grace_s", "buffer_bytes", "reason"), basic("deadline")
     ],
@@ -82,7 +82,7 @@ def estimate(
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency 10ms`
     - `drainer estimate --topic orders --group indexer --handler my_handlers.py:Reindex -b localhost:9092 --latency p50=8ms,p99=120ms -c 500 --deadline 08:00`
     """  # noqa: E501 - an example has to be on one line to be copied
-    if latency.latency is None:
+    if latency is None:
         raise UsageError(
             "an estimate needs the time that the handler takes for one sub-message",
             hint="Add --latency 10ms, or --latency PLAN of an earlier drain.",
@@ -101,15 +101,15 @@ def estimate(
     terminal.present(estimate_page(found))
 
 
-def question_of(given: LatencyOptions, running: LocalSettings) -> Question:
+def question_of(latency: str | None, running: LocalSettings) -> Question:
     """Return the question that these options ask. Without a latency, one is assumed.
 
     Raises UsageError if the latency can't be understood.
     """
-    text = given.latency or ASSUMED
+    text = latency or ASSUMED
     if (file := Path(text)).is_file() or file.suffix in (".json", ".html"):
         return Question(latency_from(file), text, True, running)
-    source = f"--latency {text}" if given.latency else ASSUMED_SOURCE
+    source = f"--latency {text}" if latency else ASSUMED_SOURCE
     return Question(Distribution.parse(text), source, False, running)
 
 
