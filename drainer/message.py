@@ -370,7 +370,6 @@ class Unsplit(Barrier):
         error_text: str,
         why: str,
         skip: str | None = None,
-        letter: Any = None,
     ) -> None:
         super().__init__(value)
         self.attempt = 0  # ``handle`` is never called.
@@ -378,7 +377,7 @@ class Unsplit(Barrier):
         self.error_text = error_text
         self.why = why
         self.skip = skip
-        self.letter = letter
+        self.letter: Any = None
         self.failures: Any = None
 
     @property
