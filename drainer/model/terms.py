@@ -7,31 +7,56 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
+from functools import partial
 from typing import Annotated
 
 import msgspec
 
 from drainer.errors import UsageError
 from drainer.model.codec import JsonRecord, Whole
+from drainer.model.option import option
 from drainer.model.order import Order
 from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings
 from drainer.text.secret import may_hide
 
+WHICH_LETTERS = "Which dead letters"  # The panel of these options in the help.
+_which = partial(option, panel=WHICH_LETTERS)
+
 
 @dataclass(frozen=True, slots=True)
 class LetterFilter:
-    """A filter for dead letters. A letter must pass every field that is not empty."""
+    """A filter for dead letters. A letter must pass every field that is not empty.
 
-    # The letter's reason must be one of these words.
-    reasons: tuple[str, ...] = ()
-    # One of the letter's sub-keys must be one of these texts, in the form that ``key_text`` gives.
-    sub_keys: tuple[str, ...] = ()
-    # The letter's error, as ``Type: text``, must contain one of these texts. Case is ignored.
-    errors: tuple[str, ...] = ()
-    # Each of these must be the letter's original topic, or the group or the handler of the drain
-    # that first gave the sub-message up.
-    sources: tuple[str, ...] = ()
+    Attributes:
+        reasons: the letter's reason must be one of these words.
+        sub_keys: one of the letter's sub-keys must be one of these texts, in the form that
+            ``key_text`` gives.
+        errors: the letter's error, as ``Type: text``, must contain one of these texts. Case is
+            ignored.
+        sources: each of these must be the letter's original topic, or the group or the handler of
+            the drain that first gave the sub-message up.
+    """
+
+    reasons: tuple[str, ...] = _which(
+        "Only letters with this reason; repeatable.",
+        (),
+        name="--letter-reason",
+        basic=True,
+        metavar="REASON",
+    )
+    sub_keys: tuple[str, ...] = _which(
+        "Only letters of this sub-key, as the list prints it; repeatable.",
+        (),
+        name="--sub-key",
+        metavar="KEY",
+    )
+    errors: tuple[str, ...] = _which(
+        "Only letters whose error contains this text; repeatable.", (), name="--error"
+    )
+    sources: tuple[str, ...] = _which(
+        "Only letters from this topic, group or handler; repeatable.", (), name="--source"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,12 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from drainer.errors import EXIT_REFUSED
+from drainer.errors import EXIT_REFUSED, Refused
 from drainer.view.page import Page
 from drainer.view.report.file import (
     MARK,
     ReportFile,
-    ReportRefused,
     write_page,
 )
 from privileges import without_privileges
@@ -41,11 +40,11 @@ def test_any_other_file_is_refused_and_stays(tmp_path: Path) -> None:
     path = tmp_path / "handlers.py"
     early = ReportFile(path)
     path.write_text("class Reindex: ...")
-    with pytest.raises(ReportRefused, match="is not a report of drainer") as caught:
+    with pytest.raises(Refused, match="is not a report of drainer") as caught:
         ReportFile(path)
     assert caught.value.exit_code == EXIT_REFUSED
     assert caught.value.hint
-    with pytest.raises(ReportRefused, match="is not a report of drainer"):
+    with pytest.raises(Refused, match="is not a report of drainer"):
         early.write(PAGE)  # it appeared meanwhile
     assert path.read_text() == "class Reindex: ..."
 
@@ -60,16 +59,16 @@ def test_what_is_no_place_for_a_file_is_refused_at_once(
         (tmp_path / "pipe", "is not a file"),
         (tmp_path / ("x" * 300), "File name too long"),
     ):
-        with pytest.raises(ReportRefused, match=words):
+        with pytest.raises(Refused, match=words):
             ReportFile(path)
     monkeypatch.setattr("os.access", lambda path, mode: path != tmp_path)  # tests may be root's
-    with pytest.raises(ReportRefused, match="Permission denied"):
+    with pytest.raises(Refused, match="Permission denied"):
         ReportFile(tmp_path / "report.html")
 
 
 def test_a_folder_that_can_not_be_searched_is_refused(tmp_path: Path) -> None:
     tmp_path.chmod(0)
-    with without_privileges(), pytest.raises(ReportRefused, match="Permission denied"):
+    with without_privileges(), pytest.raises(Refused, match="Permission denied"):
         ReportFile(tmp_path / "below" / "report.html")
 
 

@@ -13,7 +13,7 @@ from drainer.cli.connecting import ConnectionOptions, connect
 from drainer.cli.options import PayloadOptions
 from drainer.errors import EXIT_DONE, Refused, UsageError
 from drainer.kafka.dead_letters import originals_kept
-from drainer.letters.cli.options import LetterOptions, LetterTopicOptions, RedriveOptions
+from drainer.letters.cli.options import LetterTopicOptions, RedriveOptions
 from drainer.letters.foreign import reader
 from drainer.letters.originals import Originals
 from drainer.letters.overview import overview_of, whole_letter_as_json
@@ -24,6 +24,7 @@ from drainer.letters.view import letter_page, overview_page
 from drainer.loading.loader import load_decoding
 from drainer.model.option import Option, number
 from drainer.model.ranges import RangeSet
+from drainer.model.terms import LetterFilter
 from drainer.view.terminal import Terminal
 
 app = typer.Typer(
@@ -35,7 +36,7 @@ app = typer.Typer(
 @command
 def list_(
     where: LetterTopicOptions,
-    letters: LetterOptions,
+    letters: LetterFilter,
     all_: Annotated[bool, Option("List redriven letters, too.", False)],
     limit: Annotated[
         int,
@@ -60,7 +61,7 @@ def list_(
         known = {number: RangeSet(ranges) for number, ranges in redriven.finished.items()}
         records = ((m, m.offset in known[m.partition]) for m in read_letters(cluster, topic))
         read = reader(where.headers or {})
-        found = overview_of(topic, records, letters.filter(), limit, all_=all_, read=read)
+        found = overview_of(topic, records, letters, limit, all_=all_, read=read)
         kept = {}
         for name, (_, oldest_ms) in found.left_out.items():
             with suppress(Refused):  # Letters may name a topic that does not exist.

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 from drainer.errors import UsageError
 from drainer.letters.resend import HANDLER, REFERENCE
 from drainer.model.option import PAIRS, option
-from drainer.model.terms import BY_HANDLER, LetterFilter, PayloadSettings, RedriveSettings
+from drainer.model.terms import (
+    BY_HANDLER,
+    WHICH_LETTERS,
+    LetterFilter,
+    PayloadSettings,
+    RedriveSettings,
+)
 
-_which = partial(option, panel="Which dead letters")
+_which = partial(option, panel=WHICH_LETTERS)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,34 +100,6 @@ class DestinationOptions:
                 hint="Remove --handler, or --to.",
             )
         return self.handler or REFERENCE
-
-
-@dataclass(frozen=True, kw_only=True)
-class LetterOptions:
-    """A selection of dead letters. The fields are those of LetterFilter."""
-
-    reasons: tuple[str, ...] = _which(
-        "Only letters with this reason; repeatable.",
-        (),
-        name="--letter-reason",
-        basic=True,
-        metavar="REASON",
-    )
-    sub_keys: tuple[str, ...] = _which(
-        "Only letters of this sub-key, as the list prints it; repeatable.",
-        (),
-        name="--sub-key",
-        metavar="KEY",
-    )
-    errors: tuple[str, ...] = _which(
-        "Only letters whose error contains this text; repeatable.", (), name="--error"
-    )
-    sources: tuple[str, ...] = _which(
-        "Only letters from this topic, group or handler; repeatable.", (), name="--source"
-    )
-
-    def filter(self) -> LetterFilter:
-        return LetterFilter(**{each.name: getattr(self, each.name) for each in fields(self)})
 
 
 @dataclass(frozen=True, kw_only=True)

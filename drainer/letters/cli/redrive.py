@@ -15,7 +15,6 @@ from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DryRun, Limits, PayloadOptions, PriorityOptions
 from drainer.letters.cli.options import (
     DestinationOptions,
-    LetterOptions,
     LetterTopicOptions,
     RedriveOptions,
 )
@@ -23,6 +22,7 @@ from drainer.letters.redrive import default_group, prepare_redrive
 from drainer.model.option import Option, number
 from drainer.model.priority import PriorityClasses
 from drainer.model.settings import NEW_DRAIN, FailureSettings, LocalSettings, OnFailure
+from drainer.model.terms import LetterFilter
 from drainer.operations.start import Request
 from drainer.view.terminal import Terminal
 
@@ -37,7 +37,7 @@ def redrive(
     payload: PayloadOptions,
     priority: PriorityOptions,
     kafka: ConnectionOptions,
-    letters: LetterOptions,
+    letters: LetterFilter,
     mixed: Annotated[
         bool,
         Option("Allow letters of several topics, groups or handlers.", False, envvar=None),
@@ -92,7 +92,7 @@ def redrive(
             failures=failures,
             classes=priority.over() or PriorityClasses(),
         ).configured(running.options)
-        meant = destination.settings(letters.filter(), max_redrives, where)
+        meant = destination.settings(letters, max_redrives, where)
         with connect(settings) as cluster:
             prepared = prepare_redrive(
                 *(cluster, request, meant, running),

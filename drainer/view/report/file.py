@@ -19,14 +19,10 @@ MARK = b'<meta name="generator" content="drainer">'
 _MARK_WITHIN_BYTES = 1024
 
 
-class ReportRefused(Refused):
-    """Raised when the report can't be written to its file."""
-
-
 class ReportFile:
     """The file that a report is written to. An earlier report is replaced, but no other file is.
 
-    Raises ReportRefused at once if the file can't be written, so that nobody learns of a typing
+    Raises Refused at once if the file can't be written, so that nobody learns of a typing
     error only at the end of a long drain.
     """
 
@@ -40,7 +36,7 @@ class ReportFile:
         except OSError as error:
             why = f"the report can't be written to {self.path}: {error.strerror or error}"
         if why is not None:
-            raise ReportRefused(why, hint="Name another file with --report.")
+            raise Refused(why, hint="Name another file with --report.")
 
     def _why_not(self) -> str | None:
         folder = self.path.parent
@@ -66,7 +62,7 @@ class ReportFile:
         Only its owner can read the file, as with a plan, because keys and errors may have
         confidential data.
 
-        Raises ReportRefused when there is another file by now, such as a plan; and OSError.
+        Raises Refused when there is another file by now, such as a plan; and OSError.
         """
         self._ensure_place()
         write_whole(self.path, page.encode("utf-8", "backslashreplace"))
