@@ -12,13 +12,13 @@ import pytest
 from drainer.errors import NotADeadLetter
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.reader import KafkaMessage
+from drainer.letters.cli.dead import letter_page
 from drainer.letters.foreign import REDRIVES, SCHEMES
 from drainer.letters.originals import Originals
 from drainer.letters.overview import overview_of, whole_letter_as_json
 from drainer.letters.reading import find_letter, read_letters
 from drainer.letters.receipts import redrive_progress
 from drainer.letters.redrive import default_group, prepare_redrive
-from drainer.letters.view import letter_page
 from drainer.loading.loader import load_handler
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.terms import LetterFilter, RedriveSettings

@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from core.letters import Sample, as_record, there_and_back
+from drainer.letters.cli.dead import letter_page, overview_page
 from drainer.letters.overview import Overview, overview_of, whole_letter_as_json
 from drainer.letters.reading import decode_letter
 from drainer.letters.receipts import RedriveProgress
-from drainer.letters.view import letter_page, overview_page
 from drainer.loading.loader import load_decoding
 from drainer.message import Barrier, SubMessage
 from drainer.model.terms import LetterFilter, PayloadSettings

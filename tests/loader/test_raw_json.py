@@ -18,8 +18,8 @@ from core.letters import Sample, as_record
 from drainer.handlers import Print
 from drainer.handlers.produce import as_value
 from drainer.http.protocol import encode_item
+from drainer.letters.cli.dead import letter_page
 from drainer.letters.overview import whole_letter_as_json
-from drainer.letters.view import letter_page
 from drainer.loading.loader import load_handler
 from drainer.message import Message, Origin, SubMessage
 from drainer.model.predicate import Predicate

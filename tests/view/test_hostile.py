@@ -26,9 +26,9 @@ from drainer.engine.history import History
 from drainer.errors import Halted
 from drainer.insight.cli.estimate import estimate_page
 from drainer.insight.cli.inspect import inspection_page
+from drainer.letters.cli.dead import letter_page, overview_page
 from drainer.letters.overview import overview_of
 from drainer.letters.receipts import Receipt, RedriveProgress
-from drainer.letters.view import letter_page, overview_page
 from drainer.model.finding import Finding, Level
 from drainer.model.terms import LetterFilter
 from drainer.text.escape import is_printable

@@ -20,7 +20,7 @@ from drainer.engine.preview import PartitionAction, ShownEngine
 from drainer.errors import Halted, Signalled
 from drainer.insight.cli.estimate import estimate_page
 from drainer.insight.cli.inspect import inspection_page
-from drainer.letters.view import letter_page, overview_page
+from drainer.letters.cli.dead import letter_page, overview_page
 from drainer.model.account import ParkedLane, ParkedLanes
 from drainer.model.latency import Latency
 from drainer.model.option import Concurrency

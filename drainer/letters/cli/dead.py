@@ -1,10 +1,12 @@
-"""The commands ``drainer dead list`` and ``drainer dead show``."""
+"""The commands ``drainer dead list`` and ``drainer dead show``, and the pages that they print."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
-from typing import Annotated
+from types import MappingProxyType
+from typing import Annotated, Any
 
 import typer
 
@@ -16,16 +18,23 @@ from drainer.kafka.dead_letters import originals_kept
 from drainer.letters.cli.options import LetterTopicOptions, RedriveOptions
 from drainer.letters.foreign import reader
 from drainer.letters.originals import Originals
-from drainer.letters.overview import overview_of, whole_letter_as_json
+from drainer.letters.overview import Overview, overview_of, whole_letter_as_json
 from drainer.letters.reading import decode_letter, find_letter, read_letters
-from drainer.letters.receipts import redrive_progress
+from drainer.letters.receipts import RedriveProgress, quoted, redrive_progress
 from drainer.letters.redrive import default_group
-from drainer.letters.view import letter_page, overview_page
 from drainer.loading.loader import load_decoding
 from drainer.model.option import Option, number
 from drainer.model.ranges import RangeSet
 from drainer.model.terms import LetterFilter
+from drainer.policy.dead_letter import Letter
+from drainer.policy.exact_json import Encoding
+from drainer.text.escape import json_text, shorten
+from drainer.text.raw_json import raw_json
+from drainer.view import figures
+from drainer.view.page import OK, Cell, Column, Field, Line, Page, Table, Tone, section
 from drainer.view.terminal import Terminal
+
+_KEY, _ERROR = 32, 60  # The characters of a key or an error that a table shows.
 
 app = typer.Typer(
     no_args_is_help=True, help="List and show dead letters, which a drain gave up on."
@@ -114,3 +123,169 @@ def _parse_place(text: str) -> tuple[int, int]:
             hint="Give one that `drainer dead list` prints, such as 0:17.",
         )
     return int(found[1]), int(found[2])
+
+
+def overview_page(
+    found: Overview, redriven: RedriveProgress, kept: Mapping[str, str] = MappingProxyType({})
+) -> Page:
+    """Make a page with counts of outstanding letters, errors and sub-keys, and the newest letters.
+
+    ``kept`` tells in words, for each topic, how long it keeps the messages that letters need.
+    """
+    warnings = [
+        f"{figures.counted(count, 'letter')} without payload: a redrive reads the messages from"
+        f" {topic} again{'; ' * (topic in kept)}{kept.get(topic, '')}"
+        for topic, (count, _) in found.left_out.items()
+    ]
+    if found.foreign:
+        records = figures.counted(found.foreign, "record")
+        warnings.append(f"{records} of {found.topic} are not dead letters that drainer recognises")
+    if (running := redriven.running) is not None:
+        place = f"{quoted(running.plan)} on {quoted(running.host)}"
+        warnings.append(
+            f"a redrive has not ended, by its receipt: its progress is in {place}, not counted"
+        )
+    source = f"redriven: as recorded by group {redriven.group}"
+    return Page(
+        _headline(found),
+        (
+            section("Origins", _counts(found) if found.matching else None),
+            section("The newest", _newest(found) if found.matching and found.newest else None),
+        ),
+        details=(Line(source, Tone.QUIET),),
+        warnings=tuple(warnings),
+    )
+
+
+def letter_page(letter: Letter, undecoded: str | None = None) -> Page:
+    """Make the page of a dead letter.
+
+    ``undecoded`` is the reason if its message could not be decoded.
+    """
+    timestamp = "none" if letter.timestamp is None else str(letter.timestamp)
+    head = f"dead letter {letter.partition}:{letter.offset}, of {_origin(letter)}"
+    return Page(
+        Line(head, Tone.STRONG),
+        (
+            section("Details", _fields(letter)),
+            section(
+                "Message",
+                Line("message", Tone.STRONG),
+                Field("key", _as_text(letter.message_key)),
+                Field("timestamp", timestamp, "ms since 1970"),
+                (Field("header", f"{name}: {_as_text(value)}") for name, value in letter.headers),
+            ),
+            section(
+                "Payload",
+                Line("payload", Tone.STRONG, more=f"  ({letter.payload_encoding})"),
+                (Line(each) for each in _pretty(letter).splitlines()),
+            ),
+        ),
+        warnings=() if undecoded is None else (f"can't decode the message: {undecoded}",),
+    )
+
+
+def _newest(found: Overview) -> Table:
+    shown = len(found.newest)
+    which = "newest first" if shown == found.matching else f"the newest {shown}"
+    some = any(redriven for _, redriven in found.newest)
+    return Table(
+        (
+            "partition:offset",
+            "time",
+            "reason",
+            "attempts",
+            *([Column("redriven")] if some else []),
+            Column("from"),
+            Column("sub-key"),
+            Column("error", wide=True),
+        ),
+        tuple(
+            (
+                f"{letter.partition}:{letter.offset}",
+                letter.time,
+                letter.reason,
+                figures.count(letter.attempts),
+                *(["yes" if is_redriven else ""] if some else []),
+                _origin(letter),
+                shorten(_keys(letter), _KEY),
+                Cell(shorten(letter.error or "none", _ERROR), Tone.WARN),
+            )
+            for letter, is_redriven in found.newest
+        ),
+        caption=f"letters, {which}",
+        shown=shown,
+    )
+
+
+def _headline(found: Overview) -> Line:
+    redriven = f", {figures.count(found.redriven)} redriven" if found.redriven else ""
+    match = f"; {figures.count(found.matching)} match" * (found.matching != found.outstanding)
+    if not found.outstanding:
+        text = f"no dead letters outstanding in {found.topic}{redriven}{match}"
+        return Line(text, Tone.GOOD, OK)
+    letters = figures.counted(found.outstanding, "dead letter")
+    return Line(f"{found.topic}: {letters} outstanding{redriven}{match}", Tone.WARN)
+
+
+def _counts(found: Overview) -> Table:
+    rows = tuple(
+        (figures.count(n), shorten(name, _KEY), Cell(what.replace("_", "-"), Tone.QUIET))
+        for what, counts in found.counts.items()
+        for name, n in counts.items()
+    )
+    return Table(("letters", Column(""), Column("")), rows, shown=len(rows))
+
+
+def _fields(letter: Letter) -> Iterator[Field]:
+    tried = figures.counted(letter.attempts, "attempt")
+    yield Field("reason", letter.reason, tried)
+    yield Field("error", letter.error or "none")
+    yield Field("sub-key", _keys(letter), letter.kind if letter.kind != "sub-message" else "")
+    yield Field("id", letter.id)
+    if not letter.drain_id:  # A letter of another tool has no drain, handler or topic id.
+        yield Field("topic", letter.topic)
+        yield Field("group", letter.group or "not known")
+        yield Field("written", letter.time)
+    else:
+        yield Field("topic", letter.topic, f"id {letter.topic_id}")
+        yield Field("group", letter.group)
+        yield Field("handler", letter.handler)
+        yield Field("drain", letter.drain_id, letter.time)
+    yield Field("redriven", figures.counted(letter.redrives, "time"))
+    if letter.why_not_redriven:
+        yield Field("not redriven", letter.why_not_redriven)
+
+
+def _origin(letter: Letter) -> str:
+    return f"{letter.place}[{letter.index}]"
+
+
+def _keys(letter: Letter) -> str:
+    return ", ".join(letter.key_texts) if letter.key_texts else letter.kind
+
+
+def _as_text(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return repr(value)
+
+
+def _pretty(letter: Letter) -> str:
+    payload: Any = letter.payload
+    if letter.payload is None and letter.payload_encoding is not Encoding.NULL:
+        return f"left out: {letter.why_not_redriven or 'a redrive reads its message again'}"
+    if letter.payload_encoding in (Encoding.TYPED, Encoding.LITERAL):
+        return repr(payload)
+    if isinstance(payload, bytes):
+        try:
+            payload = raw_json(payload)
+        except (ValueError, RecursionError):
+            with suppress(UnicodeDecodeError):
+                # The text is in quotes, because it may look like anything.
+                return json_text(payload.decode())
+            return repr(payload)
+    return json_text(payload, indent=True)
