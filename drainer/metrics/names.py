@@ -103,7 +103,7 @@ STATE = _by_collector(
 EXIT_CODE = _by_collector("exit_code", "Exit code, once the drain has ended.")
 STATUS_AGE = _by_collector(
     "status_age_seconds",
-    "Age of the status, due twice a second. Grows while a handler blocks the event loop.",
+    "Age of the status, due twice a second. It grows while a handler blocks the event loop.",
 )
 LATENCY = _by_collector(
     "handler_latency_seconds",
@@ -115,9 +115,11 @@ READ = "delivered, over all runs."
 DONE = "by outcome, over all runs: done, dead, failed, skipped."
 PENDING = "delivered and not done."
 OF_STATUS = (
-    _gauge("elapsed_seconds", "timing.elapsed_s", "Since this run began."),
+    _gauge("elapsed_seconds", "timing.elapsed_s", "Seconds since this run began."),
     _gauge(
-        "trouble", "health.in_trouble", "1 while it waits for a broker, a commit, the downstream."
+        "trouble",
+        "health.in_trouble",
+        "1 while it waits for a broker, a commit or the downstream.",
     ),
     _by_partition("start_offset", "start", "Start of the backlog."),
     _by_partition("end_offset", "end", "End of the backlog."),
@@ -136,7 +138,11 @@ OF_STATUS = (
         lambda status: status.rules.skipped_by.items(),
     ),
     _by_name(
-        *("sub_messages_undecided", "rule", "Undecided by a rule and kept, in this run."),
+        *(
+            "sub_messages_undecided",
+            "rule",
+            "Handled because the rule could not decide, in this run.",
+        ),
         lambda status: status.rules.undecided.items(),
     ),
     _gauge(
@@ -147,23 +153,23 @@ OF_STATUS = (
     _gauge(
         "eta_seconds",
         "progress.eta_s",
-        "Until the end at the current rate; absent while nothing moves.",
+        "Seconds until the end at the current rate; absent while nothing moves.",
     ),
     _gauge(
         "deadline_seconds",
         "progress.deadline.left_s",
-        "Until --deadline; negative once it has passed.",
+        "Seconds until --deadline; negative once it has passed.",
     ),
     _gauge(
         "deadline_margin_seconds",
         "progress.deadline.margin_s",
-        "Time to spare before --deadline at the current rate; negative if it will be missed.",
+        "Seconds to spare before --deadline at the current rate; negative if it will be missed.",
     ),
     _gauge(
         "in_flight", "limits.in_flight", "Sub-messages in flight, on average over half a second."
     ),
     _gauge("concurrency", "limits.concurrency", "Maximum sub-messages in flight."),
-    _gauge("lanes", "limits.lanes", "Lanes with anything waiting or in flight."),
+    _gauge("lanes", "limits.lanes", "Lanes in which a sub-message waits or is in flight."),
     _gauge("lanes_ready", "limits.lanes_ready", "Lanes that only wait for a worker."),
     _gauge("lanes_parked", "failures.parked_lanes", "Lanes parked behind a failure."),
     Metric(
@@ -171,7 +177,11 @@ OF_STATUS = (
     ),
     _counter("failures", "failures.failures", "Failed attempts in this run, timeouts included."),
     _by_name(
-        *("errors", "error", "The same by error class: 50 at most, then `other`."),
+        *(
+            "errors",
+            "error",
+            "Failed attempts by error class: 50 at most, then `other`.",
+        ),
         lambda status: status.failures.error_types,
     ),
     _counter("timeouts", "failures.timeouts", "Attempts that exceeded their timeout, in this run."),
@@ -181,8 +191,12 @@ OF_STATUS = (
     _gauge("breaker_open", "failures.in_outage", "1 during an outage downstream."),
     _counter("outages", "failures.outages", "Outages in this run: openings of the breaker."),
     _gauge("buffered_bytes", "limits.buffered_bytes", "Memory of pending messages, estimated."),
-    _gauge("buffer_limit_bytes", "limits.buffer_bytes", "Limit of that memory, set by buffer."),
-    _gauge("plan_age_seconds", "timing.plan_age_s", "Age of the offset plan."),
+    _gauge(
+        "buffer_limit_bytes",
+        "limits.buffer_bytes",
+        "Limit on the memory of pending messages.",
+    ),
+    _gauge("plan_age_seconds", "timing.plan_age_s", "Seconds since the offset plan was written."),
 )
 METRICS = (INFO, STATE, EXIT_CODE, STATUS_AGE, *OF_STATUS, LATENCY)
 
