@@ -73,7 +73,7 @@ def test_a_dry_run_has_the_estimate_too_and_no_report(command: Command) -> None:
     what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
     answer = command("run", *what, "--latency", "10ms", "--deadline", "1h", "-o", "json").answer
     assert answer["status"] == "dry-run"
-    assert answer["estimate"]["deadline"]["met"] is True
+    assert answer["estimate"]["deadline"]["missed"] is False
     printed = command("run", *what, "--report", "x.html", "-o", "json")
     typical = printed.answer["estimate"]["latency"]
     assert "assumes 10ms per call" in printed.hint
