@@ -46,9 +46,9 @@ from drainer.spark.assign.status import repeat_words
 from drainer.spark.assign.task_monitor import QUIET_S, TaskMonitor
 from drainer.spark.assign.work import WaveRunner, of_one_task, shards_for
 from drainer.spark.session.failure import SparkBroke, spark_failures
+from drainer.spark.session.session import Slots
 from drainer.spark.session.settings import STARTING, SparkSettings
 from drainer.spark.session.shipping import Shipped, ship
-from drainer.spark.session.slots import Slots
 from drainer.spark.session.start import ANSWER_S, drain_session, interruptible
 from drainer.spark.state.state import State, state_beside
 from drainer.spark.task.python_worker import HandlerSpec
@@ -406,7 +406,7 @@ def _handler_spec(
         shipped=shipped,
         client=context.cluster.settings,
         terms=plan.terms,
-        epoch=plan.account.generation,  # It rises from run to run.
+        epoch=plan.account.generation,  # The generation rises from run to run.
         state=uri,
         lease=settings.lease,
         concurrency=concurrency,

@@ -21,7 +21,7 @@ from drainer.model.claims import ALL
 from drainer.model.plan import OffsetPlan
 from drainer.model.progress import Counts, Progress
 from drainer.spark.assign.aggregation import Aggregation
-from drainer.spark.read.waves import SLICE_BYTES_LEAST
+from drainer.spark.assign.schedule import SLICE_BYTES_LEAST
 from drainer.spark.session.settings import WAVE_BYTES
 from drainer.spark.state.records import Head, encode_record
 from drainer.store.journal import decode_line

@@ -1,4 +1,4 @@
-"""One Spark session for all that needs one: it takes seconds to start."""
+"""One Spark session for all tests that need one, since it takes seconds to start."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from spark.story import Story
 
 @pytest.fixture(scope="session")
 def events(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Folder of the logs that Spark's UI and its history server show."""
+    """The folder of the event logs, which Spark's UI and its history server show."""
     return tmp_path_factory.mktemp("events")
 
 
 @pytest.fixture(scope="session")
 def other_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a python3 that does not run."""
+    """A folder with a python3 that can't run."""
     folder = tmp_path_factory.mktemp("other")
     python = folder / "python3"
     python.write_text("#!/bin/sh\nexit 1\n")
@@ -44,7 +44,7 @@ def spark(kafka_installed: None, events: Path, other_python: Path) -> Iterator[S
             server = opened.enter_context(ConnectServer(folder, conf=_logged(events)))
             session = SparkSession.builder.remote(server.url).getOrCreate()
         else:
-            # As where drainer is called by its path, and its environment is not the active one.
+            # This is so when drainer is called by its path, from an environment that is not active.
             with pytest.MonkeyPatch.context() as patched:
                 patched.setenv("PATH", str(other_python), prepend=os.pathsep)
                 session = _session(events)
@@ -67,7 +67,7 @@ def _session(events: Path) -> SparkSession:
         "tests",
         {
             **LOCAL_CONF,
-            # Making code for queries takes longer than any of these.
+            # Compiling code for the queries of these tests takes longer than it saves.
             "spark.sql.codegen.wholeStage": "false",
             "spark.sql.codegen.factoryMode": "NO_CODEGEN",
             **_logged(events),
@@ -86,7 +86,7 @@ def story(spark: SparkSession, bootstrap: str, topic_name: str, tmp_path: Path) 
 
 @pytest.fixture
 def ensure_let_go(spark: SparkSession) -> Callable[[], None]:
-    """Waits until Spark has removed the waves and the shuffle files that came since."""
+    """A function that waits until Spark has removed all waves and shuffle files of this test."""
     folder = Path(str(spark.conf.get("spark.local.dir")))
 
     def files() -> set[str]:

@@ -1,7 +1,7 @@
-"""A handler for drains on Spark, which writes down what it does: a line when it begins, and ends.
+"""A handler for drains on Spark, which records what it does in a file.
 
-In a file of its own, loaded by path in Spark's workers. Lines of several processes go to one file;
-each is one write.
+Spark's workers load this file by its path. Several processes append to the same record, each line
+with a single write.
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ from drainer import Barrier, Context, Message, SubMessage
 
 
 class Recorder(drainer.Handler):
-    """A message is JSON: {"ops": [...]}; an op is a sub-key, a list of them, or "|", a barrier. One
-    of "!" makes split raise, unless the option ``repaired`` is given.
+    """Writes a line when the handler is opened and closed, and when a call begins and ends.
 
-    Options: ``record``, the file; ``wait_ms``; ``fail``, a sub-key that fails; ``skip``, one that
-    is skipped; ``token``, the one that the client's file has; ``up``, a file without which all from
-    the offset ``down_from`` on fail.
+    A message is JSON such as ``{"ops": [...]}``. An operation is a sub-key, a list of sub-keys, or
+    "|" for a barrier. The operation "!" makes split raise, unless the option ``repaired`` is given.
+
+    The options are: ``record``, the file with the record; ``wait_ms``, how long a call takes;
+    ``fail`` and ``skip``, a sub-key whose calls fail, or that is skipped; ``token``, the token that
+    the client's file must have; ``up``, a file without which all calls from the offset
+    ``down_from`` on fail.
     """
 
     async def open(self, context: Context) -> None:
@@ -42,7 +45,7 @@ class Recorder(drainer.Handler):
                 raise ValueError("malformed")
             if op == "|":
                 barrier = Barrier()
-                barrier.key = op  # as split may, for itself: it is in no lane by that
+                barrier.key = op  # split may set it, but that does not put the barrier into a lane.
                 yield barrier
             elif isinstance(op, list):
                 yield SubMessage(keys=op, payload=op)
@@ -75,13 +78,12 @@ class Recorder(drainer.Handler):
             keys = [key.decode() if isinstance(key, bytes) else key for key in keys]
             message = sub.message
             line |= {"keys": keys, "place": [message.partition, message.offset, sub.index]}
-        os.write(
-            self.file, b"\n" + orjson.dumps(line)
-        )  # a kill may tear a line: not the next one too
+        # A kill may cut a line short. The line break before the next line keeps that one whole.
+        os.write(self.file, b"\n" + orjson.dumps(line))
 
 
 class Whole(Recorder):
-    """Each message is one sub-message, by its own key."""
+    """Uses the default split, so that each message is one sub-message."""
 
     split = drainer.Handler.split  # type: ignore[assignment]
 
@@ -94,11 +96,11 @@ class Shut(Recorder):
 
 
 class Slow(Recorder):
-    """Takes long to be opened, and to split: it can be met at both."""
+    """Takes long to open and to split, so that a test can act meanwhile."""
 
     async def open(self, context: Context) -> None:
         await super().open(context)
-        time.sleep(float(self.options.get("open_s", "0")))  # noqa: ASYNC251 - as one that blocks
+        time.sleep(float(self.options.get("open_s", "0")))  # noqa: ASYNC251 - it is to block
 
     def split(self, message: Message) -> Iterator[SubMessage]:
         if "split" not in self.options:

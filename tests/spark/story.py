@@ -1,4 +1,4 @@
-"""A drain on Spark against a real broker, and whether it kept the laws."""
+"""Drains on Spark against a real broker, and checks whether they kept the laws."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class Story:
         order: Order = Order.SUB_KEY,
         **running: Any,
     ) -> Summary:
-        """Drain from the beginning; ``running`` as of ``_drain``."""
+        """Drain from the beginning of the topic. ``running`` is for ``_drain``."""
         request = replace(
             self._request,
             from_="earliest",
@@ -130,7 +130,10 @@ class Story:
         wave_bytes: int = 2**31,
         **options: str,
     ) -> Summary:
-        """Drain on Spark by so many tasks, or without it (None); ``options`` are the handler's."""
+        """Drain with so many tasks on Spark, or in this process (None).
+
+        ``options`` are those of the handler.
+        """
         local = LocalSettings(
             concurrency=concurrency,
             plan_interval_s=0.2,
@@ -167,12 +170,12 @@ class Story:
 
     @property
     def repeated(self) -> int:
-        """Count of the calls for sub-messages that had been begun before."""
+        """The number of calls for sub-messages that an earlier call had begun."""
         counts = Counter(self.places("begin"))
         return sum(count - 1 for count in counts.values())
 
     def ensure_order(self) -> None:
-        """No two of a sub-key at once; those of one partition in their order; barriers alone."""
+        """Ensure that calls of a sub-key kept their order, and that none ran beside a barrier."""
         lanes: dict[str, list[dict[str, Any]]] = {}
         last_words = {line["pid"]: line["at"] for line in self.lines}
         for line in sorted(self.lines, key=lambda each: each["at"]):
@@ -183,12 +186,12 @@ class Story:
         _ensure_barriers(self.lines)
 
     def ensure_all(self) -> None:
-        """Everything was handled, in order."""
+        """Ensure that everything was handled, in order."""
         assert set(self.places("end")) == self.everything
         self.ensure_order()
 
     def ensure_done(self, summary: Summary, *, repeated: int | None = 0) -> None:
-        """A drain ended well, and with what ran before it everything was handled, in order."""
+        """Ensure that a drain ended well, and that everything was handled by now, in order."""
         assert (summary.exit_code, summary.cause) == (0, None)
         self.ensure_all()
         assert summary.sub_messages.done == len(self.everything)
@@ -201,8 +204,8 @@ class Story:
 
 
 def _ensure_lane(key: str, lines: Sequence[dict[str, Any]], last_words: Mapping[int, int]) -> None:
-    running: tuple[int, Place] | None = None  # process and place
-    last: dict[tuple[int, int], Place] = {}  # by process and partition
+    running: tuple[int, Place] | None = None  # Process and place of the call that runs.
+    last: dict[tuple[int, int], Place] = {}  # The last place by process and partition.
     ended: set[Place] = set()
     places = sorted({tuple(line["place"]) for line in lines})
     before = {b: a for a, b in pairwise(places) if a[0] == b[0]}
@@ -210,7 +213,7 @@ def _ensure_lane(key: str, lines: Sequence[dict[str, Any]], last_words: Mapping[
         place: Place = tuple(line["place"])
         if line["what"] == "begin":
             assert before.get(place, place) in {*ended, place}, (key, "overtook", place)
-            if running is not None:  # in a process that was killed, which ends nothing
+            if running is not None:  # That call's process must have been killed.
                 assert last_words[running[0]] < line["at"], (key, running, place)
                 assert running[1] >= place or running[1][0] != place[0], (key, running, place)
             running = (line["pid"], place)
@@ -218,7 +221,7 @@ def _ensure_lane(key: str, lines: Sequence[dict[str, Any]], last_words: Mapping[
             assert running == (line["pid"], place), (key, running, line)
             running = None
             ended.add(place)
-            # After a crash what was not written down comes again, in another process.
+            # After a crash, another process repeats the calls whose end was not recorded.
             if line["what"] in ("end", "skipped"):
                 known = last.get((line["pid"], place[0]), place)
                 assert place >= known, (key, place, known)

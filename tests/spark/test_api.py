@@ -1,4 +1,4 @@
-"""A drain from a notebook, on the session that is there."""
+"""Drains on a session that a notebook has already."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from spark.trouble import slots_taken
 
 
 class Interrupting:
-    """A view at which a person interrupts as soon as something is done."""
+    """A view at which a person presses Ctrl-C as soon as something is done."""
 
     interrupted = False
 
@@ -38,6 +38,22 @@ class Interrupting:
         if status.progress.sub_messages.done and not self.interrupted:
             self.interrupted = True
             signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+
+def drained_by(
+    spark: SparkSession, story: Story, wait_ms: str = "0", **changes: Any
+) -> drainer.spark.Drained:
+    settings: dict[str, Any] = {
+        "topic": story.topic,
+        "group": story.group,
+        "handler": f"{HANDLER}:Recorder",
+        "plan": story.plan_path,
+        "conf": {"drainer.state": story.state},
+        "client": {"bootstrap.servers": story.settings.bootstrap_servers},
+        "from_": "earliest",
+        "options": {"record": str(story.record), "wait_ms": wait_ms},
+    }
+    return drainer.spark.drain(spark, **(settings | changes))
 
 
 def everything_global(spark: SparkSession) -> dict[str, Any]:
@@ -61,40 +77,26 @@ def test_a_drain_on_a_session_that_is_there_leaves_it_as_it_was_and_can_be_inter
 ) -> None:
     story.fill([[f"k{number % 7}", f"j{number}"] for number in range(100)])
 
-    # As one that was typed into the notebook: no executor can import it.
+    # Like a class that the notebook defines, no executor can import this one.
     recorder = runpy.run_path(str(HANDLER), run_name="__main__")["Recorder"]
 
-    def drain(
-        wait_ms: str, group: str = story.group, *, commit: bool = True
-    ) -> drainer.spark.Drained:
-        return drainer.spark.drain(
-            spark,
-            topic=story.topic,
-            group=group,
-            handler=recorder,
-            plan=story.plan_path,
-            conf={"drainer.state": story.state},
-            client={"bootstrap.servers": story.settings.bootstrap_servers},
-            from_="earliest",
-            commit=commit,
-            concurrency=2,
-            options={"record": str(story.record), "wait_ms": wait_ms},
-        )
+    def drain(wait_ms: str = "0", **changes: Any) -> drainer.spark.Drained:
+        return drained_by(spark, story, wait_ms, handler=recorder, concurrency=2, **changes)
 
     before = everything_global(spark)
     with monkeypatch.context() as patched:
         patched.setattr(api, "progress_view", lambda _: Interrupting())
         with pytest.raises(Signalled, match="SIGINT"):
-            drain("100")  # a stop may take a second to reach the tasks
+            drain("100")  # A stop may take a second to reach the tasks.
     assert 0 < len(story.places("end")) < 200
 
     with pytest.raises(PlanRefused, match="another drain") as raised:
-        drain("0", group="another")
+        drain(group="another")
     assert raised.value.__notes__ == ["hint: Name another file."]
     with pytest.raises(PlanRefused, match="another drain"):
-        drain("0", commit=False)
+        drain(commit=False)
 
-    drained = drain("0")
+    drained = drain()
 
     assert drained.summary.exit_code == 0
     story.ensure_all()
@@ -140,16 +142,6 @@ def test_a_drain_that_waits_for_slots_can_be_interrupted(
     monkeypatch.setattr(Terminal, "print_line", interrupt)
 
     with slots_taken(spark, tmp_path), pytest.raises(Signalled, match="SIGINT"):
-        drainer.spark.drain(
-            spark,
-            topic=story.topic,
-            group=story.group,
-            handler=f"{HANDLER}:Recorder",
-            plan=story.plan_path,
-            conf={"drainer.state": story.state},
-            client={"bootstrap.servers": story.settings.bootstrap_servers},
-            from_="earliest",
-            options={"record": str(story.record), "wait_ms": "0"},
-        )
+        drained_by(spark, story)
 
     assert story.lines == []

@@ -1,4 +1,4 @@
-"""A drain on Spark is stopped or paused; ``scenarios.spark_chaos`` kills what takes part in it."""
+"""Drains on Spark that are stopped or paused. ``scenarios.spark_chaos`` kills their processes."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_a_wave_that_was_read_while_the_drain_is_paused_is_handled_afterwards(st
     plan = parse_place(str(story.plan_path))
 
     def paused() -> bool:
-        with suppress(Refused):  # while it is starting
+        with suppress(Refused):  # The drain may still be starting.
             client.request(plan, Pause(None))
             return True
         return False
@@ -93,6 +93,6 @@ def test_a_stop_before_anything_is_handled_leaves_nothing(
 
 
 def is_open(story: Story, pid: int) -> bool:
-    """Whether the process lives, and has not closed its handler."""
+    """Return whether a process is alive and has not closed its handler."""
     whats = [line["what"] for line in story.lines if line["pid"] == pid]
     return Path(f"/proc/{pid}").exists() and whats.count("open") > whats.count("close")

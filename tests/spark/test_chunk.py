@@ -1,4 +1,4 @@
-"""Chunks: what goes into one comes out in another process, and what can't is named."""
+"""What goes into a chunk comes out in another process, and an error names what can't be sent."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Marked(SubMessage):
 
 
 class Loose(SubMessage):
-    """One that may have any fields."""
+    """A kind without slots, which may have any fields."""
 
 
 def message(offset: int = 0, value: bytes | None = b"v", **facts: Any) -> Message:
@@ -59,7 +59,7 @@ def rows_of(
     shards: int = 1,
     **settings: Any,
 ) -> list[Row]:
-    """Rows of a reader that gives each sub-message to the shard of its index."""
+    """Return the chunks of messages whose sub-messages are in the shards of their indexes."""
     writer = ChunkWriter(ORIGIN, **settings)
     rows: list[Row] = []
     for each, subs in split:
@@ -72,7 +72,7 @@ def rows_of(
 def shipped(
     each: Message, *subs: SubMessage, origin: Origin = ORIGIN, **settings: Any
 ) -> ShippedMessage:
-    """A message on the other side."""
+    """Return a message as the other process gets it."""
     [row] = rows_of([(each, subs)], **settings)
     [found] = decode_chunk(row.body, origin)
     return found
@@ -112,7 +112,7 @@ def any_sub(draw: st.DrawFn) -> SubMessage:
 
 @st.composite
 def any_split(draw: st.DrawFn) -> list[tuple[Message, list[SubMessage]]]:
-    """Messages with holes between them, and what they split into."""
+    """Messages with holes between their offsets, and the sub-messages that they split into."""
     offset = 0
     split = []
     for subs in draw(st.lists(st.lists(any_sub(), max_size=6), max_size=6)):

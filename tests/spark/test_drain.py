@@ -1,4 +1,4 @@
-"""Drains on Spark: the laws, the plan, and what becomes of failures."""
+"""Drains on Spark: the laws, the plan, and failures."""
 
 from __future__ import annotations
 

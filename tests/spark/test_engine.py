@@ -1,4 +1,4 @@
-"""Spark as the engine: by which options, with which settings, and what the preview shows of it."""
+"""Spark as the engine: the options that choose it, its settings, and its preview."""
 
 from __future__ import annotations
 

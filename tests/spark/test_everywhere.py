@@ -1,4 +1,4 @@
-"""The tests of Spark once more, where tasks are processes of executors or of a Connect server."""
+"""Runs the tests of Spark again, on executors in other processes and on a Connect server."""
 
 from __future__ import annotations
 

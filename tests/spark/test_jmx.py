@@ -1,4 +1,4 @@
-"""The request handlers of a broker are read as what they are: idle, or not."""
+"""The share of time for which request handlers of a broker are idle, read by JMX."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark.connect import classic
 
 @pytest.fixture(scope="module")
 def measured(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    # One handler that compresses what comes: it is busy with little.
+    # One handler that compresses each batch is busy even with little traffic.
     properties = {"num.io.threads": "1", "compression.type": "gzip", "compression.gzip.level": "9"}
     with Broker(
         tmp_path_factory.mktemp("jmx"),
@@ -67,7 +67,7 @@ def test_brokers_are_measured_all_the_time(spark: SparkSession, broker: Broker) 
     jmx = Jmx(spark.sparkContext, [broker.jmx_address])
     jmx.start()
     metrics = BrokerMetrics(spark.sparkContext, broker.jmx_address)
-    metrics.pools = 2  # as before Kafka 4.2, where both marked one meter
+    metrics.pools = 2  # Before Kafka 4.2, both pools counted in one meter.
 
     shares = [
         metrics.idle_share((0, 0), (2, idle_ns))
@@ -91,4 +91,4 @@ def test_an_address_without_metrics_is_refused(spark: SparkSession, bootstrap: s
     with pytest.raises(Refused, match=f"127.0.0.1:{port}: Connection refused"):
         BrokerMetrics(spark.sparkContext, f"127.0.0.1:{port}")
     with pytest.raises(Refused, match="no broker metrics at"):
-        BrokerMetrics(spark.sparkContext, bootstrap)  # which is Kafka's own port
+        BrokerMetrics(spark.sparkContext, bootstrap)  # It is the port of Kafka, not of JMX.

@@ -1,4 +1,4 @@
-"""Laws of a drain on Spark where waves, claims and odd handlers could break them."""
+"""Laws of a drain on Spark that waves, claims and odd handlers could break."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_an_outage_as_a_task_begins_is_waited_for_since_earlier_ones_succeeded(
     story: Story,
 ) -> None:
     ops: list[list[Op]] = [[f"k{n % 7}", f"k{n % 5}"] for n in range(40)]
-    ops[20] = ["|"]  # what follows is for other tasks
+    ops[20] = ["|"]  # Other tasks handle the operations behind it.
     story.fill(ops)
     up = story.folder / "up"
 
@@ -159,13 +159,13 @@ def test_a_task_with_many_lanes_has_the_calls_that_one_with_a_hot_lane_can_t_mak
 def test_waves_without_connections_go_to_all_tasks_and_others_to_one(
     story: Story, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(work, "WORTH_BYTES", 1)  # any is worth a task
+    monkeypatch.setattr(work, "WORTH_BYTES", 1)  # Any sub-message is worth a task of its own.
     drawn = random.Random(1)
 
     def lanes() -> list[str]:
         return [f"k{drawn.randrange(10_000):04}" for _ in range(3)]
 
-    # Messages of one size, so that a wave has so many of them.
+    # All messages have the same size, so that each wave has ``length`` of them.
     length = 60
     plain: list[list[Op]] = [[*lanes()] for _ in range(6 * length)]
     few = [f"k{n}" for n in range(8)]

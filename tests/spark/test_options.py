@@ -1,4 +1,4 @@
-"""Options are those of Spark's Kafka source, and a few more; errors show no secret."""
+"""The options of the data source, which are mostly those of Spark's own, and their errors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows go to the task that is meant, also on a Spark that can only hash."""
+"""Each row goes to the task of its number, even on a version of Spark that can only hash."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Dead letters redriven on Spark: in order, and what was not meant stays."""
+"""Dead letters are redriven on Spark in order, and others are left alone."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ LETTERS = 60
 
 
 def write_letters(story: Story) -> None:
-    """Ten of each of the sub-keys k0 to k5, of two sub-messages of each message."""
+    """Write ten letters for each of the sub-keys k0 to k5. Each message has two sub-messages."""
     create_topic(story.settings, story.topic, 2)
     with sending(story.settings, story.topic) as sender:
         for number in range(LETTERS):

@@ -1,4 +1,4 @@
-"""A session has what drainer's laws depend on, or there is none."""
+"""A session has the settings that drainer's laws depend on, or it is refused."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_a_master_that_is_not_there_is_refused_before_anything_starts(
 
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     def environment(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for _ in batches:  # its python may have another name there
+        for _ in batches:  # The executable may have another name there, but not the prefix.
             yield pa.RecordBatch.from_pydict({"prefix": [sys.prefix]})
 
     assert spark.range(0, 1, 1, 1).mapInArrow(environment, "prefix string").collect() == [

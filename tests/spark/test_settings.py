@@ -1,4 +1,4 @@
-"""Settings of Spark: read as Spark reads them, refused where they would break a law."""
+"""Settings of Spark are read as Spark reads them, and refused if they would break a law."""
 
 from __future__ import annotations
 

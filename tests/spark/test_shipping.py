@@ -1,4 +1,4 @@
-"""A handler on an executor: the error names what it lacks there, with what helps."""
+"""Loading a handler on an executor. An error names what the executor lacks, and the remedy."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_a_task_decodes_by_the_schemas_that_the_driver_has_got() -> None:
         assert handler.decoding is not None
         assert handler.decoding.decoded(Message(ORIGIN, 0, None, value))
     shipped = Shipped("count", payloads=payloads, schemas=handler.decoding.known_schemas)
-    # In another process, and the registry is gone.
+    # The process that decodes can't reach the registry, which is gone.
     code = (
         "import pickle, sys; shipped, value = pickle.load(sys.stdin.buffer)\n"
         "print(shipped.load().decoding.of_value(value, (), 'orders')['id'])"

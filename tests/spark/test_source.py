@@ -1,4 +1,4 @@
-"""Spark reads what a consumer reads: whatever the cuts, the holes and the columns."""
+"""Spark reads what a consumer reads, however ranges are cut and whatever columns are chosen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def topic(bootstrap: str, topic_name: str) -> Topic:
 
 @pytest.fixture
 def load(spark: SparkSession, bootstrap: str, topic_name: str) -> Load:
-    """Reads the test's topic."""
+    """A function that reads the test's topic with options."""
 
     def with_options(**options: str) -> DataFrame:
         named = {} if "assign" in options else {"subscribe": topic_name}
@@ -94,7 +94,7 @@ def test_a_query_of_spark_s_kafka_source_runs_unchanged(
     other = Topic(bootstrap, f"{topic.name}-other")
     topic.produce(numbered(50))
     topic.produce(numbered(50), partition=1)
-    topic.transact(["aborted"] * 5, commit=False)  # it shows these by default
+    topic.transact(["aborted"] * 5, commit=False)  # By default, Spark's source returns these.
     other.produce("abc")
 
     exact = load(
@@ -134,7 +134,7 @@ def test_a_time_is_the_first_record_of_it_or_later(load: Load, topic: Topic) -> 
 @pytest.mark.long
 def test_several_tasks_read_one_partition_and_together_all_of_it(load: Load, topic: Topic) -> None:
     topic.produce(numbered(2000))
-    topic.transact(["aborted"] * 500, commit=False)  # more than a task's share
+    topic.transact(["aborted"] * 500, commit=False)  # This is more than a task's share.
     topic.produce(numbered(300))
     topic.produce(numbered(10), partition=1)
     kept = [(m.offset(), m.value()) for m in topic.read_all(2300)]
@@ -146,7 +146,7 @@ def test_several_tasks_read_one_partition_and_together_all_of_it(load: Load, top
     assert sorted((row.offset, bytes(row.value)) for row in rows) == kept
     begins: dict[int, int] = {}
     for row in rows:
-        assert row.offset > begins.get(row.task, -1)  # in order within a task
+        assert row.offset > begins.get(row.task, -1)  # A task reads in order.
         begins[row.task] = row.offset
     assert len(begins) >= 5
 
@@ -165,7 +165,7 @@ def test_a_group_begins_at_its_committed_offset_and_is_left_alone(
         assert cluster.committed(group, topic.name, [0]) == {0: 3}
 
 
-@classic  # on a server a query is planned once more each time
+@classic  # A Connect server plans each query anew.
 def test_the_end_is_frozen_by_load(load: Load, topic: Topic) -> None:
     topic.produce(numbered(5))
     frame = load()
@@ -196,7 +196,7 @@ def test_records_come_in_batches_of_bounded_bytes_and_the_columns_of_the_schema(
     ]
 
 
-@classic  # on a server a query is planned once more each time
+@classic  # A Connect server plans each query anew.
 @pytest.mark.long
 def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> None:
     topic.produce("abc")
@@ -219,7 +219,7 @@ def test_trouble_is_reported_in_drainer_s_words(load: Load, topic: Topic) -> Non
         with pytest.raises(PySparkException) as raised:
             load(**options)
         assert reported in str(raised.value)
-        # There is no command line.
+        # A hint must name no option of the command line.
         assert "--" not in str(raised.value).split("drainer.errors.")[-1]
 
 
@@ -242,7 +242,7 @@ def test_a_header_s_name_that_is_not_text_fails_the_job(load: Load, topic: Topic
 
 
 @pytest.mark.long
-@classic  # on a server a query is planned once more each time
+@classic  # A Connect server plans each query anew.
 def test_records_that_go_between_plan_and_read_fail_the_job(load: Load, topic: Topic) -> None:
     topic.produce("abc")
     frame = load()
@@ -291,7 +291,7 @@ def test_secrets_are_in_the_file_only(
 
 
 @pytest.mark.long
-@classic  # on a server a query is planned once more each time
+@classic  # A Connect server plans each query anew.
 def test_a_client_s_file_is_found_where_spark_sends_it(
     spark: SparkSession, topic: Topic, bootstrap: str, tmp_path: Path
 ) -> None:

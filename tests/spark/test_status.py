@@ -130,7 +130,7 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
 
 
 def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_read() -> None:
-    """Messages are no measure of the time: each ends with the last of its shards."""
+    """The time left can't follow messages, which end only with the last of their shards."""
     now_s = 1_000.0
     plan = a_plan(100)  # messages of fifty
     aggregation = Aggregation(plan, "/state", 1)
@@ -152,17 +152,17 @@ def test_the_time_left_counts_sub_messages_of_waves_and_of_what_is_yet_to_be_rea
         return monitor.status(plan, ahead=ahead)
 
     assert measured(ahead=True).progress.eta_s is None
-    now_s += 20  # until the first wave is read
+    now_s += 20  # Reading the first wave takes so long.
     assert measured(ahead=True).progress.eta_s is None
     aggregation.begin(1, {0: (0, 40)}, {0: ((0, 40),)}, {"0/1": {0: 2_000}}, {})
     (task,) = aggregation.dispatch([[(1, "0/1")]]).tasks
     monitor.note_wave(3, [Manifest(0, 0, 40, subs={0: 2_000})])
     monitor.note_dispatch()
     showing(0)
-    for done in range(50, 2_000, 50):  # a hundred a second, and not a message
+    for done in range(50, 2_000, 50):  # 100 sub-messages a second finish, but no message.
         now_s += 0.5
         status = showing(done)
-        if done >= 200:  # for two seconds
+        if done >= 200:  # They have been handled for two seconds.
             assert status.progress.eta_s == pytest.approx((100 * 50 - done) / 100)
     assert share_finished(status.progress.partitions) == pytest.approx(1_950 / 5_000)
     assert status.progress.messages.finished == 0

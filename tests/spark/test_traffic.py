@@ -1,4 +1,4 @@
-"""Traffic on Spark: trials measure what the brokers tolerate; none of it outlives its driver."""
+"""Traffic on Spark: trials measure what brokers tolerate, and traffic ends with its driver."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from spark.connect import classic
 
 POINT = Point(1024, 4, 200.0)
 REPORT = TrafficReport(1.0, 1, True, 10, 0, (), 0.5)
-WAIT_S = 60.0  # on a machine that does much else
+WAIT_S = 60.0  # The machine may be busy with other things.
 
 
 @pytest.fixture
@@ -113,7 +113,7 @@ def first_value(settings: ClientSettings, topic: str) -> bytes | None:
 
 
 def ensure_sane_signals(seen: Signals) -> None:
-    assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # the machine may be busy
+    assert seen.sent_per_s == pytest.approx(800, rel=0.3)  # The machine may be busy.
     assert 2.5 < seen.window_s <= 3.5
     assert 0 < (seen.round_trip_ms or 0) < 5_000
     assert seen.queue_ms > 0
@@ -121,7 +121,7 @@ def ensure_sane_signals(seen: Signals) -> None:
     assert seen.falling_behind is not None
     assert seen.falling_behind < 0.5
     assert seen.handlers_idle is None
-    assert seen.isr_changing is None  # there is one replica
+    assert seen.isr_changing is None  # There is only one replica.
     assert 0 < seen.clients_busy < 2
     assert seen.errors == 0
 
@@ -159,7 +159,7 @@ def test_traffic_on_a_topic_that_is_deleted_ends_with_the_reason(
 def test_traffic_ends_with_its_driver(
     settings: ClientSettings, topic: str, end: signal.Signals
 ) -> None:
-    """The driver's part without Spark: a process with a coordinator, and a task in this one."""
+    """Spark is not needed: another process has the coordinator, and this one has a task."""
     driver = textwrap.dedent(
         """
         import time
@@ -192,7 +192,7 @@ def test_traffic_ends_with_its_driver(
 
             eventually(lambda: not sends(), "nothing is sent any more", SILENCE_S + 5)
             if end == signal.SIGSTOP:
-                assert not raised  # the driver may resume
+                assert not raised  # The driver may continue.
         finally:
             process.kill()
             task.join(WAIT_S)
@@ -207,7 +207,7 @@ def _kept(run: object, raised: list[BaseException]) -> None:
 
 
 def order_for(task: Connection) -> TrafficOrder:
-    """The driver's answer to a report."""
+    """Return the driver's answer to a report."""
     task.send_bytes(msgspec.json.encode(REPORT))
     return msgspec.json.decode(task.recv_bytes(), type=TrafficOrder)
 

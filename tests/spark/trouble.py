@@ -1,4 +1,4 @@
-"""Trouble for a drain while it runs, and where the group stood meanwhile."""
+"""Makes trouble for a drain that runs, and checks the commits of its group meanwhile."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ LOOK_S = 0.02
 
 @contextmanager
 def slots_taken(spark: SparkSession, folder: Path) -> Iterator[Callable[[], object]]:
-    """Have another job in both slots of a session, until the block ends or what it gives is called.
+    """Let another job take both slots of a session until the block ends.
 
-    The job's tasks leave files in the folder.
+    The block gets a function that ends the job earlier. The job's tasks leave files in the folder.
     """
     gate = folder / "gate"
 
@@ -36,7 +36,7 @@ def slots_taken(spark: SparkSession, folder: Path) -> Iterator[Callable[[], obje
             yield batch
 
     def take() -> None:
-        with suppress(Exception):  # PySpark cancels it with an interrupted drain
+        with suppress(Exception):  # An interrupt of the drain cancels this job, too.
             spark.range(0, 2, 1, 2).mapInArrow(occupy, "id long").collect()
 
     other = threading.Thread(target=take)
@@ -53,15 +53,15 @@ def slots_taken(spark: SparkSession, folder: Path) -> Iterator[Callable[[], obje
 def trouble(
     story: Story, act: Callable[[int], None], *, on: str = "end", after: int = 300
 ) -> Iterator[list[int]]:
-    """Do something to a drain once its handlers have written ``on`` so many times.
+    """Call ``act`` once the handlers of a drain have written so many lines of the kind ``on``.
 
-    ``act`` is given the process that wrote the last one, which is in the list that this gives. What
-    it raises is raised at the end.
+    It gets the process that wrote the last of these lines, and the block gets a list with that
+    process. An error of ``act`` is raised at the end of the block.
     """
     over = threading.Event()
     victims: list[int] = []
     failures: list[BaseException] = []
-    commits: list[tuple[int, dict[int, int | None]]] = []  # when read, and the offsets
+    commits: list[tuple[int, dict[int, int | None]]] = []  # The time, and the offsets then.
 
     def watch() -> None:
         try:
@@ -90,7 +90,7 @@ def trouble(
 
 
 def _ensure_commits(story: Story, commits: list[tuple[int, dict[int, int | None]]]) -> None:
-    """The group never stood past a message that was not finished."""
+    """Ensure that the group's offset never was behind a message that was unfinished."""
     ended: dict[Place, int] = {}
     for line in story.lines:
         if line["what"] == "end":
@@ -102,7 +102,7 @@ def _ensure_commits(story: Story, commits: list[tuple[int, dict[int, int | None]
 
 
 def interrupt(times: int) -> Callable[[int], None]:
-    """Give this process, which is the driver, SIGTERM so often."""
+    """Return a function that sends SIGTERM to this process, the driver, so many times."""
 
     def act(_: int) -> None:
         for _ in range(times):
@@ -113,5 +113,5 @@ def interrupt(times: int) -> Callable[[int], None]:
 
 
 def states(folder: Path) -> list[str]:
-    """The names of what is left of a state."""
+    """Return the names of all files of a state that are left."""
     return [path.name for path in folder.iterdir() if "state" in path.name]

@@ -91,7 +91,7 @@ class Lender:
         self._tasks[task] = _Borrower(expected, waits)
 
     def end(self, task: str) -> None:
-        """Take back the grants of a task that has ended, so that it makes no calls any more."""
+        """Take back the grants of a task that has ended. It must have no call in flight."""
         borrower = self._tasks.pop(task, None)
         if borrower is not None:
             self._over = _done(self._over, borrower.reported)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import reduce
+from itertools import starmap
 from typing import Any
 
 import msgspec
@@ -32,17 +33,17 @@ _TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
 
 @contextmanager
 def _stopping() -> Iterator[None]:
-    """Let failures of Spark stop the drain, to be resumed: they are no bugs of drainer."""
+    """Raise failures of Spark as Interrupted: they stop the drain, which can be resumed."""
     with raised_as(Interrupted, SparkBroke), spark_failures():
         yield
 
 
 @dataclass(frozen=True, slots=True)
 class PreparedWave:
-    """A wave that was read and lies ready in chunks.
+    """A wave that was read, whose chunks Spark keeps on disk.
 
     Attributes:
-        rows: the chunks, which Spark keeps on disk.
+        rows: the chunks.
         ranges: the offsets ``[start, end)`` by partition.
         delivered: the offsets of messages to account for, by partition.
         subs: the number of sub-messages to handle, by shard and partition.
@@ -95,7 +96,7 @@ class PreparedWave:
 
     @property
     def connected(self) -> bool:
-        """Whether barriers or sub-messages connect shards. A divided wave is incomplete then."""
+        """Whether barriers or sub-messages connect shards. If so, a divided wave is incomplete."""
         return any(each.connected for each in self.manifests)
 
     @property
@@ -104,7 +105,7 @@ class PreparedWave:
         return all(stop == self.ranges[n][1] for n, stop in self.stops.items())
 
     def ensure_ends(self) -> None:
-        """Ensure that nothing is missing behind a stop, since it would count as a hole.
+        """Ensure that no partition stops before its end: what is missing would count as a hole.
 
         Raises Halted.
         """
@@ -117,8 +118,8 @@ class PreparedWave:
     def given(self, shard: Shard) -> dict[int, TaskInput]:
         """Return what a task is given of a shard, by stream."""
         return {
-            Stream(n, shard): TaskInput(*self.ranges[n], subs, self.slices[shard, n])
-            for n, subs in self.subs[shard].items()
+            Stream(n, shard): TaskInput(*self.ranges[n], self.slices[shard, n])
+            for n in self.subs[shard]
         }
 
     def release(self) -> None:
@@ -128,10 +129,10 @@ class PreparedWave:
 
 
 class Jobs:
-    """Runs the jobs of a drain on a session. Every method blocks, so it is called in a thread.
+    """Runs the jobs of a drain on a session. Each method blocks, so it is called in a thread.
 
-    Errors of Spark become errors of drainer's. All jobs have the tag ``tag``, and each has a tag of
-    its own by which it can be cancelled.
+    Errors of Spark become errors of drainer's. All jobs have the tag ``tag``, and each also has a
+    tag of its own, by which it can be cancelled.
     """
 
     def __init__(self, session: Session, tag: str) -> None:
@@ -139,8 +140,10 @@ class Jobs:
         self._tag = tag
 
     def read(self, task: SliceTask, tasks: int, name: str) -> PreparedWave:
-        """Read the slices of ``task``, in so many tasks at least, and return the wave, whose chunks
-        are on disk."""
+        """Read the slices of ``task`` in at least so many tasks; return the wave.
+
+        Its chunks are on the disks of the executors.
+        """
         with _stopping():
             self._name(name)
             rows = _mapped(self._numbers(max(tasks, len(task.slices))), task.split, CHUNKS)
@@ -165,7 +168,7 @@ class Jobs:
         # Spark reads rows again that it has lost, and brokers may not answer at that time.
         with raised_as(Interrupted, BrokerUnreachable), _stopping():
             self._name(name)
-            rows = reduce(_union, [_assigned(*part) for part in parts])
+            rows = reduce(lambda one, other: one.union(other), starmap(_assigned, parts))
             placed = self._session.placed(rows, tasks, "task")
             chunks = placed.sortWithinPartitions("is_chunk", "partition", "offset")
             chunks = chunks.drop("task", "is_chunk")
@@ -202,7 +205,7 @@ class Jobs:
         return self._session.spark.range(0, tasks, 1, tasks)
 
 
-# No SQL is written as text, since loading its parser takes Spark half a second.
+# Nothing below is SQL in a text, since Spark takes half a second to load its parser.
 
 
 def _mapped(
@@ -210,25 +213,21 @@ def _mapped(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """Return the rows that a function makes of these, with a schema such as ``CHUNKS``."""
+    """Return the rows that a function makes of these. Their schema is a text such as ``CHUNKS``."""
     names_and_types = (column.split() for column in schema.split(", "))
     fields = [StructField(name, _TYPES[kind]) for name, kind in names_and_types]
     return rows.mapInArrow(function, StructType(fields))
 
 
 def _assigned(rows: DataFrame, tasks: Mapping[Shard, int]) -> DataFrame:
-    """Return the rows of these shards with the number of the task of each.
+    """Return the rows of these shards, each with the number of its task.
 
-    ``is_chunk`` sorts the counts of slices before the chunks.
+    The column ``is_chunk`` is for sorting the counts of slices before the chunks.
     """
-    # The tasks of all shards are passed as one text, since each column takes a call to the JVM.
+    # The tasks of all shards are one text, because each column object takes a call to the JVM.
     numbers = {shard.number: task for shard, task in tasks.items()}
     by_shard = columns.lit(",".join(str(numbers.get(n, -1)) for n in range(max(numbers) + 1)))
     task = columns.get(columns.split(by_shard, ","), columns.col("shard")).cast(IntegerType())
     is_chunk = columns.length("body") > 0
     assigned = rows.select("*", task.alias("task"), is_chunk.alias("is_chunk"))
     return assigned.where(columns.col("task") >= 0)
-
-
-def _union(one: DataFrame, other: DataFrame) -> DataFrame:
-    return one.union(other)

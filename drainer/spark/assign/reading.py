@@ -1,4 +1,4 @@
-"""Reading for a drain on Spark: wave after wave, each while tasks handle the one before."""
+"""Reads the waves of a drain on Spark, each while tasks handle the wave before it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count_offsets
 from drainer.model.rate_cap import CapStatus
 from drainer.spark.assign.jobs import Jobs, PreparedWave
+from drainer.spark.assign.schedule import Waves
 from drainer.spark.read.slices import SliceTask
-from drainer.spark.read.waves import Waves
-from drainer.spark.session.slots import Slots
+from drainer.spark.session.session import Slots
 from drainer.spark.task.python_worker import HandlerSpec
 
 Begun = Callable[[], Awaitable[bool]]
 
 BEGUN_LOOK_S = 0.02
-OUTAGE_S = 120.0  # of a broker while a wave is read; the lock waits as long
+OUTAGE_S = 120.0  # A broker is waited for so long, which is also how long the lock waits.
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
-# The size of the first wave is guessed by the first bytes of a few partitions.
+# The mean size of a message is guessed by the first bytes of so many partitions.
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024
 
 
@@ -51,16 +51,16 @@ class WaveSettings:
 class Reader:
     """Reads what is left of a plan above the ``watermarks``, in waves.
 
-    If barriers or sub-messages connect shards of a wave, the wave is read again without a division,
-    so that one task handles all of it. The waves after it are read so at once, up to the first wave
-    without connections.
+    If barriers or sub-messages connect shards of a wave, the wave is read again without dividing it
+    into shards, so that one task handles all of it. The following waves are not divided either, up
+    to the first wave without connections.
 
     Attributes:
-        failures: the failure settings of the moment, for the next wave.
-        stops: partitions that are read no further, since ``split`` rejected a message.
-        stopped: whether no other wave is begun, and no broker is waited for.
-        trouble: the reason why nothing is read; None while reading goes on.
-        is_patient: whether the reader waits for a broker, since brokers have answered before.
+        failures: the failure settings for the next wave.
+        stops: the partitions that are read no further, since ``split`` rejected a message.
+        stopped: whether the reader begins no other wave, and waits for no broker.
+        trouble: the reason why nothing can be read; None while reading goes on.
+        is_patient: whether the reader waits for a broker. It does once brokers have answered.
     """
 
     def __init__(
@@ -72,12 +72,12 @@ class Reader:
         self.jobs = jobs
         lefts = {n: (watermarks[n], part.end) for n, part in plan.account.partitions.items()}
         self._waves = Waves(lefts, settings.wave_bytes, settings.message_bytes)
-        self._divides = settings.shards > 1  # whether the next wave is divided
-        self._next: asyncio.Task[PreparedWave] | None = None  # reads the next wave
-        self._ahead = False  # whether a dispatch gets its slots before the reading
-        self._starved = True  # whether tasks waited for the wave that was read last
+        self._divides = settings.shards > 1  # Whether the next wave is divided.
+        self._next: asyncio.Task[PreparedWave] | None = None  # The task that reads the next wave.
+        self._ahead = False  # Whether a dispatch gets its slots before the job that reads.
+        self._starved = True  # Whether tasks waited for the wave that was read last.
         self._job: str | None = None
-        self._messages = self._bytes = 0  # that were read
+        self._messages = self._bytes = 0  # The number and size of the messages that were read.
         self.stops: set[int] = set()
         self.stopped = False
         self.trouble: str | None = None
@@ -99,7 +99,7 @@ class Reader:
         return self._waves.about
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
-        """Return how the reading of all tasks compares with its cap, by the waves that were read.
+        """Return how fast all tasks read compared with the cap; None if there is no cap.
 
         ``waited_for`` is whether tasks wait for the next wave.
         """
@@ -112,13 +112,13 @@ class Reader:
     def begin(self, behind: Begun | None = None) -> bool:
         """Begin to read the next wave; return False if nothing is left.
 
-        ``behind`` returns whether the job has begun that gets its slots first. Without it, reading
-        may take all slots.
+        With ``behind``, reading begins only when that returns True, so that another job gets its
+        slots first. Otherwise, reading may take all slots.
         """
         if self._next is None and self._waves.left:
             self._ahead = behind is not None
             self._next = asyncio.create_task(self._read_next(behind))
-            # After a stop, nobody waits for the error that this raises.
+            # After a stop nobody waits for this task, and asyncio would log its error.
             self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
         return self._next is not None
 
@@ -132,7 +132,7 @@ class Reader:
         self._starved = not self.ready
         if self._next is None:
             return None
-        # If this is cancelled, the reading goes on, for ``cancel`` to release what it reads.
+        # If this call is cancelled, reading goes on, and ``cancel`` releases the wave.
         prepared = await asyncio.shield(self._next)
         self._ensure_running()
         self._next = None
@@ -149,7 +149,7 @@ class Reader:
         self.stopped = True
 
     async def cancel(self) -> None:
-        """Stop, end the tasks that read, and release a wave that nobody has taken."""
+        """Stop, cancel the job that reads, and release a wave that nobody has taken."""
         self.stop()
         reading, until_s = self._next, monotonic() + CANCEL_S
         if reading is None:
@@ -172,17 +172,17 @@ class Reader:
                 break
             await asyncio.sleep(BEGUN_LOOK_S)
         prepared = await self._read_wave()
-        # Only the last reading of these messages stops partitions, since split may have changed its
-        # mind.
+        # A wave may be read several times, and split may reject other messages each time. So only
+        # the last reading counts.
         self.stops.update(prepared.stops)
         self._waves.stop(self.stops)
         return prepared
 
     async def _read_wave(self) -> PreparedWave:
-        """Read the next wave, again and again until it can be handled.
+        """Read the next wave, and read it again if it can't be handled as it is.
 
-        It is read again without a division if something connects its shards, and without the
-        messages that follow a stop.
+        If something connects its shards, it is read again without dividing it. If partitions stop
+        before their ends, it is read again without the messages that follow the stops.
         """
         ranges: Mapping[int, Range] = self._waves.next()
         while True:
@@ -223,9 +223,9 @@ class Reader:
     async def _read_once(self, ranges: Mapping[int, Range]) -> PreparedWave:
         plan, slots = self.plan, max(1, self.settings.slots.count)
         readers = slots
-        if plan.terms.limits is not None:  # Readers that wait for the cap must leave slots.
+        if plan.terms.limits is not None:  # Readers that wait for the cap leave half of the slots.
             readers = max(1, slots // 2)
-        elif self._ahead and not self._starved:  # The next dispatch must not wait for readers.
+        elif self._ahead and not self._starved:  # The next dispatch must find slots.
             readers = max(1, slots - self.settings.slots.handling)
         slices = tuple(self._waves.slices(ranges, readers))
         task = SliceTask(

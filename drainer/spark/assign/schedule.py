@@ -1,22 +1,34 @@
-"""The schedule of a drain on Spark: when each shard is handled, and by which task.
+"""The schedule of a drain on Spark: what is read next, when each shard is handled, by which task.
 
-A shard goes through the waves one after the other, so that each lane keeps its order. Shards don't
-wait for each other: if a hot lane delays a shard, all others go on to the next wave. A part is
-assigned to a task as late as possible, because the number of slots may change until then.
+A backlog is read in waves. A shard goes through the waves one after the other, so that each lane
+keeps its order. Shards don't wait for each other: if a hot lane delays a shard, the other shards go
+on to the next wave. A part is assigned to a task as late as possible, because the number of slots
+may still change.
 """
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict, deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heapreplace
 from itertools import accumulate, takewhile
 from typing import NamedTuple
 
 from drainer.model.claims import Shard
+from drainer.model.ranges import Range, cut
+from drainer.spark.read.slices import Slice
 
-# At most this many waves are on disk at once. Several are needed only if a lane is hot.
+FIRST_BYTES = 8 * 1024 * 1024
+GROWTH = 4  # A wave is so many times as large as the wave before it.
+# A slice is worth a task of its own if it takes this processor time. Slices are large, unless split
+# takes long, because where two slices of a partition meet, both tasks read the same producer's
+# batch, and the first also reads some of the next batch.
+SLICE_S = 4.0
+FIRST_SLICE_BYTES = 4 * 1024 * 1024
+SLICE_BYTES_LEAST, SLICE_BYTES_MOST = 1024 * 1024, 16 * 1024 * 1024
+# At most this many waves are on disk at once. More than two are needed only if a lane is hot.
 WAVES_MOST = 4
 HOT = 4  # A shard is hot if it has this many times the average of its wave.
 # A slot that is free before others gets at most this many times its share of a wave.
@@ -24,7 +36,7 @@ SHARE_MOST = 1.5
 
 
 class Part(NamedTuple):
-    """The part of a shard that is in one wave. It has ``subs`` sub-messages."""
+    """The part of a wave that belongs to one shard. It has ``subs`` sub-messages."""
 
     wave: int
     shard: Shard
@@ -38,7 +50,7 @@ class _Wave:
     Attributes:
         of: the number of shards that the wave is divided into.
         subs: the number of sub-messages by shard.
-        hot: the number of sub-messages above which a shard is hot.
+        hot: a shard with more sub-messages than this is hot.
         left: the number of parts that are not done.
     """
 
@@ -55,16 +67,17 @@ class Schedule:
     """
 
     def __init__(self) -> None:
-        self._waves: dict[int, _Wave] = {}  # the oldest first
-        self._chains: defaultdict[Shard, deque[int]] = defaultdict(deque)  # waves, by shard
+        self._waves: dict[int, _Wave] = {}  # By number, the oldest first.
+        # By shard, the waves in which it has a part that is not done.
+        self._chains: defaultdict[Shard, deque[int]] = defaultdict(deque)
         self._under_way: set[Shard] = set()
-        self._most = 0  # sub-messages of the largest wave
+        self._most = 0  # The number of sub-messages of the largest wave.
 
     def add(self, wave: int, subs: Mapping[Shard, int]) -> None:
         """Add the next wave, with the number of its sub-messages by shard.
 
-        If a wave has another number of shards than the wave before, its lanes are in other shards.
-        It then begins only when all earlier waves are done.
+        If the wave has another number of shards than the wave before, its lanes are in other
+        shards. So it begins only when all earlier waves are done.
         """
         subs = {shard: count for shard, count in sorted(subs.items()) if count}
         total = sum(subs.values())
@@ -80,14 +93,13 @@ class Schedule:
     ) -> list[list[Part]] | None:
         """Assign parts that can begin to tasks for the free slots; None if it is better to wait.
 
-        Parts are assigned when half of the slots are free, or when one slot is free and a hot shard
-        waits.
+        It is better to wait until half of the slots are free, unless a hot shard is waiting.
 
         Args:
             slots: the number of free slots.
             busy: the number of slots that have a task.
             urgent: whether slots have been free for so long that parts must be assigned now.
-            least: the number of sub-messages for which a task of their own is worthwhile.
+            least: the number of sub-messages that is worth a task of its own.
         """
         ready = self._ready()
         if slots < 1 or not ready:
@@ -98,7 +110,7 @@ class Schedule:
         return self._assigned(self._first(ready, most), slots, least)
 
     def done(self, shard: Shard) -> None:
-        """Note that the part of a shard that was assigned is done."""
+        """Note that a part is done: the one of this shard that was assigned last."""
         self._under_way.remove(shard)
         number = self._chains[shard].popleft()
         self._waves[number].left -= 1
@@ -114,7 +126,8 @@ class Schedule:
     def wants_to_read(self) -> bool:
         """Whether the next wave should be read.
 
-        It should if no more than one wave is left to do, apart from shards that a hot lane delays.
+        It should be read if no more than one wave is left to handle. What is left of a hot shard,
+        and of its following waves, does not count.
         """
         if len(self._waves) >= WAVES_MOST:
             return False
@@ -128,7 +141,7 @@ class Schedule:
         return left <= self._most
 
     def _first(self, parts: list[Part], most: float) -> list[Part]:
-        """Return all hot parts, and the oldest of the others, up to about ``most`` sub-messages."""
+        """Return all hot parts, and of the others the oldest, up to about ``most`` sub-messages."""
         hot, others = list[Part](), list[Part]()
         for part in sorted(parts):
             (hot if self._is_hot(part) else others).append(part)
@@ -141,7 +154,7 @@ class Schedule:
     def _ready(self) -> list[Part]:
         """Return the parts that can begin.
 
-        They belong to the oldest wave and to the following waves that have as many shards as it.
+        They are in the oldest wave, or in following waves with the same number of shards.
         """
         if not self._waves:
             return []
@@ -166,3 +179,85 @@ class Schedule:
             tasks[task].append(part)
         self._under_way.update(part.shard for part in parts)
         return tasks
+
+
+class Waves:
+    """Cuts what is left of a backlog into waves, so that all partitions end with the last wave.
+
+    The first waves are small, so that the tasks don't wait long for the first one. Then larger and
+    larger waves are read, while the tasks are busy with the wave before.
+
+    Args:
+        lefts: by partition, the offsets ``[start, end)`` that are left.
+        wave_bytes: the maximum size of a wave.
+        bytes_per_offset: a first guess of the size of a message, which ``took`` improves.
+    """
+
+    def __init__(
+        self, lefts: Mapping[int, Range], wave_bytes: int, bytes_per_offset: float
+    ) -> None:
+        self._lefts = {n: left for n, left in sorted(lefts.items()) if left[0] < left[1]}
+        self._most_bytes = wave_bytes
+        self._wave_bytes = min(FIRST_BYTES, wave_bytes)
+        self._bytes_per_offset = max(bytes_per_offset, 1.0)
+        self._slice_bytes = float(FIRST_SLICE_BYTES)
+        self._guessed = True
+
+    @property
+    def left(self) -> int:
+        """The number of offsets that are in no wave yet."""
+        return sum(end - start for start, end in self._lefts.values())
+
+    @property
+    def about(self) -> int:
+        """About how many waves are to come."""
+        left, size, waves = self.left * self._bytes_per_offset, self._wave_bytes, 0
+        while left > 0 and size < self._most_bytes:
+            left, size, waves = left - size, min(self._most_bytes, size * GROWTH), waves + 1
+        return waves + max(0, math.ceil(left / size))
+
+    def next(self) -> dict[int, Range]:
+        """Return the offsets of the next wave, by partition. It is empty if nothing is left."""
+        offsets = max(1, int(self._wave_bytes / self._bytes_per_offset))
+        share = min(1.0, offsets / max(1, self.left))
+        return {
+            n: (start, min(end, start + max(1, round((end - start) * share))))
+            for n, (start, end) in self._lefts.items()
+        }
+
+    def took(self, ranges: Mapping[int, Range], read_bytes: int, processor_s: float) -> None:
+        """Note that a wave was read, with the size and the processor time of all its slices.
+
+        The guess of the bytes per offset moves half of the way to the size that was found.
+        """
+        offsets = sum(end - start for start, end in ranges.values())
+        if read_bytes and offsets:
+            found = max(1.0, read_bytes / offsets)
+            known = found if self._guessed else self._bytes_per_offset
+            self._bytes_per_offset, self._guessed = (known + found) / 2, False
+        if read_bytes and processor_s:
+            worth = SLICE_S * read_bytes / processor_s
+            self._slice_bytes = min(max(worth, SLICE_BYTES_LEAST), SLICE_BYTES_MOST)
+        self._wave_bytes = min(self._most_bytes, self._wave_bytes * GROWTH)
+        for number, (_, end) in ranges.items():
+            self._lefts[number] = (end, self._lefts[number][1])
+        self._lefts = {n: left for n, left in self._lefts.items() if left[0] < left[1]}
+
+    def stop(self, partitions: Iterable[int]) -> None:
+        """Read no more of these partitions."""
+        for number in partitions:
+            self._lefts.pop(number, None)
+
+    def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
+        """Cut a wave into slices, for at most about so many readers.
+
+        A large part of one partition makes several slices.
+        """
+        offsets = max(1, sum(end - start for start, end in ranges.values()))
+        worth = math.ceil(offsets * self._bytes_per_offset / self._slice_bytes)
+        tasks = min(readers, worth)
+        return [
+            Slice(number, *bounds)
+            for number, (start, end) in ranges.items()
+            for bounds in cut((start, end), max(1, round(tasks * (end - start) / offsets)))
+        ]

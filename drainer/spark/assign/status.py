@@ -1,4 +1,4 @@
-"""Spark's part of a drain's status: its wave and tasks in words, fields and metrics."""
+"""Spark's part of a drain's status: the wave and the tasks, as sentences, fields and metrics."""
 
 from __future__ import annotations
 
@@ -12,12 +12,11 @@ from drainer.model.codec import builtins
 from drainer.model.status import Status
 from drainer.view import figures
 
-# States of a task.
 STATES = HANDLING, READING, SILENT, WAITING, ENDED = (
     *("handling", "reading", "silent", "waiting", "ended"),
 )
-NAMED = 3  # tasks or shards that a sentence names
-LOGGED = 8  # tasks that a line of the log names
+NAMED = 3  # A sentence names this many tasks or shards.
+LOGGED = 8  # A line of the log names this many tasks.
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +24,7 @@ class SparkStatus:
     """The wave that is handled, and the tasks.
 
     Attributes:
-        wave: the number of the wave, from 1; 0 while the first one is read.
+        wave: the number of the newest wave that was read, from 1; 0 while the first one is read.
         waves: about how many waves there are; None while that can't be known.
         ahead: whether the next wave is being read.
         wave_s: the age of the wave.
@@ -33,8 +32,8 @@ class SparkStatus:
         stragglers: tasks that the others wait for, such as "12.0 on worker-1": the number of the
             dispatch, the task's number in it, and its host.
         silent: tasks that report nothing, such as "12.0 on worker-1 (shards 3, 7)".
-        repeated: the number of attempts that were lost or failed, and that Spark repeated.
-        quiet_s: the longest time for which a task that has not ended has been silent.
+        repeated: the number of attempts that failed or were lost, so that Spark repeated the task.
+        quiet_s: the longest time since the last report of a task that has not ended.
     """
 
     wave: int
@@ -48,7 +47,7 @@ class SparkStatus:
     quiet_s: float = 0.0
 
     def limit(self, status: Status) -> str | None:
-        """Return what keeps the drain from going faster, if it is a matter of Spark."""
+        """Return what keeps the drain from going faster; None if Spark is not the reason."""
         if self.silent:
             return f"tasks that report nothing: the wave waits for {_named(self.silent)}"
         if self.stragglers:
@@ -62,8 +61,8 @@ class SparkStatus:
 
     @property
     def facts(self) -> list[tuple[str, str]]:
-        """The lines on the wave (``3 of ~12, for 42s``), on tasks by state, and on tasks that are
-        silent or late."""
+        """The lines on the wave (``3 of ~12, for 42s``), on the number of tasks by state, and on
+        tasks that are silent or late."""
         for_s = f"for {figures.duration(self.wave_s)}"
         of = "" if self.waves is None else f" of ~{figures.count(self.waves)}"
         ahead = ", reading the next one meanwhile" if self.ahead else ""
@@ -94,13 +93,13 @@ class SparkStatus:
 def task_name(name: str, host: str, shards: Sequence[Shard] = ()) -> str:
     """Return the name of a task, such as ``7.0 on worker-1 (shards 3, 7)``.
 
-    It has the first part of a host's name, or a whole address.
+    Of a host's name it has the first part. An address stays whole.
     """
     return f"{name}{_on(host)}{_of(shards)}"
 
 
 def repeat_words(host: str, shards: Sequence[Shard], *, failed: bool) -> str:
-    """Return the line on a task that Spark repeats. A task that ``failed`` has reported its end."""
+    """Return the line on a task that Spark repeats, because it ``failed`` or fell silent."""
     if failed:
         return f"a task{_on(host)} failed{_of(shards)}; Spark repeats it"
     gone = "its Python worker or executor is gone"

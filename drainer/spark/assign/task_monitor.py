@@ -1,4 +1,4 @@
-"""The monitor of a driver's tasks: it adds their newest reports up to the status of one drain."""
+"""The monitor of the tasks of a driver. It makes a status of the drain from their last reports."""
 
 from __future__ import annotations
 
@@ -36,12 +36,12 @@ from drainer.spark.read.slices import Manifest
 from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 
-QUIET_S = 3.0  # without a report, after which a task counts as silent
+QUIET_S = 3.0  # After so long without a report, a task counts as silent.
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 
 class Repeat(NamedTuple):
-    """An attempt that was lost and that Spark repeats, with its host and the shards it had left."""
+    """A lost attempt that Spark repeats, with its host and the shards that it had not finished."""
 
     lost: Attempt
     host: str
@@ -49,7 +49,7 @@ class Repeat(NamedTuple):
 
 
 class TaskMonitor(MetricsSampler):
-    """Notes what tasks report, on the driver's event loop."""
+    """Notes what tasks report, and measures the drain by it; for the driver's event loop only."""
 
     def __init__(
         self,
@@ -58,21 +58,23 @@ class TaskMonitor(MetricsSampler):
         quiet_s: float = QUIET_S,
         **named: Any,
     ) -> None:
-        """``given_up_before`` is the number of sub-messages that former runs gave up. After
-        ``quiet_s`` without a report, a task counts as silent."""
+        """Begin with the ``given_up_before`` sub-messages that earlier runs gave up.
+
+        A task counts as silent after ``quiet_s`` without a report.
+        """
         self.aggregation = aggregation
         self._quiet_s = quiet_s
         super().__init__(**named)
-        # What dispatches and attempts did that are over.
+        # The sum of the statuses of dispatches and attempts that are over.
         self._before = TaskStatus(failures=FailureStatus(given_up=given_up_before))
-        self._known = aggregation.claims()  # the progress before the run
+        self._known = aggregation.claims()  # The progress before this run.
         self._subs_before = aggregation.sub_messages
         self._skipped_before = aggregation.unhandled().without_call
         # For each partition, the offset up to which waves were read, the number of their
         # sub-messages to handle, and the number of those that were finished before.
         self._positions = aggregation.watermarks
         self._subs, self._finished = Counter[int](), Counter[int]()
-        self.repeats = deque[Repeat]()  # that the driver has not printed yet
+        self.repeats = deque[Repeat]()  # Repeated tasks that the driver is yet to print.
         self._repeated = 0
         self.waves = 0
         self._about: int | None = None
@@ -80,15 +82,14 @@ class TaskMonitor(MetricsSampler):
         self.tasks_most = 0
 
     def start(self) -> None:
-        """Start to measure: the tasks are checked and at work."""
+        """Start to measure, since the tasks are checked and at work."""
         self._started = self._wave_began_s = self._dispatched_s = self._clock()
 
     def counts(self) -> tuple[Counts, Counts]:
         return self.aggregation.counts()
 
     def note_wave(self, about: int, manifests: Iterable[Manifest]) -> None:
-        """Note that the next wave is ready, of ``about`` so many in all, by the manifests of its
-        slices."""
+        """Note that the next wave is ready. There are ``about`` so many waves in all."""
         for each in manifests:
             self._positions[each.partition] = max(self._positions[each.partition], each.end)
             self._subs[each.partition] += sum(each.subs.values())
@@ -116,7 +117,7 @@ class TaskMonitor(MetricsSampler):
             task.status, task.reported_s = status, self._clock()
 
     def note_end(self, dispatch: Dispatch) -> None:
-        """Note that a dispatch is over, and add up what its tasks reported."""
+        """Note that a dispatch is over, and keep the sum of what its tasks reported."""
         for task in dispatch.tasks:
             self._add_ended(task)
 
@@ -137,7 +138,7 @@ class TaskMonitor(MetricsSampler):
 
     @property
     def began_s(self) -> float:
-        """The time at which the latest call began that has succeeded, as in ``Totals``."""
+        """The time at which the latest successful call began, as in ``Totals``."""
         return max(each.began_s for each in self._ever)
 
     def rules(self) -> RuleStatus:
@@ -146,7 +147,8 @@ class TaskMonitor(MetricsSampler):
 
     @property
     def trouble(self) -> str | None:
-        """The trouble that a task waits out by its last report, or that keeps all tasks waiting."""
+        """The trouble that a task has reported, or that keeps all tasks waiting; None if all is
+        well."""
         waited_s = self._clock() - self._dispatched_s
         if waited_s > QUIET_S and set(map(self._state, self._tasks)) == {WAITING}:
             return f"Spark has no slot for any of the wave's {len(self._tasks)} tasks"
@@ -154,7 +156,7 @@ class TaskMonitor(MetricsSampler):
 
     @property
     def running(self) -> int:
-        """Sub-messages that are in handlers, by the tasks' last reports."""
+        """The number of sub-messages that are in handlers, by the last reports."""
         return sum(each.limits.in_flight for each in self._now)
 
     def measure(self, plan: OffsetPlan) -> None:
@@ -214,7 +216,7 @@ class TaskMonitor(MetricsSampler):
         )
 
     def _pending(self, number: int, now: Mapping[int, Counts]) -> int:
-        """Return the number of a partition's sub-messages in waves that are not finished."""
+        """Return the number of a partition's unfinished sub-messages in the waves so far."""
         finished = now[number].finished - self._subs_before[number].finished
         return self._subs[number] - finished
 
@@ -252,7 +254,7 @@ class TaskMonitor(MetricsSampler):
 
     @property
     def _now(self) -> list[TaskStatus]:
-        """The newest statuses of the tasks, except silent ones, whose status may be out of date."""
+        """The newest statuses of the tasks, except of silent ones, which may be out of date."""
         return [e.status for e in self._tasks if e.status and self._state(e) != SILENT]
 
     @property
@@ -260,7 +262,7 @@ class TaskMonitor(MetricsSampler):
         return [self._before, *(each.status for each in self._tasks if each.status)]
 
     def _add_ended(self, task: DispatchedTask) -> None:
-        """Add the newest status of an attempt that is over to what is over."""
+        """Add the last status of an attempt that is over to the sum of such statuses."""
         if task.status is None:
             return
         ended = self._before, task.status

@@ -174,7 +174,7 @@ class WaveRunner:
         self._monitor.note_wave(number + self._reader.about, prepared.manifests)
         counts = {shard: sum(each.values()) for shard, each in prepared.subs.items()}
         self._schedule.add(number, counts)
-        chunk_bytes = sum(sum(each.bytes.values()) for each in prepared.manifests)
+        chunk_bytes = sum(each.chunk_bytes for each in prepared.manifests)
         self._least = int(WORTH_BYTES * sum(counts.values()) / max(1, chunk_bytes))
         await self._release_done()
 
@@ -207,7 +207,7 @@ class WaveRunner:
         if tasks is None:
             return
         self._free_since_s = None
-        by_shard: dict[int, dict[Shard, int]] = {}  # tasks, by wave and shard
+        by_shard: dict[int, dict[Shard, int]] = {}  # Numbers of tasks, by wave and shard.
         for task, parts in enumerate(tasks):
             for part in parts:
                 by_shard.setdefault(part.wave, {})[part.shard] = task

@@ -1,4 +1,4 @@
-"""Options of the data source: those of Spark's own Kafka source, and some of drainer's."""
+"""Options of the data source: the options of Spark's own Kafka source, and some of drainer's."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from drainer.model.listed import listed
 from drainer.model.ranges import cut
 from drainer.spark.session.settings import MOST_TASKS
 
-READER = "drainer-spark"  # the default group, which has no members
+READER = "drainer-spark"  # The default group, which has no members.
 
-Bounds = Mapping[str, Mapping[int, Bound]]  # by topic and partition
+Bounds = Mapping[str, Mapping[int, Bound]]  # Bounds by topic and partition.
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,13 +34,13 @@ class ReadOptions:
     """The topics to read, and how. ``repr`` shows no properties, since they may be secrets.
 
     Attributes:
-        topics: by name of the topic, the partitions to read; none for all.
-        properties: properties of the client, which count before those of the file.
-        client_config: a properties file as for ``drainer run``, by a path that holds on the driver
+        topics: by name of the topic, the partitions to read; empty for all partitions.
+        properties: properties of the client. They count before the properties in the file.
+        client_config: a properties file as for ``drainer run``: a path that is valid on the driver
             and on every executor, or the name of a file that was sent to them.
-        group: the group that the broker sees, and whose committed offsets may be the start.
-        tasks: about how many tasks read, at least one for each partition.
-        headers: whether rows have headers if no schema decides it.
+        group: the group that the broker sees. Reading may begin at its committed offsets.
+        tasks: about how many tasks read. Each partition has at least one.
+        headers: whether rows have headers, if no schema decides that.
     """
 
     topics: Mapping[str, tuple[int, ...]]
@@ -92,14 +92,14 @@ class ReadOptions:
         return cls(**found, properties=properties)
 
     def settings(self) -> ClientSettings:
-        """Return the settings of the client. The file is read where this is called: in a worker.
+        """Return the settings of the client, from the file on the machine that calls this.
 
         Raises UsageError if the file can't be read, or librdkafka rejects it.
         """
         overrides = [f"{name}={value}" for name, value in self.properties.items()]
         file = None if self.client_config is None else placed(self.client_config)
         settings = ClientSettings.load(None, file, overrides)
-        # Spark's own source reads uncommitted records by default. So queries get the same rows.
+        # By default, Spark's own source reads uncommitted records, so this one does, too.
         return replace(settings, properties={ISOLATION: "read_uncommitted", **settings.properties})
 
 
@@ -110,14 +110,6 @@ class OffsetRange:
     origin: Origin
     start: int
     end: int
-
-
-def backlog_ranges(backlog: Backlog) -> list[OffsetRange]:
-    """Return a backlog as ranges, one for each partition."""
-    return [
-        OffsetRange(Origin(backlog.topic, backlog.topic_id, number), part.start, part.end)
-        for number, part in sorted(backlog.partitions.items())
-    ]
 
 
 def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
@@ -147,19 +139,16 @@ def plan_ranges(cluster: Cluster, options: ReadOptions) -> list[OffsetRange]:
     alike = defaultdict[tuple[str, Bound, Bound], dict[int, tuple[Bound, Bound]]](dict)
     starts, ends = _by_partition(options.start, read), _by_partition(options.end, read)
     for (topic, number), start, end in zip(read, starts, ends, strict=True):
-        # A named offset is compared with the whole log further below.
+        # Partitions with named offsets are frozen with the whole log, and then cut by _range_of.
         key = topic, _unless_offset(start, EARLIEST), _unless_offset(end, END)
         alike[key][number] = start, end
     ranges = []
     for (topic, start, end), bounds in alike.items():
-        # With a group, a start before its committed offset would be refused, but reading may start
-        # anywhere.
+        # If freeze got a group, it would refuse a start before the committed offset. Reading may
+        # start anywhere.
         group = options.group if start in OF_GROUPS else None
         backlog = freeze(cluster, topic, group, bounds, start, end)
-        ranges += [
-            _at_offsets(each, backlog, *bounds[each.origin.partition])
-            for each in backlog_ranges(backlog)
-        ]
+        ranges += [_range_of(backlog, n, *bounds[n]) for n in sorted(backlog.partitions)]
     return ranges
 
 
@@ -180,19 +169,17 @@ def _unless_offset(bound: Bound, whole: Bound) -> Bound:
     return bound if bound.offset is None else whole
 
 
-def _at_offsets(whole: OffsetRange, backlog: Backlog, first: Bound, last: Bound) -> OffsetRange:
-    start = whole.start if first.offset is None else first.offset
-    end = whole.end if last.offset is None else last.offset
-    if (start, end) == (whole.start, whole.end):
-        return whole
-    log = backlog.partitions[whole.origin.partition]
-    if not log.log_start <= start <= end <= log.log_end:
+def _range_of(backlog: Backlog, number: int, first: Bound, last: Bound) -> OffsetRange:
+    log = backlog.partitions[number]
+    start = log.start if first.offset is None else first.offset
+    end = log.end if last.offset is None else last.offset
+    if (start, end) != (log.start, log.end) and not log.log_start <= start <= end <= log.log_end:
         raise Refused(
-            f"offsets [{start}, {end}) are outside {backlog.topic}/{log.partition}, which holds"
+            f"offsets [{start}, {end}) are outside {backlog.topic}/{number}, which holds"
             f" [{log.log_start}, {log.log_end})",
             hint="Choose offsets that exist now.",
         )
-    return OffsetRange(whole.origin, start, end)
+    return OffsetRange(Origin(backlog.topic, backlog.topic_id, number), start, end)
 
 
 def _unknown(name: str) -> UsageError:
@@ -207,9 +194,9 @@ def _unknown(name: str) -> UsageError:
 
 
 def placed(path: str) -> Path:
-    """Return the path of a file on this machine, where Spark may have sent it.
+    """Return the path of a file on this machine, to which Spark may have sent it.
 
-    Raises UsageError if it is not there.
+    Raises UsageError if the file does not exist.
     """
     from pyspark import SparkFiles  # noqa: PLC0415 - a client of Spark Connect may lack it
 

@@ -1,8 +1,7 @@
-"""Reading of a slice of the backlog in a Spark task, which splits the messages and makes chunks."""
+"""A Spark task that reads slices of the backlog, splits the messages and makes chunks of them."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -27,38 +26,44 @@ from drainer.model.sub_messages import identify, identify_or_reject
 from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
-from drainer.spark.read.waves import Slice
 from drainer.spark.session.failure import carrying
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import MANIFEST, Row, batches_of
 from drainer.split.splitting import PAST, split_failed, split_or_reject
 
-# This takes the place of a shard's number if the sub-message was finished before.
-DONE = -1
-# A task reads this much ahead of its position, in requests of a quarter of it. What lies behind the
-# slice's end is fetched in vain, so this is small.
+DONE = -1  # In place of a shard's number, it means that the sub-message was finished before.
+# A task fetches this much ahead, in requests of a quarter of it. It is little, because a slice may
+# end anywhere, and what is fetched behind its end is thrown away.
 READ_AHEAD_BYTES = 128 * 1024
 
 
-class Manifest(msgspec.Struct, frozen=True):
-    """The content of a slice.
+@dataclass(frozen=True, slots=True)
+class Slice:
+    """The offsets ``[start, end)`` of one partition that one task reads."""
+
+    partition: int
+    start: int
+    end: int
+
+
+class Manifest(msgspec.Struct):
+    """The account of a slice, which its reader fills in as it reads.
 
     Attributes:
         start, end: the offsets ``[start, end)`` of the slice.
         delivered: the offsets of messages that were not finished before.
         subs, checksums: the number of sub-messages and their checksum, by the number of the shard.
         finished: the number of sub-messages that were finished before, in the delivered messages.
-        bytes: the size of the chunks, by the number of the shard.
-        connected: whether a barrier or a sub-message belongs to several shards. One task must then
-            handle the whole wave, so a divided wave is read again, and its slices are read no
-            further.
-        units: the offsets of messages that ``split`` rejected. Each of them is one unit.
+        chunk_bytes: the size of all chunks.
+        connected: whether a barrier or a sub-message belongs to several shards. If so, one task
+            must handle the whole wave. A wave that was divided is read again, so the reader stops.
+        units: the offsets of messages that ``split`` rejected. Each of them is one unit of work.
         stop: the offset behind the first message that ``split`` rejected, if its partition stops
             there. The slice has no messages from that offset on.
         log_bytes: the size of the keys and values that were read.
         processor_s: the processor time that reading and splitting took.
-        ignored: the number of sub-messages that a redrive leaves alone, by the reason.
+        ignored: the number of sub-messages that a redrive leaves alone, by the reason for it.
     """
 
     partition: int
@@ -68,7 +73,7 @@ class Manifest(msgspec.Struct, frozen=True):
     subs: dict[int, int] = {}
     checksums: dict[int, int] = {}
     finished: int = 0
-    bytes: dict[int, int] = {}
+    chunk_bytes: int = 0
     connected: bool = False
     units: tuple[Range, ...] = ()
     stop: int | None = None
@@ -115,8 +120,8 @@ class SliceTask:
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Read slices, and yield their rows. Spark calls this by ``mapInArrow``.
 
-        ``batches`` have the numbers of the slices in their first column. If there is no slice of a
-        number, its task only opens the handler, because the slot will handle messages next.
+        The first column of ``batches`` has numbers of slices. A task whose number is too high for a
+        slice only opens the handler, because its slot will handle messages next.
         """
         with carrying():
             for batch in batches:
@@ -130,83 +135,62 @@ class _SliceReader:
     """Reads one slice, from Kafka to rows."""
 
     def __init__(self, task: SliceTask, part: Slice, opened: OpenHandler) -> None:
-        number = part.partition
+        terms, number = task.handler.terms, part.partition
         before = task.known.get(ALL, {}).get(number) or Progress(part.start)
-        self._task, terms = task, task.handler.terms
+        others = {name: claim for name, claim in task.known.items() if name != ALL}
+        order = Order(terms.order)
+        self._task = task
         self._opened = opened
         self._outage = Outage(task.failures.max_outage_s, self._pause)
-        order = Order(terms.order)
-        self._slice = part
         self._origin = Origin(terms.topic, terms.topic_id, number)
         self._watermark = before.watermark
         self._finished = RangeSet(before.finished)
         self._partial: Mapping[int, Partial] = before.partial
-        others = {name: claim for name, claim in task.known.items() if name != ALL}
         self._shard_map = ShardMap(order)
         self._by_sub_key = order not in LANE_OF
         self._other_claims = OtherClaims(others, self._shard_map) if others else None
+        self._manifest = Manifest(number, part.start, part.end)
         self._delivered: list[int] = []
-        self._subs: Counter[int] = Counter()
-        self._checksums: Counter[int] = Counter()
-        self._chunk_bytes: Counter[int] = Counter()
-        self._log_bytes = 0
-        self._subs_before = 0
-        self._ignored: Counter[str] = Counter()
-        self._connected = False
         self._units: list[int] = []
-        self._stop: int | None = None
 
     def rows(self) -> Iterator[Row]:
         """Yield the chunks of the slice, then its count for each shard, then its manifest."""
-        part, begun_s = self._slice, thread_time()
+        found, begun_s = self._manifest, thread_time()
         for row in self._chunks():
-            self._subs[row.shard] += row.subs
-            self._checksums[row.shard] = (self._checksums[row.shard] + row.checksum) & CHECKSUM_MASK
-            self._chunk_bytes[row.shard] += len(row.body)
+            found.subs[row.shard] = found.subs.get(row.shard, 0) + row.subs
+            checksum = found.checksums.get(row.shard, 0) + row.checksum
+            found.checksums[row.shard] = checksum & CHECKSUM_MASK
+            found.chunk_bytes += len(row.body)
             yield row
-        for shard, subs in self._subs.items():
-            yield Row(shard, part.partition, part.start, subs, self._checksums[shard])
-        manifest = Manifest(
-            part.partition,
-            part.start,
-            part.end,
-            ranges_of(self._delivered),
-            dict(self._subs),
-            dict(self._checksums),
-            self._subs_before,
-            dict(self._chunk_bytes),
-            connected=self._connected,
-            units=ranges_of(self._units),
-            stop=self._stop,
-            log_bytes=self._log_bytes,
-            processor_s=thread_time() - begun_s,
-            ignored=dict(self._ignored),
-        )
-        yield Row(MANIFEST, part.partition, part.start, body=msgspec.json.encode(manifest))
+        for shard, subs in found.subs.items():
+            yield Row(shard, found.partition, found.start, subs, found.checksums[shard])
+        found.delivered, found.units = ranges_of(self._delivered), ranges_of(self._units)
+        found.processor_s = thread_time() - begun_s
+        yield Row(MANIFEST, found.partition, found.start, body=msgspec.json.encode(found))
 
     def _chunks(self) -> Iterator[Row]:
-        opened = self._opened
-        whole = why_whole(opened.handler, self._task.handler.terms) is not None
+        handler, spec, found = self._opened.handler, self._task.handler, self._manifest
+        whole = why_whole(handler, spec.terms) is not None
         writer = ChunkWriter(self._origin, whole_messages=whole)
         add = (
-            partial(self._add, writer, opened.handler.split)
-            if opened.handler.split
+            partial(self._add, writer, handler.split)
+            if handler.split
             else partial(self._add_whole, writer)
         )
         for batch in read_range(
-            self._task.handler.client,
+            spec.client,
             self._origin,
-            self._slice.start,
-            self._slice.end,
-            reader=self._task.handler.terms.group,
+            found.start,
+            found.end,
+            reader=spec.terms.group,
             prefetch_bytes=READ_AHEAD_BYTES,
             pace=self._task.pace(),
         ):
-            opened.report_reading()
+            self._opened.report_reading()
             if self._ended:
                 break
             for message in chain.from_iterable(part.messages for part in self._parts_of(batch)):
-                self._log_bytes += message.size
+                found.log_bytes += message.size
                 if (
                     not self._ended
                     and message.offset >= self._watermark
@@ -229,7 +213,8 @@ class _SliceReader:
     @property
     def _ended(self) -> bool:
         """Whether nothing needs the rest of the slice."""
-        return self._stop is not None or (self._connected and self._task.divided)
+        found = self._manifest
+        return found.stop is not None or (found.connected and self._task.divided)
 
     def _add(
         self,
@@ -244,11 +229,12 @@ class _SliceReader:
             shards = [DONE if done else self._shard_of(message, unit)]
         else:
             shards = self._shards_of(subs, keys, done)
-        if self._connected and self._task.divided:
+        if self._manifest.connected and self._task.divided:
             return  # The whole wave is read again.
         # A redrive leaves alone either all sub-messages of a letter or none, so the first tells.
         if subs and not selects(subs[0]):
-            self._ignored[subs[0].payload] += sum(shard != DONE for shard in shards)
+            ignored, reason = self._manifest.ignored, subs[0].payload
+            ignored[reason] = ignored.get(reason, 0) + sum(shard != DONE for shard in shards)
         writer.add(message, subs, keys, shards)
 
     def _shard_of(self, message: Message, unit: Unsplit) -> int:
@@ -260,7 +246,7 @@ class _SliceReader:
             raise split_failed(message, unit.why, PAST)
         unit.failures = self._task.failures
         if unit.skip is None and self._task.failures.stops_unsplit:
-            self._stop = message.offset + 1
+            self._manifest.stop = message.offset + 1
         self._units.append(message.offset)
         return self._shard(unit)
 
@@ -275,9 +261,9 @@ class _SliceReader:
     def _shards_of(
         self, subs: Sequence[SubMessage], keys: Sequence[Hashable] | KeySums, done: int
     ) -> list[int]:
-        """Return the shard of each sub-message; ``DONE`` if it was finished before."""
-        # Sub-messages with one text as sub-key are the most common ones, and a backlog has millions
-        # of them. So this case makes no call for each of them.
+        """Return the shard of each sub-message, or ``DONE`` if it was finished before."""
+        # Most sub-messages have one text as sub-key, and a backlog has millions of them. So no
+        # function is called for each of these.
         plain = not done and self._by_sub_key and not isinstance(keys, KeySums)
         texts = cast("Sequence[str]", keys)
         if plain and set(map(type, texts)) == {str} and _no_barrier(subs):
@@ -286,13 +272,13 @@ class _SliceReader:
         return [DONE if done >> index & 1 else self._shard(sub) for index, sub in enumerate(subs)]
 
     def _shard(self, sub: SubMessage) -> int:
-        """Return the shard of a sub-message; note whether it belongs to several shards.
+        """Return the shard of a sub-message, and note if it belongs to several shards.
 
         If it does, the result means nothing for a divided wave, because that is read again.
         """
         shard = self._shard_map.shard_of(sub, self._task.shards)
         if shard is None:
-            self._connected = True
+            self._manifest.connected = True
         return shard if self._task.divided and shard is not None else 0
 
     def _done(
@@ -302,7 +288,7 @@ class _SliceReader:
         done = 0 if known is None else known.finished_of(message, keys)
         if self._other_claims is not None:
             done |= self._other_claims.finished(message, subs)
-        self._subs_before += done.bit_count()
+        self._manifest.finished += done.bit_count()
         return done
 
 

@@ -1,4 +1,4 @@
-"""The data source ``drainer``: ranges of a topic as rows, several tasks to a partition."""
+"""The data source ``drainer``, which reads ranges of topics as rows."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ COLUMNS = {  # the types of each column in Spark and in Arrow
     "headers": ("array<struct<key:string,value:binary>>", pa.list_(pa.field("element", _HEADER))),
     "leader_epoch": ("int", pa.int32()),
 }
-# Spark's own Kafka source has these columns by default, and headers only on request.
+# Like Spark's own Kafka source, this one has the headers only on request.
 DEFAULT = tuple(COLUMNS)[:7]
 _MILLISECONDS = pa.timestamp("ms", "UTC")  # the resolution of Kafka's timestamps
 
-# Replaces advice for a person at the command line with advice for a program that sets options.
+# Errors give advice for the command line. Here it is replaced by advice for a program.
 _WORDS = (
     ("-b HOST:PORT, DRAINER_BOOTSTRAP_SERVER,", "the option kafka.bootstrap.servers,"),
     ("earliest, OFFSET or @TIME", "earliest, or a startingTimestamp"),
@@ -57,7 +57,8 @@ _WORDS = (
 class DrainerSource(DataSource):
     """The source of ``spark.read.format("drainer")``, described in docs/reference/data-source.md.
 
-    ``load()`` makes it, which fixes what it reads: all queries on the frame read the same.
+    Its constructor, which ``load()`` calls, fixes the offsets. So all queries on the DataFrame read
+    the same.
     """
 
     def __init__(self, options: MutableMapping[str, str]) -> None:
@@ -102,7 +103,7 @@ class SourceReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         range_: OffsetRange | None = partition.value
         if range_ is None:
-            return  # Where there are no partitions, Spark makes one up.
+            return  # If there are no partitions, Spark makes one without a value.
         with explained():
             settings, group = self._options.settings(), self._options.group
             stream = read_range(settings, range_.origin, range_.start, range_.end, reader=group)
@@ -111,7 +112,7 @@ class SourceReader(DataSourceReader):
 
 
 class NoStream(DataSourceStreamReader):
-    """Refuses to be a stream in the first call of Spark's, whose error Spark shows."""
+    """Refuses to be a stream in the first call that Spark makes, whose error Spark shows."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         with explained():
@@ -122,7 +123,7 @@ class NoStream(DataSourceStreamReader):
             )
 
     def latestOffset(self, *_: Any, **__: Any) -> dict[str, int]:  # noqa: N802
-        return self.initialOffset()  # PySpark 4.0 calls this one first.
+        return self.initialOffset()  # PySpark 4.0 calls this method first.
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         raise AssertionError("a stream that never begins has nothing to read")
@@ -154,7 +155,7 @@ def _check(schema: StructType) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Put the hint of drainer's errors into their text, since Spark shows nothing else."""
+    """Put the hint of an error of drainer's into its text, since Spark only shows the text."""
     try:
         yield
     except DrainerError as error:
@@ -174,8 +175,10 @@ def explained() -> Iterator[None]:
 def record_batches(
     batch: FetchedBatch, schema: pa.Schema, batch_bytes: int = BATCH_BYTES
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the columns that the schema names, in batches of about ``batch_bytes``, or of one
-    record that is larger."""
+    """Yield the columns that the schema names, in batches of about ``batch_bytes``.
+
+    A larger record is a batch of its own.
+    """
     count = len(batch.records)
     step = max(1, count * batch_bytes // max(batch.bytes, batch_bytes))
     for begin in range(0, count, step):

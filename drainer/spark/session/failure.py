@@ -1,4 +1,4 @@
-"""Errors on their way from a task to the command. Spark brings only the text of an error."""
+"""Brings errors from a task to the driver, although Spark passes on only the text of an error."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from drainer.errors import DrainerError, Interrupted, UsageError
 from drainer.spark.session.settings import SEND_ALONG
 from drainer.text.secret import redact
 
-_MARK = "drainer-error "  # stands before the JSON of an error in a text
-_TRACE_MOST = 6000  # characters of a traceback, whose end matters most
-_JVM_STACK = "\n\nJVM stacktrace:\n"  # PySpark appends it to the text of an error.
-_LINE_MOST = 300  # characters of a text that is not drainer's
-_CLOSED = "Channel closed"  # in the error of a client whose session was stopped
+_MARK = "drainer-error "  # It stands before the JSON of an error in a text.
+_TRACE_MOST = 6000  # So many characters of a traceback are kept, from its end.
+_JVM_STACK = "\n\nJVM stacktrace:\n"  # PySpark appends this to the text of an error.
+_LINE_MOST = 300  # So many characters of a text from Spark are shown.
+_CLOSED = "Channel closed"  # The client of Spark Connect raises this when its session was stopped.
 
-# Texts that Spark puts before the one that says what happened.
+# Texts that Spark puts before the text that says what happened.
 _BEFORE = re.compile(
     r"^(?:Job aborted due to stage failure: "
     r"|Task \d+ in stage [\d.]+ failed \d+ times?, most recent failure: "
@@ -35,15 +35,15 @@ _BEFORE = re.compile(
 )
 _FRAME = re.compile(r'^\s+File "([^"]+)", line (\d+), in ')
 _RAISED = re.compile(r"^[A-Za-z_][\w.]*(?:: |$)")
-_DETAILS = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)  # of an error of gRPC
+_DETAILS = re.compile(r'^\s*details = "(.+)"$', re.MULTILINE)  # An error of gRPC has this line.
 
 
 class SparkBroke(DrainerError):
     """Raised when a process of Spark crashed, or ran out of memory or disk."""
 
 
-# Symptoms in Spark's words, the error to raise, its message ({} stands for Spark's), and the hint.
-# The first entry whose symptoms are found counts.
+# Each entry has symptoms in Spark's words, the error to raise, its message, in which {} stands for
+# Spark's own, and the hint. The first entry whose symptoms are found counts.
 _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
     (
         "Python worker exited unexpectedly",
@@ -113,7 +113,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
 
 
 class Carried(Exception):
-    """Raised in a task for an error of drainer's. Its text is for people, and for ``error_of``."""
+    """Raised in a task for an error of drainer's, whose fields it carries as JSON in its text."""
 
     def __init__(self, error: DrainerError) -> None:
         fields = error_as_json(error)
@@ -132,9 +132,9 @@ def error_as_json(error: DrainerError) -> dict[str, Any]:
 
 
 def error_of(fields: Mapping[str, Any]) -> DrainerError:
-    """Make the error again that ``error_as_json`` wrote.
+    """Return an error made from the JSON that ``error_as_json`` returned.
 
-    Raises LookupError, TypeError or AttributeError if the fields are not those of an error.
+    Raises LookupError, TypeError or AttributeError if the JSON is something else.
     """
     cause = None if fields["cause"] is None else TaskFailure(fields["cause"])
     error: DrainerError = getattr(errors, fields["class"])(
@@ -144,7 +144,7 @@ def error_of(fields: Mapping[str, Any]) -> DrainerError:
 
 
 class TaskFailure(Exception):
-    """Stands for the cause of an error, with the traceback that its task reported."""
+    """Takes the place of an error's cause. Its text is the traceback that the task reported."""
 
     def __init__(self, trace: str) -> None:
         super().__init__(f"in a task on Spark:\n{trace}")
@@ -152,7 +152,7 @@ class TaskFailure(Exception):
 
 @contextmanager
 def carrying() -> Iterator[None]:
-    """Raise drainer's errors of a task in a form that ``failure_of`` understands."""
+    """Raise ``Carried`` for an error of drainer's, so that the driver can restore the error."""
     try:
         yield
     except DrainerError as error:
@@ -161,7 +161,7 @@ def carrying() -> Iterator[None]:
 
 @contextmanager
 def spark_failures() -> Iterator[None]:
-    """Turn what Spark raises in the block, on the driver, into one of drainer's errors."""
+    """Turn an error that Spark raises on the driver into one of drainer's errors."""
     try:
         yield
     except (PySparkException, Py4JError, ConnectionError, ValueError) as raised:
@@ -172,10 +172,10 @@ def spark_failures() -> Iterator[None]:
 
 
 def failure_of(raised: BaseException) -> DrainerError:
-    """Return the error that a task raised; otherwise an error with Spark's message in one line.
+    """Return the error that a task raised, or else an error with Spark's message in one line.
 
-    An error of drainer's has its class (and so its exit code), its text and its hint again. Its
-    cause is a ``TaskFailure``.
+    An error of drainer's has the class, text and hint that it had in the task. Its cause is a
+    ``TaskFailure``.
     """
     if isinstance(raised, DrainerError):
         return raised
@@ -205,7 +205,7 @@ def _trace(cause: BaseException | None) -> str | None:
 
 
 def _text_of(raised: BaseException) -> str:
-    """Return the whole text of an error, or its class if the JVM that knows the text is gone."""
+    """Return the whole text of an error. If the JVM that has it is gone, return the class."""
     if isinstance(raised, Py4JJavaError):
         try:
             return str(raised.java_exception.toString())
@@ -222,7 +222,7 @@ def _carried(text: str) -> DrainerError | None:
 
 
 def _message(text: str) -> str:
-    """Return the line with the reason: that of a Python exception, or else the first line."""
+    """Return the line with the reason: the line of a Python exception, or else the first line."""
     _, traced, trace = text.rpartition("Traceback (most recent call last):")
     if traced:
         where = ""

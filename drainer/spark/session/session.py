@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from itertools import count
 
 from py4j.protocol import Py4JError  # type: ignore[import-untyped]
@@ -16,25 +18,26 @@ from drainer.errors import Refused, UsageError
 from drainer.spark.session.failure import spark_failures
 from drainer.spark.session.settings import BATCH_BYTES, BATCH_ROWS, REMOTE, check_conf
 
-# Settings of a session while a drain runs on it. With adaptive execution, each stage would be a job
-# of its own, and a job that is begun later would come before the last stage of an earlier one.
+# The settings that a session has while a drain runs on it.
 WHILE_DRAINING = {
+    # With adaptive execution, each stage is a job of its own. So the stages of a job that began
+    # later could run before the last stage of an earlier one.
     "spark.sql.adaptive.enabled": "false",
-    # The rows are few and have 64 KiB each: compiling code for them takes more than it gains.
+    # The rows are few and have 64 KiB each, so compiling code for them takes longer than it saves.
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.execution.arrow.maxRecordsPerBatch": str(BATCH_ROWS),
     "spark.sql.execution.arrow.maxBytesPerBatch": str(BATCH_BYTES),
     "spark.sql.classic.shuffleDependency.fileCleanup.enabled": "true",
     "spark.sql.connect.shuffleDependency.fileCleanup.enabled": "true",
-    # A slice that is read again may be cut into other chunks. drainer's own checksum is one of the
-    # sub-messages, so it does not depend on where a chunk ends.
+    # If a slice is read again, its chunks may end at other messages, which Spark's checksum would
+    # take for another result. drainer has a checksum that does not depend on chunks.
     "spark.sql.shuffle.orderIndependentChecksum.enabled": "false",
     "spark.sql.shuffle.orderIndependentChecksum.enableFullRetryOnMismatch": "false",
 }
-SLOTS_S, SERVER_SLOTS_S = 1.0, 15.0  # between two counts of the slots
-_CHANGING = threading.Lock()  # held while settings of a session are changed
-# For each session, how many drains run on it, and the settings it had before the first.
+SLOTS_S, SERVER_SLOTS_S = 1.0, 15.0
+_CHANGING = threading.Lock()  # It is held while settings of a session are changed.
+# For each session, the number of drains on it, and the settings that it had before the first drain.
 _DRAINING: dict[int, tuple[int, dict[str, str]]] = {}
 _SPLITS = re.compile(r"splits=(\d+)")
 
@@ -65,12 +68,12 @@ class Session:
 
     @property
     def ui(self) -> str | None:
-        """The address of Spark's web page; None if there is none, or if it can't be known."""
+        """The address of Spark's web page; None if there is none or it can't be known."""
         return None if self.is_remote else self.spark.sparkContext.uiWebUrl
 
     @property
     def master(self) -> str:
-        """The master; for a server of Spark Connect only that it is one."""
+        """The master. For a server of Spark Connect it is ``REMOTE``, without an address."""
         return REMOTE if self.is_remote else self.conf("spark.master")
 
     def add_file(self, path: str) -> None:
@@ -88,7 +91,7 @@ class Session:
             self.spark.sparkContext.addPyFile(path)
 
     def add_to_server(self, py_files: Iterable[str], archives: Iterable[str]) -> None:
-        """Send files with code to a server of Spark Connect, where their settings are static."""
+        """Send files with code to a server of Spark Connect, whose settings for them are fixed."""
         for path in py_files:
             self.spark.addArtifacts(path, pyfile=True)
         for path in archives:
@@ -96,8 +99,10 @@ class Session:
 
     @property
     def slots_s(self) -> float:
-        """Seconds between two counts of the slots. A server answers by a query, which its SQL tab
-        lists, so it is asked less often."""
+        """Seconds between two counts of the slots.
+
+        On a server each count is a query, which its web page lists, so it is counted less often.
+        """
         return SERVER_SLOTS_S if self.is_remote else SLOTS_S
 
     def slots(self) -> int:
@@ -111,7 +116,7 @@ class Session:
         return max(1, cores // int(self.conf("spark.task.cpus", "1")))
 
     def ensure(self, conf: Mapping[str, str]) -> None:
-        """Ensure that the session has these settings: a session that runs keeps what it has.
+        """Ensure that the session has these settings, since a running session can't change them.
 
         Raises UsageError.
         """
@@ -123,7 +128,7 @@ class Session:
                 )
 
     def conf(self, name: str, default: str = "") -> str:
-        """Return a setting of Spark; the default if it is not set, or can't be known."""
+        """Return a setting of Spark, or the default if it is not set or can't be known."""
         try:
             return str(self.spark.conf.get(name, default))
         except PySparkException:
@@ -160,28 +165,28 @@ class Session:
                         self.spark.conf.set(name, value)
 
     def name_jobs(self, name: str, *tags: str) -> None:
-        """Give the jobs that this thread starts from now on this name, and these tags."""
+        """Set the name and the tags of the jobs that this thread starts from now on."""
         if self.is_remote:
             add = self.spark.addTag
         else:
             context = self.spark.sparkContext
             context.setJobDescription(name)
             context.setInterruptOnCancel(True)
-            # A session's own tags are known to the thread alone that added them.
+            # spark.addTag would not do: only the thread that added such a tag can cancel by it.
             add = context.addJobTag
         for tag in tags:
             add(tag)
 
     def cancel(self, tag: str) -> None:
-        """End the jobs that have this tag; Spark kills their tasks."""
+        """Cancel the jobs that have this tag. Spark kills their tasks."""
         if self.is_remote:
             self.spark.interruptTag(tag)
         else:
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def placed(self, rows: DataFrame, tasks: int, column: str) -> DataFrame:
-        """Return the rows in so many partitions, each row in the one whose number is in the
-        column."""
+        """Return the rows in so many partitions. The column has the number of each row's
+        partition."""
         if self.version >= (4, 1):
             return rows.repartitionById(tasks, column)
         keys = ", ".join(map(str, _keys_of(tasks)))
@@ -190,7 +195,7 @@ class Session:
 
 
 def _keys_of(tasks: int) -> list[int]:
-    """Return numbers of which Spark's hash partitioning puts one into each partition, in order."""
+    """Return a number for each of so many partitions, which Spark's hash puts into it."""
     keys: dict[int, int] = {}
     for key in count():
         keys.setdefault(_murmur3(key) % tasks, key)
@@ -211,3 +216,62 @@ def _murmur3(number: int) -> int:
     h = (h ^ h >> 13) * 0xC2B2AE35 & mask
     h ^= h >> 16
     return h - 2**32 if h >= 2**31 else h
+
+
+READERS = 8  # One slot in eight reads ahead. If there are fewer, any slot that is free reads.
+# Tasks wait for so long for Spark to start another executor. If none came, no task waits again
+# until the second time has passed.
+HOPE_S, HOPE_AGAIN_S = 60.0, 600.0
+GROW_TO = 64  # If no setting tells, a cluster is expected to have this many slots.
+
+
+@dataclass(slots=True)
+class Slots:
+    """The number of slots that Spark has. The driver updates it now and then.
+
+    Attributes:
+        count: the number of tasks of any kind that can run at once.
+        wanted: the maximum number of tasks that handle at once; None to use most of the slots.
+        grows: whether Spark starts executors for tasks that wait.
+        to_come: the number of slots that are expected in the end.
+    """
+
+    count: int
+    wanted: int | None = None
+    grows: bool = False
+    to_come: int = 0
+    _since_s: float | None = None  # When tasks began to wait for slots, as long as the count stays.
+    _hopes: bool = True  # Whether tasks may wait for another executor.
+
+    @property
+    def handling(self) -> int:
+        """The number of tasks that may call the handler at once."""
+        if self.wanted is None:
+            return max(1, self.count - self.count // READERS)
+        return max(1, min(self.wanted, self.count)) if self.grows else self.wanted
+
+    @property
+    def most(self) -> int:
+        """The highest number of slots to expect."""
+        return max(self.count, self.wanted or self.to_come)
+
+    def look(self, count: int, busy: int, now_s: float) -> None:
+        """Note the present number of slots, and how many tasks have one or wait for one."""
+        if count != self.count:
+            self.count, self._since_s, self._hopes = count, None, True
+        elif busy > self.handling:
+            self._since_s = now_s if self._since_s is None else self._since_s
+            self._hopes = now_s - self._since_s <= HOPE_S
+        elif self._since_s is not None and now_s - self._since_s > HOPE_AGAIN_S:
+            self._since_s, self._hopes = None, True
+
+    def room(self, busy: int) -> int:
+        """Return the number of tasks that may begin beside the ``busy`` ones.
+
+        One task may begin for each free slot. If Spark starts executors for tasks that wait, as
+        many tasks may wait as there are slots, until ``HOPE_S`` have passed without an executor.
+        """
+        most = self.handling
+        if self.grows and self._hopes:
+            most = max(most, min(2 * self.count, self.wanted or sys.maxsize))
+        return most - busy

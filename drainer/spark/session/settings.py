@@ -1,4 +1,4 @@
-"""Settings of Spark, and drainer's own on Spark. They are known without PySpark."""
+"""Settings of Spark, and drainer's own on Spark. This module does not import PySpark."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ EVERY_CORE = "local[*]"
 REMOTE = "sc://"  # The address of a server of Spark Connect begins with it.
 WAVE_BYTES = 2 * 1024**3
 STARTING = "Spark was starting"
-BATCH_BYTES = 4 * 1024 * 1024  # of an Arrow batch between Spark and a task
-BATCH_ROWS = 64  # of an Arrow batch that a task gets; most rows are chunks of some 64 KiB
-FAILURES_MOST = 4  # attempts at a task on local[N], as on a cluster
+# The size of Arrow batches between Spark and a task. Most rows are chunks of some 64 KiB.
+BATCH_BYTES, BATCH_ROWS = 4 * 1024 * 1024, 64
+FAILURES_MOST = 4  # A task on local[N] is tried so often, which is Spark's default on a cluster.
 MOST_TASKS = 10_000  # A higher number is a slip of the finger.
 
-# Settings of Spark that name files with code to send to the executors, separated by commas.
+# These settings of Spark name files with code, which Spark sends to the executors.
 PY_FILES, ARCHIVES = "spark.submit.pyFiles", "spark.archives"
 SEND_ALONG = (
     f"Send it with --spark-conf {PY_FILES}=FILE.zip (spark-submit: --py-files), or install it on"
@@ -42,7 +42,7 @@ def _parse_wave(text: str) -> int:
     return size
 
 
-# Settings that drainer has on Spark, beside Spark's own, and how their values are typed.
+# drainer's own settings on Spark, and how their values are typed.
 TASKS, SHARDS, WAVE, STATE = "drainer.tasks", "drainer.shards", "drainer.wave", "drainer.state"
 _OWN: dict[str, ValueType] = {
     TASKS: number(1, MOST_TASKS),
@@ -51,8 +51,8 @@ _OWN: dict[str, ValueType] = {
     STATE: TEXT,
 }
 
-# Settings of Spark that a drain can't work with. For each: the value that is refused (None for
-# any), whether it is refused in a session that exists already, too, and the reason.
+# Settings of Spark that a drain can't work with. For each of them: the value that is refused (None
+# for any value), whether a session that already exists is refused for it, too, and the reason.
 _BARRED = {
     "spark.speculation": ("true", True, "a second copy of a task would handle everything twice"),
     "spark.master": (None, False, "--master sets the master"),
@@ -66,9 +66,9 @@ _REMOTE = re.compile(r"(spark|k8s)://.+|yarn|sc://.*")
 
 
 def master_of(typed: str | None) -> str:
-    """Return a master, or the address of a server of Spark Connect; without one, this machine.
+    """Return the master, or the address of a server of Spark Connect, that was typed.
 
-    Raises UsageError if the address has a secret.
+    If nothing was typed, the master is this machine. Raises UsageError if the address has a secret.
     """
     master = EVERY_CORE if typed is None else typed.strip()
     if not master.startswith(REMOTE):
@@ -83,12 +83,12 @@ def master_of(typed: str | None) -> str:
 
 
 def shown_master(master: str) -> str:
-    """Return a master as it may be shown, without a token behind the address of a server."""
+    """Return a master as it may be shown. The parameters of a server, such as a token, are cut."""
     return master.partition("/;")[0]
 
 
 def with_retries(master: str) -> str:
-    """Return a local master that repeats tasks which fail; any other master as it is."""
+    """Return a master, changed so that a local one repeats tasks which fail."""
     local = _CORES.fullmatch(master)
     return f"local[{local[1] or 1},{FAILURES_MOST}]" if local else master
 
@@ -108,7 +108,7 @@ class SessionSettings:
 
     @classmethod
     def of(cls, master: str | None, conf: Mapping[str, str]) -> Self:
-        """Return the settings that were typed. Without a master, this machine is it."""
+        """Return the settings that were typed, as ``master_of`` reads the master."""
         return cls(master_of(master), conf)
 
     def __post_init__(self) -> None:
@@ -144,7 +144,7 @@ class SessionSettings:
 
     @property
     def tasks(self) -> int | None:
-        """The maximum number of tasks that work at once; None for as many as pay."""
+        """The maximum number of tasks that work at once; None to use most of the slots."""
         tasks: int | None = self.own(TASKS)
         return tasks
 
@@ -160,8 +160,7 @@ class SessionSettings:
 
     @property
     def slots_to_come(self) -> int | None:
-        """The number of slots that a cluster is to have by these settings; None if they don't
-        say."""
+        """The number of slots that these settings give to a cluster; None if they don't tell."""
         conf = self.conf
         executors, each = conf.get("spark.executor.instances"), conf.get("spark.executor.cores")
         if executors and each:
@@ -170,7 +169,7 @@ class SessionSettings:
 
     @property
     def of_spark(self) -> dict[str, str]:
-        """The settings that are Spark's."""
+        """The settings of Spark, without drainer's own."""
         return {name: value for name, value in self.conf.items() if name not in _OWN}
 
     def shown_conf(self) -> dict[str, str]:
@@ -186,7 +185,7 @@ class SparkSettings(SessionSettings):
     """
 
     def __post_init__(self) -> None:
-        # A dataclass with slots is a new class, which super() does not know.
+        # super() does not work here, because a dataclass with slots replaces its class.
         SessionSettings.__post_init__(self)
         if self.state is not None:
             check_uri(self.state)
@@ -200,19 +199,18 @@ class SparkSettings(SessionSettings):
 
     @property
     def wave_bytes(self) -> int:
-        """Bytes of the backlog that are read, shuffled and handled in one wave, at most."""
+        """The maximum size of a wave: the bytes that are read, shuffled and handled together."""
         return self.own(WAVE) or WAVE_BYTES
 
     @property
     def state(self) -> str | None:
-        """The folder or URI where tasks record what is done; None for the folder beside the
-        plan."""
+        """The folder or URI where tasks record what is done; None for a folder beside the plan."""
         state: str | None = self.own(STATE)
         return state
 
     @property
     def shards(self) -> int | None:
-        """The number of hash ranges of the sub-keys; None to choose it by the slots."""
+        """The number of hash ranges of the sub-keys; None if the number of slots decides it."""
         shards: int | None = self.own(SHARDS)
         return shards
 
@@ -227,8 +225,8 @@ class SparkSettings(SessionSettings):
 def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:
     """Ensure that settings of Spark break none of drainer's laws.
 
-    ``typed`` settings come from the command line, others from a session that exists already.
-    Raises UsageError, whose text has the reason.
+    Settings that are ``typed`` come from the command line, others from a session that exists.
+    Raises UsageError, which names the reason.
     """
     for name, value in conf.items():
         barred, everywhere, reason = _BARRED.get(name.lower(), ("", False, ""))
@@ -238,11 +236,11 @@ def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:
 
 
 def _ensure_there(name: str, path: str) -> None:
-    """Ensure that a local file exists that is sent to the executors: Spark notices it late.
+    """Ensure that a file of this machine exists, which Spark would notice only much later.
 
     Raises UsageError.
     """
-    file = path.partition("#")[0]  # Behind it is the folder that an archive is unpacked to.
+    file = path.partition("#")[0]  # The part behind # is where an archive is unpacked.
     if "://" not in file and "*" not in file and not Path(file).exists():
         raise UsageError(
             f"--spark-conf {name}: {file} does not exist",
@@ -264,7 +262,7 @@ def _unknown(name: str) -> UsageError:
 def java_for_spark() -> Path:
     """Return the Java that Spark's driver runs on.
 
-    Raises Refused if there is none that will do; ExtraMissing if PySpark is not installed.
+    Raises Refused if there is no suitable Java; ExtraMissing if PySpark is not installed.
     """
     ensure_installed("spark", "Spark")
     try:
@@ -274,5 +272,5 @@ def java_for_spark() -> Path:
 
 
 def is_local(master: str) -> bool:
-    """Whether all that a master starts runs on this machine."""
+    """Return whether everything that a master starts runs on this machine."""
     return _LOCAL.fullmatch(master) is not None

@@ -1,4 +1,4 @@
-"""The handler's code on its way to the executors."""
+"""Sends the code of a handler to the executors, and loads it there."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The handler as a task finds it.
+    """How a task finds the handler.
 
     Attributes:
-        reference: a reference to the handler that holds where the task runs.
-        file, name: the name of a file that was sent along, and the handler's name in it.
+        reference: a reference to the handler that is valid where the task runs.
+        file, name: the name of a file that was sent to the executor, and the handler's name in it.
         mask: the secret that keys are masked with, since tasks report keys and errors, too.
-        version: the version of the driver's drainer.
-        source: a handler that no import finds, because the driver's main program defines it. It is
-            pickled.
-        schemas: the schemas that the driver has got, so that tasks don't request them.
+        version: the version of drainer that the driver has.
+        source: the handler itself, which is pickled, if the driver's main program defines it, so
+            that a task can't import it.
+        schemas: the schemas that the driver has received, so that tasks don't request them.
     """
 
     reference: str
@@ -50,8 +50,8 @@ class Shipped:
     def load(self) -> LoadedHandler:
         """Load the handler in a task.
 
-        Raises UsageError or Refused as ``load_handler`` does, and Refused if the drainer here is
-        not of the driver's version.
+        Raises UsageError or Refused as ``load_handler`` does, and Refused if this drainer has
+        another version than the driver's.
         """
         if self.version != __version__:
             raise Refused(
@@ -76,7 +76,7 @@ class Shipped:
         try:
             return load_handler(reference, self.payloads, self.extras)
         except (Refused, UsageError) as error:
-            # The driver has loaded the handler, so a module that is missing is missing here.
+            # The driver has loaded the handler, so only this executor lacks the module.
             if not isinstance(error.__cause__, ImportError | None):
                 raise
             raise Refused(f"{_here()}: {error}", hint=SEND_ALONG) from error.__cause__
@@ -85,12 +85,12 @@ class Shipped:
 def ship(session: Session, handler: LoadedHandler) -> Shipped:
     """Send the executors what they need to load the handler, and return how they find it.
 
-    On this machine that is nothing, since they see the same files. The file of a handler is sent
-    as it is, and a package in a folder as a zip file. What a handler imports beside that must be
-    installed on the executors, or be sent by ``spark.submit.pyFiles``.
+    Executors on this machine need nothing, since they see the same files. To others, the file of a
+    handler is sent as it is, and a package in a folder as a zip file. Other modules that a handler
+    imports must be installed there, or be sent by ``spark.submit.pyFiles``.
     """
-    schemas = () if handler.decoding is None else handler.decoding.known_schemas
     shipped = _shipped(session, handler)
+    schemas = () if handler.decoding is None else handler.decoding.known_schemas
     return replace(shipped, payloads=handler.payloads, extras=handler.extras, schemas=schemas)
 
 
@@ -105,7 +105,7 @@ def _shipped(session: Session, handler: LoadedHandler) -> Shipped:
     if path.suffix == ".py" and path.is_file():
         session.add_file(str(path))
         return Shipped(reference, path.name, name)
-    if "/" in place:  # a folder, and the module of a package in it
+    if "/" in place:  # It names a folder, and a package or module in it.
         source = path.parent / path.name.partition(".")[0]
         if source.is_dir():
             folder = tempfile.mkdtemp(prefix="drainer-handler-")

@@ -1,4 +1,4 @@
-"""Spark sessions with the settings that drainer's laws depend on, and no others."""
+"""Starts Spark sessions, with the settings that drainer's laws depend on."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pyspark.sql import SparkSession
 from drainer.errors import DrainerError, Refused
 from drainer.loading.extensions import ensure_installed
 from drainer.spark.session.failure import spark_failures
-from drainer.spark.session.session import Session
+from drainer.spark.session.session import GROW_TO, Session, Slots
 from drainer.spark.session.settings import (
     ARCHIVES,
     PY_FILES,
@@ -38,21 +38,20 @@ from drainer.spark.session.settings import (
     java_for_spark,
     shown_master,
 )
-from drainer.spark.session.slots import GROW_TO, Slots
 from drainer.text.secret import hides
 
 LOCAL = "local[2]"
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 
-# On one machine, the JVM competes with the Python workers for the cores. There is no network that
-# compression would save bytes of.
+# On one machine the JVM competes with the Python workers for the cores, and nothing is sent over a
+# network, so compression would only cost time.
 LOCAL_CONF = {
     "spark.ui.enabled": "false",
     "spark.shuffle.compress": "false",
     "spark.shuffle.spill.compress": "false",
 }
-# All that the JVM does is move rows, and optimising that takes more than it gains. Spark loads
-# thousands of classes: they are not verified, and the heap is not collected to make room for them.
+# The JVM only moves rows, so optimising its code takes longer than it saves. Spark loads thousands
+# of classes: they are not verified, and the heap is not collected to make room for them.
 LOCAL_JAVA = (
     "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:MetaspaceSize=256m"
     " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
@@ -64,9 +63,9 @@ _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
-RETRIES = 4  # of a call to a server of Spark Connect, within some five seconds
-ANSWER_S = 4.0  # until drainer prints what it waits for
-REACH_S = 3.0  # for a master to accept a connection
+RETRIES = 4  # A call to a server of Spark Connect is repeated so often, within some five seconds.
+ANSWER_S = 4.0  # After this time, drainer prints what it waits for.
+REACH_S = 3.0  # A master has this long to accept a connection.
 
 T = TypeVar("T")
 PrintLine = Callable[[str], None]
@@ -79,13 +78,12 @@ def session_on(
     conf: Mapping[str, str] | None = None,
     *,
     print_line: PrintLine = lambda text: None,
-    log: str = "off",
 ) -> Iterator[Session]:
-    """The session that runs in this process already, or a new one that ends with the block.
+    """Open a session: the one that already runs in this process, or a new one until the block ends.
 
-    ``conf`` is what a new session begins with, unless ``settings`` has another value.
-    ``print_line`` gets a line when Spark has not answered for some seconds. Raises UsageError and
-    Refused as ``spark_session`` does, and Refused if no master answers.
+    A new session has the settings in ``conf``, unless ``settings`` has others. ``print_line`` gets
+    a line when Spark has not answered for some seconds. Raises UsageError and Refused as
+    ``spark_session`` does, and Refused if no master answers.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
@@ -103,26 +101,26 @@ def session_on(
 
     def start() -> SparkSession:
         java = LOCAL_JAVA if settings.is_local else ""
-        return _started(settings.master, name, conf, log, java, gateways.append)
+        return _started(settings.master, name, conf, "off", java, gateways.append)
 
     with spark_failures():
         try:
-            why = f"Spark on {settings.master} is still starting"
-            spark = interruptible(start, lambda: why, print_line)
+            late = f"Spark on {settings.master} is still starting"
+            spark = interruptible(start, late, print_line)
         except KeyboardInterrupt:
-            for gateway in gateways:  # What the thread requests meanwhile ends in an error.
+            for gateway in gateways:  # The call in the other thread fails, which nobody sees.
                 gateway.proc.kill()
             raise
     try:
         yield Session(spark)
     finally:
-        # If Ctrl-C tore a call, the next call would get its answer.
+        # Ctrl-C must not interrupt the call: py4j would take its answer for that of the next call.
         with suppress(DrainerError), spark_failures():
             interruptible(spark.stop, interrupted=lambda: None)
 
 
 def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> Iterator[Session]:
-    """A new session on a server of Spark Connect."""
+    """Open a session on a server of Spark Connect until the block ends."""
     ensure_installed("connect", "Spark Connect")
     from pyspark.sql.connect.client.retries import DefaultPolicy  # noqa: PLC0415 - of the extra
 
@@ -131,10 +129,10 @@ def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> I
         if setting not in (PY_FILES, ARCHIVES):
             builder = builder.config(setting, value)
     with spark_failures():
-        why = f"the server at {shown_master(settings.master)} does not answer yet"
-        spark = interruptible(builder.getOrCreate, lambda: why, print_line)
-    # Otherwise the client repeats calls to a server that is gone for ten minutes. It also warns of
-    # that, but the error is enough.
+        late = f"the server at {shown_master(settings.master)} does not answer yet"
+        spark = interruptible(builder.getOrCreate, late, print_line)
+    # By default, the client repeats calls to a server that is gone for ten minutes. It also warns
+    # when it gives up, but the error says enough.
     warnings.filterwarnings("ignore", r"\[RETRIES_EXCEEDED\]")
     spark.client.set_retry_policies([DefaultPolicy(max_retries=RETRIES)])
     try:
@@ -151,7 +149,10 @@ def _on_server(settings: SessionSettings, name: str, print_line: PrintLine) -> I
 def drain_session(
     settings: SparkSettings, spark: SparkSession | None, drain_id: str, print_line: PrintLine
 ) -> Iterator[tuple[Session, Slots]]:
-    """The session that a drain was given, or else one as of ``session_on``; with its slots."""
+    """Open the session of a drain, and count its slots.
+
+    It is the session that the drain was given, or else one from ``session_on``.
+    """
     with ExitStack() as opened:
         if spark is None:
             started = session_on(settings, f"drainer {drain_id}", print_line=print_line)
@@ -179,15 +180,15 @@ def drain_session(
 
 def interruptible(
     call: Callable[[], T],
-    why: Callable[[], str] = str,
+    late: str = "",
     print_line: PrintLine = lambda text: None,
     interrupted: Callable[[], object] | None = None,
 ) -> T:
     """Make a call to Spark in another thread, and return its result.
 
-    So Ctrl-C raises KeyboardInterrupt in this thread, where it tears no call of py4j's; or it
-    calls ``interrupted``, if that is given. If the call takes longer than ``ANSWER_S``,
-    ``print_line`` gets the text that ``why`` returns, and again whenever that text has changed.
+    So Ctrl-C interrupts this thread, and not py4j in the middle of a call. It raises
+    KeyboardInterrupt, or calls ``interrupted`` if that is given. If the call takes longer than
+    ``ANSWER_S``, ``print_line`` gets the text ``late``.
     """
     answer: Future[T] = Future()
 
@@ -198,7 +199,6 @@ def interruptible(
             answer.set_exception(error)
 
     threading.Thread(target=run, name="spark-call", daemon=True).start()
-    printed = ""
     while True:
         try:
             return answer.result(ANSWER_S)
@@ -209,13 +209,13 @@ def interruptible(
             if interrupted is None:
                 raise
             interrupted()
-        if (text := why()) != printed:
-            print_line(text)
-            printed = text
+        if late:
+            print_line(late)
+            late = ""
 
 
 def _ensure_master(master: str) -> None:
-    """Ensure that something listens at a master's address: Spark itself would try for a minute.
+    """Ensure that something listens at a master's address. Spark itself would try for a minute.
 
     Raises Refused.
     """
@@ -224,7 +224,7 @@ def _ensure_master(master: str) -> None:
     for place in found[1].split(",") if found else ():
         host, _, port = place.rpartition(":")
         if not port.isdecimal():
-            return  # Spark reports what is wrong with it.
+            return  # Spark reports what is wrong with the address.
         try:
             socket.create_connection((host.strip("[]"), int(port)), REACH_S).close()
         except OSError as error:
@@ -246,15 +246,15 @@ def spark_session(
     log: str = "error",
     java: str = "",
 ) -> SparkSession:
-    """Start a session on a master with the settings that drainer depends on; stop it when done.
+    """Start a session on a master with the settings that drainer depends on. Stop it when done.
 
-    The workers run the Python of this process, unless ``spark.pyspark.python`` or else the
-    variable ``PYSPARK_PYTHON`` names another: on a cluster that may be one of an environment that
-    is sent along.
+    Workers run the Python of this process, unless ``spark.pyspark.python`` or else the variable
+    ``PYSPARK_PYTHON`` names another one. On a cluster, that may be the Python of an environment
+    that Spark sends to the executors.
 
     Args:
         conf: further settings of Spark.
-        log: the level from which on Spark writes its log to stderr; ``off`` for nothing.
+        log: the lowest level of log lines that Spark writes to stderr; ``off`` for no lines.
         java: options of the driver's JVM.
 
     Raises:
@@ -264,7 +264,7 @@ def spark_session(
     """
     chosen = {"spark.sql.execution.arrow.pyspark.enabled": "true", **(conf or {})}
     spark = _started(master, name, chosen, log, java)
-    for key, value in chosen.items():  # The session may have existed before.
+    for key, value in chosen.items():  # The session may have existed with other settings.
         if spark.conf.isModifiable(key):
             spark.conf.set(key, value)
     return spark
@@ -278,7 +278,7 @@ def _started(
     java: str,
     launched: Callable[[JavaGateway], object] = lambda gateway: None,
 ) -> SparkSession:
-    """Return the session of this process, after starting one if there is none."""
+    """Return the session of this process; start one if there is none."""
     check_conf(chosen)
     java_for_spark()
     settings = {
@@ -289,29 +289,29 @@ def _started(
         f" -Ddrainer.spark.log={chosen.get('spark.log.level', log)} {java}".rstrip(),
         "spark.speculation": "false",
     }
-    # A program that imports from the working folder needs it in its workers, too.
+    # A program whose own imports come from the working folder needs them in its workers, too.
     if sys.path[0] not in ("", str(Path.cwd())):
         settings |= IMPORTS_NOTHING_HERE
     if master.startswith("local"):  # No other machine has to reach the driver.
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
-    # No other user of this machine has to reach it either. Spark makes the secret for this.
+    # No other user of this machine may reach it either. Spark itself makes the secret for that.
     if _LOCAL.fullmatch(master):
         settings["spark.authenticate"] = "true"
     settings |= chosen
-    # Spark would print a line on the level, after the lines that the level is to hide.
+    # Spark would print a line about the level, and before that the lines that the level hides.
     settings.pop("spark.log.level", None)
     spark = SparkSession.getActiveSession()
     if spark is None:
         with _environment(master, settings):
             spark = _begin(master, name, settings, launched)
-    # A session that existed before keeps the settings that it was started with.
+    # A session that existed already has its own settings.
     check_conf(dict(spark.sparkContext.getConf().getAll()))
     logging.getLogger().addFilter(_is_not_of_py4j)
     return spark
 
 
 def _is_not_of_py4j(record: logging.LogRecord) -> bool:
-    # py4j logs in the name of the root logger, so its file is all that tells its records apart.
+    # py4j uses the root logger, so only the file name tells its records from others.
     return bool(record.pathname != java_gateway.__file__)
 
 
@@ -323,7 +323,7 @@ def _begin(
     gateway = None
     # If the variable is set, spark-submit has started the JVM.
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
-        # Everybody who lists processes sees their arguments, so no secret is passed in them.
+        # All users can see the arguments of a process, so the JVM gets no secret in them.
         shown = [(key, value) for key, value in settings.items() if not hides(key, value)]
         gateway = _launch(SparkConf(loadDefaults=False).setAll(shown))
         launched(gateway)
@@ -336,8 +336,8 @@ def _begin(
 def _private(folders: str) -> str:
     """Make a folder in each of these folders that only this user can read; return the new ones.
 
-    Spark keeps blocks of messages there, which all users could read otherwise. The end of the
-    process removes them. Raises Refused.
+    Spark keeps blocks of messages there, and lets all users read them. The new folders are removed
+    at the end of this process. Raises Refused.
     """
     made = []
     for folder in folders.split(","):
@@ -354,8 +354,8 @@ def _private(folders: str) -> str:
 
 
 def _launch(conf: SparkConf) -> JavaGateway:
-    # The JVM gets a session of its own. So a signal that a terminal or a supervisor sends to a
-    # whole group of processes reaches this process alone, which stops the JVM once its tasks rest.
+    # The JVM gets a process group of its own. So a signal that a terminal or a supervisor sends to
+    # the whole group reaches only this process, which stops the JVM when its tasks have ended.
     reading, writing = os.pipe()
     threading.Thread(target=_pass_on, args=(reading,), name="jvm-stderr", daemon=True).start()
     try:
@@ -365,7 +365,7 @@ def _launch(conf: SparkConf) -> JavaGateway:
 
 
 def _pass_on(pipe: int) -> None:
-    """Copy what the JVM writes to stderr, without the lines that it prints at each start."""
+    """Copy what the JVM writes to stderr, without a warning that it prints at each start."""
     with open(pipe, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if not line.startswith(_PRINTED_EACH_TIME):
@@ -375,14 +375,14 @@ def _pass_on(pipe: int) -> None:
 
 @contextmanager
 def _environment(master: str, settings: Mapping[str, str]) -> Iterator[None]:
-    # Only spark-submit uses the settings of that name. A session uses these variables, and without
-    # them whichever python3 comes first on the path.
+    # A session does not use the settings spark.pyspark.*, which are for spark-submit. It uses these
+    # variables, or else the first python3 on the path.
     variables = {
         "PYSPARK_PYTHON": settings["spark.pyspark.python"],
         "PYSPARK_DRIVER_PYTHON": settings["spark.pyspark.driver.python"],
     }
     if _LOCAL.fullmatch(master) and (named := os.environ.get(_DIRS)):
-        variables[_DIRS] = _private(named)  # Spark prefers the variable to the setting.
+        variables[_DIRS] = _private(named)  # For Spark, the variable counts before the setting.
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

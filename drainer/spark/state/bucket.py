@@ -1,6 +1,7 @@
-"""Objects in an object store: S3 and stores that speak its protocol, Google Cloud Storage, Azure.
+"""Objects in an object store: S3 and stores with its protocol, Google Cloud Storage, Azure.
 
-The client for all of them is obstore. It has conditional puts, which pyarrow's file systems lack.
+The client for all of them is obstore, because it has conditional puts, unlike the file systems of
+pyarrow.
 """
 
 from __future__ import annotations
@@ -25,16 +26,15 @@ if TYPE_CHECKING:
     from obstore import ObjectMeta, PutMode, PutResult, UpdateVersion
     from obstore.store import ClientConfig, ObjectStore, RetryConfig
 
-# The timeout is short compared with a lease, so that a task which gets no answer tries again while
-# its lease lasts. Only a store whose endpoint, or AWS_ENDPOINT_URL, begins with http:// is used
-# without TLS.
+# The timeout is short compared with a lease, so that a task which gets no answer can try again
+# while its lease lasts. A store is used without TLS only if its endpoint begins with http://.
 REQUEST = timedelta(seconds=5)
 CLIENT: ClientConfig = {"timeout": REQUEST, "allow_http": True}
 RETRIES: RetryConfig = {"max_retries": 2, "retry_timeout": REQUEST}
 
-VENDORS = ("AWS_", "AZURE_", "GOOGLE_")  # beginnings of the variables that obstore reads
+VENDORS = ("AWS_", "AZURE_", "GOOGLE_")  # Variables that obstore reads begin with these.
 NO_BUCKET = ("NoSuchBucket", "specified bucket does not exist", "ContainerNotFound")
-MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)  # in the answer of a store
+MESSAGE = re.compile(r"<Message>(.*?)</Message>", re.DOTALL)  # A store's answer has it in XML.
 REASON_LENGTH = 300
 
 T = TypeVar("T")
@@ -60,7 +60,7 @@ class Bucket(Objects):
                 return False
             return True
 
-        # An earlier try may have succeeded, and its answer may have been lost.
+        # An earlier try may have succeeded although its answer was lost.
         return self._do("written", create) or self.get(name) == data
 
     def get(self, name: str) -> bytes | None:
@@ -82,9 +82,9 @@ class Bucket(Objects):
         return self._do("read", get)
 
     def replace(self, name: str, data: bytes, known: UpdateVersion | None) -> UpdateVersion | None:
-        """Write an object in place of the one with this tag, or where there is none (None).
+        """Replace the object that has the tag ``known``, or create one if that is None.
 
-        Return the new tag; None if something else is there. Raises StateLost.
+        Return the new tag; None if another object is there. Raises StateLost.
         """
 
         def put() -> UpdateVersion | None:
@@ -96,7 +96,7 @@ class Bucket(Objects):
         return self._do("written", put)
 
     def ensure_replace(self) -> None:
-        """Ensure that ``replace`` writes over nothing else.
+        """Ensure that ``replace`` never writes over another object.
 
         Raises StateRefused if it does; StateLost.
         """

@@ -1,10 +1,10 @@
 """The lease of a task: how long it may begin calls, by the beats of its driver that it sees.
 
-The driver writes *beats*, numbers that rise by one, and only while the coordinator's last answer to
-its lock is fresh. Once the beats stop, tasks begin no calls after the time of a lease, and calls
-that are still in a handler are cut off. All of this ends before the session of the lock does. So
-the next process that gets the lock works alone, whichever process or machine stood still or was cut
-off. Nothing compares the clocks of two machines. docs/explanation/proofs.md has the proof.
+The driver writes *beats*, numbers that rise by one, while the group's coordinator keeps confirming
+its lock. When the beats stop, tasks begin no calls after the time of a lease, and later the calls
+that are still in a handler are cut off. All of this happens before the session of the lock ends. So
+the next process that gets the lock works alone, whichever process or machine stood still or lost
+its connection. Clocks of two machines are never compared. docs/explanation/proofs.md has the proof.
 """
 
 from __future__ import annotations
@@ -17,21 +17,22 @@ from dataclasses import dataclass
 from drainer.host.process import ProcessMark
 from drainer.store.plan_file import this_machine
 
-MARGIN_S = 2.0  # for clocks that run at different speeds, and for threads that wake up late
+MARGIN_S = 2.0  # It allows for clocks of different speeds, and for threads that wake up late.
 
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """The times of one drain. Its driver chooses them, and writes them down for its tasks.
+    """The times of one drain's leases. The driver chooses them, and the tasks obey them.
 
     Attributes:
-        beat_s: between two beats.
-        look_s: between two looks of a Python worker.
-        stale_s: how old the thing that a look finds may be, since machines cache what they read.
+        beat_s: the time between two beats.
+        look_s: the time between two looks of a Python worker.
+        stale_s: how old the content that a look finds may be, since machines cache what they read.
         confirm_s: how old the last confirmation of the lock may be when a beat is written.
         lease_s: how long after a look a call may begin.
         cut_s: how long after the end of the lease a call may go on.
-        listen_s: between two readings of the driver's message, which renew no lease; 0 for none.
+        listen_s: how often the driver's message is read between two looks, which does not renew the
+            lease; 0 for never.
     """
 
     beat_s: float
@@ -44,12 +45,12 @@ class LeaseTimes:
 
     @property
     def wait_s(self) -> float:
-        """Seconds for which a task may be at work after it was overtaken."""
+        """Seconds for which a task may still be at work after another one has replaced it."""
         return self.lease_s + self.cut_s
 
     @property
     def session_s(self) -> float:
-        """Seconds for which the group's coordinator keeps other drains out after the driver falls
+        """Seconds for which the group's coordinator keeps other drains out when the driver has gone
         silent."""
         return self.confirm_s + self.wait_s + MARGIN_S
 
@@ -64,16 +65,16 @@ MOUNTED = LeaseTimes(beat_s=1, look_s=2.5, stale_s=60, confirm_s=5, lease_s=150,
 class Lease:
     """The permission of one process to work for its driver, by its looks and its own clock.
 
-    A new beat proves little: it may have been on its way for long, or the driver may have stood
-    still between looking at its clock and writing. But the driver begins beat n + 2 only when beat
-    n + 1 is written. So a process that saw beat n at some time, and sees n + 2 now, knows that the
-    driver was sure of its lock at a moment after that time. The first beat proves nothing.
+    One new beat proves little: it may have taken long to arrive, or the driver may have stood still
+    between looking at its clock and writing. But the driver begins beat n + 2 only after it has
+    written beat n + 1. So a process that saw beat n at some time, and sees beat n + 2 now, knows
+    that the driver was sure of its lock at a moment after that time.
     """
 
     def __init__(self, times: LeaseTimes) -> None:
         self._times = times
-        self._seen: deque[tuple[float, int]] = deque()  # for each look, its beginning and its beat
-        self.sure_until_s = float("-inf")  # the time until which calls may begin
+        self._seen: deque[tuple[float, int]] = deque()  # The beginning and the beat of each look.
+        self.sure_until_s = float("-inf")  # The time until which calls may begin.
 
     @property
     def cut_at_s(self) -> float:
@@ -84,7 +85,7 @@ class Lease:
         """Renew the lease by a look that began at this time, and that found this beat."""
         seen = self._seen
         if seen and beat < seen[-1][1]:
-            return  # The look found a late copy of an earlier message.
+            return  # The look found an old copy of the driver's message.
         if seen and beat == seen[-1][1]:
             seen.pop()
         seen.append((begun_s, beat))
@@ -93,7 +94,7 @@ class Lease:
             self.sure_until_s = since_s - self._times.stale_s + self._times.lease_s
 
     def end(self, now_s: float) -> None:
-        """End the lease: no call begins any more, and those in a handler have ``cut_s`` left."""
+        """End the lease: no call begins, and calls in a handler have ``cut_s`` seconds left."""
         self._seen.clear()
         self.sure_until_s = min(self.sure_until_s, now_s)
 
@@ -105,7 +106,7 @@ def may_beat(times: LeaseTimes, confirmed_s: float, now_s: float) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """A process: its machine, and its mark there; None if that can't be known."""
+    """A process: its machine, and its mark there. The mark is None if it can't be known."""
 
     host: str
     mark: ProcessMark | None

@@ -1,7 +1,7 @@
 """Objects: small files in a folder or in an object store, each written whole or not at all.
 
-The driver and the tasks of a drain on Spark exchange by them what they know. The folder must be one
-that all of them see. Object stores are S3, Google Cloud Storage and Azure.
+The driver and the tasks of a drain on Spark use them to tell each other what they know. All of them
+must see the same folder or store. The stores are S3, Google Cloud Storage and Azure.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from drainer.host.trust import NotTrusted, ensure_own, make_folder, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.place import STORES, split_uri
 
-REMOVE_TRIES = 5  # while another process writes there, or removes it too
+REMOVE_TRIES = 5  # A removal is tried so often if another process writes or removes there, too.
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 
 def check_uri(uri: str) -> None:
-    """Ensure that a plan or a state can be at a place, and that it holds no credentials: drainer
-    shows the place, and writes it into the plan.
+    """Ensure that a plan or a state can be at a place.
 
-    Raises UsageError.
+    The place may have no credentials, since drainer shows it, and writes it into the plan. Raises
+    UsageError.
     """
     if not uri.strip():
         raise UsageError(
@@ -68,17 +68,17 @@ def check_uri(uri: str) -> None:
 
 
 class Objects(ABC):
-    """Bytes by name. A name has slashes, and what stands before a slash is like a folder."""
+    """Bytes by name. A name may have slashes, and the part before a slash is like a folder."""
 
     uri: str
     is_local: bool
 
     @abstractmethod
     def put(self, name: str, data: bytes, *, beside: bool = False) -> None:
-        """Write an object, whole or not at all, in place of an earlier one.
+        """Write an object, whole or not at all. It replaces an earlier one of this name.
 
-        With ``beside``, it is not written if its folder was removed, as far as the place has
-        folders.
+        With ``beside``, it is not written if its folder was removed. An object store has no
+        folders, so there it is written anyway.
 
         Raises PlanNotWritten if the disk takes no more; StateLost if it can't be reached.
         """
@@ -87,8 +87,8 @@ class Objects(ABC):
     def create(self, name: str, data: bytes) -> bool:
         """Write an object, whole or not at all, unless there is one of this name.
 
-        Return whether the object has these bytes now: of two processes that write different ones,
-        one gets True. Raises as ``put``.
+        Return whether the object has these bytes now: if two processes write different bytes, one
+        of them gets True. Raises as ``put``.
         """
 
     @abstractmethod
@@ -97,7 +97,7 @@ class Objects(ABC):
 
     @abstractmethod
     def children(self, prefix: str) -> list[str]:
-        """Return the names of objects and folders right below a prefix. Raises StateLost."""
+        """Return the names of the objects and folders directly below a prefix. Raises StateLost."""
 
     @abstractmethod
     def remove(self, prefix: str) -> None:
@@ -123,8 +123,9 @@ class Objects(ABC):
 class Folder(Objects):
     """Objects in a folder, made for this user alone or for the group that shares the folder.
 
-    They record what is done. So drainer reads only what no other user could have put there
-    (drainer/host/trust.py), and writes only into a folder of the drain for which the same holds.
+    They record what is done. So drainer reads only files that no other user could have put there
+    (drainer/host/trust.py), and writes only into a drain's folder that no other user could have
+    made.
     """
 
     is_local = True
@@ -138,7 +139,7 @@ class Folder(Objects):
 
     def create(self, name: str, data: bytes) -> bool:
         def link(new: Path, last: Path) -> None:
-            last.hardlink_to(new)  # A link replaces nothing, as a rename would.
+            last.hardlink_to(new)  # A rename would replace an existing file, and a link does not.
             new.unlink()
 
         try:
@@ -150,7 +151,7 @@ class Folder(Objects):
     def _place(
         self, name: str, data: bytes, place: Callable[[Path, Path], object], *, beside: bool = False
     ) -> None:
-        """Write a file by another name, and put it into its place with ``place``.
+        """Write a file under another name, and let ``place`` give it its own name.
 
         Raises as ``put``, and FileExistsError.
         """
@@ -192,7 +193,7 @@ class Folder(Objects):
                     shutil.rmtree(path)
                 except NotADirectoryError:
                     path.unlink()
-                except OSError as error:  # Another process writes there, or removes it too.
+                except OSError as error:  # Another process may write or remove there, too.
                     if not left or error.errno not in (errno.ENOENT, errno.ENOTEMPTY):
                         raise
                     continue
@@ -207,8 +208,10 @@ class Folder(Objects):
                 make_folder(path)
 
     def _of_drain(self, folder: str) -> Path:
-        """Return the path of a folder of a drain. Raises OSError, and StateRefused if another user
-        could have put the drain's folder there."""
+        """Return the path of a folder of a drain.
+
+        Raises OSError; StateRefused if another user could have made the drain's folder.
+        """
         if drain := folder.partition("/")[0]:
             try:
                 ensure_own(self.path / drain)
@@ -218,7 +221,7 @@ class Folder(Objects):
 
     @contextmanager
     def _reading(self, what: str = "") -> Iterator[None]:
-        """Leave the block if something is not there. Raises StateRefused or StateLost."""
+        """Leave the block quietly if a file does not exist. Raises StateRefused or StateLost."""
         try:
             yield
         except (FileNotFoundError, NotADirectoryError):

@@ -1,7 +1,7 @@
-"""The records of a task: the journal and the plan of an engine that runs in a task, as objects.
+"""The records of a task: objects that stand in for the plan and journal of the engine in the task.
 
-While the drain runs, the driver reads from them how far the task is, and its status. It reads what
-finished beyond that only once the task is over.
+While the task runs, the driver reads two things from its records: the mark below which it has
+finished everything, and its status. What it finished above the mark is read after its end.
 """
 
 from __future__ import annotations
@@ -29,27 +29,27 @@ from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.spark.state.objects import Objects
 from drainer.store.journal import encode_line
 
-# Seconds between two records with a status, as long as ``beat`` is called. In an object store, each
-# record is a request, so a status also goes with every record of what finished.
+# ``beat`` reports the status again after this time. In an object store each record is a request, so
+# there every record of what finished has the status, too.
 STATUS_LOCAL_S, STATUS_REMOTE_S = 0.5, 2.5
-TRY_FOR_S = 30.0  # for an object store that fails to take a record
+TRY_FOR_S = 30.0  # A record is offered to an object store for this long if the store fails.
 TRY_AGAIN_S = 1.0
 FLUSH_S = 60.0
 
-FIRST = "00000000"  # the record of what an attempt goes on from
+FIRST = "00000000"  # The record with what earlier attempts finished.
 ENDED = "ended"
 _NONE = Counts()
 
 
 class Borrowed(NamedTuple):
-    """Report of a task on the calls that it has borrowed.
+    """A task's report on the calls that it has borrowed.
 
     Attributes:
-        seen: the number of the newest grants that it has seen; 0 before the first.
-        in_flight: the calls that are in the handler, or may still begin.
-        ready: lanes that wait for nothing but a call.
-        done, calls, failed: sub-messages that the task has done since it began, calls that ended
-            well, and attempts that failed.
+        seen: the number of the newest grants that the task has seen; 0 before the first.
+        in_flight: the number of calls that are in the handler, or may still begin.
+        ready: the number of lanes that wait only for a call.
+        done, calls, failed: how many sub-messages the task has done, how many calls succeeded, and
+            how many attempts failed, since the task began.
     """
 
     seen: int = 0
@@ -84,11 +84,11 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     """A record as the driver reads it. Fields without a description are those of ``TaskRecord``.
 
     Attributes:
-        marks: by claim and partition, where the task's share begins, and the offset up to which it
-            has finished all of it.
-        outcomes: outcomes of messages, as ``Progress`` has them, by claim and partition.
-        whole: whether the record has all that the records before it have.
-        beyond: what the task has finished beyond its marks, not decoded.
+        marks: by claim and partition, the offset where the task's share begins, and the offset
+            below which the task has finished all of its share.
+        outcomes: outcomes of messages by claim and partition, as ``Progress`` has them.
+        whole: whether the record repeats everything that the records before it have.
+        beyond: what the task has finished above its marks, as JSON that is not decoded yet.
     """
 
     marks: dict[str, dict[Whole, Range]] = {}
@@ -101,7 +101,7 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
     beyond: msgspec.Raw = msgspec.Raw()
 
     def decoded(self) -> TaskRecord:
-        """Return the record with all of its progress. Raises ValueError if that makes no sense."""
+        """Return the record with all of its progress, decoded. Raises ValueError."""
         raw = self.beyond
         beyond = codec.decode(bytes(raw), dict[str, dict[Whole, Progress]]) if raw else {}
         claims: dict[str, dict[int, Progress]] = {}
@@ -120,10 +120,10 @@ class Head(msgspec.Struct, omit_defaults=True, frozen=True):
 def encode_record(
     record: TaskRecord, starts: Claims, status: TaskStatus | None = None, *, whole: bool = False
 ) -> bytes:
-    """Return a record as a line, which ``Head`` reads.
+    """Return a record as a line that ``Head`` can read.
 
-    It leaves out what lies before the task's share, which begins at ``starts``: there, something
-    may be pending in a lane that is parked.
+    Offsets before ``starts``, where the task's share begins, are left out: what a parked lane has
+    there may still be pending.
     """
     marks: dict[str, dict[int, Range]] = {}
     outcomes: dict[str, dict[int, dict[str, str]]] = {}
@@ -153,16 +153,17 @@ def encode_record(
 
 
 class TaskRecords:
-    """The reports of one attempt at a task, which stand in for a plan's file (``PlanStore``).
+    """The reports of one attempt at a task. To the engine they are its ``PlanStore``.
 
-    Before anything else, the attempt reports what it goes on from. Each ``append`` makes an
-    object. A folder has it when the call returns. An object store gets it from a thread, in order,
-    and ``write`` waits for that.
+    The first report has what earlier attempts finished. Each ``append`` makes one more object. A
+    folder has the object when the call returns. To an object store, a thread sends the objects in
+    their order, and ``write`` waits for it.
 
     Args:
         name: the name of the attempt among the objects.
         starts: by stream, the offset at which the task's share begins.
-        status: returns the status of the task. Whoever calls ``append`` or ``beat`` calls it.
+        status: returns the status of the task. It is called in the thread that calls ``append`` or
+            ``beat``.
     """
 
     def __init__(
@@ -172,27 +173,27 @@ class TaskRecords:
         starts: Mapping[int, int],
         status: Callable[[], TaskStatus | None] = lambda: None,
     ) -> None:
-        self.path = f"{objects.uri}/{name}"  # for people
+        self.path = f"{objects.uri}/{name}"  # What errors and views show.
         self._objects = objects
         self._name = name
         self._status = status
         self._starts = claims_of({n: Progress(start) for n, start in starts.items()})
-        self._counts: dict[int, Counts] = {}  # by partition, with those of earlier attempts
-        self._counted: dict[int, Counts] = {}  # by stream, of this attempt
-        self._outcomes: dict[int, OutcomeRanges] = {}  # by stream, all that were reported
+        self._counts: dict[int, Counts] = {}  # By partition, the counts of all attempts.
+        self._counted: dict[int, Counts] = {}  # By stream, the counts of this attempt.
+        self._outcomes: dict[int, OutcomeRanges] = {}  # By stream, all outcomes that were reported.
         self._status_due_s = 0.0
         self._changing = threading.RLock()
-        self._appended = 0  # The number of records that were given to the sender.
-        self._untaken: deque[tuple[str, bytes]] = deque()  # name and content
+        self._appended = 0  # The number of records so far.
+        self._untaken: deque[tuple[str, bytes]] = deque()  # Names and contents of objects to write.
         self._failing_since_s: float | None = None
         self._sender = ThreadPoolExecutor(1, thread_name_prefix="records")
         self._sending: Future[None] | None = None
-        # The generation of the newest plan, and how many records were appended before it.
+        # The generation of the newest plan, and the number of records when its snapshot was taken.
         self._begun_at = (-1, 0)
-        self._last: Mapping[int, Progress] = {}  # the last whole progress that was reported
+        self._last: Mapping[int, Progress] = {}  # The last whole progress that was reported.
 
     def go_on_from(self, earlier: TaskRecord) -> None:
-        """Repeat what earlier attempts reported, which don't count from here on.
+        """Report what earlier attempts finished. From here on, their own reports don't count.
 
         Raises PlanNotWritten or StateLost.
         """
@@ -209,32 +210,32 @@ class TaskRecords:
             self._give(FIRST, line)
 
     def start_journal(self, drain_id: str, generation: int) -> None:
-        """Note that the engine has taken a snapshot of its plan. A task has one journal for all of
-        its plans."""
+        """Note that the engine has taken a snapshot of its plan. All plans of a task have the same
+        journal."""
         with self._changing:
             self._begun_at = generation, self._appended
 
     def append(self, record: Record) -> None:
         """Report what finished.
 
-        If this raises PlanNotWritten or StateLost, the next call reports it again.
+        If this raises PlanNotWritten or StateLost, the next call writes the record again.
         """
         self._report(record, self._status_if_due(at_once=not self._objects.is_local))
 
     def beat(self, *, at_once: bool = False) -> None:
-        """Report the status of the task if the last report was a while ago, or ``at_once``."""
+        """Report the status of the task if that is due, or ``at_once``."""
         if (status := self._status_if_due(at_once=at_once)) is not None:
             self._report(Record({}), status)
 
     def write(self, plan: OffsetPlan) -> None:
-        """Ensure that all is reported that this plan of the task's share holds.
+        """Ensure that the records have everything that this plan of the task has.
 
         Raises PlanNotWritten or StateLost.
         """
         with self._changing:
             account = plan.account
             newest = self._begun_at == (account.generation, self._appended)
-            # What was appended after the plan's snapshot was taken knows more than the plan.
+            # Records that were appended after the snapshot of the plan know more than the plan.
             if newest and account.claims[ALL] != self._last:
                 self._last = account.claims[ALL]
                 all_of_it = Record(self._last, account.parked, account.unhandled or None)
@@ -245,7 +246,7 @@ class TaskRecords:
         """Do nothing: the driver removes the records that it has taken in."""
 
     def end(self) -> None:
-        """Report that the attempt is over. It must report nothing after that.
+        """Report that the attempt is over. Nothing may be reported after that.
 
         Raises PlanNotWritten or StateLost.
         """
@@ -298,10 +299,10 @@ class TaskRecords:
             return
         before, self._sending = self._sending, self._sender.submit(self._put_all)
         if before is not None and before.done():
-            before.result()  # It raises what the thread failed by.
+            before.result()  # It raises the error that the thread raised.
 
     def _put_all(self) -> None:
-        # Each record is written as it was, in order: no record may be there without those before.
+        # Records are written in order: no record may exist without those before it.
         while self._untaken:
             try:
                 self._objects.put(*self._untaken[0], beside=True)

@@ -1,16 +1,16 @@
-"""The state of a drain on Spark: the messages of its driver to tasks, and the tasks' reports.
+"""The state of a drain on Spark: the messages of its driver to the tasks, and the tasks' reports.
 
-It consists of objects below ``DRAIN_ID/``. Each is created once and whole, except ``control``,
-which the driver of its epoch writes again and again:
+It consists of objects below ``DRAIN_ID/``. Each of them is written once, except ``control``, which
+the driver of the epoch writes again and again:
 
-    epochs/EPOCH                          ends all epochs before this one
+    epochs/EPOCH                          a driver has begun this epoch, which ends all earlier ones
     EPOCH/control                         the driver's newest message: beat, reason to stop, totals
-    EPOCH/DISPATCH/TASK/ATTEMPT/begun     the process that makes this attempt
-    EPOCH/DISPATCH/TASK/ATTEMPT/00000000  what it goes on from; earlier attempts no longer count
-    EPOCH/DISPATCH/TASK/ATTEMPT/00000001  … its records, without a gap
-    EPOCH/DISPATCH/TASK/ATTEMPT/ended     it does nothing any more
+    EPOCH/DISPATCH/TASK/ATTEMPT/begun     the process that makes this attempt at a task
+    EPOCH/DISPATCH/TASK/ATTEMPT/00000000  what earlier attempts finished; they no longer count
+    EPOCH/DISPATCH/TASK/ATTEMPT/00000001  the records of the attempt, whose numbers have no gap
+    EPOCH/DISPATCH/TASK/ATTEMPT/ended     the attempt is over
 
-Each object holds a line as a journal has it, with its checksum.
+Each object holds one line with its checksum, in the format of a journal's lines.
 """
 
 from __future__ import annotations
@@ -47,18 +47,20 @@ from drainer.spark.state.records import ENDED, Head, TaskRecords, TaskStatus
 from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace, is_folder, split_uri
 
-JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # between two records of a task
-LIST_S = 5.0  # between two looks for new attempts in an object store, where each is a request
-REQUESTS_AT_ONCE = 16  # of one process to an object store
+JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # A task writes its records at this interval.
+LIST_S = (
+    5.0  # In an object store, where each look is a request, new attempts are looked for so often.
+)
+REQUESTS_AT_ONCE = 16  # One process makes this many requests to an object store at once.
 
 EPOCHS, CONTROL, BEGUN, READS = "epochs", "control", "begun", "reads"
 
-Share = tuple[int, int, int]  # epoch, dispatch, task
+Share = tuple[int, int, int]  # The epoch, the dispatch and the task.
 
 
 @dataclass(frozen=True, slots=True)
 class Epoch:
-    """The epoch of one driver, with its unique name and the times of its tasks' lease."""
+    """The epoch of one driver: a unique name of the driver, and the times of its tasks' lease."""
 
     driver: str
     times: LeaseTimes
@@ -66,7 +68,7 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class QuotaGrant:
-    """The calls, of ``total`` in all, that each task may have in flight, by the task's name.
+    """The calls that each task may have in flight, by the task's name, of ``total`` in all.
 
     ``number`` rises whenever the grants change.
     """
@@ -82,10 +84,10 @@ class DriverControl:
 
     Attributes:
         beat: a number that rises while the driver is sure of its lock.
-        stop: the reason why all tasks have to end; None while they don't.
+        stop: the reason why all tasks have to end; None if they don't have to.
         lent: the calls that the driver lends to each task.
-        totals: what all tasks did, as far as the driver knows.
-        failures: failure settings that replace those that the tasks began with.
+        totals: the work of all tasks together, as far as the driver knows.
+        failures: failure settings that replace those with which the tasks began.
     """
 
     beat: Whole = 0
@@ -109,7 +111,7 @@ class Attempt:
 
     @property
     def share(self) -> Share:
-        """The epoch, dispatch and task, which all attempts at the same task have in common."""
+        """The epoch, dispatch and task. All attempts at the same task have the same share."""
         return self.epoch, self.dispatch, self.task
 
     @property
@@ -126,7 +128,7 @@ class Attempt:
 
 
 def state_beside(plan: PlanPlace) -> str:
-    """Return the place beside a plan where its state is, unless a person names another."""
+    """Return the place beside a plan where its state is if nobody names another place."""
     if isinstance(plan, Path):
         return str(plan.with_name(f"{plan.name}.state").absolute())
     place, mark, options = plan.partition("?")
@@ -134,7 +136,7 @@ def state_beside(plan: PlanPlace) -> str:
 
 
 def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
-    """Read the reports of dispatches that a plan has not taken in, or not completely.
+    """Read the reports of the dispatches that a plan does not have, or only has in part.
 
     Raises UsageError, StateRefused or StateLost if they can't be read.
     """
@@ -147,7 +149,7 @@ def reports_since(reference: StateReference, drain_id: str) -> list[TaskReport]:
 
 @dataclass(slots=True)
 class _Followed:
-    """The newest attempt at a share, and the number of its records that were read."""
+    """The newest attempt at a share, and how many of its records were read."""
 
     attempt: Attempt | None = None
     read: int = 0
@@ -196,7 +198,7 @@ class State:
         return max(self._numbers(EPOCHS), default=None)
 
     def begin_epoch(self, epoch: int, times: LeaseTimes) -> bool:
-        """End all earlier epochs; return False if another driver has begun this one.
+        """Begin an epoch, which ends all earlier ones; return False if another driver has begun it.
 
         Raises StateRefused if the place would let two drivers begin the same epoch.
         """
@@ -204,7 +206,7 @@ class State:
         return self._create(f"{EPOCHS}/{epoch}", Epoch(uuid4().hex, times))
 
     def times(self, epoch: int) -> LeaseTimes | None:
-        """Return the times of the lease that the driver of an epoch chose."""
+        """Return the times of the tasks' lease in an epoch; None if there is no such epoch."""
         found = self._body(f"{EPOCHS}/{epoch}", Epoch)
         return None if found is None else found.times
 
@@ -238,11 +240,12 @@ class State:
         starts: Mapping[int, int],
         status: Callable[[], TaskStatus | None] = lambda: None,
     ) -> TaskRecords:
-        """Begin an attempt, and return its records. ``starts`` and ``status`` are as for these.
+        """Begin an attempt, and return its records, which take ``starts`` and ``status``.
 
         Before the attempt handles anything, it must call ``await_earlier_attempts``.
 
-        Raises LockLost if the attempt comes too late; StateRefused if it has begun before.
+        Raises LockLost if a newer driver has taken over; StateRefused if the attempt has begun
+        before.
         """
         self.ensure_epoch(attempt.epoch)
         if not self._create(f"{attempt.name}/{BEGUN}", this_process()):
@@ -252,7 +255,7 @@ class State:
         return TaskRecords(self.objects, self._name(attempt.name), starts, status)
 
     def attempts(self, share: Share | None = None) -> list[Attempt]:
-        """Return the attempts that have begun, sorted: those at one share, or all."""
+        """Return the attempts that have begun, sorted: the attempts at one share, or all."""
         shares = self.shares() if share is None else [share]
         return [
             Attempt(*each, n) for each in shares for n in self._numbers("/".join(map(str, each)))
@@ -261,9 +264,10 @@ class State:
     def await_earlier_attempts(self, attempt: Attempt, times: LeaseTimes) -> TaskRecord:
         """Wait until all earlier attempts at the same share are over; return what they finished.
 
-        An attempt is over when it has ended, when its process is dead, or when so much time has
-        passed since this call that its lease is over and its calls are cut off (``Lease``). What it
-        writes after that does not count, since this attempt repeats what it goes on from.
+        An attempt is over when it has reported its end, when its process is dead, or when so much
+        time has passed since this call that its lease has ended and its calls are cut off
+        (``Lease``). Records that it writes later don't count, since the first record of the new
+        attempt replaces them.
 
         Raises LockLost if a later attempt or driver takes over.
         """
@@ -272,44 +276,44 @@ class State:
         return self.report(attempt.share).record
 
     def await_earlier_drivers(self, epoch: int, since_s: float, times: LeaseTimes) -> None:
-        """Wait until no attempt of an epoch before this one does anything any more.
+        """Wait until all attempts of earlier epochs are over.
 
-        ``since_s`` is the time by ``boottime_s`` at which this epoch had begun.
+        ``since_s`` is a time by ``boottime_s`` after the beginning of this epoch.
         """
         earlier = [a for a in self.attempts() if a.epoch < epoch]
         self._wait(earlier, since_s, times, lambda: None)
 
     def attempts_are_over(self, below: int) -> bool:
-        """Whether all attempts of epochs below this one are known to be over."""
+        """Return whether all attempts of epochs below this one are known to be over."""
         return all(self._is_over(each) for each in self.attempts() if each.epoch < below)
 
     def ensure_newest(self, attempt: Attempt) -> None:
-        """Raise LockLost if a newer driver or attempt has taken over.
-
-        So it does if the dispatch was removed, since then nothing of it is left to do.
-        """
+        """Raise LockLost if a newer driver or attempt has taken over, or if nothing is left to do
+        because the dispatch was removed."""
         self.ensure_epoch(attempt.epoch)
         newest = max(self.attempts(attempt.share), default=None)
         if newest != attempt or not self._has(f"{attempt.name}/{BEGUN}"):
             raise LockLost(f"another attempt took over; this is {attempt}", hint=_NOTHING)
 
     def report(self, share: Share) -> TaskReport:
-        """Return all that was reported of one share, as one record.
+        """Return everything that was reported of one share, as one record.
 
-        The reports of the newest attempt count that has reported what it goes on from.
+        Only the reports of one attempt count: the newest that has written its first record, which
+        has what earlier attempts finished.
         """
         torn = False
         for attempt in reversed(self.attempts(share)):
             names = self.objects.children(self._name(attempt.name))
             records: list[TaskRecord] = []
-            # Read backwards to the last record that is whole. A task that has ended ends with one.
+            # The records are read backwards, up to one that is whole, which is the last one if the
+            # task has ended.
             for number in range(max(map(int, filter(str.isdecimal, names)), default=-1), -1, -1):
                 try:
                     head = decode_line(self._record(attempt, number) or b"", Head)
                     records.append(head.decoded())
                     if head.whole:
                         return TaskReport(merged(reversed(records)), len(records), torn)
-                except ValueError:  # Neither this record nor those after it count.
+                except ValueError:  # It is damaged, so it does not count, nor do those after it.
                     records, torn = [], True
         return TaskReport(TaskRecord(), 0, torn)
 
@@ -331,9 +335,9 @@ class State:
     def news(self, epoch: int, dispatches: Mapping[int, int]) -> list[tuple[Attempt, Head]]:
         """Return the records that the newest attempts have written since the last call, in order.
 
-        ``dispatches`` has the number of tasks by the number of the dispatch. From an object store,
-        a call reads at most one record of each attempt, and it seldom looks for newer attempts. The
-        rest comes with later calls.
+        ``dispatches`` has the number of tasks by the number of the dispatch. To save requests to an
+        object store, a call reads at most one record of each attempt there, and looks for newer
+        attempts only now and then. Later calls return the rest.
         """
         shares = [(epoch, number, n) for number, tasks in dispatches.items() for n in range(tasks)]
         followed = {share: self._followed.get(share) or _Followed() for share in shares}
@@ -369,7 +373,7 @@ class State:
     # --- where handlers are open ---
 
     def opening(self, epoch: int) -> str:
-        """Note that a process is about to open the handler; return the name for ``closed``.
+        """Note that a process is about to open the handler; return a name to give to ``closed``.
 
         Raises LockLost or Interrupted if the drain is over.
         """
@@ -386,17 +390,17 @@ class State:
         self._create(f"{epoch}/{READS}", this_process())
 
     def is_reading(self, epoch: int) -> bool:
-        """Whether a task reads, or has read."""
+        """Return whether a task has reported that it reads."""
         return self._has(f"{epoch}/{READS}")
 
     def closed(self, name: str, failure: str | None) -> None:
-        """Report that the handler of this name is closed, and why that failed if it did."""
+        """Report that the handler of this name is closed. ``failure`` is why closing it failed."""
         line = encode_line({"failure": failure})
         self.objects.put(self._name(f"{name}/{ENDED}"), line, beside=True)
 
     def handlers(self, epoch: int) -> tuple[int, list[str]]:
-        """Return how many handlers are open in processes that live, and why some failed to
-        close."""
+        """Return how many handlers are open in living processes, and the reasons why others could
+        not be closed."""
         still_open, failures = 0, list[str]()
         for child in self.objects.children(self._name(f"{epoch}/handlers")):
             name = f"{epoch}/handlers/{child}"
@@ -408,7 +412,10 @@ class State:
         return still_open, failures
 
     def not_shared(self, what: str) -> StateRefused:
-        """Return the error for a state that driver and tasks don't see at the same place."""
+        """Return the error for a state that the driver and the tasks don't share.
+
+        ``what`` says what one of them can't see. Its {} stands for the place.
+        """
         return StateRefused(
             f"{what.format(self.uri)}: it must be the same place on all machines",
             hint="Set drainer.state to a place that all executors and this machine reach: s3://,"
@@ -418,13 +425,13 @@ class State:
     # --- and the end ---
 
     def remove_dispatch(self, epoch: int, dispatch: int) -> None:
-        """Remove the reports of a dispatch, which the plan on disk must have."""
+        """Remove the reports of a dispatch. The plan on disk must have them."""
         self.objects.remove(self._name(f"{epoch}/{dispatch}"))
 
     def remove(self, plan: PlanPlace | None = None) -> None:
-        """Remove everything of the drain. The epochs go first, by which tasks that still run end.
+        """Remove the state. The epochs are removed first, so that tasks which still run end.
 
-        The folder beside the ``plan`` goes too, if nothing else is in it.
+        If the state is a folder beside the ``plan`` that is empty then, the folder is removed, too.
         """
         self.objects.remove(self._name(EPOCHS))
         self.objects.remove(self.drain_id)
@@ -449,8 +456,8 @@ class State:
             time.sleep(min(times.look_s, left_s))
 
     def has_ended(self, attempt: Attempt) -> bool:
-        """Whether an attempt has reported its end. One that fails does, and one that is killed
-        can't."""
+        """Return whether an attempt has reported its end. If it fails, it does so, too; if it is
+        killed, it can't."""
         return self._has(f"{attempt.name}/{ENDED}")
 
     def _is_over(self, attempt: Attempt) -> bool:
@@ -505,13 +512,13 @@ _NOTHING = "Do nothing here."
 def take_over(
     plan: OffsetPlan, path: PlanPlace, print_line: Callable[[str], None]
 ) -> Callable[[], None]:
-    """Ensure that no task of a former driver does anything any more, for a plan with a state.
+    """Wait until all tasks of the former driver of a plan have ended. The plan has a state.
 
-    The caller holds the plan and the lock on its group. Afterwards it must load the reports of the
-    tasks again, for there may be more of them.
+    The caller holds the plan and the lock on its group. It must load the tasks' reports after this
+    call, since the tasks may have reported more.
 
-    Return a function that removes the reports once the plan on disk has them. Raises PlanRefused or
-    StateRefused if the tasks can't be ended.
+    Return a function that removes the reports, for when the plan on disk has them. Raises
+    PlanRefused or StateRefused if the tasks can't be ended.
     """
     assert plan.account.state is not None
     try:
@@ -522,7 +529,7 @@ def take_over(
             raise PlanRefused(f"the state at {state.uri} is gone")
         epoch = max(former, plan.account.state.epoch) + 1
         while not state.begin_epoch(epoch, times):
-            epoch += 1  # Another driver has begun it, and is ended by the next one.
+            epoch += 1  # Another driver has begun this epoch. The next epoch ends that driver, too.
         since_s = boottime_s()
         if not state.attempts_are_over(below=epoch):
             print_line("waiting until the tasks of the former driver have ended")

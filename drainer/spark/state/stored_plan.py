@@ -18,7 +18,7 @@ from drainer.store.plan_file import SavedPlan, no_plan
 if TYPE_CHECKING:
     from obstore import UpdateVersion
 
-TRY_FOR_S = 30.0  # for a store that fails to take a plan
+TRY_FOR_S = 30.0  # A plan is offered to a store for this long if the store fails.
 TRY_AGAIN_S = 1.0
 
 _refusing = partial(raised_as, PlanRefused, StateLost, hint="Name another place with --plan.")
@@ -27,10 +27,10 @@ _refusing = partial(raised_as, PlanRefused, StateLost, hint="Name another place 
 class StoredPlan(SavedPlan):
     """A plan at the URI of an object.
 
-    An object has no lock as a file has. The lock on the group keeps other drains off, and a resume
-    after a death waits until that lock has expired. Each write names the version that it replaces,
-    so that a process which was overtaken writes nothing any more. There is no journal either: tasks
-    write to the state what they finish.
+    An object has no lock as a file has. The lock on the group keeps other drains off. If a driver
+    was killed, a resume waits until its lock on the group has expired. Each write names the version
+    that it replaces, so that a process which another one has replaced can't write. The plan has no
+    journal, because tasks write what they finish to the state.
     """
 
     def __init__(self, uri: str) -> None:
@@ -41,8 +41,9 @@ class StoredPlan(SavedPlan):
         self._folder, _, self._name = place.rpartition("/")
         self._options = f"{mark}{options}"
         self._bucket = open_bucket(f"{self._folder}{self._options}")
-        self._tag: UpdateVersion | None = None  # of the plan that was read or written last
-        self._unanswered: set[bytes] = set()  # plans that may have been written since then
+        self._tag: UpdateVersion | None = None  # The version that was read or written last.
+        # Plans that were sent since then without an answer, so that they may have been written.
+        self._unanswered: set[bytes] = set()
         self._owner = token_hex(8)
 
     @property
@@ -81,7 +82,7 @@ class StoredPlan(SavedPlan):
                 return
 
     def archive(self, plan: OffsetPlan) -> str:
-        """Copy the finished plan, so that a new one can be written over it."""
+        """Copy the finished plan to another name, so that a new plan can take its place."""
         aside = f"{self._name.removesuffix('.json')}.{plan.terms.drain_id}.json"
         with _refusing():
             self._bucket.put(aside, plan.encode())

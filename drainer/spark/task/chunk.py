@@ -1,14 +1,15 @@
 """Chunks: sub-messages of one shard from a slice of a partition, which Spark shuffles as one row.
 
-The reader has split the messages. A chunk has the facts of each message once, and the index, the
-sub-key and the payload of each sub-message. All are pickled together, so that objects which several
-of them share are in the chunk once.
+The task that reads the messages has split them. A chunk has the facts of each message once, and the
+index, the sub-key and the payload of each sub-message. All of it is pickled together, so that an
+object which several sub-messages share is in the chunk once.
 """
 
 from __future__ import annotations
 
 import pickle
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice, repeat
 from typing import Any
 
@@ -25,27 +26,28 @@ from drainer.spark.task.rows import Row
 from drainer.text.mask import describe
 from drainer.text.raw_json import meaning
 
-# A chunk is full when it reaches one of these limits. The value of a message counts by the share of
-# its sub-messages that are in the chunk. Payloads count by the memory that they take, since split
-# may make much of a small value.
+# A chunk is full when it reaches one of three limits: on the number of its sub-messages, on the
+# size of the values that these come from, and on the memory that its payloads take, since split may
+# make large payloads from a small value. If only some sub-messages of a message are in a chunk,
+# that share of the value's size counts.
 CHUNK_SUBS = 1_000
-CHUNK_BYTES = 64 * 1024  # of values
-CHUNK_MEMORY_BYTES = 1024 * 1024  # of payloads
-OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # of payloads in all chunks that are not full yet
-KNOWN_MOST = 10_000  # keys and headers that are remembered, so that a chunk has equal ones once
+CHUNK_BYTES = 64 * 1024
+CHUNK_MEMORY_BYTES = 1024 * 1024
+OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # Payloads in open chunks take no more than this.
+KNOWN_MOST = 10_000  # So many keys and headers are remembered, to have equal ones in a chunk once.
 
 PICKLE_PROTOCOL = 5
-CHECKSUM_MASK = 2**63 - 1  # keeps sums of checksums within 63 bits
+CHECKSUM_MASK = 2**63 - 1  # Sums of checksums are kept within 63 bits.
 
 _Headers = tuple[tuple[str, bytes | None], ...]
-# The facts of a message: its offset, timestamp, key and headers (None if they can't be read), and
-# the count and the checksum of all its sub-keys.
+# The facts of a message: its offset, timestamp, key and headers, and of its sub-keys the number and
+# the checksum. The headers are None if they can't be read.
 _Facts = tuple[int, int | None, bytes | None, _Headers | None, int, int]
 
 
 def why_whole(handler: LoadedHandler, terms: Terms) -> str | None:
-    """Return why the values of messages travel beside their sub-messages; None if they don't."""
-    if handler.split is None:  # The values are the payloads.
+    """Return the reason why values are sent beside their sub-messages; None if they are not."""
+    if handler.split is None:  # With the default split, the values are the payloads.
         return None
     if handler.whole_messages:
         return "the handler sets whole_messages"
@@ -55,44 +57,41 @@ def why_whole(handler: LoadedHandler, terms: Terms) -> str | None:
     return next((f"{name} reads message.value" for name in read), None)
 
 
+@dataclass(slots=True, eq=False)
 class _Chunk:
     """A chunk that is being filled.
 
     Attributes:
         facts: the facts of the messages that it has a part of.
-        counts: how many sub-messages of each of these messages are in it.
+        counts: for each of these messages, the number of its sub-messages in the chunk.
         values: contents of messages, by the message's place in ``facts``.
-        indexes, sub_keys, payloads: the sub-messages in the order of offset and index. The default
-            split leaves them empty.
-        odd: sub-messages of derived classes as they are, by their place in these lists.
+        indexes, sub_keys, payloads: the sub-messages in the order of offset and index. They are
+            empty for the default split.
+        odd: the sub-messages of derived classes, by their place in these lists.
         fill: how full the chunk is, from 0 to 1.
         memory: the bytes of memory that its payloads take.
     """
 
-    __slots__ = (
-        *("counts", "facts", "fill", "indexes", "memory", "odd", "payloads", "sub_keys", "values"),
-    )
-
-    def __init__(self) -> None:
-        self.facts: list[_Facts] = []
-        self.counts: list[int] = []
-        self.values: dict[int, Any] = {}
-        self.indexes: list[int] = []
-        self.sub_keys: list[Hashable] = []
-        self.payloads: list[Any] = []
-        self.odd: dict[int, SubMessage] = {}
-        self.fill = self.memory = 0.0
+    facts: list[_Facts] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
+    values: dict[int, Any] = field(default_factory=dict)
+    indexes: list[int] = field(default_factory=list)
+    sub_keys: list[Hashable] = field(default_factory=list)
+    payloads: list[Any] = field(default_factory=list)
+    odd: dict[int, SubMessage] = field(default_factory=dict)
+    fill: float = 0.0
+    memory: float = 0.0
 
 
 class ChunkWriter:
-    """Makes chunks of the messages of one slice, with one open chunk per shard.
+    """Makes chunks of the messages of one slice, with one open chunk for each shard.
 
-    The caller adds each message, then takes the chunks that are ``full``, and at the end the rest
-    with ``flush``. The chunks of a shard come in the order of their offsets, and a message is in at
-    most one of them. The sub-messages can't be used afterwards.
+    After adding a message, the caller takes the chunks that are ``full``, and at the end the others
+    with ``flush``. The chunks of a shard come in the order of their offsets, and each message is in
+    at most one of them. Sub-messages that were added can't be used any more.
 
-    With ``whole_messages`` the values of all messages travel. Otherwise a value travels only if it
-    is the payload of a sub-message.
+    With ``whole_messages``, chunks have the values of all messages. Otherwise they have a value
+    only if it is the payload of a sub-message.
     """
 
     def __init__(self, origin: Origin, *, whole_messages: bool = False) -> None:
@@ -113,7 +112,7 @@ class ChunkWriter:
     ) -> None:
         """Add the sub-messages of a message, each to the chunk of its shard.
 
-        ``keys`` are their sub-keys. A sub-message whose shard is below 0 is left out.
+        ``keys`` are the sub-keys. A sub-message whose shard is below 0 is left out.
         """
         memory = message.size + self._payloads.bytes_of(message, subs)
         self._memory += memory
@@ -136,12 +135,12 @@ class ChunkWriter:
                 chunk.counts.append(1)
                 if self._whole_messages:
                     chunk.values[len(facts) - 1] = content
-            if payload is read and payload == meaning(decoded):  # Split did not change it.
+            if payload is read and payload == meaning(decoded):  # Split did not change the payload.
                 payload = decoded
             if payload is value or payload is decoded:
                 chunk.values[len(facts) - 1] = content
             if type(sub) is not SubMessage or (sub.keys is not None and key is not None):
-                # The message would travel with the sub-message otherwise.
+                # The sub-message is pickled as it is. Its message must not be pickled with it.
                 sub.message = None  # type: ignore[assignment]
                 chunk.odd[len(chunk.indexes)] = sub
                 key = payload = None
@@ -167,7 +166,7 @@ class ChunkWriter:
             self._full[shard] = None
 
     def full(self) -> Iterator[Row]:
-        """Yield the chunks that are full, or all if the open ones take too much memory."""
+        """Yield the chunks that are full, or all chunks if the open ones take too much memory."""
         if self._memory > OPEN_MEMORY_BYTES:
             yield from self.flush()
         for shard in self._full:
@@ -214,9 +213,9 @@ def _fill_of(value_bytes: float, memory_bytes: float) -> float:
 
 
 def _checksum(chunk: _Chunk) -> int:
-    # The checksum is one of the sub-messages, and not of the chunk's bytes. When a slice is read
-    # again, its chunks may end elsewhere, and pickle writes a payload in another way if it is the
-    # same object as an earlier one.
+    # This is a checksum of the sub-messages, because the bytes of a chunk may differ from one
+    # reading of a slice to the next: its chunks may end at other messages, and pickle writes a
+    # payload in another way if it is the same object as an earlier one.
     counts = chunk.counts or [1] * len(chunk.facts)
     messages = zip(chunk.facts, counts, strict=True)
     sums = (hash((facts[0], count, facts[5])) for facts, count in messages)
@@ -265,7 +264,7 @@ def decode_chunk(body: bytes, origin: Origin) -> Iterator[ShippedMessage]:
     Messages of the default split come without sub-messages, for ``Dispatcher.deliver_whole``. All
     others are for ``Dispatcher.deliver_parts``.
 
-    Raises Refused if a payload is of a class that this process has not, or can't make again.
+    Raises Refused if this process can't restore a payload, for example because it lacks the class.
     """
     try:
         facts, counts, values, *columns = pickle.loads(lz4.decompress(body))

@@ -1,4 +1,7 @@
-"""Handling parts of waves in a task: the engine of one process, with Spark's chunks for Kafka."""
+"""A Spark task that handles parts of waves, with the engine that drains in one process.
+
+Chunks that Spark brings take the place of Kafka, and the driver takes the place of the person.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +50,7 @@ class TaskRunner:
         settings: the settings of one task.
         dispatch: the number of the dispatch.
         given: for each task, what it is given of each stream.
-        behind: partitions in which something before the dispatch is unfinished.
+        behind: the partitions in which something before the dispatch is unfinished.
     """
 
     plan: OffsetPlan
@@ -58,7 +61,7 @@ class TaskRunner:
     behind: frozenset[int] = frozenset()
 
     def handle(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Handle the chunks of a task, and yield its outcome; for ``mapInArrow``."""
+        """Handle the chunks of a task, and yield its outcome: the function for ``mapInArrow``."""
         context = TaskContext.get()
         assert context is not None
         number = context.partitionId()
@@ -69,7 +72,7 @@ class TaskRunner:
     def _drain_share(
         self, number: int, attempt_number: int, rows: Iterable[Row]
     ) -> Mapping[str, Any]:
-        """Handle all that one task is given, and return how that ended."""
+        """Handle everything that one task is given, and return how that ended."""
         given = self.given[number]
         state = State.open(self.handler.state, self.handler.terms.drain_id)
         attempt = Attempt(self.handler.epoch, self.dispatch, number, attempt_number)
@@ -79,7 +82,7 @@ class TaskRunner:
                 attempt.borrower,
                 self.plan.terms.failures,
                 control=lambda: fence.control,
-                # Other tasks wait for the calls that this one gives back.
+                # It reports at once, since other tasks wait for the calls that it gives back.
                 report=lambda: report(at_once=True),
                 use_share=opened.use_share,
             )
@@ -88,7 +91,7 @@ class TaskRunner:
             records = state.begin(attempt, starts, view.status)
 
             def report(*, at_once: bool = False) -> None:
-                with suppress(DrainerError):  # The next record repeats what this one lacks.
+                with suppress(DrainerError):  # If it can't be written, the next record has it.
                     records.beat(at_once=at_once)
 
             def observe(status: Status) -> None:
@@ -114,7 +117,7 @@ class TaskRunner:
                     fence.guard(attempt, drain.calls)
                     summary = drain.run_on(opened.loop)
                 if isinstance(summary.cause, LockLost):
-                    raise summary.cause  # Another attempt decides how the task ends.
+                    raise summary.cause  # Another attempt at this task reports the outcome.
                 return _outcome(summary, dispatcher, view.status())
             finally:
                 if fence.leave():
@@ -125,7 +128,7 @@ class TaskRunner:
     def _context(
         self, plan: OffsetPlan, records: TaskRecords, opened: OpenHandler, interval_s: float
     ) -> DrainContext:
-        """Return the context of a task's drain, which records what finished each ``interval_s``."""
+        """Return the context of a task's drain, which records each ``interval_s`` what finished."""
         running = replace(self.settings, plan_interval_s=NEVER_S, journal_interval_s=interval_s)
         return DrainContext(
             plan=plan,
@@ -135,12 +138,14 @@ class TaskRunner:
             committer=NoCommitter(),  # The driver commits.
             lock=opened.fence,
             read_committed=dict,
-            runtime=UNSIGNALLED,  # People stop the driver.
+            runtime=UNSIGNALLED,  # A person stops the driver, and the driver stops the tasks.
         )
 
     def _plan_of(self, given: Mapping[int, TaskInput], earlier: TaskRecord) -> OffsetPlan:
-        """Return the plan of a task, with what earlier attempts finished. Streams stand for its
-        partitions."""
+        """Return the plan of a task, with what earlier attempts finished.
+
+        Its partitions are streams: a stream is the part of a shard that is in one partition.
+        """
         found, claim = streams_of(earlier.claims), {}
         for stream, each in given.items():
             begun = Progress(each.start)
@@ -155,15 +160,17 @@ class TaskRunner:
 
 
 class Borrower:
-    """The quota of a task: the calls that the driver's newest message lends it, and its share of
-    the rate. Until the driver lends it something, the task starts no calls.
+    """The quota of a task: the calls that the driver lends it, and its share of the rate.
+
+    Until the driver lends it something, the task starts no calls.
 
     Args:
         name: the name under which the driver lends calls to the task.
-        base: the failure settings to decide by, unless the driver's message has others.
+        base: the failure settings, unless the driver's message has others.
         control: returns the newest message of the driver.
-        report: called once no more calls are in flight than were lent.
-        use_share: gets the task's share of all that is lent, to share out other limits by it.
+        report: called when the task obeys new grants: no more calls are in flight than were lent.
+        use_share: gets the task's share of all calls that are lent, which is also its share of
+            other limits.
     """
 
     def __init__(
@@ -182,11 +189,11 @@ class Borrower:
         self._use_share = use_share
         self._share = 0.0
         self._calls = self._seen = 0
-        self._reported = 0  # the number of the newest grants that the task has obeyed
+        self._reported = 0  # The number of the newest grants that the task has obeyed.
         self._borrowed = Borrowed()
 
     def take(self) -> Grant:
-        """Return what the driver's newest message lends."""
+        """Return the calls and the settings that the driver's newest message grants."""
         control = self._control()
         self._base = control.failures or self._base
         if control.lent.number != self._seen:
@@ -195,20 +202,20 @@ class Borrower:
             self._share = self._calls / max(1, control.lent.total)
             self._use_share(self._share)
         rate = self._base.rate
-        if rate is not None and self._share:  # Without a share nothing begins, at whatever rate.
+        if rate is not None and self._share:  # Without a share no call begins, whatever the rate.
             rate *= self._share
         return Grant(self._calls, replace(self._base, rate=rate))
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
-        """Note how the task uses what it has taken. Report once that no more calls are in flight
-        than were lent."""
+        """Note how the task uses the calls. Report if it obeys the newest grants for the first
+        time."""
         self._borrowed = Borrowed(self._seen, in_flight, ready, *work_done)
         if self._reported != self._seen and in_flight <= self._calls:
             self._reported = self._seen
             self._report()
 
     def borrowed(self) -> Borrowed:
-        """Return what the driver has to know of the calls that the task has borrowed."""
+        """Return the report on the calls that the task has borrowed."""
         return self._borrowed
 
 

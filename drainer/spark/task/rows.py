@@ -1,8 +1,8 @@
 """Rows of Arrow batches: the chunks of a wave, as ``mapInArrow`` takes and returns them.
 
-Behind the chunks of a slice come rows without a body. One for each shard tells how much the slice
-has of it, which the task that handles the shard compares before its first call. The last one, of
-the shard -1, has the manifest of the slice.
+The chunks of a slice are followed by a row without a body for each shard, which has the number and
+the checksum of the slice's sub-messages in the shard. The task that handles the shard compares them
+before its first call. The last row of a slice, of the shard -1, has the slice's manifest.
 """
 
 from __future__ import annotations
@@ -19,17 +19,17 @@ from drainer.spark.session.settings import BATCH_BYTES
 CHUNKS = "shard int, partition int, offset long, subs long, checksum long, body binary"
 OUTCOMES = "task int, outcome binary"
 READ_ROWS = 1024
-MANIFEST = -1  # in place of a shard
+MANIFEST = -1  # In place of a shard's number, it marks the row with the manifest.
 
-# For the name of a type in a schema: the type code of the module ``array``, and the type of Arrow.
+# By the name of a type in a schema: the type code of the module ``array``, and the type of Arrow.
 _TYPES = {"int": ("i", pa.int32()), "long": ("q", pa.int64()), "binary": ("", pa.binary())}
 
 
 class Row(NamedTuple):
-    """A chunk; or, with an empty body, how much the slice that begins at ``offset`` has of a shard.
+    """A chunk; or, with an empty body, the part of a shard that one slice has.
 
     Attributes:
-        offset: the offset of the first message.
+        offset: the offset of the first message, or the offset at which the slice begins.
         subs: the number of sub-messages.
         checksum: a checksum that tells which sub-messages they are.
     """
@@ -43,7 +43,7 @@ class Row(NamedTuple):
 
 
 def batches_of(rows: Iterable[Row]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows in batches of at most ``BATCH_BYTES``, or of one row that is larger."""
+    """Yield the rows in batches of at most ``BATCH_BYTES``. A larger row is a batch of its own."""
     batch: list[Row] = []
     filled = 0
     for row in rows:
@@ -64,7 +64,7 @@ def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[Row]:
 
 
 def batch_of(rows: Iterable[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
-    """Return rows as a batch. ``schema`` is written as ``mapInArrow`` takes it."""
+    """Return rows as a batch, with a schema such as ``CHUNKS``."""
     named = [column.split() for column in schema.split(", ")]
     columns = zip(zip(*rows, strict=True), named, strict=True)
     arrays = [_column(values, kind) for values, (_, kind) in columns]
@@ -72,7 +72,7 @@ def batch_of(rows: Iterable[tuple[Any, ...]], schema: str) -> pa.RecordBatch:
 
 
 def _column(values: Sequence[Any], kind: str) -> pa.Array:
-    # pa.array would be simpler, but its first use imports pandas, which takes half a second.
+    # The first use of pa.array, which would be simpler, imports pandas and so takes half a second.
     code, arrow = _TYPES[kind]
     if code:
         buffers = [None, pa.py_buffer(array(code, values))]

@@ -14,7 +14,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
 from drainer.spark.task.rows import Row
 
-AHEAD_BYTES = 8 * 1024 * 1024  # of chunks that are taken from Spark before the engine wants them
+AHEAD_BYTES = 8 * 1024 * 1024  # So much is taken from Spark before the engine wants it.
 WAIT_S = 0.1
 STOP_S = 1.0
 DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."
@@ -25,23 +25,27 @@ class TaskInput(NamedTuple):
 
     Attributes:
         start, end: the offsets ``[start, end)``.
-        subs: the number of sub-messages.
-        slices: by the first offset of each slice, the number of its sub-messages and a checksum
+        slices: by the first offset of each slice, the number of its sub-messages, and a checksum
             that tells which they are.
     """
 
     start: int
     end: int
-    subs: int
     slices: Mapping[int, tuple[int, int]]
+
+    @property
+    def total(self) -> tuple[int, int]:
+        """The number of all its sub-messages, and the checksum of all of them."""
+        subs, checksums = zip(*self.slices.values(), strict=True)
+        return sum(subs), sum(checksums) & CHECKSUM_MASK
 
 
 class ChunkSource:
-    """Chunks as a source of messages. A thread takes them as Spark delivers them.
+    """Chunks as a source of messages. A thread takes them from Spark as Spark delivers them.
 
-    Spark computes rows again that it has lost, and by then the log may have other messages. So the
+    If Spark loses rows, it computes them again, and by then the log may have other messages. So the
     source compares what it gets with what the manifests say was ``given``. Rows with the counts of
-    each slice come before the chunks, so that a difference is found before the first call.
+    each slice come before the chunks, so that a difference shows before the first call.
     """
 
     trouble: str | None = None
@@ -56,11 +60,11 @@ class ChunkSource:
         self._rows = rows
         self._notify = notify
         self._given = given
-        # For each stream, the number of sub-messages that were read, and their checksum.
+        # The number and the checksum of the sub-messages that were read, by stream.
         self._read = dict.fromkeys(given, (0, 0))
         self._origins: dict[int, Origin] = {}
-        self._streams: dict[tuple[int, int], Stream] = {}  # by partition and number of the shard
-        self._together: dict[int, list[int]] = {}  # streams by partition
+        self._streams: dict[tuple[int, int], Stream] = {}  # By partition and number of the shard.
+        self._together: dict[int, list[int]] = {}  # The streams of each partition.
         for stream in map(Stream, given):
             self._origins[stream] = Origin(
                 plan.terms.topic, plan.terms.topic_id, stream.partition, stream
@@ -103,14 +107,15 @@ class ChunkSource:
                 reached = dict.fromkeys(self._together[row.partition], row.offset)
                 self._put(_ChunkBatch(row.body, self._origins[stream], reached))
             self._put(_ChunkBatch(None, None, self._ends))
-        except DrainerError as error:
-            self.failure = error
-            self._notify()
         except BaseException as error:
-            self.failure = Interrupted(
-                f"Spark gave no more rows: {type(error).__name__}: {error}",
-                hint="Resume with the plan.",
-                cause=error,
+            self.failure = (
+                error
+                if isinstance(error, DrainerError)
+                else Interrupted(
+                    f"Spark gave no more rows: {type(error).__name__}: {error}",
+                    hint="Resume with the plan.",
+                    cause=error,
+                )
             )
             self._notify()
 
@@ -139,10 +144,9 @@ class ChunkSource:
             yield stream, row
         if not compared:
             self._ensure_same(slices)
-        # Without this, missing chunks would be taken for holes.
+        # Offsets without a chunk count as holes, so a chunk that is missing would not be noticed.
         for number, each in self._given.items():
-            checksum = sum(checksum for _, checksum in each.slices.values()) & CHECKSUM_MASK
-            if self._read[number] != (each.subs, checksum):
+            if self._read[number] != each.total:
                 raise self._changed(number, self._read[number][0])
 
     def _ensure_same(self, slices: Mapping[int, Mapping[int, tuple[int, int]]]) -> None:
@@ -151,7 +155,7 @@ class ChunkSource:
                 raise self._changed(stream, sum(subs for subs, _ in slices[stream].values()))
 
     def _changed(self, stream: int, found: int) -> Interrupted:
-        left = self._given[stream].subs - found
+        left = self._given[stream].total[0] - found
         what = f"{left:,} fewer" if left > 0 else f"{-left:,} more" if left else "other"
         return Interrupted(
             f"shard {Stream(stream).shard.number} has {what} sub-messages than at the first read:"
