@@ -113,7 +113,7 @@ LATENCY = _by_collector(
 )
 READ = "delivered, over all runs."
 DONE = "by outcome, over all runs: done, dead, failed, skipped."
-PENDING = "delivered and not done."
+PENDING = "delivered and not finished."
 OF_STATUS = (
     _gauge("elapsed_seconds", "timing.elapsed_s", "Seconds since this run began."),
     _gauge(
@@ -124,7 +124,7 @@ OF_STATUS = (
     _by_partition("start_offset", "start", "Start of the backlog."),
     _by_partition("end_offset", "end", "End of the backlog."),
     _by_partition("position_offset", "position", "Everything below it is delivered."),
-    _by_partition("watermark_offset", "watermark", "Everything below it is done."),
+    _by_partition("watermark_offset", "watermark", "Every message below it is finished."),
     _by_partition("committed_offset", "committed", "The group's offset; absent if there is none."),
     _by_partition("backlog_offsets", "left", "Offsets from the watermark to the end."),
     _counter("messages_read", "progress.messages.read", f"Messages {READ}"),
@@ -168,7 +168,7 @@ OF_STATUS = (
     _gauge(
         "in_flight", "limits.in_flight", "Sub-messages in flight, on average over half a second."
     ),
-    _gauge("concurrency", "limits.concurrency", "Maximum sub-messages in flight."),
+    _gauge("concurrency", "limits.concurrency", "Maximum calls in flight."),
     _gauge("lanes", "limits.lanes", "Lanes in which a sub-message waits or is in flight."),
     _gauge("lanes_ready", "limits.lanes_ready", "Lanes that only wait for a worker."),
     _gauge("lanes_parked", "failures.parked_lanes", "Lanes parked behind a failure."),
