@@ -172,7 +172,10 @@ def _way(path: Path, opened: ExitStack) -> list[_Name]:
     """
 
     def look(name: Path, folder: int | None = None) -> _Name:
-        descriptor = os.open(name.name or name, LOOK, dir_fd=folder)
+        try:  # O_DIRECTORY makes an automounter mount the folder. O_PATH alone does not.
+            descriptor = os.open(name.name or name, LOOK | os.O_DIRECTORY, dir_fd=folder)
+        except NotADirectoryError:
+            descriptor = os.open(name.name, LOOK, dir_fd=folder)
         opened.callback(os.close, descriptor)
         return _Name(name, descriptor, os.fstat(descriptor))
 
