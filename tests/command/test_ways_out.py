@@ -39,7 +39,7 @@ SHOWN = {
     ("letters/cli/dead.py", "_parse_place"): "command/test_dead.py",
     ("letters/receipts.py", "ensure_ended"): "letters/test_receipts.py, command/test_redrive.py",
     ("policy/dead_letter.py", "_split_headers"): "the same hint as that of _parse_place",
-    ("store/plan_file.py", "reaching"): "of Spark's state: spark/test_plan_trust.py",
+    ("store/plan_file.py", "with_reachable_state"): "of Spark's state",
     ("store/plan_file.py", "_reported"): "of Spark's state",
     ("store/plan_file.py", "_gone_or"): "of a folder that is moved meanwhile",
 }
