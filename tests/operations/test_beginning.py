@@ -18,30 +18,13 @@ from drainer.errors import (
     Refused,
     TopicMissing,
 )
-from drainer.handler import Context, Handler
 from drainer.kafka.committer import GroupCommitter
 from drainer.kafka.lock import GroupLock
-from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.operations.resume import ResumeRequest, prepare_resume
 from drainer.store.plan_file import PlanFile
 from operations.conftest import MESSAGES, Story
-
-
-class WillNotOpen(Handler):
-    def open(self, context: Context) -> None:
-        raise LookupError("no index")
-
-    async def handle(self, sub: SubMessage) -> None:
-        raise AssertionError("it was never open")
-
-
-class Remembers(Handler):
-    def __init__(self) -> None:
-        self.handled: list[int] = []
-
-    async def handle(self, sub: SubMessage) -> None:
-        self.handled.append(sub.message.offset)
+from operations.handlers import Remembers, WillNotOpen
 
 
 def no_lock(self: GroupLock) -> None:

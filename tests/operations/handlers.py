@@ -1,0 +1,22 @@
+"""Handlers of drains in this process. A plan has a digest of what their file imports: of little."""
+
+from __future__ import annotations
+
+from drainer.handler import Context, Handler
+from drainer.message import SubMessage
+
+
+class WillNotOpen(Handler):
+    def open(self, context: Context) -> None:
+        raise LookupError("no index")
+
+    async def handle(self, sub: SubMessage) -> None:
+        raise AssertionError("it was never open")
+
+
+class Remembers(Handler):
+    def __init__(self) -> None:
+        self.handled: list[int] = []
+
+    async def handle(self, sub: SubMessage) -> None:
+        self.handled.append(sub.message.offset)
