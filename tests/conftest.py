@@ -39,8 +39,9 @@ os.environ["JDK_JAVA_OPTIONS"] = " ".join(
 ).strip()
 
 
-# An example's time means nothing where others share the processor. .ci/weekly tries more examples.
-settings.register_profile("gate", deadline=None)
+# An example's time means nothing where others share the processor. .ci/weekly tries more examples,
+# and tests whose examples are dear take a part of these counts.
+settings.register_profile("gate", deadline=None, max_examples=50)
 settings.register_profile("thorough", deadline=None, max_examples=1_000)
 settings.load_profile("gate")
 

@@ -110,7 +110,6 @@ def of(registry: str) -> PayloadSettings:
 @case(
     "a mailed plan names a service and a registry, and the client file has logins for such",
     before="the question named neither; after y both got the logins, over the client file's own",
-    quick=True,
 )
 def mailed_destinations(stage: Stage) -> str:
     with recorder() as mine, recorder() as evil:

@@ -81,7 +81,6 @@ def ensure_no_secret(stage: Stage, ended: Ended, echoed: str = "500") -> None:
 @case(
     "a service that answers with the headers that it was sent",
     before="http.token was in the log, the error, the report and what on-end got",
-    quick=True,
 )
 def echoed_token(stage: Stage) -> str:
     config = stage.folder / "client.properties"
@@ -113,7 +112,6 @@ def echoed_token(stage: Stage) -> str:
 @case(
     "a schema registry that answers with the headers that it was sent",
     before="the login was shown in base64",
-    quick=True,
 )
 def echoed_login(stage: Stage) -> str:
     config = stage.folder / "client.properties"
@@ -141,7 +139,6 @@ def forged(plan: Path, **changes: Any) -> None:
 @case(
     "a plan with megabytes in one text, or 500,000 events",
     before="9.4 MB of error; plan show took 1 GB",
-    quick=True,
 )
 def endless_plan(stage: Stage) -> str:
     plan = stage.folder / "p.json"

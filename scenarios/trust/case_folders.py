@@ -93,7 +93,6 @@ def people(stage: Stage, mode: int, group: int = 0) -> Iterator[People]:
 @case(
     "plans, journals, locks and links that another user leaves in /tmp",
     before="never broken: each plan had to be its user's own, also in the folder of a shift",
-    quick=True,
 )
 def plan_in_tmp(stage: Stage) -> str:
     with people(stage, 0o1777) as users:
@@ -126,7 +125,6 @@ def plan_in_tmp(stage: Stage) -> str:
 @case(
     "modules, packages and bytecode that another user puts beside a handler in /tmp",
     before="drainer imported what the handler tried to import, and Python's cache of it",
-    quick=True,
 )
 def modules_beside_a_handler(stage: Stage) -> str:
     with people(stage, 0o1777) as users:
@@ -153,7 +151,6 @@ def modules_beside_a_handler(stage: Stage) -> str:
 @case(
     "a drain that goes from hand to hand in the folder of a shift",
     before="only the owner of a plan could resume it; the others had to take a copy",
-    quick=True,
 )
 def shared_folder(stage: Stage) -> str:
     with people(stage, 0o2770, ONCALL) as users:

@@ -71,7 +71,6 @@ def registry() -> Iterator[str]:
 @case(
     "modules planted in the working folder, under commands that start a Python",
     before="certify ran a planted drainer/, --value-format protobuf a planted grpc_tools/",
-    quick=True,
 )
 def modules_of_the_working_folder(stage: Stage) -> str:
     # `python -m drainer` itself searches the working folder.

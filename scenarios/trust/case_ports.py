@@ -139,7 +139,6 @@ def blocks_of_spark(stage: Stage) -> str:
 @case(
     "secrets in a profile, in variables and in URLs",
     before="a resume and its hooks had those in URLs",
-    quick=True,
 )
 def secrets_in_settings(stage: Stage) -> str:
     profile = stage.folder / "p.toml"

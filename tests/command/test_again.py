@@ -53,6 +53,7 @@ def test_beside_live_consumers_a_range_is_drained_again_killed_and_resumed(
     assert "committed nothing" in command("plan", "undo", str(plan), "--yes", code=3).error
 
 
+@pytest.mark.long
 def test_two_such_drains_of_one_group_refuse_each_other_and_name_one_that_commits(
     command: Command,
 ) -> None:

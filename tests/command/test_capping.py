@@ -52,6 +52,7 @@ def test_the_cap_is_shown_before_the_drain_and_at_its_end(
     assert outcome.answer["write_cap"] is None
 
 
+@pytest.mark.long
 def test_reading_is_capped_by_what_groups_read_and_writing_by_what_was_sent(
     command: Command, topic: Topic
 ) -> None:
@@ -93,7 +94,7 @@ def test_a_resume_keeps_them_takes_others_or_none(
     assert "800,000 messages/s" in others
     assert "warning: the limits were measured on another cluster, another-cluster" in others
     missing = command.resume(topic, "--broker-limits", "missing.json", code=3)
-    assert "missing.json does not exist" in missing.error
+    assert "missing.json: it does not exist" in missing.error
     command.gate.touch()
     without = command.resume(topic, "--broker-limits", "none", gate=command.gate)
     assert "limits" not in without.err

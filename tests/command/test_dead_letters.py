@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from command.conftest import distinct
@@ -29,6 +30,7 @@ def topics(bootstrap: str) -> set[str]:
     return set(AdminClient({"bootstrap.servers": bootstrap}).list_topics(timeout=15).topics)
 
 
+@pytest.mark.long
 def test_the_topic_is_made_after_a_yes_and_not_before(command: Command) -> None:
     topic = command.topic(ONE_BAD_LANE, partitions=3)
     dead = default_name(command, topic)

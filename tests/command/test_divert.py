@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import orjson
+import pytest
 
 from command.process import Command
 from command.test_dead_letters import default_name, letters_of
@@ -65,6 +66,7 @@ def test_what_matches_waits_in_the_letter_topic_and_the_exit_code_is_zero(
     assert done.read_text().split().count("42") == 20
 
 
+@pytest.mark.long
 def test_what_fails_beside_it_still_counts(command: Command, tmp_path: Path) -> None:
     topic = command.topic([documents(6), documents(1, bad=True, customer=1)])
     divert = ["--divert", "payload.customer == 42", "--retries", "0", "--tune", "max-doubt=0"]

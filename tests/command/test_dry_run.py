@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 
+import pytest
 from confluent_kafka.admin import AdminClient
 
 from command.conftest import distinct, operations
@@ -34,6 +35,7 @@ def test_a_dry_run_touches_nothing(command: Command, bootstrap: str) -> None:
     assert not groups(bootstrap) & {command.group(topic), lock_group(command.group(topic))}
 
 
+@pytest.mark.long
 def test_a_dry_run_of_a_resume_touches_nothing(command: Command) -> None:
     topic = command.topic(distinct(100))
     running = command.begin(topic, "-c", "4", pause_ms=5)

@@ -19,6 +19,7 @@ def topic(command: Command) -> Topic:
     return command.topic(operations(20))
 
 
+@pytest.mark.long
 @needs_java
 def test_the_plan_of_action_shows_the_settings_of_spark(command: Command, topic: Topic) -> None:
     what = [*command.what(topic), "--from", "earliest", "--dry-run", "-o", "json"]

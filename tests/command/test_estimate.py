@@ -55,6 +55,7 @@ def test_a_deadline_is_met_or_missed_and_the_least_concurrency_is_given(command:
         assert verdict["least_concurrency"] == least  # a hot lane bears no more than one
 
 
+@pytest.mark.long
 def test_a_part_that_is_drained_first_measures_the_latency_of_all(command: Command) -> None:
     topic = command.topic(distinct(60))
     command.drain(topic, "--until", "40", pause_ms=5)
@@ -68,6 +69,7 @@ def test_a_part_that_is_drained_first_measures_the_latency_of_all(command: Comma
     assert not any("unknown" in note for note in found["notes"])
 
 
+@pytest.mark.long
 def test_a_dry_run_has_the_estimate_too_and_no_report(command: Command) -> None:
     topic = command.topic(distinct(300))
     what = [*command.what(topic), *command.options(), "--from", "earliest", "--dry-run"]
@@ -86,6 +88,7 @@ def first_of(output: str) -> str:
     return next(line for line in output.splitlines() if not line.endswith("…"))
 
 
+@pytest.mark.long
 def test_retention_that_is_quicker_than_the_drain_comes_before_all_else(command: Command) -> None:
     topic = command.topic(distinct(300), config={"retention.ms": "3600000"})
     what = [*command.what(topic), "--from", "earliest", "--tune", "order=partition"]
@@ -109,6 +112,7 @@ class Batches(Handler):
 """
 
 
+@pytest.mark.long
 def test_what_a_handler_folds_or_takes_at_once_is_in_the_estimate(command: Command) -> None:
     topic = command.topic()
     topic.produce(["x"] * 500, partition=0)

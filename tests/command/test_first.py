@@ -71,6 +71,7 @@ def test_only_a_customer_and_the_rest_in_a_resume(command: Command) -> None:
     assert found["messages"]["done"] == 200
 
 
+@pytest.mark.long
 def test_a_change_during_one_pass_applies_in_the_next(command: Command) -> None:
     values = interleaved(80)
     topic = command.topic(values)
@@ -89,6 +90,7 @@ def test_a_change_during_one_pass_applies_in_the_next(command: Command) -> None:
     assert "done with the class" in history[2]["details"][0]
 
 
+@pytest.mark.long
 def test_a_class_can_be_given_up(command: Command) -> None:
     topic = command.topic(interleaved(40))
     command.kill_amid(topic, *FIRST, "-c", "1", mark="begun", gate=command.gate)
@@ -112,6 +114,7 @@ def test_spark_takes_the_rest(command: Command) -> None:
     assert (found["engine"], found["messages"]["done"]) == ("spark", 120)
 
 
+@pytest.mark.long
 def test_a_dry_run_and_an_estimate_show_what_it_gains_and_costs(command: Command) -> None:
     values = interleaved(400)
     topic = command.topic(values)

@@ -60,6 +60,7 @@ def test_recorded_letters_of_three_tools_are_redriven_in_one_topic(
     assert {each["topic"] for each in again["newest"]} == {"orders", "csrc"}
 
 
+@pytest.mark.long
 def test_names_of_headers_are_kept_in_the_plan(command: Command, tmp_path: Path) -> None:
     dead = command.topic()
     [record] = recorded("streams")[:1]
@@ -82,6 +83,7 @@ def share(topic: str, offset: int, partition: int = 0) -> Record:
     return Record(None, None, int(time() * 1000), headers)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "engine",
     [(), pytest.param(("--master", "local[2]"), marks=pytest.mark.long)],
@@ -160,6 +162,7 @@ def test_letters_go_to_their_source_as_they_were_and_no_further_than_allowed(
     )
 
 
+@pytest.mark.long
 def test_a_record_that_a_topic_does_not_take_stops_no_other(command: Command) -> None:
     small, dead = command.topic(config={"max.message.bytes": "2000"}), command.topic()
     place = [("dead-letter-topic", b"orders"), ("dead-letter-partition", b"0")]
@@ -180,6 +183,7 @@ def test_a_record_that_a_topic_does_not_take_stops_no_other(command: Command) ->
     )
 
 
+@pytest.mark.long
 def test_what_died_elsewhere_before_a_resume_counts_in_it(command: Command, tmp_path: Path) -> None:
     dead, parked = command.topic(), command.topic()
     place = [("dead-letter-topic", b"orders"), ("dead-letter-partition", b"0")]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+import pytest
+
 from command.conftest import distinct, operations
 from command.process import Command
 
@@ -31,6 +33,7 @@ def test_a_handler_that_raises_halts_the_drain_and_is_named_with_the_place(
     assert command.committed(topic) == {0: 200}
 
 
+@pytest.mark.long
 def test_a_handler_that_fails_to_close_is_reported(command: Command) -> None:
     """A handler may not have flushed; whether it did, only its author knows."""
     handlers = command.home / "closing.py"

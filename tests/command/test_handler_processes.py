@@ -69,7 +69,7 @@ class OnTheLoop(Base):
 """
 
 
-@pytest.mark.parametrize("kind", ["OnThreads", "OnTheLoop"])
+@pytest.mark.parametrize("kind", [pytest.param("OnThreads", marks=pytest.mark.long), "OnTheLoop"])
 def test_a_child_that_is_forked_in_a_call_ends_with_it_and_handles_nothing(
     command: Command, kind: str
 ) -> None:

@@ -8,6 +8,8 @@ from collections import Counter
 from itertools import pairwise
 from typing import Any
 
+import pytest
+
 from command.process import Command, Running
 from command.service import Service, nothing, results, service
 from kafka.topic import Topic, eventually
@@ -82,6 +84,7 @@ def test_a_batch_is_done_as_far_as_the_answer_lists(command: Command) -> None:
     assert len(called.bodies) < 100
 
 
+@pytest.mark.long
 def test_killed_it_resumes_without_its_options(command: Command) -> None:
     topic = command.topic(bundles(200))
     done = list[Any]()
@@ -103,6 +106,7 @@ def test_killed_it_resumes_without_its_options(command: Command) -> None:
         assert back <= 1, "in order but for where it was killed"
 
 
+@pytest.mark.long
 def test_a_probe_logs_in_at_the_service(command: Command) -> None:
     client = command.home / "client.properties"
     client.write_text("http.user=me\nhttp.password=s3cr3t\n")

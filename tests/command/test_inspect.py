@@ -7,6 +7,8 @@ import signal
 from collections import Counter
 from pathlib import Path
 
+import pytest
+
 from command.conftest import operations
 from command.process import Command
 
@@ -44,6 +46,7 @@ def test_a_whole_look_is_exact_and_leaves_no_trace(command: Command) -> None:
     assert not command.record.path.exists()
 
 
+@pytest.mark.long
 def test_ctrl_c_ends_a_long_look_cleanly(command: Command) -> None:
     topic = command.topic(operations(5000))
     handler = Path(command.home / "slow.py")

@@ -52,6 +52,7 @@ def test_keys_steer_and_the_terminal_is_given_back(
     command.record.check_order()
 
 
+@pytest.mark.long
 def test_the_terminal_is_given_back_when_it_goes_away(
     command: Command, topic: Topic, on_terminal: OnTerminal
 ) -> None:
@@ -66,6 +67,7 @@ def test_the_terminal_is_given_back_when_it_goes_away(
     command.ensure_drained(topic, once=True)
 
 
+@pytest.mark.long
 def test_a_drain_in_the_background_is_not_stopped_by_its_terminal(
     command: Command, topic: Topic, on_terminal: OnTerminal
 ) -> None:

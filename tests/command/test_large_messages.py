@@ -84,6 +84,7 @@ def test_letters_of_large_messages_are_whole(command: Command, where: tuple[str,
     assert sorted(done) == ["0 0 doc-0 3000000", "1 0 doc-1 3000000"]
 
 
+@pytest.mark.long
 @engines
 def test_a_letter_without_its_payload_is_made_again_from_its_message(
     command: Command, where: tuple[str, ...]

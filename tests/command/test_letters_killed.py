@@ -54,6 +54,7 @@ def kill_at(running: Running, reached: Callable[[], bool]) -> None:
     running.kill()
 
 
+@pytest.mark.long
 @engines
 def test_letters_are_all_at_their_source_after_a_kill(
     command: Command, where: tuple[str, ...]

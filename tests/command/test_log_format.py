@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pytest
+
 from command.conftest import distinct
 from command.process import Command
 
@@ -59,6 +61,7 @@ def test_a_drain_is_a_log_from_plan_of_action_to_summary_with_what_its_handler_p
     assert {f"{how} {n}" for how in hows for n in range(3)} <= printed
 
 
+@pytest.mark.long
 def test_what_librdkafka_logs_is_in_the_log_and_not_on_a_terminal(command: Command) -> None:
     what = ["--topic", "t", "--group", "g", "--handler", "count", "-b", "127.0.0.1:9", "--yes"]
     complaints = of(command("run", *what, *AS_JSON, code=3).err, "librdkafka")

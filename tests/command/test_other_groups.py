@@ -79,6 +79,7 @@ def test_a_static_member_that_was_closed_is_named(command: Command) -> None:
     assert member["instance_id"] == "pod-7"
 
 
+@pytest.mark.long
 def test_a_static_member_that_was_closed_is_waited_for(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
     close_static(topic, command.group(topic), "pod-7", session_timeout_ms=4000)
@@ -87,6 +88,7 @@ def test_a_static_member_that_was_closed_is_waited_for(command: Command) -> None
     command.ensure_drained(topic, once=True)
 
 
+@pytest.mark.long
 def test_a_consumer_of_the_newer_protocol_is_waited_for_refused_and_named(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
     consumer = topic.live_member(command.group(topic), "checkout-7", group_protocol="consumer")
@@ -100,6 +102,7 @@ def test_a_consumer_of_the_newer_protocol_is_waited_for_refused_and_named(comman
     command.ensure_drained(topic, once=True)
 
 
+@pytest.mark.long
 def test_offsets_in_an_open_transaction_are_reported_as_such(command: Command) -> None:
     topic = command.topic(distinct(COUNT))
     group = command.group(topic)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 
+import pytest
+
 from command.process import Command
 from kafka.topic import Topic
 
@@ -32,6 +34,7 @@ def test_a_drain_needs_no_line_of_python(command: Command) -> None:
     assert begun.out.count("\tall\t") == 6
 
 
+@pytest.mark.long
 def test_a_letter_of_a_whole_message_is_split_as_the_drain_would(command: Command) -> None:
     topic = command.topic([*VALUES, "no JSON"])
     what = [*command.what(topic, "count"), "--from", "earliest", "--yes", *SPLIT]
@@ -79,6 +82,7 @@ def produced(command: Command, target: Topic) -> list[bytes | None]:
     return [each.value() for each in target.read_all(bounds[0].end, 0)]
 
 
+@pytest.mark.long
 def test_elements_reach_topics_and_letters_as_they_were_read(command: Command) -> None:
     topic = command.topic([(b'{"documents": [%b]}' % b" , ".join(ELEMENTS)).decode()])
     what = ["--from", "earliest", "--yes", *SPLIT]

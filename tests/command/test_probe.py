@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from threading import Thread
 
+import pytest
+
 from command.conftest import distinct
 from command.process import Command, Outcome
 from kafka.topic import USER
@@ -95,6 +97,7 @@ def test_members_missing_topics_and_handlers_are_named(command: Command) -> None
     assert re.search(f"Did you mean .*{topic.name}", missing.err)
 
 
+@pytest.mark.long
 def test_each_server_is_probed_and_a_wrong_password_named(command: Command, broker: Broker) -> None:
     login = ("security.protocol=SASL_PLAINTEXT", "sasl.mechanism=PLAIN", f"sasl.username={USER}")
     config = command.home / "client.properties"
@@ -110,6 +113,7 @@ def test_each_server_is_probed_and_a_wrong_password_named(command: Command, brok
     assert outcome.took_s < 20
 
 
+@pytest.mark.long
 def test_a_name_that_brokers_advertise_and_nothing_resolves_is_found(command: Command) -> None:
     with misadvertised(command.bootstrap) as server:
         outcome = command("probe", "-b", server, "--topic", "orders", "--group", "g", code=7)
@@ -119,6 +123,7 @@ def test_a_name_that_brokers_advertise_and_nothing_resolves_is_found(command: Co
     assert outcome.took_s < 40
 
 
+@pytest.mark.long
 def test_the_registry_is_probed_when_there_is_one(command: Command) -> None:
     with running() as registry:
         found = command("probe", "-b", command.bootstrap, "--registry", registry.url)

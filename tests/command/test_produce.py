@@ -84,6 +84,7 @@ def test_a_record_has_its_source_in_a_header_and_keeps_headers_and_time(command:
     assert second.timestamp()[1] == 7
 
 
+@pytest.mark.long
 def test_a_whole_message_is_written_as_it_was_however_it_was_decoded(command: Command) -> None:
     topic, target, parts = command.topic(), command.topic(), command.topic()
     with running() as registry:

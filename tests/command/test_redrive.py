@@ -90,6 +90,7 @@ def outstanding(command: Command, topic: Topic, *more: str) -> list[tuple[int, b
     return sorted((each["message_offset"], each["redriven"]) for each in answer["newest"])
 
 
+@pytest.mark.long
 def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None:
     write_letters(dead, [died(n, key) for n, key in enumerate(["a", "b", "bad", "c"])])
     more = ("--sub-key", "b", "--sub-key", "bad", "--retries", "0")
@@ -108,6 +109,7 @@ def test_the_list_has_what_is_outstanding(command: Command, dead: Topic) -> None
     assert len(outstanding(command, dead, "--group", "of-somebody-else")) == 5
 
 
+@pytest.mark.long
 def test_letters_of_different_drains_are_redriven_together_only_on_request(
     command: Command, dead: Topic
 ) -> None:
@@ -144,6 +146,7 @@ def test_letters_of_different_drains_are_redriven_together_only_on_request(
     assert sorted(offsets(command)) == [0, 1, 2]
 
 
+@pytest.mark.long
 def test_a_killed_redrive_is_not_repeated_with_another_plan(command: Command, dead: Topic) -> None:
     write_letters(dead, [died(n, f"doc-{n}", ["OSError", "ValueError"][n % 2]) for n in range(60)])
     running = begin(command, dead.name, "--error", "OSError", "-c", "4", pause_ms=5)
@@ -170,6 +173,7 @@ def test_a_killed_redrive_is_not_repeated_with_another_plan(command: Command, de
     assert len(offsets(command)) == 60 + repeated, "nothing of what the resume did"
 
 
+@pytest.mark.long
 def test_a_killed_redrive_is_repeated_with_another_plan_if_that_is_accepted(
     command: Command, dead: Topic
 ) -> None:

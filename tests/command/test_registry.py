@@ -58,6 +58,7 @@ def test_avro_is_split_inspected_and_drained_and_what_is_not_is_dead(
     assert registry.requests["/schemas/ids/99"] <= 2, "once for each process"
 
 
+@pytest.mark.long
 def test_the_preview_has_the_schemas_at_both_ends_or_a_refusal(
     command: Command, registry: Registry
 ) -> None:
@@ -78,6 +79,7 @@ def test_the_preview_has_the_schemas_at_both_ends_or_a_refusal(
     assert seen.count(f"{topic.name}/1/0 can't be decoded") == 1
 
 
+@pytest.mark.long
 def test_an_outage_of_the_registry_is_waited_out(command: Command, registry: Registry) -> None:
     topic = command.topic()
     write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}

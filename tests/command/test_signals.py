@@ -64,7 +64,7 @@ ON_SPARK = ("--engine", "spark", "--master", "local[1]")
     [
         (("nohup",), signal.SIGHUP, ()),
         pytest.param(("nohup",), signal.SIGHUP, ON_SPARK, marks=pytest.mark.long),
-        (IN_THE_BACKGROUND, signal.SIGINT, ()),
+        pytest.param(IN_THE_BACKGROUND, signal.SIGINT, (), marks=pytest.mark.long),
         pytest.param(IN_THE_BACKGROUND, signal.SIGINT, ON_SPARK, marks=pytest.mark.long),
     ],
     ids=["nohup", "nohup, Spark", "background", "background, Spark"],

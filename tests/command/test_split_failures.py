@@ -77,6 +77,7 @@ def test_a_dead_letter_has_the_message_as_it_was_and_a_redrive_splits_it(command
     assert redrive(command, name, "-o", "json", fixed=1).answer["status"] == "empty"
 
 
+@pytest.mark.long
 def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     command: Command, topic: Topic
 ) -> None:
@@ -94,6 +95,7 @@ def test_parking_stops_the_partition_there_and_a_resume_splits_again(
     assert command.committed(topic) == {0: 10}
 
 
+@pytest.mark.long
 def test_what_a_handler_raises_in_split_means_what_it_does_in_handle(command: Command) -> None:
     topic = command.topic(["!Skip", "!GiveUp", "!Retry", *same(2)])
     outcome = command.drain(topic, "--on-failure", "skip", "-o", "json", code=6)

@@ -251,6 +251,7 @@ def test_a_stopped_drain_prints_how_to_resume_it_as_it_was_set(command: Command)
     command.ensure_drained(topic, once=True)
 
 
+@pytest.mark.long
 def test_stop_now_ends_a_drain_whose_handler_blocks_the_loop(command: Command) -> None:
     topic = command.topic(distinct(5))
     blocks = command.begin(topic, handler=BLOCKS_THE_LOOP, hang=1)
@@ -316,6 +317,7 @@ def open_folder() -> Iterator[Path]:
         yield path
 
 
+@pytest.mark.long
 @for_root
 def test_another_user_is_not_answered(command: Command, open_folder: Path) -> None:
     topic = command.topic(distinct(20))
@@ -414,6 +416,7 @@ def test_on_spark_stop_now_does_not_wait_for_a_handler_that_hangs(
     command.ensure_drained(topic)
 
 
+@pytest.mark.long
 def test_all_drains_are_watched_a_line_each(command: Command, on_terminal: OnTerminal) -> None:
     topics = [command.topic(distinct(20)) for _ in range(2)]
     drains = [command.begin(topic, "-c", "2", gate=command.gate) for topic in topics]

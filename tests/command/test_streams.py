@@ -56,7 +56,7 @@ def with_output(command: Command, out: int, words: tuple[str, ...]) -> int:
         return begin(words, command.folder, command.env, streams).wait(ENDS_WITHIN_S)
 
 
-ways = pytest.mark.parametrize("way", [closed, full, gone])
+ways = pytest.mark.parametrize("way", [pytest.param(closed, marks=pytest.mark.long), full, gone])
 
 
 @ways
@@ -99,6 +99,7 @@ def test_half_characters_and_a_narrow_locale_cost_neither_account_nor_report(
     assert answer["messages"]["pending"] == 1
 
 
+@pytest.mark.long
 def test_the_print_handler_fails_when_its_output_is_lost(command: Command) -> None:
     """Nothing else is its effect, so nothing may count as done."""
     topic = command.topic(distinct(2_000))
@@ -106,6 +107,7 @@ def test_the_print_handler_fails_when_its_output_is_lost(command: Command) -> No
     assert full(command, "run", *what) == 5
 
 
+@pytest.mark.long
 def test_a_handler_that_closes_a_stream_changes_nothing(command: Command) -> None:
     (command.folder / "closes.py").write_text(
         "import sys\n\nsys.stdout.close()\nsys.stderr.close()\n\ndef handle(sub): ...\n"

@@ -70,6 +70,7 @@ def test_all_records_of_a_range_of_times_are_handled_in_whatever_order_they_lie(
     assert command.committed(topic) == {0: None}
 
 
+@pytest.mark.long
 def test_markers_of_transactions_end_no_range_of_times(command: Command) -> None:
     """Markers have the broker's time, which is later than those of mirrored records."""
     topic = dated(command, [n * 1000 for n in range(100)], together=10)
@@ -81,6 +82,7 @@ def test_markers_of_transactions_end_no_range_of_times(command: Command) -> None
     assert found.answer["skipped_for"] == {OUTSIDE: 40}
 
 
+@pytest.mark.long
 def test_a_killed_drain_of_times_goes_on_with_the_same_times(command: Command) -> None:
     topic = dated(command, [IN if n % 2 else BEFORE for n in range(40)])
     pauses = command.options(pause_ms=300)
@@ -98,6 +100,7 @@ def test_a_killed_drain_of_times_goes_on_with_the_same_times(command: Command) -
     assert "until @2026-03-01T09:00:00+00:00" in shown.out + shown.err
 
 
+@pytest.mark.long
 def test_a_drain_that_commits_ends_at_a_time_only_where_brokers_set_times(
     command: Command,
 ) -> None:

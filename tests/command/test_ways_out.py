@@ -116,7 +116,9 @@ def resume(command: Command, topic: Topic) -> tuple[str, ...]:
     return ("resume", str(command.plan(topic)), "--yes", *named(command))
 
 
-@pytest.mark.parametrize("moved", [{0: BEGAN}, {0: COUNT, 1: 0}], ids=str)
+@pytest.mark.parametrize(
+    "moved", [pytest.param({0: BEGAN}, marks=pytest.mark.long), {0: COUNT, 1: 0}], ids=str
+)
 def test_a_group_that_was_moved_is_put_back_by_the_hint(
     command: Command, half: Topic, moved: dict[int, int]
 ) -> None:

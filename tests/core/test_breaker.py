@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from drainer.message import SubMessage
@@ -136,7 +136,6 @@ def test_an_outage_opens_it_soon_however_much_succeeded_before() -> None:
     assert breaker.is_open
 
 
-@settings(max_examples=100)
 @given(st.lists(st.booleans(), max_size=300))
 def test_it_stays_closed_while_a_quarter_of_the_failures_are_successes(events: list[bool]) -> None:
     """Against a naive account of the window."""

@@ -101,7 +101,7 @@ def test_sub_keys_come_back_exactly(key: Any, keys: list[Any]) -> None:
     assert same(there_and_back(Sample(sub=several)).sub_message().keys, several.keys)
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 @given(PAYLOADS | OF_AVRO)
 def test_a_payload_comes_back_exactly(payload: Any) -> None:
     letter = there_and_back(Sample(payload=payload))
@@ -153,7 +153,7 @@ HEADERS = st.lists(st.tuples(st.text(max_size=20), st.none() | st.binary(max_siz
 VALUES = st.none() | st.binary(max_size=9)
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 @given(HEADERS, VALUES, st.none() | st.integers(0, 2**50), VALUES, st.booleans())
 def test_a_letter_has_the_message_and_all_that_is_known_of_its_failure(
     headers: list[tuple[str, bytes | None]],

@@ -16,7 +16,7 @@ from random import Random
 from types import MappingProxyType
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from builders import a_plan, advanced, changed, counts, progress_at
@@ -656,7 +656,6 @@ class Play:
             assert before <= self.handled | set(handled[: handled.index(sub)]), (sub, before)
 
 
-@settings(max_examples=100, deadline=None)
 @given(seed=st.integers(0, 2**32), late=st.booleans())
 def test_whatever_tasks_and_drivers_do_the_plan_has_what_is_finished(seed: int, late: bool) -> None:
     draw = Random(seed)

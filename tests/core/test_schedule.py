@@ -78,7 +78,7 @@ class Course:
                 sub.done = True
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=2 * settings().max_examples)
 @given(st.integers(0, 2**32))
 def test_each_sub_message_is_dispatched_once_and_lanes_keep_their_order(seed: int) -> None:
     """A lane may be in another shard of each wave, whatever waves are divided by."""

@@ -34,6 +34,7 @@ def check(committer: GroupCommitter, topic_id: str) -> None:
     eventually(checked, "the partitions have a leader")
 
 
+@pytest.mark.long
 def test_a_log_that_was_cut_is_noticed_by_reading_and_committing_also_when_it_has_grown_again(
     own_broker: Broker, topic_name: str
 ) -> None:

@@ -188,4 +188,6 @@ class RoundTrips(RuleBasedStateMachine):
 
 
 TestRoundTrips = RoundTrips.TestCase
-TestRoundTrips.settings = settings(max_examples=60, stateful_step_count=15, deadline=None)
+TestRoundTrips.settings = settings(
+    max_examples=settings().max_examples // 2, stateful_step_count=15
+)

@@ -69,6 +69,7 @@ def _end(bootstrap_servers: str, topic: str) -> int:
         consumer.close()
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("kafka_installed")
 def test_a_sandbox_goes_up_and_down_without_a_trace(folder: Path) -> None:
     assert find(folder) is None

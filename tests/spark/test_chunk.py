@@ -133,7 +133,7 @@ def facts_of(sub: SubMessage) -> tuple[object, ...]:
     return sub.id, type(sub), sub.key, sub.keys, sub.payload, sub.attempt, mark
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 @given(any_split(), st.integers(1, 4), st.booleans(), st.sampled_from([1, 3, 1_000]))
 def test_what_goes_into_a_chunk_comes_out(
     split: list[tuple[Message, list[SubMessage]]], shards: int, whole: bool, subs_most: int
@@ -171,7 +171,7 @@ def test_what_goes_into_a_chunk_comes_out(
     assert came == sent
 
 
-@settings(max_examples=50)
+@settings(max_examples=settings().max_examples // 2)
 @given(mutated_letters())
 def test_a_dead_letter_comes_out_as_what_it_was(record: Message) -> None:
     [sub] = split_letter(RedriveSettings(), record)

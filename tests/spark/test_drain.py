@@ -78,6 +78,7 @@ def test_dead_letters_and_skipped_ones_are_counted_as_in_one_process(story: Stor
     story.ensure_order()
 
 
+@pytest.mark.long
 def test_messages_that_split_rejects_are_written_by_the_tasks_that_handle(story: Story) -> None:
     mixed = [messages(150, 21), messages(100, 22)]
     rejected = {(0, 17), (0, 18), (0, 120), (1, 33)}

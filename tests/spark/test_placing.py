@@ -13,7 +13,7 @@ from drainer.spark.session.session import Session
 
 
 @pytest.mark.parametrize("version", [(4, 0), (4, 1)])
-@pytest.mark.parametrize("tasks", [1, 24])
+@pytest.mark.parametrize("tasks", [3, pytest.param(24, marks=pytest.mark.long)])
 def test_a_row_is_in_the_partition_whose_number_it_has(
     spark: SparkSession, tasks: int, version: tuple[int, int]
 ) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from core.letters import Sample
 from drainer.demo.fill import create_topic
 from drainer.errors import EXIT_DEAD_LETTERS
@@ -29,6 +31,7 @@ def write_letters(story: Story) -> None:
         assert last is not None, "it has no payload"
 
 
+@pytest.mark.long
 def test_letters_are_redriven_in_order_and_those_left_alone_stay(story: Story) -> None:
     write_letters(story)
 

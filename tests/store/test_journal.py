@@ -33,7 +33,7 @@ RECORDS: Sequence[Record] = (
 )
 
 LAW = settings(
-    max_examples=settings().max_examples // 2,
+    max_examples=settings().max_examples,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

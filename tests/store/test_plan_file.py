@@ -106,7 +106,7 @@ def content_of(plan: OffsetPlan) -> object:
     kills=st.booleans(),
 )
 @settings(
-    max_examples=settings().max_examples // 2,
+    max_examples=settings().max_examples,
     print_blob=True,
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )

@@ -163,7 +163,7 @@ def test_a_bound_that_was_wrong_at_first_is_found_out(lying: int) -> None:
 
 
 @given(most=st.integers(1, 20_000), share=st.floats(0, 0.99), precision=st.floats(0.02, 0.3))
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=settings().max_examples // 2)
 def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_required(
     most: int, share: float, precision: float
 ) -> None:
@@ -184,7 +184,7 @@ def test_without_noise_the_boundary_is_bracketed_as_narrowly_as_required(
 
 
 @given(st.integers(1, 3_000), st.lists(verdicts, max_size=20), st.integers(0, 14))
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=settings().max_examples // 2)
 def test_it_stays_within_the_levels_always_ends_and_goes_on_as_if_it_had_not_been_interrupted(
     most: int, answers: list[Verdict], stop: int
 ) -> None:
