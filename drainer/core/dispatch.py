@@ -7,7 +7,7 @@ sub-messages and finishes them, and reads from it what to write to the plan and 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from itertools import chain
 from operator import attrgetter
 
@@ -61,8 +61,7 @@ class Dispatcher:
         order: which sub-messages share a lane.
         parked: the lanes (``repr`` of their keys) that an earlier run parked behind a dead letter,
             and the partitions that it parked behind a barrier.
-        selects: sub-messages for which this is false stay pending, and hold nothing back.
-        rule_filter: sub-messages that a rule takes out never enter a lane.
+        rule_filter: decides which sub-messages enter a lane. The others hold nothing back.
         others: what claims other than "all" have finished. Here it is neither read, pending nor
             finished, and no message waits for it.
         named: the facts on parked lanes that the earlier run reported.
@@ -80,7 +79,6 @@ class Dispatcher:
         ledgers: Mapping[int, Ledger],
         order: Order = Order.SUB_KEY,
         parked: Iterable[str] = (),
-        selects: Callable[[SubMessage], bool] | None = None,
         rule_filter: RuleFilter | None = None,
         others: OtherClaims | None = None,
         named: ParkedLanes = NONE_PARKED,
@@ -100,10 +98,8 @@ class Dispatcher:
         self.leaves_something = bool(self.parked)  # Whether some will stay pending in this run.
         self._newly_parked: list[str] = []
         self._named = list(named.of(self.parked))
-        self._selects = selects
         self.rule_filter = rule_filter or RuleFilter()
-        self.ruled_out = 0  # Sub-messages that rules took out in this run.
-        self._sift = self.rule_filter.sift if self.rule_filter.has_rules or selects else None
+        self._sift = None if self.rule_filter.passes_all else self.rule_filter.sift
         self._others = others
         # Whether expressions of rules or classes are evaluated on what is delivered.
         self.evaluates = self._sift is not None or (others is not None and others.evaluates)
@@ -232,10 +228,12 @@ class Dispatcher:
         queue = self.barrier_queues.get(number) if self.barrier_queues else None
         if subs and type(subs[0]) is Unsplit and message.left:
             message.ledger.reject(message)
-        if self._selects is not None or self._sift is not None:
-            done = self._take_out(message, subs, done)
+        if self._sift is not None:
+            done = self._sift(subs, done, self._leave)
         if number in self._shut:
-            self._leave_alone(subs, done, lambda sub: False)
+            for sub in subs:
+                if not done >> sub.index & 1:
+                    self._leave(sub)
             return
         if not done and queue is None and self._lane_of is None and _are_plain(subs):
             self.lanes.push_each(subs)
@@ -282,7 +280,7 @@ class Dispatcher:
 
         Then every sub-message enters the lane of its own sub-key, and none was finished before.
         """
-        if self.barrier_queues or self._shut or self._lane_of or self._selects or self._sift:
+        if self.barrier_queues or self._shut or self._lane_of or self._sift:
             return False
         if self._shared_below:
             first = messages[0]
@@ -342,6 +340,16 @@ class Dispatcher:
             self.lanes.finish(unit)  # A message before it has parked the partition.
             self._leave(unit)
         return None
+
+    def skip(self, sub: SubMessage, reason: str) -> None:
+        """Finish a sub-message that the handler skips, and count it by its reason."""
+        self.rule_filter.skipped(reason)
+        self.finish(sub, Outcome.SKIPPED)
+
+    def divert(self, sub: SubMessage, expression: str) -> None:
+        """Finish a sub-message that ``--divert`` made a letter, and count it by its expression."""
+        self.rule_filter.diverted(expression)
+        self.finish(sub, Outcome.DEAD)
 
     def release(self, sub: SubMessage) -> None:
         """Make a delayed sub-message ready for its next attempt."""
@@ -459,16 +467,13 @@ class Dispatcher:
 
     def remainder(self) -> Remainder:
         """Estimate what is left, from what was delivered in this run."""
-        left_pending, read = (
-            self.load.left_pending_subs,
-            sum(e.subs_read for e in self.ledgers.values()),
-        )
-        subs = self.tally()[1]
+        left_pending, taken_out = self.load.left_pending_subs, self.rule_filter.taken_out
+        read, subs = sum(each.subs_read for each in self.ledgers.values()), self.tally()[1]
         return Remainder.of(
             self._samples(),
-            handled=subs.finished - self.ruled_out,
+            handled=subs.finished - taken_out,
             waiting=subs.pending - left_pending,
-            share=(read - self.ruled_out - left_pending) / read if read else 1.0,
+            share=(read - taken_out - left_pending) / read if read else 1.0,
         )
 
     def _samples(self) -> Mapping[int, ReadSample]:
@@ -485,25 +490,6 @@ class Dispatcher:
         The law of conservation is checked on these counts (see ``Ledger.counts``).
         """
         return _summed(ledger.counts() for ledger in self.ledgers.values())
-
-    def _take_out(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
-        if self._selects is not None:
-            done |= self._leave_alone(subs, done, self._selects)
-        if self._sift is None:
-            return done
-        taken = self._sift(message, subs, done)
-        self.ruled_out += taken.bit_count()
-        return done | taken
-
-    def _leave_alone(
-        self, subs: Sequence[SubMessage], done: int, selects: Callable[[SubMessage], bool]
-    ) -> int:
-        alone = 0
-        for sub in subs:
-            if not done >> sub.index & 1 and not selects(sub):
-                alone |= 1 << sub.index
-                self._leave(sub)
-        return alone
 
     def _leave(self, sub: SubMessage) -> None:
         self.leaves_something = True

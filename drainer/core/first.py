@@ -116,8 +116,7 @@ class PriorityDispatcher(Dispatcher):
             },
             order,
             plan.account.parked,
-            selects,
-            RuleFilter(plan.terms.failures.skip, plan.account.unhandled),
+            RuleFilter(plan.terms.failures.skip, plan.account.unhandled, selects),
             OtherClaims(before, ShardMap(order)),
             plan.account.parked_lanes,
         )
@@ -283,7 +282,7 @@ class PriorityDispatcher(Dispatcher):
         late, and the rest does not.
         """
         latency = status.timing.latency
-        handled = self.counts_of_class().finished - self.ruled_out
+        handled = self.counts_of_class().finished - self.rule_filter.taken_out
         if not handled or latency is None:
             return None
         calls = self.remainder().share * subs * latency.count / handled

@@ -335,8 +335,7 @@ class Failures:
                 self._dispatcher.release(lead)
 
     def _skip_by_handler(self, sub: SubMessage, skip: Skip) -> None:
-        self._dispatcher.rule_filter.skipped(_reason_to_skip(skip))
-        self._dispatcher.finish(sub, Outcome.SKIPPED)
+        self._dispatcher.skip(sub, _reason_to_skip(skip))
         self._moved()
 
     def _skip(self, sub: SubMessage, _: BaseException) -> None:
@@ -353,11 +352,10 @@ class Failures:
 
     def _letter_is_safe(self, sub: SubMessage, summary: str) -> None:
         self._dispatcher.resume(sub)
-        diverted = self._diverted.pop(sub, None)
-        if diverted is not None:
-            self._dispatcher.rule_filter.diverted(diverted)
         settings = (sub.failures if isinstance(sub, Unsplit) else None) or self._policy.settings
-        if settings.stops_behind_dead and diverted is None:
+        if sub in self._diverted:
+            self._dispatcher.divert(sub, self._diverted.pop(sub))
+        elif settings.stops_behind_dead:
             self._dispatcher.park_behind(sub, Outcome.DEAD, summary)
         else:
             self._dispatcher.finish(sub, Outcome.DEAD)

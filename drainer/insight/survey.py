@@ -215,7 +215,7 @@ class Survey:
         self._fan_outs.add([len(subs)])
         self._empty += not subs
         self._sub_keys.add(map(sub_key_text, keys))
-        if self._rule_filter.has_rules:
+        if not self._rule_filter.passes_all:
             self._rules.add(filter(None, map(self._rule_filter.rule_for, subs)))
 
     def density(self, partition: int) -> float:

@@ -1,45 +1,58 @@
-"""Rules and classes: expressions that select sub-messages as they are delivered."""
+"""Rules and classes: expressions that select sub-messages when they are delivered."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from drainer.errors import BadExpression, raised_as
-from drainer.message import Barrier, Message, SubMessage, Unsplit
+from drainer.message import Barrier, SubMessage, Unsplit
 from drainer.model.facts import Facts, Undecided
 from drainer.model.predicate import Predicate
 from drainer.model.progress import Outcome
 from drainer.model.unhandled import RuleStatus, Unhandled
 from drainer.policy.redrive import LeftAlone, Redriven
 
-REASONS_MOST = 50  # reasons to skip that are counted apart
+REASONS_MOST = 50  # Further reasons to skip are counted together.
 OTHER_REASONS = "other reasons"
 
 
 class RuleFilter:
-    """The rules of a drain at work, with the counts of all that is not handled.
+    """Decides which delivered sub-messages enter a lane, and counts those that are not handled.
 
-    A rule is an expression of ``--skip``. What it is true of is taken out before it enters a lane:
-    it is finished as skipped at once. ``earlier`` is what was counted in earlier runs.
+    Every reason to skip a sub-message before it enters a lane belongs here. One such reason is a
+    rule, which is an expression of ``--skip``.
 
-    Raises BadExpression when an expression can't be understood.
+    Args:
+        expressions: the rules. Raises BadExpression when one of them can't be understood.
+        earlier: what was counted in earlier runs.
+        selects: a sub-message for which this is false stays pending in this run.
+
+    Attributes:
+        passes_all: whether every sub-message enters a lane. The dispatcher asks once, and then
+            never calls ``sift``.
+        taken_out: how many sub-messages were skipped in this run before they entered a lane.
+        undecided, why_undecided: for each rule, how many sub-messages it could not decide on in
+            this run, and the first reason.
     """
 
-    def __init__(self, expressions: Iterable[str] = (), earlier: Unhandled | None = None) -> None:
+    def __init__(
+        self,
+        expressions: Iterable[str] = (),
+        earlier: Unhandled | None = None,
+        selects: Callable[[SubMessage], bool] | None = None,
+    ) -> None:
         with raised_as(BadExpression, about="--skip: "):
             self._rules = [(text, Predicate(text)) for text in expressions]
+        self._selects = selects
+        self.passes_all = not self._rules and selects is None
+        self.taken_out = 0
         earlier = earlier or Unhandled()
         self.skipped_by = Counter(earlier.skipped_by)
         self.skipped_for = Counter(earlier.skipped_for)
         self.diverted_by = Counter(earlier.diverted_by)
         self.undecided: Counter[str] = Counter()
-        self.why_undecided: dict[str, str] = {}  # the first reason, by expression
-
-    @property
-    def has_rules(self) -> bool:
-        """Whether there is a rule that may take something out."""
-        return bool(self._rules)
+        self.why_undecided: dict[str, str] = {}
 
     def rule_for(self, sub: SubMessage) -> str | None:
         """Return the expression that skips a sub-message; None when it goes to the handler."""
@@ -56,25 +69,33 @@ class RuleFilter:
                 self.why_undecided.setdefault(text, str(reason))
         return None
 
-    def sift(self, message: Message, subs: Sequence[SubMessage], done: int) -> int:
-        """Take out of a delivered message what the rules skip, and what can't be redriven.
+    def sift(
+        self, subs: Sequence[SubMessage], done: int, leave: Callable[[SubMessage], None]
+    ) -> int:
+        """Decide which sub-messages of a delivered message do not enter a lane; return their bits.
 
-        ``done`` has the bits of sub-messages that are not to be checked. Returns the bits of those
-        that were taken out.
+        A sub-message that is skipped is finished here. One that stays pending in this run is passed
+        to ``leave``. ``done`` has the bits of sub-messages that are finished already; the result
+        has them, too. A further reason to skip is one more branch here, and one more condition of
+        ``passes_all``.
         """
-        taken = 0
         for sub in subs:
-            if done >> sub.index & 1:
+            bit = 1 << sub.index
+            if done & bit:
                 continue
-            if isinstance(sub, LeftAlone):
-                self.skipped(sub.payload)
-            elif (text := self.rule_for(sub)) is None:
-                continue
+            if self._selects is not None and not self._selects(sub):
+                leave(sub)
             else:
-                self.skipped_by[text] += 1
-            taken |= 1 << sub.index
-            message.ledger.finish(message, sub.index, Outcome.SKIPPED)
-        return taken
+                if isinstance(sub, LeftAlone):  # No run would give it to the handler.
+                    self.skipped(sub.payload)
+                elif (rule := self.rule_for(sub)) is None:
+                    continue
+                else:
+                    self.skipped_by[rule] += 1
+                self.taken_out += 1
+                sub.message.ledger.finish(sub.message, sub.index, Outcome.SKIPPED)
+            done |= bit
+        return done
 
     def skipped(self, reason: str) -> None:
         """Count a sub-message that the handler, or a redrive, skips for this reason."""

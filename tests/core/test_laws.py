@@ -145,8 +145,11 @@ class Play:
             ledgers,
             self.order,
             self.written_parked,
-            (lambda sub: sub.key != self.unselected) if self.unselected else None,
-            RuleFilter(self.rules, self.written_unhandled),
+            RuleFilter(
+                self.rules,
+                self.written_unhandled,
+                (lambda sub: sub.key != self.unselected) if self.unselected else None,
+            ),
         )
         self.behind_dead = set(self.written_parked)
         self.shut = {

@@ -28,6 +28,7 @@ from drainer.model.sub_messages import identify, identify_or_reject
 from drainer.model.terms import LetterFilter, RedriveSettings
 from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import LeftAlone, Redriven, selects, split_letter
+from drainer.policy.rules import RuleFilter
 from drainer.split.splitting import split_or_reject
 
 from .letters import DEAD, Sample, as_record, mutated_letters, there_and_back
@@ -138,7 +139,7 @@ def test_what_is_no_dead_letter_or_can_not_be_made_again_is_skipped() -> None:
 
 
 def test_only_what_is_no_letter_is_skipped_and_what_is_not_redriven_is_pending() -> None:
-    dispatcher = Dispatcher({DEAD.partition: Ledger(0, 3)}, selects=selects)
+    dispatcher = Dispatcher({DEAD.partition: Ledger(0, 3)}, rule_filter=RuleFilter(selects=selects))
     some = RedriveSettings(LetterFilter(("no such reason",)))
     lost = Sample().letter().without_payload()
     for record in (Message(DEAD, 0, b"", b""), as_record(lost, 1), as_record(Sample().letter(), 2)):
@@ -161,7 +162,7 @@ def test_what_is_left_of_a_letter_without_its_original_stays(
     done = Partial(3, 0xCAFE, 0b101)
     before = progress_at(partial={0: done}, sub_messages=counts(done=2))
     ledgers = {DEAD.partition: Ledger(0, 1, before)}
-    dispatcher = Dispatcher(ledgers, selects=selects)
+    dispatcher = Dispatcher(ledgers, rule_filter=RuleFilter(selects=selects))
     record = as_record(Sample().letter(), 0)
     dispatcher.deliver(record, list(split_letter(ALL, record, read=lambda _: letter)))
 

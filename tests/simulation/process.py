@@ -18,7 +18,7 @@ from drainer.engine.ports import Source
 from drainer.engine.runtime import Runtime
 from drainer.kafka import producer
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Message, SubMessage
+from drainer.message import SubMessage
 from drainer.model.progress import Outcome
 from drainer.operations.engine import InProcess
 from drainer.policy import failures
@@ -231,12 +231,15 @@ def watch(dispatcher: Dispatcher, account: Account) -> None:
 
     if (sift := dispatcher._sift) is not None:  # noqa: SLF001
 
-        def watched_sift(message: Message, subs: Sequence[SubMessage], done: int) -> int:
-            taken = sift(message, subs, done)
-            for index in range(len(subs)):
-                if taken >> index & 1:
-                    account.rule_out((message.partition, message.offset, index))
-            return taken
+        def watched_sift(
+            subs: Sequence[SubMessage], done: int, leave: Callable[[SubMessage], None]
+        ) -> int:
+            left = list[SubMessage]()
+            found = sift(subs, done, lambda sub: (left.append(sub), leave(sub))[1])
+            for sub in subs:
+                if (found & ~done) >> sub.index & 1 and sub not in left:
+                    account.rule_out(sub_place(sub))
+            return found
 
         dispatcher._sift = watched_sift  # noqa: SLF001
     dispatcher.finish = watched_finish  # type: ignore[method-assign]
