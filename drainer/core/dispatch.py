@@ -456,7 +456,7 @@ class Dispatcher:
         return self.ledgers[number].tally()[1].finished
 
     def complete_status(
-        self, status: Status, plan: OffsetPlan, failures: FailureSettings, pause_s: float
+        self, status: Status, plan: OffsetPlan, failures: FailureSettings
     ) -> Status:
         """Complete the status of a run to that of the drain, of which a run may be only a part."""
         return status

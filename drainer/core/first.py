@@ -1,5 +1,7 @@
 """Draining a priority class before the rest: a pass over the backlog that handles nothing else.
 
+A drain is a series of passes: one for each priority class, and one for all that is left.
+
 Order comes first: a sub-message that does not match the class holds back those that match and stand
 behind it in one of its lanes. The lanes that are held back are kept in a filter of fixed size,
 which errs only towards waiting. The filter is empty at the beginning of the backlog. So each run of
@@ -9,12 +11,12 @@ a pass reads from there again, and handles what is left.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
+from dataclasses import dataclass, field, replace
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.ledger import Ledger
-from drainer.core.other_claims import ClassMap, OtherClaims
+from drainer.core.other_claims import ClassMap, OtherClaims, other_claims
 from drainer.core.remainder import ReadSample, unread_subs
 from drainer.message import Barrier, Message, SubMessage, Unsplit
 from drainer.model.claims import ALL, ShardMap, class_selector
@@ -89,8 +91,10 @@ class PriorityDispatcher(Dispatcher):
         where: str,
         selects: Callable[[SubMessage], bool] | None,
         filter_bits: int = FILTER_BITS,
+        rest_after_s: float = 0.0,
     ) -> None:
         self.where = where
+        self._rest_after_s = rest_after_s
         self.claim = claim = class_selector(where)
         self._all = known = plan.account.claims[ALL]
         self._other_claims = {
@@ -230,11 +234,11 @@ class PriorityDispatcher(Dispatcher):
         return super().subs_finished(number) + self._all[number].sub_messages.finished
 
     def complete_status(
-        self, status: Status, plan: OffsetPlan, failures: FailureSettings, pause_s: float
+        self, status: Status, plan: OffsetPlan, failures: FailureSettings
     ) -> Status:
         """Complete the status of a run that drains this class alone, to that of the drain.
 
-        What is left of the run is left of the class. The rest begins ``pause_s`` after the class.
+        What is left of the run is left of the class.
         """
         now, progress = self.counts_of_class(), status.progress
         lefts = [part.sub_messages_left for part in progress.partitions]
@@ -272,7 +276,7 @@ class PriorityDispatcher(Dispatcher):
         rest_s = self._rest_s(status, sum(beside.values()) + self.deferred, failures.rate)
         eta_s = progress.eta_s
         if eta_s is not None:
-            eta_s = None if rest_s is None else eta_s + pause_s + rest_s
+            eta_s = None if rest_s is None else eta_s + self._rest_after_s + rest_s
         return replace(status, progress=replace(progress, partitions=partitions, eta_s=eta_s))
 
     def _rest_s(self, status: Status, subs: float, rate: float | None) -> float | None:
@@ -359,6 +363,65 @@ class PriorityDispatcher(Dispatcher):
         """End this pass over a partition: a barrier holds back everything from this offset on."""
         self.cut.add(number)
         self.ledgers[number].end = end
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One pass of a drain: for a priority class, or for all that is left.
+
+    Attributes:
+        where: the expression of the class; None in the last pass, which is for all that is left.
+        maps: the maps of the classes by selector, from earlier passes of this process.
+        rest_after_s: how long it takes to begin with the rest once the class is drained.
+        given_up: how many sub-messages earlier passes of this run gave up.
+    """
+
+    where: str | None = None
+    maps: dict[str, ClassMap] = field(default_factory=dict)
+    rest_after_s: float = 0.0
+    given_up: int = 0
+
+    @property
+    def is_last(self) -> bool:
+        return self.where is None
+
+    @property
+    def done(self) -> str:
+        """What the history of the drain says once this pass has done everything."""
+        return "done" if self.where is None else f"done with the class {self.where}"
+
+    def dispatcher(
+        self,
+        plan: OffsetPlan,
+        selects: Callable[[SubMessage], bool] | None,
+        behind: Set[int] = frozenset(),
+        *,
+        reports_outcomes: bool = False,
+    ) -> Dispatcher:
+        """Return a dispatcher that goes on from a plan.
+
+        Args:
+            selects: a sub-message for which this is false stays pending in this run.
+            behind: partitions in which something before this run's backlog is unfinished.
+            reports_outcomes: whether ledgers report the outcome of each message.
+        """
+        if self.where is not None:
+            first = PriorityDispatcher(plan, self.where, selects, rest_after_s=self.rest_after_s)
+            self.maps[first.claim] = first.found
+            return first
+        progress = plan.account.claims[ALL]
+        return Dispatcher(
+            {
+                n: Ledger(part.start, part.end, progress[n], reports_outcomes=reports_outcomes)
+                for n, part in plan.account.partitions.items()
+            },
+            Order(plan.terms.order),
+            plan.account.parked,
+            RuleFilter(plan.terms.failures.skip, plan.account.unhandled, selects),
+            other_claims(plan, self.maps),
+            plan.account.parked_lanes,
+            behind,
+        )
 
 
 def _from(start: int, known: Progress | None) -> Progress:

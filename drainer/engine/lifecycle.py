@@ -143,7 +143,7 @@ class Lifecycle:
                 cause = cause or self._requested
         except DrainerError as error:
             cause = chain_errors(cause, error)
-        if self._context.first is None or not may_continue(cause):
+        if self._context.this_pass.is_last or not may_continue(cause):
             self._control.end()
         return cause if lost is None or lost is cause else chain_errors(cause, lost)
 

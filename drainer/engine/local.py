@@ -7,13 +7,9 @@ makes it unsafe to go on. Whatever it was, what is finished is in the plan.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Set
 from typing import Any
 
 from drainer.core.dispatch import Dispatcher
-from drainer.core.first import PriorityDispatcher
-from drainer.core.ledger import Ledger
-from drainer.core.other_claims import other_claims
 from drainer.engine.lifecycle import Lifecycle
 from drainer.engine.loop import event_loop
 from drainer.engine.outcome import Ending
@@ -22,11 +18,8 @@ from drainer.engine.ports import DrainContext, Ports
 from drainer.engine.watchdog import Watchdog
 from drainer.errors import HandleFailed
 from drainer.handler import Context
-from drainer.model.claims import ALL
 from drainer.model.option import Concurrency
-from drainer.model.order import Order
 from drainer.model.status import Summary
-from drainer.policy.rules import RuleFilter
 from drainer.text.mask import describe
 
 
@@ -45,7 +38,9 @@ class LocalDrain:
         self._context = context
         self._ports = ports
         self._ending = Ending()
-        self.dispatcher = dispatcher or dispatcher_for(context)
+        self.dispatcher = dispatcher or context.this_pass.dispatcher(
+            context.plan, context.handler.selects
+        )
         self.pipeline: Pipeline | None = None
 
     def run(self) -> Summary:
@@ -126,32 +121,3 @@ class LocalDrain:
                     cause=error,
                 )
             self._ending.end(error)
-
-
-def dispatcher_for(
-    context: DrainContext, behind: Set[int] = frozenset(), *, reports_outcomes: bool = False
-) -> Dispatcher:
-    """Return a dispatcher for a run of a drain, by its plan.
-
-    Args:
-        behind: partitions in which something before this run's backlog is unfinished.
-        reports_outcomes: whether ledgers report the outcome of each message.
-    """
-    plan, handler = context.plan, context.handler
-    if context.first is not None:
-        first = PriorityDispatcher(plan, context.first, handler.selects)
-        context.class_maps[first.claim] = first.found
-        return first
-    progress = plan.account.claims[ALL]
-    return Dispatcher(
-        {
-            n: Ledger(part.start, part.end, progress[n], reports_outcomes=reports_outcomes)
-            for n, part in plan.account.partitions.items()
-        },
-        Order(plan.terms.order),
-        plan.account.parked,
-        RuleFilter(plan.terms.failures.skip, plan.account.unhandled, handler.selects),
-        other_claims(plan, context.class_maps),
-        plan.account.parked_lanes,
-        behind,
-    )

@@ -124,7 +124,7 @@ def given_up_before(context: DrainContext) -> int:
     """
     account, terms = context.plan.account, context.plan.terms
     if terms.redrive is not None and terms.failures.dead_letter_topic in (None, terms.topic):
-        return context.given_up
+        return context.this_pass.given_up
     return account.counts()[1].given_up - account.unhandled.dead_by_request
 
 

@@ -363,8 +363,7 @@ class Pipeline:
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._meter.status(plan, self._running_shown)
-        failures, pause_s = self.settings.failures, self._context.pause_s
-        status = self.dispatcher.complete_status(status, plan, failures, pause_s)
+        status = self.dispatcher.complete_status(status, plan, self.settings.failures)
         status = self._ports.complete_status(status, over=False)
         return replace(
             status,

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
 from drainer.core.dispatch import Dispatcher
+from drainer.core.first import Pass
 from drainer.core.merge import Record
-from drainer.core.other_claims import ClassMap
 from drainer.engine.control import Control, Settings
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
@@ -230,12 +230,7 @@ class DrainContext:
     # Checks other failure settings and makes what they need; it may block, and raises Refused.
     resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
-    # The expression of the class that this run drains; None for all that is left.
-    first: str | None = None
-    # Where classes lie, by selector, as runs of this process have seen it.
-    class_maps: dict[str, ClassMap] = field(default_factory=dict)
-    given_up: int = 0  # sub-messages, by former passes of this run
-    pause_s: float = 0.0  # how long it takes to begin with the rest behind a class
+    this_pass: Pass = field(default_factory=Pass)
 
     @property
     def options(self) -> dict[str, str]:

@@ -59,9 +59,7 @@ class Steering:
     def ended(self, cause: BaseException | None) -> Event:
         """Make the event of the drain's end."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
-        first = self._context.first
-        done = "done" if first is None else f"done with the class {first}"
-        how = done if cause is None else str(cause)
+        how = self._context.this_pass.done if cause is None else str(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
     async def _do(self, requested: Requested) -> tuple[str, ...]:
@@ -87,7 +85,7 @@ class Steering:
 
     def _refusal(self) -> Refused:
         """Return why nothing can be requested of a run that is ending."""
-        return over() if self._context.first is None else between_passes()
+        return over() if self._context.this_pass.is_last else between_passes()
 
     def _pause(self, requested: Requested, for_s: float | None) -> None:
         until = None

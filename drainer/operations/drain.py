@@ -342,8 +342,8 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
             handler = Extension.REDRIVING.load().redriving(
                 handler, now.plan.terms.redrive, now.cluster.settings
             )
-        begun = replace(now, handler=handler, first=where, pause_s=engine.start_s)
-        summary = in_process(begun)
+        this_pass = replace(now.this_pass, where=where, rest_after_s=engine.start_s)
+        summary = in_process(replace(now, handler=handler, this_pass=this_pass))
         passes.append(summary)
         unread[where] = summary.unread
         stops = summary.cause is not None and now.plan.account.classes.only
@@ -354,7 +354,8 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         now = replace(
             now,
             observe=partial(_observe_all, context.observe, before),
-            given_up=summary.last.failures.given_up,  # This counts all passes so far.
+            # The number given up counts all passes so far.
+            this_pass=replace(now.this_pass, given_up=summary.last.failures.given_up),
         )
         classes = now.plan.account.classes
         if classes.stops:

@@ -84,7 +84,7 @@ class Run:
     def show(self) -> Status:
         self.meter.measure(WORKERS)
         status = self.meter.status(self.plan, WORKERS)
-        status = self.dispatcher.complete_status(status, self.plan, FailureSettings(), 0.0)
+        status = self.dispatcher.complete_status(status, self.plan, FailureSettings())
         self.statuses.append((self.now_s, status))
         return status
 
@@ -129,16 +129,15 @@ def test_after_a_class_the_time_left_is_that_of_the_rest() -> None:
 
 def test_the_time_left_of_all_has_what_the_other_engine_takes_to_start() -> None:
     plan = planned(first=True)
-    first = Run(plan, PriorityDispatcher(plan, WHERE, None, 2**20))
-    first.go_on(8)
-    status = first.meter.status(plan, WORKERS)
-    at_once, later = (
-        first.dispatcher.complete_status(status, plan, FailureSettings(), pause_s)
-        for pause_s in (0.0, 10.0)
-    )
-    assert at_once.progress.eta_s is not None
-    assert later.progress.eta_s == at_once.progress.eta_s + 10.0
-    assert later.progress.turn == at_once.progress.turn
+    found = []
+    for rest_after_s in (0.0, 10.0):
+        first = Run(plan, PriorityDispatcher(plan, WHERE, None, 2**20, rest_after_s))
+        first.go_on(8)
+        found.append(first.show().progress)
+    at_once, later = found
+    assert at_once.eta_s is not None
+    assert later.eta_s == at_once.eta_s + 10.0
+    assert later.turn == at_once.turn
 
 
 def test_while_a_class_is_drained_the_time_left_is_its_own_and_that_of_all() -> None:

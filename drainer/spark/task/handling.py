@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from drainer.core.dispatch import Dispatcher
 from drainer.core.merge import TaskRecord
 from drainer.engine.control import Control
-from drainer.engine.local import LocalDrain, dispatcher_for
+from drainer.engine.local import LocalDrain
 from drainer.engine.ports import DrainContext, Grant, NoCommitter, Ports
 from drainer.engine.runtime import UNSIGNALLED
 from drainer.errors import DrainerError, LanesParked, LockLost
@@ -112,7 +112,9 @@ class TaskRunner:
                         totals=lambda: fence.control.totals,
                         quota=borrower,
                     )
-                    dispatcher = dispatcher_for(context, self.behind, reports_outcomes=True)
+                    dispatcher = context.this_pass.dispatcher(
+                        plan, context.handler.selects, self.behind, reports_outcomes=True
+                    )
                     drain = LocalDrain(context, ports, dispatcher)
                     fence.guard(attempt, drain.calls)
                     summary = drain.run_on(opened.loop)
