@@ -51,10 +51,11 @@ SEARCHES = {
 
 # The optional features: the names that are their own, and the extension that is about them.
 FEATURES = {
-    "`--skip`": (r"RuleFilter|RuleStatus|rule_filter|rule_lines|undecided_lines|skip_fields", ""),
+    "`--skip`": (r"RuleFilter|RuleStatus|rule_filter|undecided_lines|skip_fields", ""),
     "`--divert`": (r"[Dd]ivert\w*|\w*_diverted", ""),
     "`--first`, `--only`": (
-        r"Priority\w*|Class(Status|Map|Waits)|classes|\w*class_(of|statuses)",
+        r"Priority(Class|Classes|Dispatcher|Options)|Class(Status|Map|Waits)|classes"
+        r"|\w*class_(of|statuses)",
         "",
     ),
     "`--deadline`": (r"\w*[Dd]eadline\w*", ""),

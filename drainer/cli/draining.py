@@ -23,7 +23,7 @@ from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.declared import declared_by, value_of
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import BacklogOptions, PriorityOptions
-from drainer.engine.control import Control, typed
+from drainer.engine.control import Control
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
 from drainer.engine.runtime import THIS_PROCESS
@@ -107,8 +107,7 @@ class Lateness:
     _running: threading.Thread | None = None
 
     def check(self, status: Status) -> None:
-        missed = status.progress.deadline is not None and status.progress.deadline.missed
-        if missed and self.command is not None and self._running is None:
+        if status.progress.is_late and self.command is not None and self._running is None:
             given = (self.terminal, "on_late", self.command, status_fields(status))
             self._running = threading.Thread(target=run_command, args=given, daemon=True)
             self._running.start()
@@ -237,7 +236,7 @@ def preview_and_drain(
         obey_signals_until(control.is_over)
 
         def resuming() -> Resuming:
-            return resuming_with(context, plan, running.deadline, control.typed_changes())
+            return resuming_with(context, plan, control.retyped())
 
         keys = ControlKeys(control, THIS_PROCESS.user(), why_not_by_key())
         with progress_view(terminal, keys) as view:
@@ -298,20 +297,18 @@ def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) 
 def resuming_with(
     context: typer.Context,
     plan: OffsetPlan,
-    deadline: datetime | None = None,
-    changed: Mapping[str, str | None] | None = None,
+    retyped: Mapping[str, str | None] | None = None,
 ) -> Resuming:
     """Return the options that a person has to type again to resume this drain.
 
     They say how to connect, how to drain and how to watch, and set the handler's options. The plan
     has the rest: what to drain, by which handler and which failure policy.
 
-    A value from a variable is repeated, because the next shell may not have the variable. The
-    deadline is repeated as a date, because it may have been given as a duration. ``changed`` has
-    the settings that were changed while the drain ran, by field.
+    A value from a variable is repeated, because the next shell may not have the variable.
+    ``retyped`` has the settings that a person has to type in another way than for this run, by
+    field; None stands for a setting that was dropped.
     """
-    by = typed(options_of(LocalSettings)["deadline"], deadline)
-    given = {"deadline": by, **(changed or {})}
+    given = retyped or {}
     shown: list[str] = []
     hidden: list[str] = []
     for option in declared_by(context.command).values():

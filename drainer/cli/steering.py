@@ -96,8 +96,6 @@ def _not_settable(name: str) -> UsageError:
 
 def _value(name: str, option: Option, text: str) -> Any:
     word = text.strip().lower()
-    if name == "deadline" and word == "none":
-        return None
     if name == "dead-letter-topic" and word in ("", "none", "null"):
         raise UsageError(
             f"{text!r} is not a topic name", hint="To write no dead letters, set on-failure."

@@ -219,13 +219,17 @@ class Control:
         for requested in chain(self.taken(changes=False), self.taken(changes=True)):
             requested.done.set_exception(over())
 
-    def typed_changes(self) -> dict[str, str | None]:
-        """Settings that a resume has to repeat since they changed, as they are typed, by field;
-        None is one that was dropped."""
+    def retyped(self) -> dict[str, str | None]:
+        """Return the settings that a resume needs in another form than they were typed, by field.
+
+        These are settings that changed, with None for one that was dropped, and times: ``6h`` from
+        the start of this run is another time for the next run.
+        """
         return {
             name: typed(_OF_RUN[name], value)
             for name in sorted(_OF_RUN)
-            if (value := getattr(self.running, name)) != getattr(self.began, name)
+            if isinstance(value := getattr(self.running, name), datetime)
+            or value != getattr(self.began, name)
         }
 
 

@@ -95,4 +95,9 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
         raise UsageError(f"{text!r} is too far away", hint=hint) from None
 
 
-DEADLINE = ValueType("08:00|6h", parse_deadline)
+def _parse(text: str) -> datetime | None:
+    # ``drainer set`` drops the deadline of a running drain by ``none``.
+    return None if text.strip().lower() == "none" else parse_deadline(text)
+
+
+DEADLINE = ValueType("08:00|6h", _parse)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 import msgspec
@@ -54,14 +54,6 @@ class _Events(msgspec.Struct):
 
 
 FORMAT = "drainer-plan/8"
-# Fields of terms and account in the order of the file.
-FIELDS = (
-    *("drain_id", "created", "updated", "generation", "cluster_id", "bootstrap_servers"),
-    *("client_config", "isolation", "topic", "topic_id", "topic_partitions", "group", "handler"),
-    *("order", "partitions", "claims", "failures", "parked", "parked_lanes", "redrive"),
-    *("latency", "unhandled", "state", "limits", "handler_code", "options", "history"),
-    *("classes", "payloads", "commits"),
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,10 +112,9 @@ class OffsetPlan:
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan in the form that its file has, without the digest."""
-        terms, account = self.terms, self.account
-        body: dict[str, Any] = {"format": FORMAT}
-        for name in FIELDS:
-            body[name] = getattr(account if hasattr(account, name) else terms, name)
+        account, body = self.account, {"format": FORMAT}
+        for part in (self.terms, account):
+            body |= {each.name: getattr(part, each.name) for each in fields(part)}
         body["partitions"] = {
             number: asdict(part) | {"lost": encode_ranges(part.lost)}
             for number, part in account.partitions.items()

@@ -230,6 +230,11 @@ class ProgressStatus:
         return replace(self, eta_s=None, classes=classes)
 
     @property
+    def is_late(self) -> bool:
+        """Whether the drain has a deadline, and is sure to miss it."""
+        return self.deadline is not None and self.deadline.missed
+
+    @property
     def turn(self) -> ClassStatus | None:
         """The priority class that is drained now; None while the rest is drained."""
         return next((each for each in self.classes if each.ended is None), None)

@@ -16,7 +16,7 @@ from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.findings import findings_page
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
-from drainer.view.policy import rule_lines, task_fields
+from drainer.view.policy import unhandled_lines, task_fields
 from drainer.view.summary import account, events, parked_field
 from drainer.view.terminal import Terminal
 
@@ -114,7 +114,7 @@ def _fields(plan: OffsetPlan) -> Iterator[Item | None]:
     yield Field("client config", plan.terms.client_config or "none")
     yield from task_fields(plan)
     yield from (Field("option", f"{name}={text}") for name, text in plan.terms.options.items())
-    yield from rule_lines(plan.account.unhandled)
+    yield from unhandled_lines(plan.account.unhandled)
     drains = "behind dead letters; --tune after-dead=continue drains them"
     behind = drains if plan.account.parked else ""
     parked = plan.account.parked_lanes

@@ -109,7 +109,7 @@ def skip_fields(expressions: Sequence[str]) -> Iterator[Field]:
         yield Field("skips", f"by {known}", lines=few(shown))
 
 
-def rule_lines(rules: Unhandled) -> Iterator[Field]:
+def unhandled_lines(rules: Unhandled) -> Iterator[Field]:
     """Yield how many sub-messages rules and the handler have skipped or diverted so far."""
     for label, counts in (
         ("skipped by", rules.skipped_by),

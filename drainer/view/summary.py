@@ -37,7 +37,7 @@ from drainer.view.page import (
     few,
     section,
 )
-from drainer.view.policy import rule_lines, undecided_lines
+from drainer.view.policy import unhandled_lines, undecided_lines
 from drainer.view.preview import settings
 from drainer.view.status import blocking_warnings, failure_words
 from drainer.view.terminal import Terminal
@@ -115,7 +115,7 @@ def summary_page(summary: Summary) -> Page:
         "Details",
         priority.fields_after(last.progress, whole=summary.status == "done"),
         _engine(summary),
-        rule_lines(last.rules),
+        unhandled_lines(last.rules),
         undecided_lines(last.rules),
         _failures(summary),
         _undelivered(summary),

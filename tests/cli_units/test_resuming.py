@@ -90,10 +90,10 @@ def test_how_it_is_watched_and_held_to_a_deadline_is_repeated() -> None:
     ]
     watched += ["--report", "r.html"]
     at = BY.astimezone().isoformat(timespec="minutes")
-    found = given("--deadline", "6h", *watched, deadline=BY)
+    found = given("--deadline", "6h", *watched, retyped={"deadline": at})
     assert found.options == ("--deadline", at, *watched)
     assert parse_deadline(at) == BY
-    changed = given("--deadline", "6h", deadline=BY, changed={"deadline": None})
+    changed = given("--deadline", "6h", retyped={"deadline": None})
     assert changed.options == ()
 
 

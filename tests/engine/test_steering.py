@@ -175,7 +175,7 @@ def test_the_concurrency_is_what_was_set_last(kind: Kind, person: Person) -> Non
         person.requests(Stop())
 
     assert person.beside(handler, more_and_less).exit_code == 4
-    assert person.rehearsal.control.typed_changes() == {"concurrency": "30", "grace_s": "4s"}
+    assert person.rehearsal.control.retyped() == {"concurrency": "30", "grace_s": "4s"}
     person.rehearsal.resumes_exactly(handler)
 
 
@@ -236,7 +236,7 @@ def test_what_is_wrong_in_part_is_refused_as_a_whole(person: Person) -> None:
 
     summary = person.beside(handler, request_all)
     assert [each.what for each in summary.history] == [EventKind.ENDED]
-    assert person.rehearsal.control.typed_changes() == {}
+    assert person.rehearsal.control.retyped() == {}
 
 
 @pytest.mark.parametrize(
