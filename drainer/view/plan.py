@@ -16,7 +16,7 @@ from drainer.text.escape import command
 from drainer.view import figures
 from drainer.view.findings import findings_page
 from drainer.view.page import OK, Cell, Field, Item, Line, Page, Table, Tone, section
-from drainer.view.policy import unhandled_lines, task_fields
+from drainer.view.policy import task_fields, unhandled_lines
 from drainer.view.summary import account, events, parked_field
 from drainer.view.terminal import Terminal
 

@@ -37,7 +37,7 @@ from drainer.view.page import (
     few,
     section,
 )
-from drainer.view.policy import unhandled_lines, undecided_lines
+from drainer.view.policy import undecided_lines, unhandled_lines
 from drainer.view.preview import settings
 from drainer.view.status import blocking_warnings, failure_words
 from drainer.view.terminal import Terminal

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from drainer.model.unhandled import Unhandled
 from drainer.view.page import SHOWN
-from drainer.view.policy import rule_lines, skip_fields
+from drainer.view.policy import skip_fields, unhandled_lines
 from drainer.view.preview import preview_page
 
 from . import samples
@@ -18,6 +18,6 @@ def test_quiet_leaves_the_warnings() -> None:
 
 def test_very_many_rules_are_cut_to_some() -> None:
     many = {f"rule {n}": 1 for n in range(SHOWN + 5)}
-    (after,) = rule_lines(Unhandled(many))
+    (after,) = unhandled_lines(Unhandled(many))
     (before,) = skip_fields(tuple(many))
     assert after.lines[-1] == before.lines[-1] == "and 5 more"
