@@ -20,9 +20,8 @@ from drainer.certify.laws import check_commutes, check_idempotent
 from drainer.certify.split import LawBroken, check_split
 from drainer.certify.subject import AT_ONCE, TOPIC, HandlerSource, Subject, again, message, messages
 from drainer.core.batches import Batch, BatchOf, InPart
-from drainer.engine.ports import Acknowledge
+from drainer.engine.ports import Acknowledge, CallInput
 from drainer.engine.runtime import UNSIGNALLED
-from drainer.engine.workers import CallInput
 from drainer.handler import Context, Fatal, Retry, Skip
 from drainer.host.calls import ensure_done
 from drainer.loading.loader import LoadedHandler

@@ -9,17 +9,10 @@ from contextlib import suppress
 from math import inf
 from typing import Any
 
+from drainer.engine.failures import Failures
 from drainer.engine.loop import CANCEL_S, spawn
-from drainer.engine.ports import Events
-from drainer.engine.workers import (
-    Calls,
-    FailedCalls,
-    LeaseOver,
-    TimedOut,
-    Workers,
-    WorkSource,
-    watch_interval_s,
-)
+from drainer.engine.ports import CallInput, Events, LeaseOver, TimedOut
+from drainer.engine.workers import Calls, Workers, watch_interval_s
 from drainer.errors import HandleFailed
 from drainer.host.calls import ensure_done
 from drainer.host.forks import FORKS, end_if_forked
@@ -39,15 +32,13 @@ class AsyncWorkers(Workers):
         surplus: how many workers are above the limit, and are yet to rest.
     """
 
-    def __init__(
-        self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
-    ) -> None:
-        super().__init__(source, calls, failures, events)
+    def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
+        super().__init__(calls, failures, events)
         self._gaps: list[int] = []  # By worker, the attempts from one that is measured to the next.
         self._abandoned = False
         self._over = False  # Whether nothing waits for the workers any more.
         self.surplus = 0
-        self._next: Callable[[SubMessage], SubMessage | None] = source.finish_and_take
+        self._next: Callable[[CallInput], CallInput | None] = self._source.finish_and_take
         self._pending: list[asyncio.Future[None]] = []
         self._current: list[SubMessage | None] = []  # By worker.
         self._overdue: dict[int, int] = {}  # How often each worker was cancelled for its attempt.
@@ -56,9 +47,9 @@ class AsyncWorkers(Workers):
         self._slice_end = 0.0
         self._tasks: list[asyncio.Task[None]] = []
         self._failed = failures.failed
-        self._lanes = source.lanes
-        self._take = source.take
-        self._finish: Callable[[SubMessage], object] = source.finish
+        self._lanes = failures.lanes
+        self._take = self._source.take
+        self._finish: Callable[[CallInput], object] = self._source.finish
 
     def use_timeout(self, timeout_s: float) -> None:
         """Change the timeout, for calls in flight too."""

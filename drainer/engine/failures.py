@@ -24,9 +24,8 @@ from drainer.engine.divert import Divert
 from drainer.engine.error_kinds import TEXT_LENGTH, ErrorCounts, summary_of
 from drainer.engine.letters import LetterDelivery
 from drainer.engine.outcome import STUCK_HINT, halted_at
-from drainer.engine.ports import DeadLetters, Events
+from drainer.engine.ports import CallInput, DeadLetters, Events, LeaseOver, TimedOut
 from drainer.engine.runtime import Runtime
-from drainer.engine.workers import CallInput, LeaseOver, TimedOut, WorkSource
 from drainer.errors import Halted
 from drainer.handler import Fatal, GiveUp, Results, Retry, Skip
 from drainer.host.os_errors import describe_os, way_out
@@ -92,7 +91,7 @@ class Failures:
         self._paused_s: float | None = None  # Since when nothing may start; None while it may.
         self.checks = self._rate is not None
         self._batcher = None if batching is None else Batcher(self, batching)
-        self.source: WorkSource = self._batcher or self
+        self.source: Batcher | Failures = self._batcher or self
         self._letters = LetterDelivery(sink, self._letter_is_safe, events.halt)
         self._diverted: dict[SubMessage, str] = {}  # By expression, until the letter is safe.
         self._errors = ErrorCounts()

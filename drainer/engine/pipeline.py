@@ -104,7 +104,7 @@ class Pipeline:
             runtime=self._runtime,
         )
         kind = AsyncWorkers if handler.is_async else ThreadWorkers
-        return kind(self._failures.source, calls, self._failures, self)
+        return kind(calls, self._failures, self)
 
     def _meter_of(self, latencies: Latencies) -> LocalSampler:
         return LocalSampler(

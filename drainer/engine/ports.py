@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from drainer.core.dispatch import Dispatcher
 from drainer.core.first import Pass
@@ -12,7 +12,7 @@ from drainer.core.merge import Record
 from drainer.engine.control import Control, Settings
 from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError
-from drainer.handler import Writer, no_extras
+from drainer.handler import Retry, Writer, no_extras
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message, SubMessage
 from drainer.model.plan import OffsetPlan
@@ -21,6 +21,26 @@ from drainer.model.status import FailureStatus, Status, Summary
 from drainer.policy.failures import Totals
 
 Acknowledge = Callable[[DrainerError | None], None]
+# What goes to the handler in one call: a SubMessage, or a Batch if the handler wants several.
+CallInput = Any
+# A call that may not begin, because the lease is over, is tried again after this time.
+LEASE_RETRY_S = 0.1
+
+
+class LeaseOver(Retry):
+    """Raised in place of a call that may not begin now. It does not count as an attempt."""
+
+    def __init__(self) -> None:
+        super().__init__("another drain may be running", after=LEASE_RETRY_S)
+
+
+class TimedOut(TimeoutError):
+    """Raised for an attempt that took longer than it may."""
+
+    letter_reason = "timeout"
+
+    def __init__(self, timeout_s: float) -> None:
+        super().__init__(f"handle took longer than --tune timeout={timeout_s:g}s")
 
 
 class DeadLetters(Protocol):

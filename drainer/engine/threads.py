@@ -8,15 +8,9 @@ from contextlib import suppress
 from math import inf
 from queue import Empty
 
-from drainer.engine.ports import Events
-from drainer.engine.workers import (
-    Calls,
-    FailedCalls,
-    LeaseOver,
-    Workers,
-    WorkSource,
-    watch_interval_s,
-)
+from drainer.engine.failures import Failures
+from drainer.engine.ports import CallInput, Events, LeaseOver
+from drainer.engine.workers import Calls, Workers, watch_interval_s
 from drainer.errors import DrainerError
 from drainer.host.calls import ensure_done
 from drainer.host.forks import call_alone
@@ -34,10 +28,8 @@ class ThreadWorkers(Workers):
     keeps its lane until it returns.
     """
 
-    def __init__(
-        self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
-    ) -> None:
-        super().__init__(source, calls, failures, events)
+    def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
+        super().__init__(calls, failures, events)
         # By thread, the sub-message that it is at, and since when.
         self._started: dict[int, tuple[SubMessage, float]] = {}
         self._threads = 0  # Threads that were ever started.
@@ -210,7 +202,7 @@ class ThreadWorkers(Workers):
             self._drained.set()
         self.wake()
 
-    def _end_call(self, sub: SubMessage, error: BaseException | None) -> None:
+    def _end_call(self, sub: CallInput, error: BaseException | None) -> None:
         self._out -= 1
         if self._failures.late:
             self._failures.returned(sub)

@@ -10,76 +10,18 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
-from drainer.core.lanes import Lanes
+from drainer.engine.failures import Failures
 from drainer.engine.loop import spawn
-from drainer.engine.ports import Events, Lock
+from drainer.engine.ports import CallInput, Events, Lock
 from drainer.engine.runtime import Runtime
-from drainer.handler import Retry
-from drainer.message import SubMessage
 
-RETRY_S = 0.1  # A call that may not begin, because the lease is over, is tried again so much later.
 # Workers look for overdue calls after this share of the timeout, within these bounds.
 WATCH_SHARE = 0.1
 WATCH_LEAST_S, WATCH_MOST_S = 0.02, 1.0
-
-# What goes to the handler in one call: a SubMessage, or a Batch if it wants several at once.
-CallInput = Any
-
-
-class LeaseOver(Retry):
-    """Raised in place of a call that may not begin now; it is no attempt."""
-
-    def __init__(self) -> None:
-        super().__init__("another drain may be running", after=RETRY_S)
-
-
-class TimedOut(TimeoutError):
-    """An attempt that took longer than it may."""
-
-    letter_reason = "timeout"
-
-    def __init__(self, timeout_s: float) -> None:
-        super().__init__(f"handle took longer than --tune timeout={timeout_s:g}s")
-
-
-class WorkSource(Protocol):
-    """Where workers take their calls from: ``Failures``, or what makes batches of what that lets
-    start."""
-
-    @property
-    def lanes(self) -> Lanes: ...
-
-    @property
-    def ready(self) -> int:
-        """Calls that may start now."""
-
-    def take(self) -> CallInput | None: ...
-
-    def finish(self, work: CallInput) -> None: ...
-
-    def finish_and_take(self, work: CallInput) -> CallInput | None: ...
-
-
-class FailedCalls(Protocol):
-    """Decides what becomes of calls that fail, or take too long (failures.py)."""
-
-    @property
-    def late(self) -> Collection[SubMessage]:
-        """Sub-messages that are overdue, and still in their threads."""
-
-    def failed(self, call: CallInput, error: BaseException) -> None:
-        """Decide on the sub-messages of a call that ended with an error."""
-
-    def overdue(self, calls: Sequence[CallInput], *, stuck: bool) -> None:
-        """Note the calls that go on in their threads after their time. All threads are blocked by
-        such calls if the drain is ``stuck``."""
-
-    def returned(self, call: CallInput) -> None:
-        """Note that a call that may have been overdue has ended; its result comes next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,10 +45,8 @@ class Calls:
 class Workers(ABC):
     """Base of coroutines and threads; ``limit`` sets how many there are."""
 
-    def __init__(
-        self, source: WorkSource, calls: Calls, failures: FailedCalls, events: Events
-    ) -> None:
-        self._source = source
+    def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
+        self._source = failures.source
         self._handle = calls.handle
         self._timeout_s = calls.timeout_s
         self._lease = calls.lease

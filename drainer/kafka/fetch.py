@@ -11,9 +11,8 @@ from drainer.engine.runtime import THIS_PROCESS, Runtime
 from drainer.errors import DrainerError, Interrupted, RecordsDeleted
 from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
-from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
-from drainer.split.splitting import Prepare
+from drainer.split.splitting import Outage, Prepare
 
 BATCHES_IN_QUEUE = 4  # The queue has room for this many batches, unless messages are huge.
 ROOM_WAIT_S = 0.1

@@ -20,9 +20,8 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.loss import TopicCheck, recreated, unreadable
 from drainer.kafka.settings import ClientSettings
 from drainer.message import Message, Origin, headers_unreadable
-from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
-from drainer.split.splitting import Prepare
+from drainer.split.splitting import Outage, Prepare
 from drainer.text.escape import foreign
 
 # The most messages in a batch. Larger batches gain nothing, and the drain would wait longer.

@@ -31,15 +31,13 @@ that failed before.
 from __future__ import annotations
 
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import count
 from random import Random
-from time import monotonic
 from typing import NamedTuple
 
-from drainer.errors import Halted
 from drainer.message import SubMessage
 from drainer.model.codec import Whole
 from drainer.model.listed import round_duration
@@ -722,38 +720,3 @@ class Retries:
         del self._waiting[sub]
         self.started += counts
         return sub
-
-
-@dataclass(eq=False, slots=True)
-class Outage:
-    """An outage of what a split needs: a schema registry, or the topic of a letter's message.
-
-    It is called with each answer that did not come.
-
-    Attributes:
-        pause: waits so many seconds, and returns whether to try again then.
-        trouble: the reason of an outage that lasts.
-    """
-
-    most_s: float
-    pause: Callable[[float], bool]
-    clock: Callable[[], float] = monotonic
-    since_s: float | None = None
-    trouble: str | None = None
-
-    def __call__(self, seconds: float, why: str) -> bool:
-        """Wait so many seconds; return whether to try again. Raises Halted if it lasts too long."""
-        now_s = self.clock()
-        if self.since_s is None:
-            self.since_s = now_s
-        if now_s - self.since_s > self.most_s:
-            raise Halted(
-                f"{why}, for longer than --tune max-outage ({round_duration(self.most_s)})",
-                hint="Once it answers, resume with the plan.",
-            )
-        self.trouble = why
-        return self.pause(seconds)
-
-    def end(self) -> None:
-        """Note that an answer came."""
-        self.since_s = self.trouble = None

@@ -6,10 +6,12 @@ import re
 import sysconfig
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from decimal import Decimal
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
+from time import monotonic
 from traceback import walk_tb
 from typing import Any
 
@@ -21,6 +23,7 @@ from drainer.handler import Fatal, Retry, Skip
 from drainer.host.forks import call_alone
 from drainer.message import Message, SubMessage, Unsplit
 from drainer.model.facts import Facts, View
+from drainer.model.listed import round_duration
 from drainer.text.mask import ERROR_CHARACTERS, class_name, describe, error_text
 from drainer.text.plain_json import plain_json
 from drainer.text.raw_json import decode_json, meaning, raw_json
@@ -45,6 +48,41 @@ _PATH = re.compile(r"[\w-]+(\.[\w-]+)*")
 _EXACT = {float: 2**53, Decimal: 10**28}  # Below these, no digit of a whole number is lost.
 # A function that finds something in a message: its second argument is where a path begins.
 _Find = Callable[[Message, Any], Any]
+
+
+@dataclass(eq=False, slots=True)
+class Outage:
+    """An outage of something that a split needs, such as a schema registry. It is a ``Wait``.
+
+    Attributes:
+        most_s: the drain halts once the outage has lasted longer than this.
+        pause: waits so many seconds, and returns whether to try again then.
+        since_s: when the first answer of this outage did not come; None while all is well.
+        trouble: the reason of an outage that lasts.
+    """
+
+    most_s: float
+    pause: Callable[[float], bool]
+    clock: Callable[[], float] = monotonic
+    since_s: float | None = None
+    trouble: str | None = None
+
+    def __call__(self, seconds: float, why: str) -> bool:
+        """Wait so many seconds, and return whether to try again. Raises Halted after ``most_s``."""
+        now_s = self.clock()
+        if self.since_s is None:
+            self.since_s = now_s
+        if now_s - self.since_s > self.most_s:
+            raise Halted(
+                f"{why}, for longer than --tune max-outage ({round_duration(self.most_s)})",
+                hint="Once it answers, resume with the plan.",
+            )
+        self.trouble = why
+        return self.pause(seconds)
+
+    def end(self) -> None:
+        """Note that an answer came."""
+        self.since_s = self.trouble = None
 
 
 def describe_with_line(error: BaseException) -> str:

@@ -25,11 +25,11 @@ from drainer.policy.failures import (
     Decision,
     FailurePolicy,
     Moment,
-    Outage,
     Retries,
     Totals,
 )
 from drainer.policy.fault import Fault
+from drainer.split.splitting import Outage
 
 from .messages import message_at
 

@@ -18,7 +18,7 @@ import msgspec
 import orjson
 import pytest
 
-from drainer.engine.workers import TimedOut
+from drainer.engine.ports import TimedOut
 from drainer.policy.fault import Fault, as_retry, fault_of
 
 

@@ -128,7 +128,7 @@ class VirtualDrain:
             record_latency=lambda took_s, gap, spent_s: 1,
             runtime=runtime,
         )
-        return failures, AsyncWorkers(failures.source, calls, failures, self)
+        return failures, AsyncWorkers(calls, failures, self)
 
     def halt(self, cause: BaseException) -> None:
         self._end(cause)

@@ -23,14 +23,13 @@ from drainer.model.progress import Partial, Progress
 from drainer.model.ranges import Range, RangeSet, ranges_of
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.sub_messages import identify, identify_or_reject
-from drainer.policy.failures import Outage
 from drainer.policy.rate_cap import RateLimiter
 from drainer.policy.redrive import selects
 from drainer.spark.session.failure import carrying
 from drainer.spark.task.chunk import CHECKSUM_MASK, ChunkWriter, why_whole
 from drainer.spark.task.python_worker import HandlerSpec, OpenHandler, python_worker
 from drainer.spark.task.rows import MANIFEST, Row, batches_of
-from drainer.split.splitting import PAST, split_failed, split_or_reject
+from drainer.split.splitting import PAST, Outage, split_failed, split_or_reject
 
 DONE = -1  # In place of a shard's number, it means that the sub-message was finished before.
 # A task fetches this much ahead, in requests of a quarter of it. It is little, because a slice may
