@@ -1,4 +1,4 @@
-"""The account of a drain: how far it is, and what has happened. Its laws are checked here."""
+"""The account of a drain, which has its progress and its history, and the laws of accounts."""
 
 from __future__ import annotations
 
@@ -24,16 +24,17 @@ from drainer.text.mask import mask_text, masking
 
 
 def clock(at: str) -> str:
-    """``18:32:07`` here, for a time as events have it."""
+    """Return the local time of an event, such as ``18:32:07``."""
     return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
 
 
-EVENTS_FIRST, EVENTS_LAST = 100, 900  # that a long history keeps
-DETAILS_MOST = 1_000  # that an event keeps
+# A history that is too long keeps so many of its first and of its last events.
+EVENTS_FIRST, EVENTS_LAST = 100, 900
+DETAILS_MOST = 1_000  # An event keeps so many details.
 
 
 class EventKind(StrEnum):
-    """Kinds of events, by people and drains."""
+    """What a person or a drain did."""
 
     BEGUN = "begun"
     RESUMED = "resumed"
@@ -46,15 +47,16 @@ class EventKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event(JsonRecord):
-    """One event."""
+    """One entry of a drain's history."""
 
-    at: str  # ISO 8601 with offset
+    at: str  # The time, in ISO 8601 with an offset.
     what: EventKind
-    by: str  # who did it, as "user@host"
+    by: str  # The person that the drain ran for, or who requested it, as "user@host".
     reason: Annotated[str, Meta(max_length=SCREEN)] | None = None
-    # In words: the rules that it began with, each setting that changed, how it ended.
+    # Texts for people: the rules that the drain began with, each setting that changed, or how it
+    # ended.
     details: tuple[str, ...] = ()
-    # Where the group stood after it, by partition; empty where nothing moved it.
+    # The group's offsets after the event, by partition. It is empty if the event moved no offset.
     offsets: Mapping[Whole, Whole | None] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -66,30 +68,31 @@ class Event(JsonRecord):
         object.__setattr__(self, "details", tuple(details))
 
     def __str__(self) -> str:
-        """``changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
+        """Return ``changed by ana@db1: concurrency 500 → 50 (the database is slow)``."""
         details = f": {', '.join(self.details)}" if self.details else ""
         why = "" if self.reason is None else f" ({self.reason})"
         return f"{self.what} by {self.by}{details}{why}"
 
 
-NAMED_MOST = 1_000  # by a plan; the others are counted
-SHOWN_MOST = 20
-KEY_LENGTH = 1_000  # characters
+NAMED_MOST = 1_000  # A plan names so many parked lanes, and counts the others.
+SHOWN_MOST = 20  # A person is shown so many of them.
+KEY_LENGTH = 1_000  # So many characters are kept of a lane's name.
 _Short = Annotated[str, Meta(max_length=KEY_LENGTH)]
 
 
 @dataclass(frozen=True, slots=True)
 class ParkedLane:
-    """One lane and what it waits for."""
+    """A parked lane, and the sub-message that parked it."""
 
-    key: _Short  # ``repr`` of its sub-key, or ``partition N`` if a barrier holds back all of that
-    # Of the sub-message that failed, as topic/partition/offset[index]. It is the first one pending,
-    # unless it became a dead letter.
+    # The ``repr`` of its sub-key, or ``partition N`` if a barrier holds back a whole partition.
+    key: _Short
+    # The place of the sub-message that failed, as topic/partition/offset[index]. It is the first
+    # one that is pending, unless it became a dead letter.
     place: _Short
     error: _Short
 
     def shown(self) -> dict[str, str]:
-        """The lane for people, masked if masking is on."""
+        """Return the lane in the form that a person is shown. It is masked if masking is on."""
         error = self.error.partition(":")[0] if masking() else self.error
         return {"key": mask_text(self.key), "place": self.place, "error": error}
 
@@ -102,12 +105,12 @@ class ParkedLanes(JsonRecord):
     first: Annotated[tuple[ParkedLane, ...], Meta(max_length=NAMED_MOST)] = ()
 
     def of(self, keys: Iterable[str]) -> tuple[ParkedLane, ...]:
-        """Named lanes that have one of these keys."""
+        """Return the lanes that are named here and have one of these keys."""
         known = {key[:KEY_LENGTH] for key in keys}
         return tuple(lane for lane in self.first if lane.key in known)
 
     def shown(self) -> list[dict[str, str]]:
-        """The lanes that a person is shown, masked if masking is on."""
+        """Return the lanes that a person is shown. They are masked if masking is on."""
         return [lane.shown() for lane in self.first[:SHOWN_MOST]]
 
     @property
@@ -116,7 +119,7 @@ class ParkedLanes(JsonRecord):
         return max(0, self.total - len(self.first[:SHOWN_MOST]))
 
     def merge(self, later: ParkedLanes) -> ParkedLanes:
-        """Merge with what another task left, or this one later; each lane is named once."""
+        """Add the lanes that another task left, or this one left later. Each is named once."""
         lanes: dict[str, ParkedLane] = {}
         for lane in (*self.first, *later.first):
             lanes.setdefault(lane.key, lane)
@@ -136,10 +139,13 @@ _DAMAGED_HINT = (
 class PartitionPlan:
     """The frozen backlog of one partition, and what this drain did to the group's offset there.
 
-    ``prior`` is the committed offset before the drain (for undo), None when there was none.
-    ``committed`` is the last one that the drain knows it wrote. ``lost`` are offsets that were
-    deleted before they were read, and that a person let the drain go past: none of them is in the
-    account, for none was delivered.
+    Attributes:
+        prior: the group's offset before the drain, which ``plan undo`` restores; None if there was
+            none.
+        committed: the last offset that the drain knows to be committed.
+        leader_epoch: the leader's epoch when the backlog was planned.
+        lost: offsets that were deleted before they were read, and that a person let the drain go
+            past. The account does not count them, because they were never delivered.
     """
 
     start: Whole
@@ -152,13 +158,16 @@ class PartitionPlan:
 
 @dataclass(frozen=True, slots=True)
 class StateReference(JsonRecord):
-    """Location where tasks of a drain write, and what of it the plan has.
+    """The place where tasks of a drain write records, and which of these records the plan has.
 
-    Everything of epochs before ``epoch`` is in the plan, and of dispatches below ``next`` that are
-    not ``open``. Of the others any part may be: ``counted`` is what the plan's accounts hold of
-    their records, by partition, and ``unhandled`` what its named counts have of them. ``units``
-    are messages of waves under way that ``split`` rejected, by partition: most claims go past one
-    without having anything of it.
+    The plan has all records of epochs before ``epoch``, and of this epoch those of dispatches that
+    are below ``next`` and not ``open``. It may have any part of the other records.
+
+    Attributes:
+        counted: the counts of those other records that are in the plan's account, by partition.
+        unhandled: the counts by name of those other records that are in the plan's account.
+        units: messages that ``split`` rejected in waves that are under way, by partition. Most
+            claims have no part of such a message, and pass it all the same.
     """
 
     uri: str
@@ -170,7 +179,7 @@ class StateReference(JsonRecord):
     units: Mapping[Whole, str] = field(default_factory=dict)
 
     def has_taken(self, epoch: int, dispatch: int) -> bool:
-        """Whether all reports of this dispatch are in the plan, and not to be added again."""
+        """Return whether the plan has all records of a dispatch, so that they must not be added."""
         if epoch != self.epoch:
             return epoch < self.epoch
         return dispatch < self.next and dispatch not in self.open
@@ -178,20 +187,21 @@ class StateReference(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Account(JsonRecord):
-    """Record of what has happened in a drain.
+    """What has happened in a drain.
 
     Attributes:
-        updated: when the plan was written, ISO 8601 in UTC.
-        generation: counts the writings of the plan; journals are named by it.
-        claims: for each selector over sub-keys the progress by partition: "all" what is finished
-            and the counts of all messages, others what is finished beyond that.
-        parked: lanes (``repr`` of their keys) that wait behind a dead letter, in later runs too.
-        parked_lanes: those and all others that the last run left, by name.
-        latency: the handler's, over all runs.
-        unhandled: sub-messages that finished without being handled, in earlier runs too.
-        state: where tasks write what they finish; there while a drain has tasks.
-        history: all events, or of very many the first and the last.
-        classes: what is drained before the rest.
+        updated: when the plan was written, in ISO 8601 and UTC.
+        generation: how often the plan was written. Its journals have this number in their names.
+        claims: the progress by selector and partition. The claim "all" has what is finished, and
+            the counts of all messages. Other claims have what is finished beyond that.
+        parked: the lanes that wait behind a dead letter, in later runs too, by the ``repr`` of
+            their keys.
+        parked_lanes: these lanes, and all others that the last run left parked, with the facts.
+        latency: the latency of the handler over all runs.
+        unhandled: the sub-messages that finished without being handled, over all runs.
+        state: where tasks write what they finish; None while the drain has no tasks.
+        history: all events. If there are too many, it has the first and the last of them.
+        classes: the priority classes, which are drained before the rest.
     """
 
     updated: str
@@ -207,7 +217,7 @@ class Account(JsonRecord):
     classes: PriorityClasses = field(default_factory=PriorityClasses)
 
     def watermark(self, partition: int) -> int:
-        """The offset that is safe to commit."""
+        """Return the offset of a partition that is safe to commit."""
         return self.claims[ALL][partition].watermark
 
     @property
@@ -221,41 +231,42 @@ class Account(JsonRecord):
 
     @property
     def committed(self) -> dict[int, int | None]:
-        """Last offset that the drain knows the group to be at, by partition."""
+        """The last offset that the drain knows to be committed, by partition."""
         return {partition: part.committed for partition, part in self.partitions.items()}
 
     def with_event(self, event: Event) -> Account:
-        """The account with one more event; of very many those in the middle go."""
+        """Return the account with one more event. If there are too many, it drops some between the
+        first and the last."""
         newest = self.history[EVENTS_FIRST:][-(EVENTS_LAST - 1) :]
         return replace(self, history=(*self.history[:EVENTS_FIRST], *newest, event))
 
     def begun(self) -> Account:
-        """The account with a claim for the class that is next."""
+        """Return the account with a claim for the priority class that is next."""
         if self.classes.next is None:
             return self
         claim = {n: Progress(progress.watermark) for n, progress in self.claims[ALL].items()}
         return replace(self, claims={class_selector(self.classes.next): claim, **self.claims})
 
     def next_generation(self, at: str) -> Account:
-        """The account as the next run or pass begins with it: what was pending is read again."""
-        # Past every journal that may lie beside the plan: a save begins one before it writes the
-        # plan.
+        """Return the account for the next run or pass, which reads again what is pending."""
+        # The new generation is past that of every journal that may lie beside the plan. A save
+        # begins a journal before it writes the plan.
         later = replace(self.without_pending(), updated=at, generation=self.generation + 2)
         return later.begun()
 
     def shared(self, partition: int) -> bool:
-        """Whether a claim beside "all" has finished something above the watermark."""
+        """Return whether a claim beside "all" has finished something above the watermark."""
         watermark = self.watermark(partition)
         return any(claim[partition].end > watermark for claim in self.others.values())
 
     def finished_above(self, partition: int) -> int:
-        """Number of offsets above the watermark that are known to be finished."""
+        """Count the offsets above the watermark that are known to be finished."""
         if self.shared(partition):
-            return 0  # by all claims: the watermark alone is certain
+            return 0  # No claim alone knows whether all claims have finished an offset.
         return sum(end - start for start, end in self.claims[ALL][partition].finished)
 
     def to_go(self, partition: int) -> int:
-        """Number of offsets that are not known to be finished: holes are among them."""
+        """Count the offsets that are not known to be finished, including holes."""
         left = self.partitions[partition].end - self.watermark(partition)
         return max(0, left - self.finished_above(partition))
 
@@ -265,22 +276,23 @@ class Account(JsonRecord):
 
     @property
     def running(self) -> bool:
-        """Whether the last run did not note how it ended: then a journal belongs to the plan."""
+        """Whether the last run did not note how it ended. If so, the plan has a journal."""
         ends = (EventKind.ENDED, EventKind.UNDONE)
         return bool(self.history) and self.history[-1].what not in ends
 
     @property
     def lost(self) -> dict[int, tuple[Range, ...]]:
-        """Offsets that were deleted before they were read, by partition where there are any."""
+        """The offsets that were deleted before they were read, by partition if it has any."""
         return {number: part.lost for number, part in self.partitions.items() if part.lost}
 
     @property
     def log_ends(self) -> dict[int, tuple[int, int | None]]:
-        """End of the backlog and the leader's epoch when it was planned, by partition."""
+        """The end of the backlog, and the leader's epoch when it was planned, by partition."""
         return {n: (part.end, part.leader_epoch) for n, part in self.partitions.items()}
 
     def gaps(self, log_starts: Mapping[int, int]) -> dict[int, tuple[Range, ...]]:
-        """Offsets that are pending before the one that their log starts at now, by partition."""
+        """Return pending offsets that the log has no more, by partition. ``log_starts`` has the
+        offset at which each log starts now."""
         found = {}
         for number, part in self.partitions.items():
             known = self.claims[ALL][number]
@@ -290,7 +302,7 @@ class Account(JsonRecord):
         return found
 
     def past(self, gaps: Mapping[int, tuple[Range, ...]]) -> Account:
-        """The account that continues behind these gaps, and names them as lost."""
+        """Return the account that continues behind these gaps, and has them as lost."""
         return replace(
             self,
             partitions={
@@ -318,13 +330,13 @@ class Account(JsonRecord):
 
     @property
     def conserved(self) -> bool:
-        """Whether the account adds up, of each claim and partition; if not, it can't be resumed."""
+        """Whether the account of each claim and partition adds up. If not, it can't be resumed."""
         progress = [each for claim in self.claims.values() for each in claim.values()]
         return all(each.messages.conserved and each.sub_messages.conserved for each in progress)
 
     def without_pending(self) -> Account:
-        """The account without what is pending, all accounts in that of "all", and in those of
-        classes, too."""
+        """Return the account with no pending sub-messages, and with the counts of all claims in
+        the claim "all". The counts of classes have those of their claims, too."""
         others = self.others
         classes = tuple(
             replace(
@@ -353,7 +365,7 @@ class Account(JsonRecord):
         )
 
     def class_statuses(self) -> tuple[ClassStatus, ...]:
-        """Return how the classes stand, as far as the account knows."""
+        """Return the progress of the priority classes, as far as the account has it."""
         return tuple(
             ClassStatus(
                 each.where,
@@ -366,7 +378,7 @@ class Account(JsonRecord):
         )
 
     def _class_counts(self, where: str) -> Counts:
-        """Count a class's sub-messages since the plan was settled."""
+        """Count the sub-messages in the claim of a class."""
         claim = self.claims.get(class_selector(where), {})
         return Counts.sum((Counts(), *(each.sub_messages for each in claim.values())))
 
@@ -377,7 +389,7 @@ class Account(JsonRecord):
         unhandled: Unhandled | None = None,
         claim: str = ALL,
     ) -> Account:
-        """The account with later records of one of its claims added (see ``Progress.merge``)."""
+        """Return the account with later records of one of its claims (see ``Progress.merge``)."""
         if claim not in self.claims:
             raise damaged(f"its journal is of claim {claim}, and it has none")
         known = self.claims[claim]
@@ -390,7 +402,7 @@ class Account(JsonRecord):
         )
 
     def check(self) -> None:
-        """Ensure that the account obeys the laws. Raises PlanRefused."""
+        """Ensure that the account obeys the laws. Raises PlanRefused if it does not."""
         if ALL not in self.claims:
             raise damaged(f"it has no claim {ALL!r}")
         try:

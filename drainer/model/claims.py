@@ -1,8 +1,8 @@
 """Claims: shares of the sub-messages, each with its own progress.
 
-A shard is a share of the sub-keys by their hash, which depends on the key alone: tasks that share
-nothing agree which shard has it. A priority class is what an expression selects. Finished is what
-any claim has finished, whoever resumes from there.
+A shard is a share of the sub-keys by their hash. The hash depends on the sub-key alone, so that all
+tasks agree on the shard of a sub-key without talking to each other. A priority class has the
+sub-messages that an expression selects. A sub-message is finished if any claim has finished it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from drainer.message import Barrier, SubMessage, Unsplit
 from drainer.model.order import LANE_OF, Order
 from drainer.model.progress import Progress
 
-ALL = "all"  # the selector of the claim that every sub-message falls in
-_WHERE = "where "  # before the expression of a class
+ALL = "all"  # The selector of the claim that has every sub-message.
+_WHERE = "where "  # The selector of a class begins with this, and its expression follows.
 
 _BITS = 20  # Kafka has no topic with a million partitions, and no drain has a million shards.
 _LOW = (1 << _BITS) - 1
@@ -26,19 +26,19 @@ _SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _LONG = 0xFFFF_FFFF_FFFF_FFFF
 _NONE_HASH = crc32(b"none")
 
-Claims = Mapping[str, Mapping[int, Progress]]  # by selector and partition
+Claims = Mapping[str, Mapping[int, Progress]]  # Progress by selector and partition.
 
 
 def key_hash(key: Hashable) -> int:
-    """Hash a sub-key of the types that ``identify`` accepts to 32 bits, in every process alike."""
+    """Hash a sub-key to 32 bits. Equal sub-keys have the same hash in every process."""
     match key:
         case str():
             return crc32(key.encode("utf-8", "surrogatepass"))
         case bytes():
             return crc32(key)
         case int():
-            # Python's hash of an int is the same everywhere; mixed, as ids that rise in steps would
-            # all fall in one claim.
+            # Python's hash of an int is the same everywhere. It is mixed by the checksum, because
+            # ids that rise in steps would otherwise all be in one shard.
             return crc32(pack("<Q", hash(key) & _LONG))
         case tuple():
             return crc32(pack(f"<{len(key)}I", *map(key_hash, key)), len(key))
@@ -66,10 +66,10 @@ class Shard:
 
     @classmethod
     def parse(cls, text: str) -> Shard:
-        """Return the shard of a selector. Raises ValueError if the text is not one, as 2/8 is."""
+        """Return the shard of a selector such as 2/8. Raises ValueError for any other text."""
         match = _SELECTOR.fullmatch(text)
         shard = match and cls(int(match[1]), int(match[2]))
-        # 02/8 and 2/8 would be two claims to the same sub-keys.
+        # Without this check, 02/8 and 2/8 would be two claims to the same sub-keys.
         if shard is None or str(shard) != text:
             raise ValueError(f"{text!r} is not the selector of a shard, as 2/8 is")
         return shard
@@ -79,10 +79,10 @@ WHOLE = Shard(0, 1)
 
 
 class Stream(int):
-    """The sub-messages of one partition that are in one shard: what a task has a ledger for.
+    """The sub-messages of one partition that are in one shard. A task has a ledger for each stream.
 
-    It is a number, so that it can stand wherever a drain in one process, which has no shards, has
-    a partition: ``Stream(5)`` equals 5.
+    A stream is a number, so that it can stand for a partition. A drain in one process has no
+    shards, so its streams are its partitions: ``Stream(5)`` equals 5.
     """
 
     __slots__ = ()
@@ -101,7 +101,7 @@ class Stream(int):
 
 
 def claims_of(streams: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]:
-    """Return the progress of streams as claims, by the selector of the shard and by partition."""
+    """Return the progress of streams as the claims of their shards."""
     claims: dict[str, dict[int, Progress]] = {}
     for number, progress in streams.items():
         stream = Stream(number)
@@ -110,7 +110,7 @@ def claims_of(streams: Mapping[int, Progress]) -> dict[str, dict[int, Progress]]
 
 
 def streams_of(claims: Claims) -> dict[int, Progress]:
-    """Return the progress of the claims of shards by stream."""
+    """Return the claims of shards as the progress of streams."""
     return {
         Stream(number, Shard.parse(selector)): progress
         for selector, claim in claims.items()
@@ -119,26 +119,29 @@ def streams_of(claims: Claims) -> dict[int, Progress]:
 
 
 def class_selector(where: str) -> str:
-    """Name the claim of a class."""
+    """Return the selector of a priority class, by its expression."""
     return _WHERE + where
 
 
 def class_of(selector: str) -> str | None:
-    """The expression of a class; None when it is the selector of another claim."""
+    """Return the expression of a class by its selector; None if another claim has the selector."""
     return selector.removeprefix(_WHERE) if selector.startswith(_WHERE) else None
 
 
 class ShardMap:
-    """The shard of each sub-message, by the order of a drain."""
+    """Finds the shards of sub-messages, by the order that a drain keeps."""
 
     def __init__(self, order: Order) -> None:
-        self._lane_of = LANE_OF.get(order)  # None: its sub-keys
+        self._lane_of = LANE_OF.get(order)  # None if each sub-key has a lane.
 
     def shard_of(self, sub: SubMessage, of: int) -> int | None:
-        """Number, below ``of``, of the shard with all lanes of a sub-message; None without one."""
+        """Return the number of the shard, of ``of`` shards, that has all lanes of a sub-message.
+
+        Returns None if its lanes are in several shards, and for a barrier.
+        """
         if of == 1:
             return 0
-        if isinstance(sub, Unsplit):  # any would do, in every process the same
+        if isinstance(sub, Unsplit):  # Any shard would do, if all processes choose the same one.
             hashed = key_hash(sub.message.key)
         elif isinstance(sub, Barrier):
             return None

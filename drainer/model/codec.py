@@ -1,6 +1,7 @@
 """Records as JSON. They are frozen dataclasses, and msgspec checks them when they are read.
 
-A type that is better written as text has ``written``, its type in JSON, and ``parse``.
+A type that is better written as text has two more attributes: ``written`` is its type in JSON, and
+``parse`` makes a value of that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``--deadline``: when a drain shall be done, and whether it will be."""
+"""``--deadline``: the time by which a drain should be done, and whether it will be."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from datetime import UTC, datetime, timedelta
 from drainer.errors import UsageError
 from drainer.model.option import ValueType, parse_duration
 
-SURE_AFTER_S = 5.0  # No warning comes before: the first speed is that of a start.
+# drainer does not warn before this time, because a drain is slow while it starts.
+SURE_AFTER_S = 5.0
 SURE_FOR_S = 2.0  # A drain must look late for so long before drainer warns.
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlineStatus:
-    """When all shall be drained, and whether it will be.
+    """Section of a status: the deadline, and whether the drain will meet it.
 
-    ``left_s`` is the time until then. ``margin_s`` is by how much the deadline will be met, or
-    missed if it is below zero; None while nothing is known. ``missed`` is set when the drain has
-    looked late for long enough to be sure.
+    Attributes:
+        at: the deadline.
+        left_s: the time until the deadline.
+        margin_s: the time between the end of the drain and the deadline. It is below zero if the
+            drain will miss the deadline, and None while that is not known.
+        missed: whether the drain has looked late for long enough to be sure.
     """
 
     at: datetime
@@ -31,12 +35,12 @@ class DeadlineStatus:
 
     @property
     def late(self) -> bool:
-        """Return whether the drain looks late now."""
+        """Whether the drain looks late now."""
         return self.margin_s is not None and self.margin_s < 0
 
 
 class DeadlineWatch:
-    """Judges again and again whether a run will make its deadline."""
+    """Judges at each status whether a run will meet its deadline."""
 
     def __init__(self) -> None:
         self._late_since_s: float | None = None
@@ -44,10 +48,10 @@ class DeadlineWatch:
     def judge(
         self, deadline: datetime | None, now: datetime, elapsed_s: float, eta_s: float | None
     ) -> DeadlineStatus | None:
-        """Return how a run stands to its deadline; None if it has none.
+        """Return the section of a status; None if the run has no deadline.
 
-        ``elapsed_s`` is how long it has run, and ``eta_s`` how long it will still take, as far as
-        that is known.
+        ``elapsed_s`` is how long the run has lasted. ``eta_s`` is how long it will still take; None
+        if that is not known.
         """
         if deadline is None:
             self._late_since_s = None
@@ -66,13 +70,13 @@ class DeadlineWatch:
 
 
 def parse_deadline(text: str, now: datetime | None = None) -> datetime:
-    """``08:00`` (the next one, local time), ``6h`` from now, or an ISO 8601 date and time.
+    """Parse ``08:00``, which is the next one in local time, ``6h`` from now, or an ISO 8601 time.
 
     ``now`` has a time zone, and so has the result. Raises UsageError.
     """
     now, word = now or datetime.now(UTC), text.strip()
     if clock := _CLOCK.match(word):
-        # Without a zone first: where the clocks change tonight, 08:00 is the new 08:00.
+        # The zone is added last. If the clocks change tonight, 08:00 is by the new time.
         today = now.astimezone().replace(tzinfo=None, second=0, microsecond=0)
         at = today.replace(hour=int(clock[1]), minute=int(clock[2]))
         return next(
@@ -80,12 +84,12 @@ def parse_deadline(text: str, now: datetime | None = None) -> datetime:
             for days in range(3)
             if (moment := (at + timedelta(days=days)).astimezone()) > now
         )
-    if "T" in word:  # as a command to resume has it
+    if "T" in word:  # A command to resume has the deadline in this form.
         with suppress(ValueError):
             return datetime.fromisoformat(word).astimezone()
     hint = "Give a time of 24 hours such as 08:00, or a duration such as 6h."
     wrong = UsageError(f"{text!r} is not a time or a duration", hint=hint)
-    if not word[-1:].isalpha():  # a number alone could be either
+    if not word[-1:].isalpha():  # A number alone could be a time or a duration.
         raise wrong
     try:
         return now.astimezone() + timedelta(seconds=parse_duration(word))

@@ -35,7 +35,8 @@ def keys_of(sub: SubMessage) -> Sequence[Hashable]:
 def key_text(key: Hashable) -> str:
     """Return a sub-key as a person types it: text as it is, bytes as UTF-8, others as their repr.
 
-    Text that isn't Unicode, with half of a surrogate pair, is one of the others. Never raises.
+    A text with half of a surrogate pair can't be encoded, so it is returned as its repr, too. This
+    never raises.
     """
     with suppress(UnicodeError):
         if type(key) is str:
@@ -44,7 +45,7 @@ def key_text(key: Hashable) -> str:
             return key.decode()
     try:
         return repr(key)
-    except Exception:  # it may be the user's own code
+    except Exception:  # The user's own code may raise anything.
         return f"<{type(key).__name__}>"
 
 

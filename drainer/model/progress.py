@@ -1,4 +1,4 @@
-"""The records that the core hands out: counts, partial messages, and progress in one partition."""
+"""Records of what is finished: counts, messages that are finished in part, and progress."""
 
 from __future__ import annotations
 
@@ -15,13 +15,14 @@ from drainer.message import KeySums, Message, NoKeys
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.ranges import Range, Ranges, RangeSet, encode_ranges, join_ranges
 
-OutcomeRanges = Mapping["Outcome", tuple[Range, ...]]  # messages with a sub-message that ended so
+# The messages of which a sub-message ended with an outcome, as ranges of offsets.
+OutcomeRanges = Mapping["Outcome", tuple[Range, ...]]
 
 if TYPE_CHECKING:
     Partials = Mapping[int, "Partial"]
-else:  # which JSON has as text
+else:
 
-    class Partials(dict):
+    class Partials(dict):  # In JSON, offsets and partial messages are text.
         written = dict
 
         @classmethod
@@ -29,39 +30,39 @@ else:  # which JSON has as text
             return cls((_offset(name), Partial.decode(text)) for name, text in body.items())
 
 
-SUB_MESSAGES_MOST = 2**32  # of one message; no memory holds as many
+SUB_MESSAGES_MOST = 2**32  # No message has more sub-messages, since no memory holds as many.
 _PARTIAL = re.compile(r"[0-9]{1,10}:[0-9a-f]{8}:[0-9a-f]+")
 
 
 class Outcome(Enum):
-    """Final state of a sub-message; one without is pending. A message has the last of those
-    that its sub-messages have.
+    """The final state of a sub-message. A pending sub-message has none.
 
-    UNSPLIT is in ``outcomes`` alone: the message ended as one unit, whatever it splits into later.
+    The outcome of a message is the worst one of its sub-messages, which is the last one here.
     """
 
+    # Only ``outcomes`` have this one. The message ended as one unit, whatever it splits into later.
     UNSPLIT = "unsplit"
     DONE = "done"
-    SKIPPED = "skipped"  # by a rule, or by the handler
-    FAILED = "failed"  # and was skipped for that
-    DEAD = "dead"
+    SKIPPED = "skipped"  # A rule, a redrive or the handler skipped it.
+    FAILED = "failed"  # It failed, and ``--on-failure skip`` skipped it.
+    DEAD = "dead"  # It became a dead letter.
 
     def worse_of(self, other: Outcome) -> Outcome:
         return max(self, other, key=_OUTCOMES.index)
 
 
-DONE = Outcome.DONE  # looked up once for every sub-message
+DONE = Outcome.DONE  # A name of its own is looked up faster, once for every sub-message.
 _OUTCOMES = tuple(Outcome)
-OTHERWISE = (Outcome.SKIPPED, Outcome.FAILED, Outcome.DEAD)  # than done
+OTHERWISE = (Outcome.SKIPPED, Outcome.FAILED, Outcome.DEAD)  # The outcomes other than done.
 ENDS = (DONE, *OTHERWISE)
 
 
 @dataclass(frozen=True, slots=True)
 class Counts(JsonRecord):
-    """One line of the account. The law of conservation:
-    read = done + dead + failed + skipped + pending.
+    """Counts of messages or of sub-messages, by what became of them.
 
-    ``unsplit`` of the dead and failed sub-messages stand for a message that ``split`` rejected.
+    The law of conservation is: read = done + dead + failed + skipped + pending. ``unsplit`` is how
+    many of the dead and failed sub-messages stand for a whole message that ``split`` rejected.
     """
 
     read: Whole = 0
@@ -84,7 +85,7 @@ class Counts(JsonRecord):
 
     @property
     def given_up(self) -> int:
-        """The column of the account for failing."""
+        """The number of those that failed in the end."""
         return self.dead + self.failed
 
     @property
@@ -97,14 +98,17 @@ class Counts(JsonRecord):
 
     @property
     def possible(self) -> bool:
-        """Whether none of them is below zero."""
+        """Whether no count is below zero."""
         return all(count >= 0 for count in _numbers(self))
 
     def and_here(
         self, read: int, done: int, otherwise: Mapping[Outcome, int], pending: int, unsplit: int = 0
     ) -> Counts:
-        """Add the counts of this run to those of former runs."""
-        skipped, failed, dead = otherwise.values()  # as in ``OTHERWISE``: this is called often
+        """Add the counts of this run to those of former runs.
+
+        This is called often, so it counts on ``otherwise`` having the order of ``OTHERWISE``.
+        """
+        skipped, failed, dead = otherwise.values()
         return Counts(
             self.read + read,
             self.done + done,
@@ -116,20 +120,23 @@ class Counts(JsonRecord):
         )
 
     def without_pending(self) -> Counts:
-        """The counts without what is pending: what a resumed drain starts from."""
+        """Return the counts without what is pending, which a resumed drain starts from."""
         return replace(self, read=self.finished, pending=0)
 
 
-_numbers = attrgetter(*(each.name for each in fields(Counts)))  # astuple() takes 50 times as long
+# astuple() takes 50 times as long as this.
+_numbers = attrgetter(*(each.name for each in fields(Counts)))
 
 
 @dataclass(frozen=True, slots=True)
 class Partial:
     """A message of which some sub-messages are finished.
 
-    ``count`` is how many it split into, ``checksum`` covers their sub-keys in order (a split that
-    gives others after a resume is detected by it), and bit i of ``bits`` is set when sub-message i
-    is finished.
+    Attributes:
+        count: how many sub-messages it split into.
+        checksum: a checksum of their sub-keys, in order. It shows whether ``split`` gives other
+            sub-messages after a resume.
+        bits: bit i is set if sub-message i is finished.
     """
 
     count: int
@@ -137,13 +144,14 @@ class Partial:
     bits: int
 
     def __or__(self, other: Partial) -> Partial:
-        """Join two records of one message: finished is what either has."""
+        """Join two records of one message. A sub-message is finished if either record has it."""
         return Partial(other.count, other.checksum, self.bits | other.bits)
 
     def finished_of(self, message: Message, keys: Sequence[Hashable] | KeySums) -> int:
-        """Bits of the message's sub-messages that are finished; none of a unit of unknown keys.
+        """Return the bits of the sub-messages that are finished, for a message with these sub-keys.
 
-        Raises SplitFailed when these sub-keys are not those of the record.
+        A unit that stands for sub-messages of unknown keys has no bits. Raises SplitFailed if the
+        sub-keys are not those of the record.
         """
         if isinstance(keys, NoKeys):
             raise split_changed(message, keys.why)
@@ -160,12 +168,12 @@ class Partial:
 
     @property
     def is_whole(self) -> bool:
-        """Whether nothing is left of the message; only records joined with others are."""
+        """Whether all sub-messages are finished, as only joined records can have it."""
         return self.bits.bit_count() == self.count
 
     @property
     def head(self) -> str:
-        """The text before the bits, which stays the same while they come."""
+        """The text before the bits. It stays the same while more sub-messages finish."""
         return f"{self.count}:{self.checksum:08x}:"
 
     def encode(self) -> str:
@@ -173,14 +181,14 @@ class Partial:
 
     @classmethod
     def decode(cls, text: object) -> Partial:
-        """Raises ValueError when it isn't ``count:checksum:bits``, or contradicts itself."""
+        """Read ``count:checksum:bits``. Raises ValueError for a text that makes no sense."""
         if type(text) is not str or not _PARTIAL.fullmatch(text):
             raise ValueError(f"{text!r} is not count:checksum:bits")
         count, checksum, bits = text.split(":")
         partial = cls(int(count), int(checksum, 16), int(bits, 16))
         if partial.count > SUB_MESSAGES_MOST:
             raise ValueError(f"{text!r} has more sub-messages than any message")
-        # Counted by the bits that are there: a number of `count` bits would be made of any text.
+        # To build a number of ``count`` bits for a comparison would let a text take any memory.
         finished, highest = partial.bits.bit_count(), partial.bits.bit_length()
         if partial.bits <= 0 or highest > partial.count or finished == partial.count:
             raise ValueError(f"{text!r} finishes none or all of its sub-messages")
@@ -189,13 +197,15 @@ class Partial:
 
 @dataclass(frozen=True, slots=True)
 class Progress(JsonRecord):
-    """Finished work of one partition: all below the watermark, the ranges and parts above it.
+    """The finished work of one partition.
 
-    A range may span holes (offsets that hold no record); they count as finished.
+    Everything below the watermark is finished, and so are some ranges and parts of messages above
+    it. A range may span holes, which are offsets without a record; they count as finished.
 
-    ``outcomes`` are messages of which a sub-message ended otherwise than done, by how: those that
-    are pending, for their final state. A claim that has others beside it has them of all messages,
-    for no claim alone knows the final state of one.
+    ``outcomes`` has messages of which some sub-message ended otherwise than done. They are needed
+    to find the outcome of the message once all of it is finished. So a claim has them of pending
+    messages. If there are other claims beside it, it has them of all messages, because no claim
+    alone knows when all of a message is finished.
     """
 
     watermark: Whole
@@ -212,7 +222,7 @@ class Progress(JsonRecord):
         return max((self.watermark, *ends, *(offset + 1 for offset in self.partial)))
 
     def as_json(self) -> dict[str, Any]:
-        """JSON of plan and journal, for ``codec.encode``; fast, for the journal."""
+        """Return the progress as plan and journal have it. This is fast, for the journal."""
         body: dict[str, Any] = {
             "watermark": self.watermark,
             "finished": encode_ranges(self.finished),
@@ -229,8 +239,8 @@ class Progress(JsonRecord):
     def merge(self, later: Progress) -> Progress:
         """Add a later record of the same partition.
 
-        Finished work never becomes unfinished, so the union is right even when records overlap.
-        The counts are the later record's.
+        Finished work never becomes unfinished, so the union is right even if the records overlap.
+        The counts are those of the later record.
         """
         partial = dict(self.partial)
         whole: list[Range] = []
@@ -258,7 +268,7 @@ class Progress(JsonRecord):
 
 
 def merge_outcomes(each: Iterable[OutcomeRanges]) -> OutcomeRanges:
-    """Join ranges of outcomes: a message is in a range that it has in any of them."""
+    """Join the messages that several records have for each outcome."""
     found: dict[Outcome, list[Range]] = {}
     for outcomes in each:
         for outcome, ranges in outcomes.items():
@@ -267,12 +277,12 @@ def merge_outcomes(each: Iterable[OutcomeRanges]) -> OutcomeRanges:
 
 
 def outcome_of(offset: int, outcomes: Mapping[Outcome, RangeSet]) -> Outcome:
-    """The worst outcome that an offset has."""
+    """Return the worst outcome of the message at an offset."""
     return max((o for o, at in outcomes.items() if offset in at), key=_OUTCOMES.index, default=DONE)
 
 
 def split_changed(message: Message, why: str) -> SplitFailed:
-    """The error for a message that ``split`` rejects, although an earlier call of it did not."""
+    """Make the error for a message that ``split`` rejects now, and did not reject before."""
     return SplitFailed(
         f"split failed at {message}, which is done in part: {why}",
         hint="Make `split` return the same as before, then resume.",
@@ -286,7 +296,7 @@ def _offset(name: str) -> int:
 
 
 def checksum_keys(keys: Iterable[Hashable] | KeySums) -> int:
-    """CRC-32 over the sub-keys of a message, in order; equal in every process for equal keys."""
+    """Return a CRC-32 of a message's sub-keys, in order. It is the same in every process."""
     if isinstance(keys, KeySums):
         return keys.checksum
     return zlib.crc32(repr(list(keys)).encode())

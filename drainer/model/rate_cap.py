@@ -1,4 +1,4 @@
-"""Caps on a drain's messages, by their size: the traffic that the brokers tolerate."""
+"""Caps on the traffic of a drain, by the size of its messages: what the brokers tolerate."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from drainer.model.codec import JsonRecord
 
 @dataclass(frozen=True, slots=True)
 class Cap:
-    """Most that a drain may use at a mean size of its messages."""
+    """The most messages per second that a drain may read or write, at one mean size of messages."""
 
     message_bytes: float
     messages_per_s: float
@@ -23,15 +23,18 @@ class Cap:
         return self.messages_per_s * self.message_bytes
 
 
-BINDING_FROM = 0.9  # of a cap, on average over a run
+BINDING_FROM = 0.9  # A run that used this share of its cap on average was limited by the cap.
 
 
 @dataclass(frozen=True, slots=True)
 class CapStatus:
-    """Section of a status: the traffic that the brokers' limits allow for, read or written.
+    """Section of a status: the cap on what a drain reads, or on what it writes.
 
-    It is allowed at the mean size of messages now. ``average_per_s`` is how fast it went on average
-    in this run. ``binds`` is set when something waits for the cap.
+    Attributes:
+        messages_per_s, bytes_per_s: the cap, at the mean size of messages now.
+        message_bytes: that mean size.
+        average_per_s: the messages per second that were read or written on average in this run.
+        binds: whether something waits for the cap.
     """
 
     messages_per_s: float
@@ -42,33 +45,40 @@ class CapStatus:
 
     @classmethod
     def of(cls, cap: Cap, flowed: float, elapsed_s: float, *, binds: bool) -> CapStatus:
-        """Make the status of a cap under which so many messages have flowed."""
+        """Make the status of a cap under which ``flowed`` messages were read or written."""
         average_per_s = flowed / elapsed_s if elapsed_s > 0 else 0.0
         return cls(cap.messages_per_s, cap.bytes_per_s, cap.message_bytes, average_per_s, binds)
 
     @property
     def binding(self) -> bool:
-        """Return whether it is what limited the run."""
+        """Whether the cap is what limited the run."""
         return self.average_per_s >= BINDING_FROM * self.messages_per_s
 
 
 @dataclass(frozen=True, slots=True)
 class CapPoint:
-    """Traffic of one size that the brokers tolerated: written and, at the same time, read."""
+    """The traffic that the brokers tolerated with messages of one size, measured together."""
 
     message_bytes: int
-    messages_per_s: float
-    read_per_s: float
+    messages_per_s: float  # These were written per second,
+    read_per_s: float  # and so many were read meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
 class CapCurve(JsonRecord):
-    """Safe messages/s by message size, from what was measured of a cluster: for writing."""
+    """The messages per second that are safe to write, by the size of the messages.
 
-    cluster_id: str  # of the cluster that was measured; "" of a bound that somebody chose
-    measured_at: float  # when that began, in seconds since the epoch
-    safe_share: float  # of what was measured, that a drain may use
-    points: tuple[CapPoint, ...]  # what was measured, by rising size; one at least
+    Attributes:
+        cluster_id: the cluster that was measured; empty for a bound that a person chose.
+        measured_at: when the measurement began, in seconds since 1970.
+        safe_share: the share of the measured traffic that a drain may use.
+        points: what was measured, by rising size. There is at least one.
+    """
+
+    cluster_id: str
+    measured_at: float
+    safe_share: float
+    points: tuple[CapPoint, ...]
 
     def __post_init__(self) -> None:
         sizes = [point.message_bytes for point in self.points]
@@ -80,21 +90,21 @@ class CapCurve(JsonRecord):
 
     @classmethod
     def bound(cls, bytes_per_s: float) -> CapCurve:
-        """Make a curve of so many bytes/s at every size, chosen, not measured."""
+        """Make a curve that allows so many bytes per second at every size of messages."""
         return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s, bytes_per_s),))
 
     @property
     def reading(self) -> CapCurve:
-        """The curve for reading."""
+        """The messages per second that are safe to read, as a curve."""
         points = (replace(each, messages_per_s=each.read_per_s) for each in self.points)
         return replace(self, points=tuple(points))
 
     def cap(self, message_bytes: float) -> Cap:
-        """Return the cap that is safe at this mean size of a message.
+        """Return the cap that is safe at this mean size of messages.
 
-        Between two sizes messages/s are interpolated on log-log axes. Below the smallest its
-        messages/s hold, above the largest its bytes/s. Raises LimitsRefused when nothing was safe
-        there.
+        Between two measured sizes, messages per second are interpolated on logarithmic axes. Below
+        the smallest size, the cap has as many messages per second as there. Above the largest, it
+        has as many bytes per second as there. Raises LimitsRefused if nothing was safe.
         """
         if message_bytes <= 0:
             raise ValueError(f"{message_bytes!r} bytes are not a message")
@@ -112,7 +122,7 @@ class CapCurve(JsonRecord):
 
 
 def _rate(used: Sequence[CapPoint], message_bytes: float) -> float:
-    """Messages/s at this size, from the sizes beside it."""
+    """Return messages per second at this size, by the measured sizes beside it."""
     first, last = used[0], used[-1]
     if len(used) == 2:
         share = log(message_bytes / first.message_bytes) / log(
