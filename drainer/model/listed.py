@@ -32,7 +32,7 @@ def round_duration(seconds: float) -> str:
 
 
 def listed(names: Sequence[object], most: int = NAMED) -> str:
-    """Return ``0, 1, 2, 3, 4 and 95 more``. A list with just one more name is written out."""
+    """Return ``0, 1, 2, 3, 4 and 95 more``. If only one more is left, it is named, too."""
     if len(names) <= most + 1:
         return ", ".join(map(str, names))
     return f"{', '.join(map(str, names[:most]))} and {len(names) - most:,} more"

@@ -1,4 +1,4 @@
-"""The offset plan, which is the file that a drain is resumed from, and open transactions."""
+"""The offset plan, from whose file a drain is resumed, and open transactions."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class OpenTransaction:
 
     topic: str
     partition: int
-    offset: int  # the last stable offset: that of the first record of an open transaction
-    offsets: int  # the number of offsets from there to the end, whichever producer wrote them
+    offset: int  # The last stable offset, which an open transaction's first record has.
+    offsets: int  # The number of offsets from there to the end, of any producer.
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.partition} from offset {self.offset} on ({self.offsets:,})"
@@ -105,7 +105,7 @@ class OffsetPlan:
         if digest != _digest(body):
             raise damaged("it was edited or damaged: its digest does not match its content")
         written = codec.encode(plan.as_json())
-        if body != msgspec.json.decode(written):  # 5 and 5.0 are one number
+        if body != msgspec.json.decode(written):  # It takes 5 and 5.0 for the same number.
             raise damaged("it has other fields than drainer writes")
         plan.account.check()
         return plan

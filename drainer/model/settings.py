@@ -1,4 +1,4 @@
-"""Settings: of a run, and of failures, which the plan keeps."""
+"""The settings of one run, and the settings of failures, which the plan keeps."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from drainer.model.option import (
 )
 from drainer.model.predicate import EXPRESSIONS
 
-JITTER = 0.5  # a delay is drawn between this share of itself and the whole
-SHARE_JUDGED_FROM = 1_000  # sub-messages; a share of fewer is no evidence
+JITTER = 0.5  # A delay is drawn between this share of itself and the whole.
+SHARE_JUDGED_FROM = 1_000  # A share of fewer sub-messages is no evidence.
 
 
 class OnFailure(Enum):
-    """Actions on a sub-message whose retries are spent; ``does`` is one in words."""
+    """What becomes of a sub-message whose retries are spent. ``does`` describes it in words."""
 
     HALT = "halt", "halt the drain"
     DEAD_LETTER = "dead-letter", "dead letter"
@@ -43,7 +43,7 @@ class OnFailure(Enum):
     does: str
 
     def __new__(cls, value: str, does: str) -> OnFailure:
-        """Makes ``value`` the one that options and plans have."""
+        """Make a member whose ``value`` is the word that options and plans have."""
         member = object.__new__(cls)
         member._value_ = value
         member.does = does
@@ -55,14 +55,14 @@ _ACTIONS = f"{', '.join(_NAMES[:-1])} or {_NAMES[-1]}"
 
 
 class AfterDead(Enum):
-    """Actions on the sub-messages behind a dead letter on its lane."""
+    """What becomes of the sub-messages that are behind a dead letter in its lane."""
 
     CONTINUE = "continue"
     PARK = "park"
 
 
 class Limit:
-    """Most that may be given up: a count, or a share of what finished. Neither is no limit."""
+    """The most that may be given up: a count, a share of what finished, or no limit."""
 
     __slots__ = ("count", "share")
     written = str  # in JSON
@@ -79,7 +79,7 @@ class Limit:
 
     @classmethod
     def parse(cls, text: str) -> Limit:
-        """``100``, ``1%`` or ``none``. Raises ValueError."""
+        """Parse ``100``, ``1%`` or ``none``. Raises ValueError."""
         word = text.strip().lower()
         if word == "none":
             return cls()
@@ -99,7 +99,7 @@ class Limit:
         return "none" if self.count is None else str(self.count)
 
     def passed(self, given_up: int, finished: int) -> bool:
-        """Whether this many of so many finished sub-messages are too many."""
+        """Return whether too many sub-messages are given up, of so many that finished."""
         if self.count is not None:
             return given_up > self.count
         return (
@@ -110,7 +110,7 @@ class Limit:
 
 
 def parse_limit(text: str) -> Limit:
-    """``100``, ``1%`` or ``none``. Raises UsageError."""
+    """Parse ``100``, ``1%`` or ``none``. Raises UsageError."""
     try:
         return Limit.parse(text)
     except ValueError:
@@ -126,14 +126,20 @@ _rare = partial(_kept, tune=True)
 
 @dataclass(frozen=True, slots=True)
 class FailureSettings(JsonRecord):
-    """Settings of what is not handled, or fails; a resume works by them, for the plan keeps them.
+    """Settings of failures and of what is not handled. The plan keeps them for a resume.
 
-    ``retries`` counts attempts after the first. Delays double from ``retry_delay_s`` up to
-    ``retry_max_delay_s``. A ``timeout_s`` of 0 is none. ``max_outage_s`` is how long the circuit
-    breaker waits for the downstream, ``max_doubt_s`` how long it may be the downstream that one
-    sub-message fails, when no other lane has work to compare. ``skip`` and ``divert`` are
-    expressions: what the first ones are true of is skipped, and what the second ones are true of
-    becomes a dead letter, both without a call. ``rate`` is in sub-messages started per second.
+    Attributes:
+        retries: how many attempts follow the first.
+        retry_delay_s, retry_max_delay_s: the delay before the second attempt, which doubles each
+            time, and its maximum.
+        timeout_s: the time limit for an attempt; 0 for none.
+        skip: expressions. A sub-message that one of them is true of is skipped without a call.
+        divert: expressions. A sub-message that one of them is true of becomes a dead letter without
+            a call.
+        max_outage_s: how long the circuit breaker waits for the downstream.
+        max_doubt_s: how long a failing sub-message is tried again because the downstream may be the
+            cause, while no other lane has work that would show it.
+        rate: how many sub-messages may start per second.
     """
 
     retries: Whole = _kept("Number of attempts after the first one.", 0, number(0))
@@ -145,7 +151,7 @@ class FailureSettings(JsonRecord):
     on_failure: OnFailure = _kept(
         f"When all retries failed: {_ACTIONS}.", OnFailure.HALT, metavar="ACTION", basic=True
     )
-    on_split_failure: OnFailure | None = _rare(  # None: as ``on_failure``
+    on_split_failure: OnFailure | None = _rare(  # None stands for ``on_failure``.
         f"When split rejects a message: {_ACTIONS}.",
         default=None,
         unset="--on-failure",
@@ -203,9 +209,10 @@ class FailureSettings(JsonRecord):
             raise ValueError("with this rate nothing would ever start")
 
     def changed(self, given: Mapping[str, Any]) -> FailureSettings:
-        """Return these settings with what was given; a topic of dead letters implies them.
+        """Return these settings with those that were given, by field.
 
-        Raises UsageError when that makes no sense together.
+        A dead-letter topic implies that failures become dead letters. Raises UsageError if the
+        settings contradict each other.
         """
         given = dict(given)
         of_split = given.get("on_split_failure")
@@ -221,7 +228,7 @@ class FailureSettings(JsonRecord):
 
     @property
     def halts_when(self) -> tuple[str, ...]:
-        """Return in words when a drain halts, though no single failure halts it."""
+        """The conditions in words under which a drain halts, though no single failure halts it."""
         found = []
         most, gives_up = str(self.max_failures), {self.on_failure, self.on_unsplit}
         if gives_up != {OnFailure.HALT} and most != "none":
@@ -232,23 +239,23 @@ class FailureSettings(JsonRecord):
 
     @property
     def expressions(self) -> Iterator[tuple[str, str]]:
-        """The expressions, each with the name of its option."""
+        """All expressions, each with the name of its option."""
         for name, texts in (("--skip", self.skip), ("--divert", self.divert)):
             yield from ((name, text) for text in texts)
 
     @property
     def skips_in_words(self) -> tuple[str, ...]:
-        """Return what is skipped, in a sentence for the history of a drain, if anything is."""
+        """What the rules skip, as a text for the history of a drain; empty without rules."""
         return (f"skips: {', '.join(self.skip)}",) if self.skip else ()
 
     @property
     def on_unsplit(self) -> OnFailure:
-        """The action on a message that ``split`` rejects."""
+        """What becomes of a message that ``split`` rejects."""
         return self.on_split_failure or self.on_failure
 
     @property
     def stops_unsplit(self) -> bool:
-        """Whether a message that ``split`` rejects stops its partition: its lanes are unknown."""
+        """Whether a message that ``split`` rejects stops its partition."""
         dead = self.on_unsplit is OnFailure.DEAD_LETTER
         return self.on_unsplit is OnFailure.PARK or (dead and self.stops_behind_dead)
 
@@ -283,7 +290,7 @@ _drain = partial(option, panel="Drain", resumes=True)
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings(JsonRecord):
-    """Settings of a run; none of them changes what is drained."""
+    """Settings of one run. None of them changes what is drained."""
 
     concurrency: int | Concurrency = _drain(
         "Maximum number of calls in flight. With auto, drainer finds it.",
@@ -303,7 +310,8 @@ class LocalSettings(JsonRecord):
         live=True,
         tune=True,
     )
-    # Seconds between two plans, each followed by a commit; and between two records of the journal.
+    # The seconds between two writes of the plan, each followed by a commit, and those between two
+    # records of the journal.
     plan_interval_s: float = PLAN_INTERVAL_S
     journal_interval_s: float = JOURNAL_INTERVAL_S
     options: Mapping[str, str] | None = _drain(

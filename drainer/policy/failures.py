@@ -44,19 +44,22 @@ from drainer.model.listed import round_duration
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.policy.fault import Fault
 
-# The breaker opens once this many sub-messages have failed (fewer if there are fewer lanes, more
-# if more calls are in flight), unless a quarter as many calls have succeeded meanwhile.
+# The breaker opens once this many sub-messages have failed. It opens at fewer if there are fewer
+# lanes, and at more if more calls are in flight. It stays closed if meanwhile so many calls have
+# succeeded that they are the share HEALTHY of the failures.
 FAILURES = 50
 HEALTHY = 0.25
-FAILURES_OWN = 100  # The same for errors that are the messages' own, and not one success.
+# It also opens once so many have failed by errors of their own, without one success.
+FAILURES_OWN = 100
 SUCCESSES = 50  # So many successes show that the failures before them were no outage.
 PROBE_FIRST_S, PROBE_MOST_S = 0.5, 5.0
 
-MARK_S = 0.5  # The times of failed calls are kept this far apart,
-MARKS_MOST = 1_000  # and so many of them.
+# So many times of failed calls are kept, which are at least MARK_S apart.
+MARKS_MOST, MARK_S = 1_000, 0.5
 SKEW_S = 1.0  # The clocks of two machines may differ by this much.
-OTHERS_S = 60.0  # After the last success in another task, for so long another one may still come.
-LANE_BAD = 2  # Once so many of a lane were given up one after the other, the next is suspect, too.
+OTHERS_S = 60.0  # Another task that had a success may have a further one for so long.
+# Once so many of a lane were given up one after the other, the next one is suspect, too.
+LANE_BAD = 2
 
 # The rules by which a sub-message is given up. The last two compare it with what else runs.
 OWN_ERROR = "error of its own"
@@ -89,7 +92,7 @@ class Decision:
 
 
 class Patience(NamedTuple):
-    """Something that a drain waits out: what, since when, and for how long by which option."""
+    """Something that a drain waits out: its name, since when, how long, and the option for that."""
 
     what: str
     since_s: float
@@ -106,14 +109,13 @@ class Patience(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Totals:
-    """Outcomes of sub-messages in a drain of several tasks.
+    """Counts of sub-messages by which the tasks of a drain learn from each other.
 
     Attributes:
-        done: done in this run.
-        given_up: given up in all runs.
-        finished: finished in all runs, without those that rules skipped.
-        began_s: when the latest of the calls began that are known to have succeeded, in seconds
-            since 1970.
+        done: how many are done in this run.
+        given_up: how many were given up in all runs.
+        finished: how many finished in all runs, without those that rules skipped.
+        began_s: when the latest call began that is known to have succeeded, in seconds since 1970.
     """
 
     done: Whole = 0
@@ -122,8 +124,11 @@ class Totals:
     began_s: float = 0.0
 
     def beside(self, own: Totals, whole: Totals) -> Totals:
-        """Return what others have done at least: ``self`` is what was known of them before, and
-        ``whole`` what all tasks had done a moment ago, with a part of our ``own`` in it."""
+        """Return what the other tasks have done at least.
+
+        ``self`` is what was known of them before. ``whole`` is what all tasks had done a moment
+        ago, including some of what this task has done, which is ``own``.
+        """
         return Totals(
             max(self.done, whole.done - own.done),
             max(self.given_up, whole.given_up - own.given_up),
@@ -134,10 +139,12 @@ class Totals:
 
 @dataclass(slots=True)
 class FailureWindow:
-    """Failures that one breaker window counts, and the successes meanwhile.
+    """Failures that the breaker counts together, and the successes meanwhile.
 
-    ``since`` is the number of the first failed call, ``failed`` counts distinct sub-messages, and
-    ``succeeded`` calls that began after the first failure.
+    Attributes:
+        since: the number of the first failed call.
+        failed: how many different sub-messages failed.
+        succeeded: how many calls succeeded that began after the first failure.
     """
 
     since: int = 0
@@ -154,12 +161,12 @@ class Breaker:
 
     Attributes:
         opened: how many times it has opened.
-        generation: rises when it opens and when it closes.
+        generation: a number that rises when it opens and when it closes.
         open_since_s: since when it is open; None while it is closed.
-        own_since_s: since when it is open for errors that look like the messages' own; None if it
-            is not, or if a probe has failed with another error since.
-        prefers_tried: whether the next probe shall be a sub-message that has failed before: probes
-            take turns between tried and untried ones.
+        own_since_s: since when it is open because of errors that look like the messages' own. None
+            if it is not, or if a probe has failed with another error since.
+        prefers_tried: whether the next probe shall be a sub-message that has failed before. Probes
+            take turns between sub-messages that have and those that have not.
     """
 
     def __init__(self) -> None:
@@ -200,9 +207,14 @@ class Breaker:
     ) -> FailureWindow | None:
         """Count the failed call of this number, and open if that is one too many.
 
-        Return the window in which the sub-message counts, to be given as ``counted_in`` when it
-        fails again. ``lanes`` is how many have something to do. ``running`` calls are in flight:
-        they may still end well, so at least as many have to fail.
+        Return the window in which the sub-message counts. When it fails again, the caller passes
+        that window as ``counted_in``.
+
+        Args:
+            own: whether the error is the message's own.
+            lanes: how many lanes have something to do.
+            running: how many calls are in flight. They may still end well, so the breaker opens
+                only once at least as many have failed.
         """
         if sub is self._probe:
             self._wait_s = min(PROBE_MOST_S, self._wait_s * 2)
@@ -214,7 +226,7 @@ class Breaker:
         window = self._own if own else self._unclear
         window.since = window.since if window.failed else number
         window.failed += 1
-        if own:  # A success would have ended this window.
+        if own:  # There was no success since, because that would have ended this window.
             if window.failed >= FAILURES_OWN:
                 self.own_since_s = self.own_since_s or now_s
                 self.open(now_s)
@@ -225,7 +237,7 @@ class Breaker:
         return window
 
     def succeeded(self, started_at: int, calls: int = 1) -> None:
-        """Count successes of calls that began after so many had failed."""
+        """Count so many successes of calls that began when ``started_at`` calls had failed."""
         if self._own.failed and started_at >= self._own.since:
             self._own = FailureWindow()
         if self._unclear.failed and started_at >= self._unclear.since:
@@ -243,7 +255,7 @@ class Breaker:
             self._next_probe_s = now_s + PROBE_FIRST_S
 
     def close(self) -> None:
-        """Close the breaker, also while a probe is under way, and count from nothing."""
+        """Close the breaker, even while a probe is under way, and forget all failures."""
         self._probe = self.open_since_s = self.own_since_s = None
         self.generation += 1
         self._unclear, self._own = FailureWindow(), FailureWindow()
@@ -254,20 +266,20 @@ class Breaker:
         self.prefers_tried = not self.prefers_tried
 
     def end_probe(self, sub: SubMessage, now_s: float) -> None:
-        """Let the next probe start if this sub-message was one, and did not close the breaker."""
+        """Let the next probe start, if this sub-message was the probe and has ended."""
         if sub is self._probe:
             self._probe = None
             self._next_probe_s = now_s + self._wait_s
 
     def close_if_probe(self, sub: SubMessage) -> bool:
-        """Close the breaker if the sub-message, which is done, was the probe; return whether."""
+        """Close the breaker if a sub-message that is done was the probe; return whether it was."""
         if sub is not self._probe:
             return False
         self.close()
         return True
 
     def leave_out(self, since_s: float, now_s: float) -> None:
-        """Leave out a time in which nothing could be tried."""
+        """Do not count the time since ``since_s``, in which nothing could be tried."""
         if self.open_since_s is not None:
             self.open_since_s += now_s - max(since_s, self.open_since_s)
         if self.own_since_s is not None:
@@ -276,20 +288,21 @@ class Breaker:
 
 @dataclass(slots=True, eq=False)
 class FailureRecord:
-    """Knowledge of a sub-message that has failed and not ended.
+    """What is known of a sub-message that has failed and whose outcome is not decided.
 
     Attributes:
-        error: the error of the last attempt; None until an attempt of its own has failed.
+        error: the error of its last attempt. None if only calls with others have failed so far.
         latest: the number of that failed call.
-        own: failures by its own fault.
-        tries: failed attempts since the breaker last opened or closed (``generation``).
-        proven: those of them that count although they could have been the downstream's, by
-            ``rule``.
-        is_stale: whether the attempt in flight began before the last of these was proven.
+        own: how many failures were its own fault.
+        tries: how many attempts have failed since the breaker last opened or closed.
+        generation: the breaker's number for that time.
+        proven: how many of these failures count, although they might have been the downstream's.
+        rule: the rule by which they count.
+        is_stale: whether the attempt in flight began before the last of them was proven.
         doubted_at, doubted_s: the number of the failed call with which the doubt began, and when.
-        successes_before: successes that had ended when the doubt began.
-        given_up_before: sub-messages before it in its lane that were given up one after the other.
-        window: the breaker's window that it was counted in.
+        successes_before: how many calls had succeeded when the doubt began.
+        given_up_before: how many sub-messages right before it in its lane were given up.
+        window: the breaker's window in which it was counted.
     """
 
     error: BaseException | None = None
@@ -308,7 +321,7 @@ class FailureRecord:
 
     @property
     def failures(self) -> int:
-        """Failures that count."""
+        """How many failures count."""
         return self.own + self.proven
 
     @property
@@ -317,27 +330,29 @@ class FailureRecord:
         return self.proven > 0 or self.given_up_before >= LANE_BAD
 
     def begin_generation(self, generation: int) -> None:
-        """Forget what may be the downstream's, if the breaker has opened or closed since."""
+        """Forget failures that may be the downstream's, if the breaker opened or closed since."""
         if self.generation != generation:
             self.generation = generation
             self.tries = self.proven = 0
             self.is_stale = False
 
     def prove(self, failures: int, rule: str) -> None:
-        """Count so many failures by a rule; two rules may prove the same failure."""
+        """Count so many failures by a rule, but none twice: two rules may prove the same one."""
         self.proven, self.rule = min(failures, self.tries), rule
 
 
 class Doubts:
-    """Sub-messages in doubt: each has failed, and nothing that began later has succeeded yet."""
+    """Sub-messages in doubt, which have failed while no call that began later has succeeded."""
 
     def __init__(self) -> None:
         self.failed_calls = 0
-        self._records: dict[SubMessage, FailureRecord] = {}  # in the order in which doubts began
+        # The records are in the order in which the doubts began.
+        self._records: dict[SubMessage, FailureRecord] = {}
         self._successes = 0
         # How many calls had failed when the doubts expired; None once something has succeeded.
         self._expired_at: int | None = None
-        self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)  # failed calls, and when
+        # How many calls had failed at a time, for some times.
+        self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)
 
     def __len__(self) -> int:
         return len(self._records)
@@ -352,35 +367,37 @@ class Doubts:
 
     @property
     def have_expired(self) -> bool:
-        """Whether doubts have lasted too long, and nothing has succeeded since."""
+        """Whether doubts have lasted too long, and no call has succeeded since."""
         return self._expired_at is not None
 
     @property
     def since_s(self) -> float:
-        """When the oldest doubt began, for as long as there is one."""
+        """When the oldest doubt began. There must be one."""
         return next(iter(self._records.values())).doubted_s
 
     @property
     def mean_outage(self) -> bool:
-        """Whether it is the downstream that fails, if all that can run is in doubt: several are no
-        suspects, and hardly any call has succeeded meanwhile."""
+        """Whether the downstream is to blame, if nothing can run but sub-messages in doubt.
+
+        It is if several of them are not suspect, and hardly any call has succeeded meanwhile.
+        """
         new = [each.successes_before for each in self._records.values() if not each.is_suspect]
         if not new or self.have_expired:
             return bool(new)
         return len(new) > 1 and self._successes - min(new) < HEALTHY * len(new)
 
     def count_call(self, wall_s: float) -> None:
-        """Count a failed call; ``wall_s`` is a time that other processes have, too."""
+        """Count a failed call at a time in seconds since 1970, as other processes have it."""
         self.failed_calls += 1
         if not self._times or abs(wall_s - self._times[-1][1]) >= MARK_S:
             self._times.append((self.failed_calls, wall_s))
 
     def calls_before(self, wall_s: float) -> int:
-        """Return how many calls had surely failed by a time of another process; -1 if none had."""
+        """Return how many calls had surely failed by a time of another process; -1 for none."""
         return max((n for n, at_s in self._times if at_s + SKEW_S < wall_s), default=-1)
 
     def add(self, sub: SubMessage, record: FailureRecord, now_s: float) -> None:
-        """Put a sub-message in doubt, if it is not."""
+        """Put a sub-message in doubt, unless it is in doubt already."""
         if sub not in self._records:
             record.doubted_at, record.doubted_s = self.failed_calls, now_s
             record.successes_before = self._successes
@@ -396,8 +413,11 @@ class Doubts:
         self._expired_at = None
 
     def prove(self, started_at: int) -> list[SubMessage]:
-        """End the doubts that a success speaks against, and count a failure of each. The call that
-        succeeded began after so many had failed."""
+        """End the doubts that a success speaks against, and count a failure of each.
+
+        The call that succeeded began when ``started_at`` calls had failed. Return the sub-messages
+        that are no longer in doubt.
+        """
         if self._expired_at is not None and started_at >= self._expired_at:
             self._expired_at = None
         proven = []
@@ -414,7 +434,7 @@ class Doubts:
         return proven
 
     def expire(self) -> list[SubMessage]:
-        """End all doubts because nothing else can run: each failure in doubt counts."""
+        """End all doubts, because nothing else can run. Each failure in doubt counts then."""
         self._expired_at = self.failed_calls
         expired = list(self._records)
         for record in self._records.values():
@@ -428,19 +448,19 @@ class Doubts:
         self._successes += 1
 
     def leave_out(self, since_s: float, now_s: float) -> None:
-        """Leave out a time in which nothing could be tried."""
+        """Do not count the time since ``since_s``, in which nothing could be tried."""
         for record in self._records.values():
             record.doubted_s += now_s - max(since_s, record.doubted_s)
 
 
 class Moment(NamedTuple):
-    """State of the drain when a call failed.
+    """The state of the drain when a call failed.
 
     Attributes:
         now_s, wall_s: the time by the drain's clock, and in seconds since 1970.
-        lanes: lanes that have something to do.
-        running: calls that are in flight.
-        done: sub-messages that this process has done in this run.
+        lanes: how many lanes have something to do.
+        running: how many calls are in flight.
+        done: how many sub-messages this process has done in this run.
     """
 
     now_s: float
@@ -453,18 +473,21 @@ class Moment(NamedTuple):
 class FailurePolicy:
     """Decides after each failed attempt, and keeps count of what was given up.
 
-    A failure by the message's own fault counts at once. Any other counts only once a call that
-    began after it has succeeded: until then the sub-message is in doubt, is tried again, and spends
-    no retry. Two such failures are needed at least, because the first may be the last one of an
-    outage. If nothing but what is in doubt can run, it is given up after ``max_doubt_s``, once
-    until something succeeds; but the breaker opens if several failed that were no suspects, and
-    hardly any call ended well meanwhile.
+    A failure that is the message's own fault counts at once. Any other failure counts only once a
+    call has succeeded that began after it. Until then the sub-message is in doubt: it is tried
+    again, and spends no retry. At least two such failures are needed to give it up, because the
+    first may be the last one of an outage.
+
+    If nothing can run but what is in doubt, it is given up after ``max_doubt_s``. That happens once
+    until something succeeds. The breaker opens instead if several sub-messages failed that were not
+    suspect, and hardly any call ended well meanwhile.
 
     Attributes:
-        given_up: sub-messages given up in all runs; those of former runs are handed in.
-        given_up_by: those of this run, by the rule that applied.
-        others: what other tasks of the drain have done, as far as is known.
-        whole: what all tasks had done, as was heard last.
+        given_up: how many sub-messages were given up in all runs. The caller passes the number of
+            former runs.
+        given_up_by: how many were given up in this run, by the rule that applied.
+        others: what other tasks of the drain have done, as far as that is known.
+        whole: what all tasks had done when this task heard of it last.
     """
 
     def __init__(self, settings: FailureSettings, random: Random, given_up: int = 0) -> None:
@@ -496,17 +519,17 @@ class FailurePolicy:
                 record.prove(record.proven + 1, IN_DOUBT)
             if record.failures > self._allowed:
                 return self.give_up(record.rule)
-            # A drain that halts on a failure loses nothing by that: a resume tries again.
+            # To halt loses nothing, because a resume tries it again.
             halts = settings.on_failure is OnFailure.HALT and record.tries > settings.retries
             if halts and not at.done + self.others.done:
                 return Decision(OnFailure.HALT, why=NOTHING_SUCCEEDED)
             doubts.add(sub, record, at.now_s)
             if at.now_s - doubts.since_s >= settings.max_doubt_s and doubts.mean_outage:
-                self._open(at.now_s)  # Calls that hang: few of them fail in all that time.
+                self._open(at.now_s)  # If calls hang, only a few of them fail in all that time.
         return Decision(None, at.now_s + settings.delay_s(record.tries, self._random))
 
     def count_call(self, sub: SubMessage, fault: Fault, at: Moment) -> None:
-        """Count a failed call, of several sub-messages too: ``sub`` is the first of them."""
+        """Count a failed call. If it had several sub-messages, ``sub`` is the first of them."""
         self.doubts.count_call(at.wall_s)
         record: FailureRecord | None = getattr(sub, "failing", None)
         if record is None:
@@ -528,7 +551,7 @@ class FailurePolicy:
         record.begin_generation(breaker.generation)
 
     def excuse(self, sub: SubMessage, now_s: float) -> None:
-        """Note an attempt that proves nothing of the downstream, and is no failure."""
+        """Note an attempt that is no failure, and proves nothing about the downstream."""
         self.doubts.drop(sub)
         self.breaker.end_probe(sub, now_s)
 
@@ -539,14 +562,15 @@ class FailurePolicy:
         return Decision(None, now_s + max(0.0, wait_s))
 
     def succeeded(self, sub: SubMessage) -> list[SubMessage]:
-        """Note a success; return the sub-messages in doubt that are to be given up for it."""
+        """Note a success. Return the sub-messages that are to be given up because of it."""
         self.doubts.count_success(sub)
         return self._prove(getattr(sub, "started_at", -1), 1)
 
     def hear(self, own: Totals, whole: Totals, now_s: float) -> list[SubMessage]:
-        """Note what all tasks of the drain have done, our ``own`` part in it.
+        """Note what all tasks of the drain have done, including this one, which has done ``own``.
 
-        Their successes close the breaker, too. Return what ``succeeded`` returns.
+        Successes of other tasks close the breaker, too. Return the sub-messages that are to be
+        given up because of them.
         """
         if whole == self.whole:
             return []
@@ -557,11 +581,14 @@ class FailurePolicy:
         self._others_until_s = now_s + OTHERS_S
         started_at = self.doubts.calls_before(self.others.began_s)
         if self.breaker.is_open and started_at >= self._opened_at:
-            self.breaker.close()  # All that failed here had failed before that call began.
+            self.breaker.close()  # Everything that failed here failed before that call began.
         return self._prove(started_at, self.others.done - before.done)
 
     def end_doubts(self, now_s: float) -> list[SubMessage]:
-        """End the doubts if nothing else can run for long enough; return what is to be given up."""
+        """End the doubts if they have lasted long enough. Return what is to be given up then.
+
+        The caller has found that nothing else can run.
+        """
         if now_s < self.doubts_end_s:
             return []
         if self.doubts.mean_outage:
@@ -571,14 +598,14 @@ class FailurePolicy:
         return [sub for sub in expired if sub.failing.failures > self.settings.retries]
 
     def change(self, settings: FailureSettings) -> None:
-        """Decide by these settings from now on. Without the breaker, an outage is over."""
+        """Decide by these settings from now on. If the breaker is turned off, an outage is over."""
         if self.settings.breaker and not settings.breaker:
             self.breaker.close()
             self.doubts.clear()
         self.settings = settings
 
     def leave_out(self, since_s: float, now_s: float) -> None:
-        """Leave out a time in which nothing could be tried: it proves nothing."""
+        """Do not count the time since ``since_s``: nothing could be tried, so it proves nothing."""
         self.breaker.leave_out(since_s, now_s)
         self.doubts.leave_out(since_s, now_s)
 
@@ -589,9 +616,9 @@ class FailurePolicy:
         return Decision(self.settings.on_failure, rule=rule, why=why)
 
     def count_given_up(self, rule: str, finished: int) -> str | None:
-        """Count a sub-message that is given up by this rule, when so many are finished in all runs.
+        """Count a sub-message that is given up by a rule. ``finished`` have finished in all runs.
 
-        Return the reason to halt if too many are given up, with those that others gave up.
+        Return the reason to halt if too many are given up by now, including those of other tasks.
         """
         self.given_up_by[rule] += 1
         self.given_up += 1
@@ -602,8 +629,10 @@ class FailurePolicy:
         return f"drainer gave up {many}, more than --max-failures {most}"
 
     def suspect_next(self, sub: SubMessage, given_up: SubMessage) -> None:
-        """Suspect the next one in the lane of a sub-message that is given up: if it fails as well,
-        that proves nothing of the downstream."""
+        """Suspect the sub-message behind one that is given up, in its lane.
+
+        If it fails, too, that proves nothing about the downstream.
+        """
         former: FailureRecord = given_up.failing
         before = former.given_up_before + 1
         sub.failing = FailureRecord(given_up_before=before, window=former.window)
@@ -616,8 +645,10 @@ class FailurePolicy:
         return self.doubts.need_successes or self.breaker.needs_successes
 
     def outage(self, done: int) -> Patience | None:
-        """Return what the open breaker waits out; None while it is closed. ``done`` is how many
-        sub-messages this process has done in this run."""
+        """Return what the open breaker waits out; None while it is closed.
+
+        ``done`` is how many sub-messages this process has done in this run.
+        """
         since_s, own_since_s = self.breaker.open_since_s, self.breaker.own_since_s
         if since_s is None:
             return None
@@ -629,7 +660,7 @@ class FailurePolicy:
         return Patience(what, own_since_s or since_s, self.settings.max_doubt_s, "--tune max-doubt")
 
     def waits_out(self, what: str, since_s: float) -> Patience:
-        """Return for how long something is waited out that is no message's fault."""
+        """Return the patience for something that is no message's fault."""
         return Patience(what, since_s, self.settings.max_outage_s, "--tune max-outage")
 
     def others_may_succeed(self, now_s: float) -> bool:
@@ -638,7 +669,7 @@ class FailurePolicy:
 
     @property
     def doubts_end_s(self) -> float:
-        """When ``end_doubts`` has something to do, if nothing but what is in doubt can run."""
+        """When ``end_doubts`` will do something, if nothing else can run until then."""
         longest_s = 0.0 if self.doubts.mean_outage else self.settings.max_doubt_s
         return self.doubts.since_s + longest_s
 
@@ -646,7 +677,7 @@ class FailurePolicy:
 
     @property
     def _allowed(self) -> int:
-        # The first failure may be the last of an outage, so it takes a second one.
+        # The first failure may be the last one of an outage, so a second one is needed.
         return max(1, self.settings.retries)
 
     def _prove(self, started_at: int, calls: int) -> list[SubMessage]:
@@ -664,18 +695,20 @@ class FailurePolicy:
 
 
 class Retries:
-    """Sub-messages that wait for their next attempt, with their lanes, by when they are due.
+    """Sub-messages that wait for their next attempt, by the time at which it is due.
 
-    Of those that are due at once, the one that came first is the first.
+    If several are due at the same time, the one that was added first is the first. Their lanes
+    wait, too.
 
     Attributes:
-        started: attempts that have come of it.
+        started: how many further attempts have begun.
     """
 
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, SubMessage, bool, bool]] = []
         self._ties = count()
-        self._waiting: dict[SubMessage, int] = {}  # the tie of the entry that counts
+        # The tie of each sub-message's valid entry in the heap.
+        self._waiting: dict[SubMessage, int] = {}
         self.started = 0
 
     def __len__(self) -> int:
@@ -686,7 +719,7 @@ class Retries:
 
     @property
     def due_s(self) -> float | None:
-        """When the first of them is due; None if there is none."""
+        """When the first one is due; None if there is none."""
         while self._heap and self._waiting.get(self._heap[0][2]) != self._heap[0][1]:
             heappop(self._heap)  # It was removed, or has been added again since.
         return self._heap[0][0] if self._heap else None
@@ -694,17 +727,21 @@ class Retries:
     def push(
         self, sub: SubMessage, at_s: float, *, requested: bool = False, counts: bool = True
     ) -> None:
-        """Add a sub-message. ``requested`` says that the handler wants this time, and ``counts``
-        that what comes of it is another attempt."""
+        """Add a sub-message.
+
+        Args:
+            requested: whether the handler requested this time.
+            counts: whether the next call counts as a further attempt.
+        """
         self._waiting[sub] = tie = next(self._ties)
         heappush(self._heap, (at_s, tie, sub, requested, counts))
 
     def remove(self, sub: SubMessage) -> bool:
-        """Remove a sub-message that gets no other attempt; return whether it waited."""
+        """Remove a sub-message that gets no further attempt; return whether it was waiting."""
         return self._waiting.pop(sub, None) is not None
 
     def hurry(self, now_s: float) -> None:
-        """Make those due that wait only because they failed."""
+        """Make all due now, except those whose time the handler requested."""
         self._heap = [
             (at_s if requested else min(at_s, now_s), tie, sub, requested, counts)
             for at_s, tie, sub, requested, counts in self._heap
@@ -712,7 +749,7 @@ class Retries:
         heapify(self._heap)
 
     def pop(self, now_s: float | None = None) -> SubMessage | None:
-        """Remove the first that is due, and return it; without a time, the first of all."""
+        """Remove and return the first one that is due; the first of all if no time is given."""
         due_s = self.due_s
         if due_s is None or (now_s is not None and due_s > now_s):
             return None

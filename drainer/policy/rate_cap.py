@@ -1,4 +1,4 @@
-"""Limits of a flow of messages, which keep it smoothly below what the brokers tolerate."""
+"""Rate limiters, which keep a flow of messages smoothly below what the brokers tolerate."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from drainer.errors import LimitsRefused
 from drainer.model.rate_cap import Cap, CapCurve, CapStatus
 from drainer.model.status import Status
 
-BURST_S = 0.2  # of the cap may come at once: threads and event loops are not on time
-HALF_LIFE = 100  # messages, of what the mean size is made of: soon right when it changes
-BINDS_S = 1.0  # a cap that delayed something so long ago still binds
+# The messages of so many seconds may come at once, because threads and event loops may be late.
+BURST_S = 0.2
+# After so many messages, a size counts half in the mean size, which soon follows a change.
+HALF_LIFE = 100
+BINDS_S = 1.0  # A cap binds for so long after it has delayed something.
 
 
 class RateLimiter:
-    """A token bucket, filled at the rate of the cap at the mean size of what flows, which moves.
+    """A token bucket that is filled at the rate of a cap.
 
-    ``share`` of the cap is meant, when others flow beside this one. It counts in time: so many
-    messages take so many seconds of the flow, and the next may come when those are over. Sizes at
-    which nothing was safe have the cap of those before them.
+    The cap is that of the mean size of messages, which follows what flows. Each message takes some
+    time of the flow, and the next may come when that is over. At a size at which nothing was safe,
+    the last cap stays.
 
-    One thread uses it; others may read its figures, and set its share.
+    One thread uses the limiter. Other threads may read its figures, and set its share.
+
+    Args:
+        curve: the caps by size. Raises LimitsRefused if it allows nothing at ``message_bytes``.
+        share: the share of the cap that this flow may use, if there are others beside it.
+        message_bytes: the mean size until something has flowed.
     """
 
     def __init__(self, curve: CapCurve, share: float = 1.0, message_bytes: float = 1.0) -> None:
-        """``message_bytes`` is the mean size until something has flowed.
-
-        Raises LimitsRefused when the curve allows for nothing at that size.
-        """
         self._curve = curve
         self.share = share
-        self._messages = self._bytes = 0.0  # that the mean is made of
+        # The mean size is made of these two.
+        self._messages = self._bytes = 0.0
         self._free_s = float("-inf")
         self._bound_s = float("-inf")
         self.cap = curve.cap(message_bytes)
@@ -40,12 +44,12 @@ class RateLimiter:
 
     @property
     def messages_per_s(self) -> float:
-        """Messages per second that may flow now."""
+        """The messages per second that may flow now."""
         return self.share * self.cap.messages_per_s
 
     @property
     def bytes_per_s(self) -> float:
-        """Bytes of keys and values per second that may flow now."""
+        """The bytes of keys and values per second that may flow now."""
         return self.share * self.cap.bytes_per_s
 
     @property
@@ -54,9 +58,9 @@ class RateLimiter:
         return self._at(max(1.0, self.flowed_bytes / self.flowed)) if self.flowed else self.cap
 
     def status(self, now_s: float, elapsed_s: float, *, over: bool) -> CapStatus | None:
-        """Return how the flow stands to its cap, or all that has flowed once it is ``over``.
+        """Return the cap and the flow as a section of a status; None if nothing has flowed.
 
-        Returns None if nothing has flowed.
+        The cap is that of the mean size now, or of all that has flowed once the run is ``over``.
         """
         if not self.flowed:
             return None
@@ -64,11 +68,11 @@ class RateLimiter:
         return CapStatus.of(cap, self.flowed, elapsed_s, binds=self.binds(now_s))
 
     def binds(self, now_s: float) -> bool:
-        """Whether it has delayed anything lately."""
+        """Return whether the cap has delayed anything lately."""
         return now_s - self._bound_s < BINDS_S
 
     def allowed(self, now_s: float) -> int:
-        """Return how many messages may come now, of the size that they had so far."""
+        """Return how many messages of the mean size may come now."""
         credit_s = min(BURST_S, now_s - self._free_s)
         if credit_s < 0:
             self._bound_s = now_s
@@ -76,19 +80,22 @@ class RateLimiter:
         return max(1, int(credit_s * self.messages_per_s))
 
     def next_s(self, now_s: float, messages: int = 1) -> float:
-        """Return how long until so many may come, or all that a burst has."""
+        """Return the seconds until so many may come, or as many as a burst may have."""
         burst = min(messages / self.messages_per_s, BURST_S)
         return max(0.0, self._free_s + burst - now_s)
 
     def came(self, now_s: float, messages: int, size: int) -> None:
-        """Record that so many came, with so many bytes of keys and values."""
+        """Note that so many messages came, with ``size`` bytes of keys and values in all."""
         if not messages:
             return
         self._measure(messages, size)
         self._free_s = max(self._free_s, now_s - BURST_S) + messages / self.messages_per_s
 
     def book(self, now_s: float, size: int, most_s: float) -> float:
-        """After how many seconds one of this size may go; nothing is booked above ``most_s``."""
+        """Return after how many seconds a message of this size may go, and book its place.
+
+        If that takes longer than ``most_s``, nothing is booked.
+        """
         wait_s = self._free_s - now_s
         if wait_s > 0:
             self._bound_s = now_s
@@ -109,14 +116,17 @@ class RateLimiter:
     def _at(self, message_bytes: float) -> Cap:
         try:
             return self._curve.cap(message_bytes)
-        except LimitsRefused:  # nothing was safe at that size
+        except LimitsRefused:  # Nothing was safe at that size.
             return self.cap
 
 
 class BrokerCaps:
-    """The brokers' limits of a drain at work: limiters of what it reads and of what it writes.
+    """The rate limiters of a drain: one for what it reads, and one for what it writes.
 
-    Both are None if there are no limits.
+    Both are None if the drain has no broker limits.
+
+    Args:
+        message_bytes: the mean size of the messages, until some were read.
     """
 
     def __init__(
@@ -125,7 +135,6 @@ class BrokerCaps:
         message_bytes: float,
         clock: Callable[[], float] = monotonic,
     ) -> None:
-        """``message_bytes`` is the mean size of what is read, until something was read."""
         self._clock = clock
         self.reading = self.writing = None
         if curve is not None:
@@ -133,7 +142,7 @@ class BrokerCaps:
             self.writing = RateLimiter(curve)
 
     def complete_status(self, status: Status, *, over: bool) -> Status:
-        """Add to a status how the drain stands to its caps, or stood once it is ``over``."""
+        """Add the caps to a status. It is the last status of a run if the run is ``over``."""
         found = [
             None if each is None else each.status(self._clock(), status.timing.elapsed_s, over=over)
             for each in (self.reading, self.writing)

@@ -55,7 +55,7 @@ class RuleFilter:
         self.why_undecided: dict[str, str] = {}
 
     def rule_for(self, sub: SubMessage) -> str | None:
-        """Return the expression that skips a sub-message; None when it goes to the handler."""
+        """Return the rule that skips a sub-message; None if no rule does."""
         if isinstance(sub, Redriven):
             sub = sub.original
         facts: Facts | None = None
@@ -124,23 +124,23 @@ class RuleFilter:
 
 
 class Selection:
-    """Sub-messages that an expression is true of, in every run the same ones.
+    """Selects the sub-messages that an expression is true of. It selects the same ones in each run.
 
-    Raises BadExpression when it can't be understood.
+    Raises BadExpression if the expression can't be understood.
     """
 
     def __init__(self, where: str) -> None:
         self._predicate = Predicate(where)
-        # Whether it is the same for all sub-messages of a message.
+        # Whether the expression has the same value for all sub-messages of a message.
         self.of_message = self._predicate.of_message
 
     def bits(self, subs: Sequence[SubMessage]) -> int:
-        """Return a bit for each of a message's sub-messages that is selected.
+        """Return the bits of the sub-messages of a message that are selected.
 
-        What ``split`` rejected always is: the first class that meets it accounts for it. A barrier
-        never is, because it comes after all before it. Nor is a sub-message that the expression
-        can't be evaluated for. A dead letter is judged as what it was, whether this run redrives
-        it or leaves it alone.
+        A message that ``split`` rejected is always selected, so that the first class accounts for
+        it. A barrier is never selected, because it has to come after everything before it. Nor is a
+        sub-message for which the expression has no value. A dead letter is judged as the
+        sub-message that it was, whether this run redrives it or not.
         """
         found, of_message = 0, None
         for index, sub in enumerate(subs):
