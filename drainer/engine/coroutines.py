@@ -48,7 +48,7 @@ class AsyncWorkers(Workers):
         self._tasks: list[asyncio.Task[None]] = []
         self._failed = failures.failed
         self._lanes = failures.lanes
-        self._take = self._source.take
+        self._take: Callable[[], CallInput | None] = self._source.take
         self._finish: Callable[[CallInput], object] = self._source.finish
 
     def use_timeout(self, timeout_s: float) -> None:

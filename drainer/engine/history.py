@@ -16,21 +16,22 @@ from drainer.model.status import Status
 POINTS_MOST = 1_000
 TROUBLES_MOST = 100
 HOTTEST_MOST = 10
-_HOTTEST_KEPT = 200  # At more lanes than that, those that never were deep are forgotten.
-_LEAST_S = 0.45  # Statuses come twice a second; only the last one may come sooner.
+_HOTTEST_KEPT = 200  # If there are more lanes than this, only the deepest ones are kept.
+_LEAST_S = 0.45  # Statuses are about half a second apart. Only the last one may come sooner.
 
 
 @dataclass(frozen=True, slots=True)
 class HistoryPoint:
-    """State of a drain at ``ends_s``. The time that it stands for begins at the point before it.
+    """The state of a drain at one moment. It stands for the time since the point before it.
 
     Attributes:
-        finished, dead, failed: sub-messages, over all runs of the drain.
-        skipped: sub-messages that the handler skipped, without those that rules took out.
-        failures, retries, timeouts: attempts, in this run.
-        running_s: the time that sub-messages were in the handler, added up over this run. By two
-            points, ``rates`` finds how many were in it at once, on average.
-        to_go: offsets from the watermark to the end.
+        ends_s: the moment, in seconds since the run began.
+        finished, dead, failed: how many sub-messages ended so, over all runs of the drain.
+        skipped: how many sub-messages the handler skipped, without those that rules skipped.
+        failures, retries, timeouts: how many attempts of this run were such.
+        running_s: the seconds that all sub-messages of this run were in the handler, added up. The
+            rate between two points is the mean number of sub-messages in the handler.
+        to_go: how many offsets lie between the watermark and the end.
         latency_s: p50, p95 and p99; None until an attempt returned.
     """
 
@@ -52,7 +53,7 @@ class HistoryPoint:
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """Trouble that a drain waited out, as far as its statuses saw it."""
+    """Trouble that a drain waited out, as its statuses reported it."""
 
     begins_s: float
     ends_s: float
@@ -60,15 +61,17 @@ class Trouble:
 
 
 class History:
-    """Course of one run of a drain; ``add`` each status to it.
+    """The course of one run of a drain. The caller adds each status.
 
     Attributes:
         troubles_more: how many troubles were not kept.
+        last: the status that was added last.
     """
 
     def __init__(self, points_most: int = POINTS_MOST) -> None:
         self._most = max(4, points_most)
-        self._seen, self._each = 0, 1  # Statuses so far; one of so many is kept.
+        self._seen = 0  # How many statuses were added so far.
+        self._each = 1  # One of so many statuses is kept.
         self._kept: list[HistoryPoint] = []
         self._newest: HistoryPoint | None = None  # The last point, if it is not kept.
         self._deepest: dict[str, int] = {}
@@ -79,7 +82,7 @@ class History:
 
     @property
     def points(self) -> tuple[HistoryPoint, ...]:
-        """Points in order; the first is the state before anything ran."""
+        """All points in order. The first one is the state before anything ran."""
         if self._newest is None:
             return tuple(self._kept)
         short = self._newest.ends_s - self._kept[-1].ends_s < _LEAST_S and len(self._kept) > 1
@@ -91,7 +94,7 @@ class History:
 
     @property
     def hottest(self) -> list[tuple[str, int]]:
-        """The lanes that were the deepest, and how deep each was seen, the deepest first."""
+        """The deepest lanes, each with the greatest depth that a status had of it."""
         return nlargest(HOTTEST_MOST, self._deepest.items(), key=lambda item: item[1])
 
     def add(self, status: Status) -> None:
@@ -114,7 +117,7 @@ class History:
         self._seen += 1
 
     def evenly(self, most: int) -> list[HistoryPoint]:
-        """Return about ``most`` points at the same distance, or fewer."""
+        """Return at most about ``most`` points, at equal distances."""
         found = self.points
         step = max(1, -(-len(found) // most))
         return [*found[:-1:step], *found[-1:]]
@@ -153,7 +156,7 @@ class History:
 
 
 def rates(points: Sequence[HistoryPoint], counts: Iterable[float]) -> list[float]:
-    """Return, for each point but the first, the speed per second at which a count rose up to it."""
+    """Return how fast a count rose up to each point, per second. The first point has no rate."""
     return [
         (count - before_count) / max(point.ends_s - before.ends_s, 1e-9)
         for (before, point), (before_count, count) in zip(

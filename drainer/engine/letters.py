@@ -1,4 +1,4 @@
-"""Dead letters on their way to their topic. Each is reported on the event loop once it is safe."""
+"""The delivery of dead letters, which reports each one on the event loop once it is safe."""
 
 from __future__ import annotations
 
@@ -22,10 +22,11 @@ class LetterDelivery:
         halt: called if a letter can't be written.
 
     Attributes:
-        pending: letters that are not acknowledged yet.
-        doubled, doubled_first: letters that may be in their topic twice, and the first few places.
-        left_out: letters whose payload was too large to be written.
-        left_out_oldest_ms: the earliest timestamp of their messages.
+        pending: how many letters are not acknowledged yet.
+        doubled: how many letters may be in their topic twice.
+        doubled_first: the first few of these, as places of sub-messages.
+        left_out: how many letters have no payload, because it was too large.
+        left_out_oldest_ms: the earliest timestamp of the messages of these letters.
     """
 
     def __init__(
@@ -46,16 +47,16 @@ class LetterDelivery:
 
     @property
     def trouble(self) -> str | None:
-        """Why nothing is acknowledged; None while all is well."""
+        """The reason why no letter is acknowledged; None while letters are."""
         return None if self._sink is None else self._sink.trouble
 
     def use(self, sink: DeadLetters | None) -> None:
-        """Send further letters there. None changes nothing, because letters may be on their way."""
+        """Send further letters to this sink. None keeps the old one, which may have letters."""
         self._sink = sink or self._sink
 
     def send(self, sub: SubMessage, error: BaseException) -> bool:
         """Write the letter of a sub-message; return False if that halts the drain instead."""
-        if self._sink is None:  # There was one when the message was read.
+        if self._sink is None:  # Letters were turned on when the message was read.
             self._halt(
                 Halted(
                     f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",
@@ -66,7 +67,7 @@ class LetterDelivery:
         summary = summary_of(error)  # The error itself would keep the frames that it came through.
 
         def acknowledged(failure: DrainerError | None) -> None:
-            with suppress(RuntimeError):  # The loop is closed: nothing waits any more.
+            with suppress(RuntimeError):  # If the loop is closed, nobody waits for the letter.
                 self._loop.call_soon_threadsafe(self._acknowledged, sub, summary, failure)
 
         self.pending += 1

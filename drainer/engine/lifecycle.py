@@ -1,5 +1,4 @@
-"""The life of a drain, whatever its engine: it starts, is watched, keeps its plan, stops, and is
-summed up."""
+"""The life of a drain with any engine, from its start to its summary."""
 
 from __future__ import annotations
 
@@ -34,7 +33,8 @@ from drainer.text.mask import describe
 
 STATUS_INTERVAL_S = 0.5
 
-NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)  # then nothing may be committed
+# After one of these the group is not ours any more, so nothing may be committed.
+NOT_OURS = (OffsetMoved, GroupJoined, LockLost, TopicGone)
 
 
 class Lifecycle:
@@ -54,21 +54,22 @@ class Lifecycle:
             context, work, checkpointer, ending, self.apply_pause, self.shut_down
         )
         self._deadline = DeadlineWatch()
-        self._requested: Signalled | None = None  # to stop, by the last signal
-        self._pressed = False  # by one that a person sends
-        # The last time left that was shown before the drain began to end: nothing begins after it.
+        self._requested: Signalled | None = None  # The last request to stop.
+        self._pressed = False  # Whether a person or a supervisor has sent a signal to stop.
+        # The time left in the last status before the drain began to end. It stays until the end,
+        # because no estimate makes sense while nothing new begins.
         self._eta_s: float | None = None
 
     async def run(self) -> Summary:
-        """Drain until it ends, one way or another.
+        """Drain until the drain ends, and return how it ended.
 
-        Raises Refused when it can't begin. Everything else that stops it is the summary's cause;
-        an error that is not drainer's is raised after the plan was saved.
+        Raises Refused if the drain can't begin. An error of drainer that stops it is the cause in
+        the summary. Any other error is raised once the plan is saved.
         """
         loop, end = asyncio.get_running_loop(), self._ending.end
         with self._runtime.stop_signals(loop, self._signalled, self._context.give_up):
             self._ending.takes_signals = True
-            self.apply_pause()  # paused in a run before
+            self.apply_pause()  # It may have been paused in an earlier pass.
             await self._work.start()
             self._control.begin()
             tasks = [
@@ -82,7 +83,7 @@ class Lifecycle:
             return await self._summary(cause)
 
     async def _watch(self) -> None:
-        """Check what runs elsewhere, and show the status, again and again."""
+        """Check what happens elsewhere, and show the status, until the drain ends."""
         clock, lock = self._runtime.monotonic, self._lock
         due = 0.0
         while True:
@@ -97,40 +98,42 @@ class Lifecycle:
             await asyncio.sleep(self._work.look_s)
 
     def apply_pause(self) -> None:
-        """Start nothing more, or continue, as ``Control.paused`` demands by now."""
-        # Another drain may have the lock by now: it should find no one at work.
+        """Begin no calls while the drain is paused, or continue if it is not."""
+        # It also pauses while the lock is not confirmed, because another drain may have the lock.
         self._work.pause(self._unsure is not None or self._control.paused is not None)
 
     @property
     def _unsure(self) -> str | None:
-        """Reason why nothing may begin, until the lock is confirmed."""
+        """The reason why nothing may begin until the lock is confirmed; None if it is."""
         if self._runtime.uptime() < self._lock.sure_until_s:
             return None
         return "the lock on the group is not confirmed, so drainer begins nothing new"
 
     def shut_down(self, request: Signalled, *, now: bool = False) -> None:
-        """End the drain for a person; one that is only writing down its end is let finish, once."""
+        """End the drain on request. With ``now``, it does not wait for calls in flight."""
         if now:
             self._ending.forced.set()
         self._requested = self._control.stopped = request
         self._ending.end(request)
 
     async def _stop(self, cause: BaseException | None) -> BaseException | None:
-        """Stop, save for the last time, and return the reason to report; None when all is done."""
-        # Whoever works for the group by now handles what died here: no letter is ours to write.
+        """Stop, save for the last time, and return the cause to report; None if all is done."""
+        # If another drain or consumer works for the group by now, it handles what failed here. So
+        # this drain must write no letter for it.
         grace_s = 0.0 if isinstance(cause, NOT_OURS) else self._control.running.grace_s
-        # The checkpointer works on meanwhile: what hangs here delays nothing that it writes.
+        # The checkpointer goes on meanwhile, so that a call that hangs does not delay its writes.
         try:
             cause = await self._work.wind_down(cause, grace_s)
-        except Exception as error:  # the last checkpoint is written all the same
+        except Exception as error:  # The last checkpoint is written all the same.
             cause = chain_errors(cause, not_stopped(error))
-        self._work.measure(self.checkpointer.plan)  # The plan and the summary are to have it all.
+        # This is the last measurement, so that plan and summary have everything.
+        self._work.measure(self.checkpointer.plan)
         forced, within = self._ending.forced, self._ending.within
         await within(self.checkpointer.stop())
         cause = await self._work.close(cause)
         if forced.is_set():
-            cause = cause or self._requested  # what is not committed now is not done
-        lost = self._lock.lost  # maybe only now: the first reason hides it
+            cause = cause or self._requested  # It does not wait for the commit, so it is not done.
+        lost = self._lock.lost  # The lock may have been lost after the drain began to end.
         ours = lost is None and not isinstance(cause, (*NOT_OURS, LogCut))
         ours = ours and not self.checkpointer.account.unbalanced
         commit = ours and not forced.is_set()
@@ -148,7 +151,7 @@ class Lifecycle:
         return cause if lost is None or lost is cause else chain_errors(cause, lost)
 
     def _show(self) -> Status:
-        """Show the status, with what only a series of statuses tells."""
+        """Show the status, with the deadline and the time left, which need earlier statuses."""
         status = self._status()
         progress, elapsed_s = status.progress, status.timing.elapsed_s
         eta_s = 0.0 if progress.complete else progress.eta_s
@@ -169,8 +172,8 @@ class Lifecycle:
             eta_s = self._eta_s
         failures = self._work.failure_status()
         health = status.health
-        waits = health.trouble or self._unsure  # what a commit waits out keeps nothing else back
-        trouble = waits or checkpointer.trouble
+        waits = health.trouble or self._unsure
+        trouble = waits or checkpointer.trouble  # A commit that waits keeps nothing else waiting.
         plan_age_s = self._runtime.monotonic() - checkpointer.written_at
         progress = replace(status.progress, eta_s=eta_s)
         if failures.in_outage:
@@ -192,16 +195,17 @@ class Lifecycle:
         partitions = plan.account.partitions
         committed: Mapping[int, int | None] = {n: p.committed for n, p in partitions.items()}
         if not self._ending.forced.is_set():
-            with suppress(DrainerError):  # as the plan knows them, if no broker answers
+            with suppress(DrainerError):  # If no broker answers, the offsets of the plan are shown.
                 committed = await self._runtime.blocking_call(self._context.read_committed)
         watermarks = account.watermarks
-        messages, subs = account.counts()  # one by one, so that the law can fail
+        # Pending ones are counted one by one, so that the law of conservation is really checked.
+        messages, subs = account.counts()
         progress = replace(status.progress, messages=messages, sub_messages=subs)
         ended, code, reported = final_outcome(
             cause,
             messages,
             subs,
-            # What died in former runs of a redrive is among its letters again.
+            # Letters that former runs of a redrive wrote are in its topic again.
             gave_up=status.failures.given_up
             if plan.terms.redrive
             else subs.given_up - account.unhandled().dead_by_request,
@@ -233,7 +237,7 @@ class Lifecycle:
 
     def _signalled(self, name: str) -> None:
         cause = self._ending.cause
-        # Supervisors send SIGHUP beside another signal, in any order: that is not a second request.
+        # A SIGHUP is no second request, because supervisors send it beside another signal.
         if name != "SIGHUP":
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self._ending.forced.set()

@@ -1,7 +1,7 @@
-"""The in-process engine: one event loop, one fetch thread, and workers that live as long as it.
+"""The in-process engine: an event loop, a fetch thread, and workers that last for the whole drain.
 
-It ends when everything is finished, a person interrupts, the handler fails, or something outside
-makes it unsafe to go on. Whatever it was, what is finished is in the plan.
+A drain ends when everything is finished, a person interrupts it, the handler fails, or something
+outside makes it unsafe to go on. In each case, the plan has what is finished.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from drainer.text.mask import describe
 class LocalDrain:
     """One run of a drain in this process, from a plan on disk to a summary.
 
-    The dispatcher is one for the context's plan, unless the caller has one of its own.
+    The caller may pass a dispatcher. If it does not, the context's pass makes one.
 
     Attributes:
-        pipeline: what moves its sub-messages, once the handler is open.
+        pipeline: the parts that move the sub-messages; None before the handler is open.
     """
 
     def __init__(
@@ -44,16 +44,16 @@ class LocalDrain:
         self.pipeline: Pipeline | None = None
 
     def run(self) -> Summary:
-        """Drain until it ends, one way or another.
+        """Drain until the drain ends, and return how it ended.
 
-        Raises Refused when the handler can't be opened; else as ``Lifecycle.run``.
+        Raises Refused if the handler can't be opened, and the errors of ``Lifecycle.run``.
         """
         runtime = self._context.runtime
         with runtime.interpreter(), event_loop(runtime.new_event_loop) as loop:
             return self.run_on(loop)
 
     def run_on(self, loop: asyncio.AbstractEventLoop) -> Summary:
-        """Drain on a loop that others use afterwards."""
+        """Drain on an event loop that the caller uses again afterwards."""
         main = loop.create_task(self.run_here())
         while True:
             try:
@@ -62,7 +62,7 @@ class LocalDrain:
                 pressed = isinstance(error, KeyboardInterrupt) and not self._ending.takes_signals
                 if main.done() or pressed:
                     raise
-                # asyncio lets these through from any task: the drain is not over by that.
+                # asyncio raises these here if any task raises them. The drain itself goes on.
                 self._on_loop_exception(loop, {"exception": error, "task": main})
             except RuntimeError:
                 if main.done() or loop.is_closed():
@@ -75,7 +75,7 @@ class LocalDrain:
                 )
 
     async def run_here(self) -> Summary:
-        """Drain on the running loop, whose exception handler it replaces."""
+        """Drain on the running event loop, and replace its exception handler."""
         asyncio.get_running_loop().set_exception_handler(self._on_loop_exception)
         with Watchdog() as watchdog:
             await self._open_handler()
@@ -86,11 +86,11 @@ class LocalDrain:
             return await life.run()
 
     def calls(self) -> int:
-        """Return how many calls are in the handler; from any thread."""
+        """Return how many calls are in flight. Any thread may call this."""
         return 0 if self.pipeline is None else self.pipeline.calls()
 
     def start_no_more(self) -> None:
-        """Give nothing to the handler from here on that is not in it."""
+        """Begin no call any more. Calls in flight go on."""
         if self.pipeline is not None:
             self.pipeline.start_no_more()
 
@@ -111,7 +111,8 @@ class LocalDrain:
         )
 
     def _on_loop_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # Of a callback or a task that nothing waited for; without an exception it is only a remark.
+        # It comes from a callback, or from a task that nobody awaits. Without an exception, it is
+        # only a remark.
         error = context.get("exception")
         if isinstance(error, BaseException):
             if "task" in context or "future" in context:

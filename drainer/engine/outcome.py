@@ -1,5 +1,4 @@
-"""The end of a drain, and its outcome: its cause, its exit code, and its account, which must be
-conserved."""
+"""The end of a drain: its cause, its exit code, and whether its account adds up."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ from drainer.split.splitting import PAST, describe_with_line, split_failed
 from drainer.text.mask import describe
 
 STUCK_HINT = "Find out why they block, then resume: drainer handles them again."
-AT_ONCE_S = 0.5  # A second Ctrl-C leaves so much time to each step of the end.
+AT_ONCE_S = 0.5  # After a second Ctrl-C, each step of the end may take so long.
 
 _STATUS_OF = {
     EXIT_DONE: "done",
@@ -41,13 +40,13 @@ _STATUS_OF = {
 
 
 class Ending:
-    """The end of a drain: by the first cause that is reported, on its event loop.
+    """The end of a drain. The first cause that is reported counts.
 
     Attributes:
-        has_come: whether it is ending.
-        cause: what it ends by; None when all is done.
-        forced: set when a person wants to wait no longer.
-        takes_signals: whether signals come as requests to stop; before that, Ctrl-C is a
+        has_come: whether the drain is ending.
+        cause: why it ends; None if everything is done.
+        forced: set once a person does not want to wait any longer.
+        takes_signals: whether signals come as requests to stop. Before that, Ctrl-C raises
             KeyboardInterrupt.
     """
 
@@ -60,11 +59,11 @@ class Ending:
         self._at_once: list[Callable[[], None]] = []
 
     def call_at_once(self, stop: Callable[[], None]) -> None:
-        """Have ``stop`` called before anything else when a cause comes: no call begins after it."""
+        """Call ``stop`` as soon as a cause is reported, so that no call begins after it."""
         self._at_once.append(stop)
 
     def end(self, cause: BaseException | None) -> None:
-        """Report a cause; None when all is done."""
+        """Report a cause, or None if everything is done."""
         if self.has_come:
             return
         self.has_come, self.cause = True, cause
@@ -73,14 +72,14 @@ class Ending:
             stop()
 
     async def wait(self) -> BaseException | None:
-        """Return the cause once there is one, or all is done."""
+        """Wait for the end, and return its cause."""
         await self._come.wait()
         return self.cause
 
     async def within(self, work: Awaitable[object], most_s: float | None = None) -> bool:
-        """Wait for ``work`` that long at most, and no longer than a moment once ``forced`` is set.
+        """Wait for ``work`` up to ``most_s``, and only a moment longer once ``forced`` is set.
 
-        Return whether it has ended; if it has not, it is cancelled. Raises what it raised.
+        Return whether the work has ended. If it has not, it is cancelled. Raises what it raised.
         """
         task = asyncio.ensure_future(work)
         forced = asyncio.ensure_future(self.forced.wait())
@@ -98,9 +97,9 @@ class Ending:
 def final_outcome(
     cause: BaseException | None, messages: Counts, subs: Counts, *, gave_up: int, lost: bool
 ) -> tuple[str, int, DrainerError | None]:
-    """Return the status, the exit code and the cause to report of a drain that ``cause`` ended.
+    """Return the status, the exit code and the cause to report of a drain that ended by ``cause``.
 
-    Raises what is not a DrainerError. An account that does not add up comes before any cause.
+    An account that does not add up replaces any cause. A cause that is no DrainerError is raised.
     """
     if cause is not None and not isinstance(cause, DrainerError):
         raise cause
@@ -112,15 +111,15 @@ def final_outcome(
 
 
 def may_continue(cause: BaseException | None) -> bool:
-    """Whether the next pass may begin after one that ended so: parked lanes block no others."""
+    """Return whether the next pass may begin, as parked lanes do not keep other lanes from it."""
     return cause is None or isinstance(cause, LanesParked)
 
 
 def given_up_before(context: DrainContext) -> int:
-    """Count the sub-messages that the failure policy starts from.
+    """Return how many sub-messages were given up before this run or pass, for the policy.
 
-    What died in former runs of a redrive is in the topic again, unless it went to another one, but
-    not what died in former passes of this one.
+    A redrive may write its letters to the topic that it drains. What died in former runs is then
+    drained again, so only what died in former passes of this run counts.
     """
     account, terms = context.plan.account, context.plan.terms
     if terms.redrive is not None and terms.failures.dead_letter_topic in (None, terms.topic):
@@ -129,8 +128,10 @@ def given_up_before(context: DrainContext) -> int:
 
 
 def halted_at(sub: SubMessage, error: BaseException, why: str | None) -> DrainerError:
-    """Make the cause of a drain that halts at a sub-message. ``why`` is the reason for that, if the
-    error alone is none."""
+    """Return the cause of a drain that halts at a sub-message.
+
+    ``why`` is the reason to halt, if the error alone is not.
+    """
     if isinstance(error, RecordUnsure):
         return error
     if isinstance(sub, Unsplit):
@@ -148,8 +149,11 @@ def halted_at(sub: SubMessage, error: BaseException, why: str | None) -> Drainer
 
 
 def left_over(dispatcher: Dispatcher, late: int) -> DrainerError | None:
-    """Return why a drain ends that has nothing left to do, though not all is done; None if no more
-    was wanted. ``late`` sub-messages are overdue, and still in their threads."""
+    """Return why a drain ends that can do nothing more, although not everything is done.
+
+    Returns None if all that is left was not to be done. ``late`` is how many sub-messages are
+    overdue, and still in their threads.
+    """
     lanes = dispatcher.lanes
     if late:
         return ThreadsOverdue(
@@ -157,14 +161,15 @@ def left_over(dispatcher: Dispatcher, late: int) -> DrainerError | None:
             " their lanes are pending",
             hint=STUCK_HINT,
         )
-    read = dispatcher.delivered or dispatcher.deferred > 0  # The next pass reads what is deferred.
+    # The next pass reads what is deferred.
+    read = dispatcher.delivered or dispatcher.deferred > 0
     if lanes.parked:
         return lanes_parked(lanes.parked, read=read, behind_letters=bool(dispatcher.parked))
     return None if read else too_many_ignored(dispatcher.left_pending)
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
-    """The cause of a drain that ends with lanes parked; ``read`` is set when all was read."""
+    """Return the cause of a drain that ends with parked lanes. ``read`` says if all was read."""
     more = (
         "everything else is done"
         if read
@@ -183,7 +188,7 @@ def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
 
 
 def too_many_ignored(messages: int) -> Halted:
-    """The cause of a drain that stops because it ignores too many letters."""
+    """Return the cause of a drain that stops because it leaves too many letters alone."""
     return Halted(
         f"drainer leaves {messages:,} messages alone, which fill the memory; it read no more",
         hint="Select more letters, or delete those that you don't need with kafka-delete-records.",
@@ -191,7 +196,7 @@ def too_many_ignored(messages: int) -> Halted:
 
 
 def not_closed(reason: str, cause: BaseException | None = None) -> Halted:
-    """The cause of a drain whose handler's ``close`` raised."""
+    """Return the cause of a drain whose handler's ``close`` raised an error."""
     return Halted(
         f"the handler's close() failed: {reason}",
         hint="Check the handler: if it buffers effects until close(), some may be missing.",
@@ -200,7 +205,7 @@ def not_closed(reason: str, cause: BaseException | None = None) -> Halted:
 
 
 def not_stopped(error: Exception) -> DrainerError:
-    """The cause of a drain of which a part, such as the reading, raised when it was to stop."""
+    """Return the cause of a drain of which some part raised an error when it had to stop."""
     if isinstance(error, DrainerError):
         return error
     return Interrupted(

@@ -1,5 +1,8 @@
-"""The pipeline of a drain in this process: from the source through the pump to the workers, and
-what becomes of calls that fail. All of it lives on one event loop."""
+"""The pipeline of a drain in this process, on one event loop.
+
+Messages go from the source through the pump to the workers. ``Failures`` decides what follows a
+failed call.
+"""
 
 from __future__ import annotations
 
@@ -35,9 +38,9 @@ from drainer.text.mask import describe
 
 
 class Pipeline:
-    """Parts that move the sub-messages of one drain in this process, and report ``Events``."""
+    """The parts that move the sub-messages of one drain, and the ``Events`` that they report."""
 
-    look_s = 0.05  # how soon trouble in the fetch thread or the lock is seen
+    look_s = 0.05  # Trouble in the fetch thread or with the lock is noticed after this time.
 
     def __init__(
         self,
@@ -57,9 +60,11 @@ class Pipeline:
         self._processor = partial(self._runtime.processor, not self._handler.is_async)
         self._is_paused = False
         self._may_call = ports.quota is None  # Whether this drain has a share of the calls.
-        self._letters: dict[str, DeadLetters] = {}  # by topic
-        self._cut_off: RecordsDeleted | None = None  # what keeps the rest from being read
-        self._search: ConcurrencyLimit | None = None  # when the concurrency is not fixed
+        self._letters: dict[str, DeadLetters] = {}  # By topic.
+        # The error that keeps the rest of the backlog from being read.
+        self._cut_off: RecordsDeleted | None = None
+        # The search for the best concurrency; None if the concurrency is fixed.
+        self._search: ConcurrencyLimit | None = None
         self._limiting: asyncio.Task[None] | None = None
         latencies = Latencies(self._runtime.monotonic)
         self.checkpointer = Checkpointer(context, dispatcher, latencies.overall, ending.end)
@@ -76,7 +81,7 @@ class Pipeline:
             dispatcher,
             self._handler.split,
             is_split=self._ports.is_split,
-            # The rest is for what is fetched and not yet split.
+            # The other half is for messages that are fetched and not yet split.
             capacity_bytes=self._context.running.buffer_bytes // 2,
             events=self,
             clock=self._runtime.monotonic,
@@ -133,7 +138,7 @@ class Pipeline:
             await self._ending.within(self.checkpointer.stop())
             await self.close(None)
             raise
-        self._end_if_over()  # a plan may have nothing left
+        self._end_if_over()  # A plan may have nothing left to do.
         self._begin_search()
 
     def pause(self, paused: bool) -> None:
@@ -145,7 +150,7 @@ class Pipeline:
     async def check(self) -> None:
         trouble = self._source.failure
         if isinstance(trouble, RecordsDeleted):
-            # What was read may be gone from the log by the time of a resume.
+            # What was read is still drained, because a resume may no longer find it in the log.
             self._cut_off = trouble
             self._pump.cut_off = True
             self.on_moved()
@@ -159,7 +164,7 @@ class Pipeline:
             await self._obey(self._ports.quota)
 
     async def _obey(self, quota: Quota) -> None:
-        """Work by what others granted last."""
+        """Work by what the driver granted last."""
         grant = quota.take()
         self._may_call = grant.calls > 0
         if self._may_call and grant.calls != self._meter.concurrency:
@@ -176,7 +181,7 @@ class Pipeline:
             if self._limiting is not None:
                 self._limiting.cancel()
             first, most = self._first_and_most()
-            now = self._meter.concurrency  # a search goes on from there
+            now = self._meter.concurrency  # A search goes on from here.
             self.limit(min(now, most) if concurrency.is_auto else first)
             self._begin_search()
         if settings.failures != before.failures:
@@ -187,7 +192,7 @@ class Pipeline:
         self._pump.poke()
 
     def start_no_more(self) -> None:
-        """Give nothing to the handler from here on that is not in it."""
+        """Begin no call any more. Calls in flight go on."""
         self._workers.start_no_more()
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
@@ -201,7 +206,7 @@ class Pipeline:
         if not (grace_s and await within(self._workers.drain(), grace_s)):
             await self._workers.abandon()
         if isinstance(cause, ThreadsOverdue) and self.dispatcher.complete:
-            cause = None  # they came back after all
+            cause = None  # The threads came back after all.
         for letters in self._letters.values():
             wait_s = 0.0 if self._ending.forced.is_set() else grace_s
             await within(in_thread(letters.close, wait_s))
@@ -216,7 +221,7 @@ class Pipeline:
         return cause
 
     async def forget(self) -> None:
-        """Do nothing: the journal goes with the last plan."""
+        """Do nothing, because the journal was removed with the last write of the plan."""
 
     # --- events ---
 
@@ -232,7 +237,7 @@ class Pipeline:
 
     def on_idle(self) -> None:
         self._end_if_over()
-        if self._failures.checks:  # of each worker
+        if self._failures.checks:  # Without checks, nothing waits for the clock.
             self._failures.schedule()
         self._decide_rejected()
         self._pump.poke()
@@ -245,12 +250,12 @@ class Pipeline:
         return self._pump.awaits
 
     def _notified(self) -> None:
-        # From the source's thread; the loop may be closed when the source is the last to stop.
+        # The source's thread calls this. The loop may be closed, if the source is the last to stop.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._pump.poke)
 
     def _decide_rejected(self) -> None:
-        if self.dispatcher.rejected:  # soon: what comes of it may end up here again
+        if self.dispatcher.rejected:  # It is not called here, because it may report that all moved.
             self._loop.call_soon(self._failures.decide_rejected)
 
     def _end_if_over(self) -> None:
@@ -270,27 +275,27 @@ class Pipeline:
     # --- how many calls at once ---
 
     def calls(self) -> int:
-        """Return how many calls are in the handler; from any thread."""
+        """Return how many calls are in flight. Any thread may call this."""
         return self._workers.calls()
 
     @property
     def in_flight(self) -> int:
-        """Calls of the handler, and those above the limit that may still begin."""
+        """The number of calls in flight, and of those above the limit that may still begin."""
         surplus = self._workers.surplus
         return max(self.calls(), self._meter.concurrency + surplus if surplus else 0)
 
     @property
     def work_done(self) -> tuple[int, int, int]:
-        """Sub-messages that calls of the handler have done, those calls, and failed attempts."""
+        """The numbers of sub-messages that were handled, of their calls, and of failed attempts."""
         ledgers = self.dispatcher.ledgers.values()
         done = sum(each.subs_done + each.subs_otherwise[Outcome.SKIPPED] for each in ledgers)
-        # No worker had a part in what rules took out.
+        # The handler was not called for what rules skipped.
         done -= self.dispatcher.unhandled().without_call
         calls = self._failures.calls
         return done, done if calls is None else calls, self._failures.failed_attempts
 
     def limit(self, most: int) -> None:
-        """Make so many calls at once from now on, one at least; on the event loop."""
+        """Make up to so many calls at once from now on, which is at least one."""
         batching = self._handler.batching
         self._meter.concurrency = most
         self._pump.ready_lanes = look_ahead(most * (batching.lanes if batching else 1))
@@ -303,7 +308,7 @@ class Pipeline:
         return min(concurrency.first, most), most
 
     def _begin_search(self) -> None:
-        """Look for the best concurrency, if it is not fixed."""
+        """Begin to search for the best concurrency, unless it is fixed."""
         self._search = self._limiting = None
         if Concurrency.of(self.settings.running.concurrency).is_auto:
             _, most = self._first_and_most()
@@ -311,7 +316,10 @@ class Pipeline:
             self._limiting = spawn(self._limit_by(self._search), "limiter", self._ending.end)
 
     async def _limit_by(self, search: ConcurrencyLimit) -> None:
-        """Check several times a second what was done meanwhile; it costs no sub-message."""
+        """Set the limit by what was done since the last look, several times a second.
+
+        Sub-messages cost no more time for that.
+        """
         last, running = self._measured(), 0
         while True:
             await asyncio.sleep(search.look_s)
@@ -327,8 +335,8 @@ class Pipeline:
                     self.limit(found)
 
     def _measured(self) -> tuple[float, int, int, int, float]:
-        """Return the time, sub-messages done, failed attempts, calls that ended well, and the
-        processor seconds that were used or waited for."""
+        """Return the time, the numbers of sub-messages done, of failed attempts and of calls that
+        ended well, and the processor seconds that were used or waited for."""
         done, calls, failed = self.work_done
         return self._runtime.monotonic(), done, failed, calls, sum(self._processor())
 
@@ -347,14 +355,14 @@ class Pipeline:
 
     @property
     def running(self) -> int:
-        """Sub-messages in the handler now."""
+        """The number of sub-messages in the handler now."""
         if self._handler.batching is None:
             return self.calls()
         return max(0, self.dispatcher.lanes.running - self._workers.kept_back)
 
     @property
     def _running_shown(self) -> int:
-        # While nothing new begins, what counts is how many are still to end.
+        # While nothing new begins, people wait for the exact number to fall to zero.
         exact = self._is_paused or self._ending.has_come
         return self.running if exact else self._meter.in_flight
 

@@ -1,4 +1,7 @@
-"""The runtime of a drain: clocks, an event loop, threads and chance. A simulation has its own."""
+"""The runtime of a drain: its clocks, event loop, threads and random numbers.
+
+A simulation replaces it by one of its own.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,8 @@ StopSignals = Callable[
 ]
 
 
-# A clock for leases and locks: it goes on while the machine is suspended, if the system has such a
-# clock, because others count the time meanwhile.
+# The clock of leases and locks. It goes on while the machine is suspended, because other processes
+# count that time. If the system has no such clock, it is the monotonic clock.
 boottime_s: Callable[[], float] = (
     partial(time.clock_gettime, time.CLOCK_BOOTTIME)
     if hasattr(time, "CLOCK_BOOTTIME")
@@ -44,10 +47,10 @@ _utc_now = partial(datetime.now, UTC)
 
 
 def processor_s(threads: bool) -> tuple[float, float]:
-    """Return the processor seconds that this thread has used, or all ``threads`` of this process,
-    and the seconds for which this thread has waited for a core.
+    """Return the processor seconds that were used, and the seconds of waiting for a core.
 
-    The second number is 0 for several threads, and where the system does not report it.
+    Both are those of this thread, or of all ``threads`` of this process. The second number is 0 for
+    several threads, and where the system does not report it.
     """
     if threads:
         return time.process_time(), 0.0
@@ -59,20 +62,21 @@ def processor_s(threads: bool) -> tuple[float, float]:
 
 @dataclass(frozen=True, slots=True)
 class Runtime:
-    """All that a drain needs of its process and its machine, except for the disk.
+    """Everything that a drain needs of its process and its machine, except for the disk.
 
     Attributes:
-        monotonic: seconds of any origin, for intervals.
-        uptime: the same for leases: it goes on while the machine is suspended.
-        wall: the time now, with a zone.
-        interpreter: sets Python up for a drain, for as long as its block lasts.
-        stop_signals: reports on the event loop that a person or a supervisor wants it to stop.
+        monotonic: returns seconds of any origin, for intervals.
+        uptime: returns seconds of any origin, for leases. It goes on while the machine is
+            suspended.
+        wall: returns the time now, with a zone.
+        interpreter: sets Python up for a drain while its block lasts.
+        stop_signals: reports on the event loop that a person or a supervisor wants a stop.
         thread, event, lock, queue: the classes of ``threading`` and ``queue``.
-        random: makes the generator from which retries draw their pauses.
-        search: makes what finds the best concurrency, given the first to try and the most.
-        user: gives the name of the user that the drain runs for, as "user@host".
-        processor: gives the processor seconds that were used and those that were waited for.
-        thread_time: gives the processor seconds that this thread has used.
+        random: makes the generator from which retries draw their delays.
+        search: makes the search for the best concurrency, from the first limit and the maximum.
+        user: returns the name of the user that the drain runs for, as "user@host".
+        processor: returns the processor seconds that were used, and those that were waited for.
+        thread_time: returns the processor seconds that this thread has used.
     """
 
     monotonic: Callable[[], float] = time.monotonic
@@ -93,10 +97,10 @@ class Runtime:
     thread_time: Callable[[], float] = time.thread_time
 
     def now(self) -> str:
-        """Return the time as plans and letters have it: ISO 8601 with milliseconds and zone."""
+        """Return the time in ISO 8601 with milliseconds and zone, as plans and letters have it."""
         return self.wall().isoformat(timespec="milliseconds")
 
 
 THIS_PROCESS = Runtime()
-# The runtime of a drain that others stop: it gets no signals.
+# The runtime of a drain that gets no signals, because a driver stops it.
 UNSIGNALLED = Runtime(stop_signals=lambda loop, stop, give_up: nullcontext())

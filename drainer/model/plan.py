@@ -112,7 +112,8 @@ class OffsetPlan:
 
     def as_json(self) -> dict[str, Any]:
         """Return the plan in the form that its file has, without the digest."""
-        account, body = self.account, {"format": FORMAT}
+        account = self.account
+        body: dict[str, Any] = {"format": FORMAT}
         for part in (self.terms, account):
             body |= {each.name: getattr(part, each.name) for each in fields(part)}
         body["partitions"] = {
