@@ -23,7 +23,9 @@ from drainer.model.status import Paused
 
 EVENTS_SHOWN = 5
 PAUSE_MOST_S = 31 * 86_400.0
-CALLS_MOST = 100_000  # a drain that begins may take more, and has time for it
+# A running drain can't be set to more calls than this. A drain that begins may have more, because
+# it has the time to make their workers.
+CALLS_MOST = 100_000
 # The settings that can change once a run has begun.
 _OF_RUN = {name: each for name, each in options_of(LocalSettings).items() if each.live}
 _OF_FAILURES = {name: each for name, each in options_of(FailureSettings).items() if each.live}
@@ -31,15 +33,15 @@ _OF_FAILURES = {name: each for name, each in options_of(FailureSettings).items()
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """All that can be changed of a running drain."""
+    """The settings of a running drain that can be changed."""
 
     running: LocalSettings
     failures: FailureSettings
 
     def changed(self, values: Mapping[str, Any]) -> Settings:
-        """Return these settings with other ``values``, by field, as JSON has them.
+        """Return these settings with some changed. ``values`` has the new ones in JSON, by field.
 
-        Raises UsageError when one of them is unknown or makes no sense.
+        Raises UsageError if one of them is unknown or makes no sense.
         """
         for name in values.keys() - _OF_RUN.keys() - _OF_FAILURES.keys():
             raise UsageError(f"{name} can't change while a drain runs", hint=_HINT)
@@ -63,12 +65,12 @@ class Settings:
         return Settings(replace(running, options=self.running.options), changed)
 
     def needs_brokers(self, before: Settings) -> bool:
-        """Whether the brokers have to agree before a drain may use them."""
+        """Return whether the brokers have to be asked before a drain may use these settings."""
         mine, theirs = self.failures, before.failures
         return any(getattr(mine, name) != getattr(theirs, name) for name in _OF_LETTERS)
 
     def changes_to(self, other: Settings) -> tuple[str, ...]:
-        """``concurrency 500 → 50`` and the like."""
+        """Return what differs in other settings, such as ``concurrency 500 → 50``."""
         return tuple(
             f"{each.label} {_shown(each, before)} → {_shown(each, after)}"
             for kind, mine, others in (
@@ -86,7 +88,7 @@ _HINT = "See `drainer set --help`. For other options, stop the drain, then resum
 
 @dataclass(frozen=True, slots=True)
 class ControlRequest(JsonRecord):
-    """Change that somebody wants of a running drain; programs call it by its ``name``."""
+    """A request to change a running drain. Programs send it by its ``name``."""
 
     name: ClassVar[str]
     reason: str | None = field(default=None, kw_only=True)
@@ -94,7 +96,7 @@ class ControlRequest(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Change(ControlRequest):
-    """Continue with other settings: JSON values, by field. All of them, or none."""
+    """Continue with other settings. ``values`` has them in JSON, by field; all change, or none."""
 
     name = "set"
     values: Mapping[str, Any]
@@ -123,7 +125,7 @@ class Unpause(ControlRequest):
 
 @dataclass(frozen=True, slots=True)
 class Stop(ControlRequest):
-    """Stop, as after Ctrl-C; ``now`` as after the second one."""
+    """Stop as after Ctrl-C, or with ``now`` as after the second one."""
 
     name = "stop"
     now: bool = False
@@ -134,7 +136,7 @@ REQUESTS = {kind.name: kind for kind in (Change, Pause, Unpause, Stop)}
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A request, who made it ("user@host"), and the future for what was done, in words."""
+    """A request, the person who made it ("user@host"), and a future for what was done in words."""
 
     request: ControlRequest
     by: str
@@ -142,17 +144,20 @@ class Requested:
 
 
 class Control:
-    """Requests to one drain, from any thread, and what they changed of it.
+    """The requests to one drain, and what they have changed.
 
-    The lifecycle of each of its runs takes the requests, once it has begun, and has the attributes.
+    Any thread may make a request. The drain takes it on its event loop, and sets the attributes.
 
     Attributes:
-        running: the settings of this process, as they are by now.
-        stopper: who wanted it to stop, and why; None for whoever runs it.
-        stopped: the last request to stop.
-        interrupted: whether any of them was Ctrl-C.
-        paused: the pause that it is in, which is over at ``unpause_at_s``.
-        events: the last few changes, of ``events_total``.
+        began: the settings that this process began with.
+        running: its settings by now.
+        stopper: who requested a stop, and why; None if the person who runs the drain did.
+        stopped: the last request to stop; None if there is none.
+        interrupted: whether Ctrl-C was one of these requests.
+        paused: the current pause; None if the drain is not paused.
+        unpause_at_s: when that pause ends by itself.
+        events: the last few changes.
+        events_total: how many changes there were.
     """
 
     def __init__(self, running: LocalSettings | None = None) -> None:
@@ -170,9 +175,9 @@ class Control:
         self._started = self._over = False
 
     def use(self, running: LocalSettings) -> None:
-        """Take the settings of the drain that is going to begin.
+        """Take the settings of the drain that will begin.
 
-        Raises UsageError when it has controlled another drain.
+        Raises UsageError if this object has controlled another drain.
         """
         if self._started:
             raise UsageError(
@@ -181,7 +186,8 @@ class Control:
         self.began = self.running = running
 
     def request(self, request: ControlRequest, by: str) -> Future[tuple[str, ...]]:
-        """Add a request; its future has what was done, or raises UsageError or Refused."""
+        """Add a request. The future that is returned gives what was done, or raises UsageError or
+        Refused."""
         made = Requested(replace(request, reason=clean_reason(request.reason)), by)
         with self._lock:
             if self._over:
@@ -203,7 +209,7 @@ class Control:
             self._started = True
 
     def taken(self, *, changes: bool) -> Iterator[Requested]:
-        """Requests made since the last time, either for other settings or all others."""
+        """Yield the requests since the last call: those for other settings, or all others."""
         with suppress(Empty):
             while True:
                 yield (self._changes if changes else self._requests).get_nowait()
@@ -213,7 +219,7 @@ class Control:
         return self._over
 
     def end(self) -> None:
-        """Refuse requests from now on."""
+        """Refuse all requests from now on."""
         with self._lock:
             self._over = True
         for requested in chain(self.taken(changes=False), self.taken(changes=True)):
@@ -242,7 +248,7 @@ def over() -> Refused:
 
 
 def typed(option: Option, value: Any) -> str | None:
-    """Return a setting of a run as a resume takes it; None when there is none."""
+    """Return a setting in the form in which a person types it; None for None."""
     if isinstance(value, datetime):
         return value.astimezone().isoformat(timespec="minutes")
     return None if value is None else _shown(option, value)

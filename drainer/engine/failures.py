@@ -1,4 +1,4 @@
-"""Attempts: each attempt of a sub-message begins here, and ends here in success or failure.
+"""Attempts: each attempt at a sub-message begins here, and ends here in success or failure.
 
 Workers take from ``Failures`` what may start, and report to it how calls end. What follows a
 failure is decided by ``policy/failures.py``, whose docstring has the state machine. This module
@@ -55,18 +55,18 @@ TICK_LEAST_S = 0.001
 
 
 class Failures:
-    """Where attempts of sub-messages begin and end.
+    """Starts the attempts of sub-messages, and decides what follows when they end.
 
     Args:
         sink: where dead letters go; None while there are none.
-        batching: how the handler wants several sub-messages in one call; None if it does not.
+        batching: how the handler takes several sub-messages in one call; None if it does not.
         is_outage: the handler's judgement of an error; None if it has none.
 
     Attributes:
-        source: where workers take their calls from.
-        checks: whether each start and each success is looked at. While there is nothing to look
-            for, they go straight to the dispatcher.
-        late: sub-messages that are overdue, and still in their threads.
+        source: where workers take their calls from. It is this object, or a batcher before it.
+        checks: whether each start and each success is looked at. If not, workers go straight to
+            the dispatcher.
+        late: the sub-messages that are overdue, and still in their threads.
     """
 
     def __init__(
@@ -93,7 +93,8 @@ class Failures:
         self._batcher = None if batching is None else Batcher(self, batching)
         self.source: Batcher | Failures = self._batcher or self
         self._letters = LetterDelivery(sink, self._letter_is_safe, events.halt)
-        self._diverted: dict[SubMessage, str] = {}  # By expression, until the letter is safe.
+        # The expression that diverts each of these sub-messages, until its letter is safe.
+        self._diverted: dict[SubMessage, str] = {}
         self._errors = ErrorCounts()
         self._failed_subs = self._timeouts = self._skipped_calls = 0
         self._outage = ""  # The error with which an outage began; empty while there is none.
@@ -107,7 +108,7 @@ class Failures:
 
     @property
     def ready(self) -> int:
-        """Sub-messages that may start now."""
+        """The number of sub-messages that may start now."""
         if not self.checks:
             return self._dispatcher.ready
         now_s, startable = self._clock(), self._startable
@@ -117,14 +118,14 @@ class Failures:
 
     @property
     def next_start_s(self) -> float | None:
-        """When something may start that may not start now; None if no clock decides that."""
+        """When the clock will let something start; None if nothing waits for the clock."""
         rate_at_s = None if self._rate is None else self._rate.next_at_s(self._clock())
         times = [at_s for at_s in (self._breaker.probe_at_s, rate_at_s) if at_s is not None]
         return max(times, default=None) if self._startable else None
 
     @property
     def _startable(self) -> int:
-        """Sub-messages that may start once rate and breaker allow it."""
+        """The number of sub-messages that may start once rate and breaker allow it."""
         if self._paused_s is not None:
             return 0
         ready = self._dispatcher.ready
@@ -139,7 +140,7 @@ class Failures:
         if not self.ready:
             return None
         breaker = self._breaker
-        # Probes take turns between sub-messages that failed before and untried ones.
+        # The probes are in turn a sub-message that has failed before, and one that has not.
         takes_tried = breaker.is_open and (breaker.prefers_tried or not self._dispatcher.ready)
         if takes_tried and (tried := self._retries.pop()) is not None:
             self._dispatcher.release(tried)
@@ -187,7 +188,7 @@ class Failures:
         if self.checks or self._dispatcher.barrier_queues:
             self.finish(sub)
             return self.take()
-        message = sub.message  # This is what the dispatcher does, without another call.
+        message = sub.message  # The dispatcher would do the same, but by one call more.
         message.ledger.finish(message, sub.index)
         return self.lanes.finish_and_take(sub)
 
@@ -213,14 +214,14 @@ class Failures:
             self._skipped_calls += isinstance(error, Skip)
             self._attempt_failed(call.members[0], fault, error)
         else:
-            # None of them has spent a retry: they are tried in smaller calls until the one that
-            # fails is known. In an outage it is not the content of a call that makes it fail.
+            # None of them spends a retry. They are tried in smaller calls until the one that fails
+            # is known. In an outage the calls stay as large, because no sub-message is to blame.
             self._call_failed(call.members[0], fault, error, len(call.members))
             self._try_again(batcher.give_back(call, split=not self._breaker.is_open))
             self._moved()
 
     def _call_failed_in_part(self, batch: Batch, results: Results, batcher: Batcher) -> None:
-        # What is done has finished by then, so that the breaker knows of it first.
+        # The batcher finishes first what is done, so that the breaker knows of the successes.
         for sub, raised, members in batcher.take_apart(batch, results):
             fault, error = self._blame(raised)
             if members == 1 or isinstance(error, Retry) or _ends_all(error):
@@ -243,12 +244,13 @@ class Failures:
     def _attempt_failed(self, sub: SubMessage, fault: Fault, error: BaseException) -> None:
         """Decide on a sub-message that failed alone in a call, or whose own result it was."""
         policy, now_s = self._policy, self._clock()
-        record = getattr(sub, "failing", None)  # Without an error, only calls with others failed.
+        # A record without an error is of a sub-message that failed only in calls with others.
+        record = getattr(sub, "failing", None)
         if not (isinstance(error, Skip | Retry | Divert) or (record and record.error)):
             self._failed_subs += 1
         match error:
             case Skip():
-                policy.excuse(sub, now_s)  # The handler decided that, perhaps without a call.
+                policy.excuse(sub, now_s)  # The handler may have decided that without any request.
                 self._skip_by_handler(sub, error)
             case Retry():
                 self._carry_out(sub, policy.try_later(sub, error.after, now_s), error)
@@ -271,20 +273,20 @@ class Failures:
     ) -> None:
         """Note a call of several operations that failed as a whole; ``lead`` is the first."""
         if isinstance(error, Skip | GiveUp):
-            self._policy.excuse(lead, self._clock())  # The handler decided that: no failure.
+            self._policy.excuse(lead, self._clock())  # The handler decided it, so it is no failure.
         else:
             self._policy.count_call(lead, fault, self._moment(members))
             self._settle()
 
     def decide_rejected(self) -> None:
-        """Decide on messages that ``split`` rejected, without retries or the breaker: that is
-        their own fault."""
+        """Decide on messages that ``split`` rejected. That is their own fault, so there are no
+        retries, and the breaker does not count them."""
         while not (self._stopped or self._paused_s is not None):
             if self._letters.pending and self._policy.settings.stops_unsplit:
-                break  # What is behind the message waits, and other letters too.
+                break  # Everything behind a message waits until its letter is safe.
             unit = self._dispatcher.next_rejected()
             if unit is None:
-                self._events.on_moved()  # Some may have been left behind a parked one.
+                self._events.on_moved()  # Some may have been left pending behind a parked one.
                 break
             if unit.skip is not None:
                 self._skip_by_handler(unit, Skip(unit.skip))
@@ -309,7 +311,7 @@ class Failures:
         behind = self.lanes.next_in_lane(sub)
         if behind is not None and decision.rule in BY_COMPARISON:
             self._policy.suspect_next(behind, sub)
-        # Letters under way are given up, too.
+        # Sub-messages whose letters are under way count as finished, too.
         finished = self._finished + self._letters.pending + 1
         too_many = self._policy.count_given_up(decision.rule, finished)
         if too_many is not None:
@@ -318,7 +320,7 @@ class Failures:
             ACTIONS[decision.action](self, sub, error)
 
     def _give_up(self, subs: Sequence[SubMessage], rule: str, why: str | None = None) -> None:
-        """Give up what waits for another attempt; what is in the handler gets its result first."""
+        """Give up those that wait for another attempt. One in the handler gets its result first."""
         for sub in subs:
             if self._retries.remove(sub):
                 self._dispatcher.resume(sub)
@@ -363,14 +365,17 @@ class Failures:
     # --- other events ---
 
     def overdue(self, calls: Sequence[CallInput], *, stuck: bool) -> None:
-        """Note calls that go on in their threads after their time; their lanes wait for them."""
+        """Note calls that go on in their threads after their time. Their lanes wait for them.
+
+        ``stuck`` tells that such calls block all threads.
+        """
         for call in calls:
             if self.late.isdisjoint(members := _members(call)):
                 self._timeouts += 1
                 self.late.update(members)
         now_s = self._clock()
         for sub in self.late:
-            self._breaker.end_probe(sub, now_s)  # Another probe may start.
+            self._breaker.end_probe(sub, now_s)  # If it was the probe, another one may start.
         self._stuck_since_s = (self._stuck_since_s or now_s) if stuck else None
         late = counted(len(self.late), "sub-message")
         what = f"all handler threads are blocked by {late}"
@@ -387,15 +392,18 @@ class Failures:
         self.late.difference_update(_members(call))
 
     def hear(self, whole: Totals) -> None:
-        """Note what all tasks of the drain have done. Successes of the others close the breaker,
-        too, and speak against sub-messages that are in doubt here."""
+        """Note what all tasks of the drain have done.
+
+        Successes of other tasks close the breaker, too, and count against sub-messages that are in
+        doubt here.
+        """
         if not self._stopped and whole != self._policy.whole:
             own = Totals(self._own_done, self._policy.given_up, self._finished)
             self._give_up(self._policy.hear(own, whole, self._clock()), OTHERS_SUCCEED)
             self._settle()
 
     def pause(self, paused: bool) -> None:
-        """Start nothing while paused; what is in the handler continues."""
+        """Start nothing while paused. Calls in flight go on."""
         now_s = self._clock()
         if paused and self._paused_s is None:
             self._paused_s = now_s
@@ -407,7 +415,7 @@ class Failures:
             self._tick()
 
     def change(self, settings: FailureSettings, sink: DeadLetters | None) -> None:
-        """Decide by these settings from now on; what was given up stays so."""
+        """Decide by these settings from now on. What was given up stays given up."""
         now_s = self._clock()
         if self._policy.settings.breaker and not settings.breaker:
             self._retries.hurry(now_s)
@@ -423,7 +431,7 @@ class Failures:
         self._tick()
 
     def stop(self) -> None:
-        """Start nothing any more."""
+        """Do nothing more by the clock."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -435,19 +443,19 @@ class Failures:
     # --- the clock ---
 
     def _settle(self) -> None:
-        """Work by the state that the policy is in after an event."""
+        """Adapt to the state that the policy is in after an event."""
         if self._breaker.is_open and not self._outage:
             self._outage = self._errors.latest
         elif self._outage and not self._breaker.is_open:
             self._outage = ""
-            self._retries.hurry(self._clock())  # It was not their fault that they failed.
+            self._retries.hurry(self._clock())  # They failed because of the outage.
             self._loop.call_soon(self._tick)
         is_paused = self._paused_s is not None
         self.checks = is_paused or self._rate is not None or self._policy.needs_successes
         self.schedule()
 
     def schedule(self) -> None:
-        """Set the time at which what can't start yet is looked at again."""
+        """Set the timer for the next moment at which the clock changes what may start."""
         times = [self.next_start_s]
         outage = self._waited_out
         if outage is not None:
@@ -509,22 +517,22 @@ class Failures:
 
     @property
     def failed_attempts(self) -> int:
-        """Attempts that failed, of messages that ``split`` rejected too."""
+        """The number of failed attempts, including messages that ``split`` rejected."""
         return self._errors.attempts
 
     @property
     def calls(self) -> int | None:
-        """Calls that ended well, of a handler that takes several sub-messages in one."""
+        """The number of calls that ended well; None if a call has one sub-message only."""
         return None if self._batcher is None else self._batcher.calls + self._skipped_calls
 
     @property
     def waiting(self) -> int:
-        """Sub-messages that come back by themselves: for a retry, or acknowledged as dead."""
+        """The number of sub-messages that wait for a retry, or for their letter to be safe."""
         return len(self._retries) + self._letters.pending
 
     @property
     def trouble(self) -> str | None:
-        """What is waited out, and for how long; None while all is well."""
+        """What the drain waits out, and for how long; None while all is well."""
         settings, outage = self._policy.settings, self._waited_out
         if outage is not None:
             return (
@@ -596,8 +604,8 @@ class Failures:
 
     @property
     def _finished(self) -> int:
-        """Sub-messages that are finished in all runs, without those that rules took out: the
-        handler has not seen them."""
+        """The number of sub-messages that finished in all runs, without those that rules skipped:
+        the handler has not seen them."""
         finished = self._dispatcher.tally()[1].finished
         return finished - self._dispatcher.unhandled().without_call
 
@@ -613,25 +621,26 @@ class Failures:
 
 
 class MachineTrouble:
-    """What this machine lacks, so that handlers fail: no message or service is to blame.
+    """Trouble with this machine, such as a full disk. No message or service is to blame for it.
 
     Attributes:
-        text: what fails, for people.
-        since_s: when it began to fail.
+        text: the trouble in words.
+        since_s: when it began.
     """
 
     def __init__(self) -> None:
         self.text = ""
         self.since_s = 0.0
         self._errno: int | None = None
-        self._done = -1  # So many sub-messages were done when it began: more show that it is over.
+        # How many sub-messages were done when it began. Once there are more, it is over.
+        self._done = -1
 
     def failed(self, error: OSError, done: int, now_s: float) -> bool:
-        """Note an error by which the machine failed a call, when so many sub-messages are done.
+        """Note that the machine failed a call when ``done`` sub-messages were done.
 
-        Return whether something has succeeded since the last one.
+        Return whether anything has succeeded since the last such error.
         """
-        if error.errno != self._errno:  # An error is described once, because that may take long.
+        if error.errno != self._errno:  # Each error is described once, because that may take long.
             self._errno = error.errno
             self.text = f"this machine fails the handler: {describe_os(error)}"
         if self.lasts(done):
@@ -640,7 +649,7 @@ class MachineTrouble:
         return True
 
     def lasts(self, done: int) -> bool:
-        """Whether nothing has succeeded since it began, when so many sub-messages are done."""
+        """Return whether nothing has succeeded since it began. ``done`` are done by now."""
         return done == self._done
 
 
@@ -649,11 +658,11 @@ ACTIONS: dict[OnFailure, Callable[[Failures, SubMessage, BaseException], None]] 
     OnFailure.PARK: Failures._park,  # noqa: SLF001
     OnFailure.SKIP: Failures._skip,  # noqa: SLF001
 }
-"""How a sub-message is given up; one with ``OnFailure.HALT`` is not, it ends the drain."""
+"""How a sub-message is given up. ``OnFailure.HALT`` is not here, because it ends the drain."""
 
 
 def _ends_all(error: BaseException) -> bool:
-    """Whether an error halts the drain, whichever sub-message it is of."""
+    """Return whether an error halts the drain, whichever sub-message it comes from."""
     return isinstance(error, Fatal) or not is_retryable(error)
 
 
@@ -662,6 +671,6 @@ def _members(call: CallInput) -> list[SubMessage]:
 
 
 def _reason_to_skip(skip: Skip) -> str:
-    """Return the handler's reason, as it is counted."""
+    """Return the handler's reason to skip, in the form in which reasons are counted."""
     reason = describe(skip)
     return reason.removeprefix("Skip").removeprefix(": ")[:TEXT_LENGTH] or "no reason"

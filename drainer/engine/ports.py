@@ -1,4 +1,4 @@
-"""Ports of an engine: a drain that is locked, messages, dead letters."""
+"""Ports: what an engine needs from outside, and what it offers."""
 
 from __future__ import annotations
 
@@ -44,33 +44,33 @@ class TimedOut(TimeoutError):
 
 
 class DeadLetters(Protocol):
-    """Writer of dead letters (operations/letters.py)."""
+    """The writer of dead letters (operations/letters.py)."""
 
     @property
     def trouble(self) -> str | None:
-        """Reason why nothing is acknowledged; None while it is."""
+        """The reason why no letter is acknowledged; None while letters are."""
 
     def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
-        """Write a letter; call ``acknowledge``, from any thread, once it is safe or can't be."""
+        """Write a letter. Any thread calls ``acknowledge`` once it is safe, or can't be written."""
 
     def close(self, timeout_s: float) -> None:
-        """Wait for what is not acknowledged yet, that long at most. Blocks."""
+        """Block until all letters are acknowledged, but no longer than this."""
 
 
 class Events(Protocol):
-    """Reports of the parts of a pipeline, on its event loop, as it happens."""
+    """What the parts of a pipeline report to it, on its event loop."""
 
     def halt(self, cause: BaseException) -> None:
         """Report that the drain can't go on."""
 
     def on_moved(self) -> None:
-        """Report that something may start now, or nothing is left to do."""
+        """Report that something may start now, or that nothing may be left to do."""
 
     def on_idle(self) -> None:
-        """Report that a worker found nothing to do: more could be delivered, or nothing is left."""
+        """Report that a worker has nothing to do, so that more is delivered, or the drain ends."""
 
     def on_busy_loop(self, now_s: float) -> None:
-        """Report that handlers keep the event loop from all that is due on it."""
+        """Report that handlers keep the event loop busy, while other work is due on it."""
 
     @property
     def awaits_more(self) -> bool:
@@ -78,28 +78,32 @@ class Events(Protocol):
 
 
 class Grant(NamedTuple):
-    """How many calls a drain may make at once, and by which settings it decides on failures, its
-    share of the rate among them. While it may make no calls, nothing begins."""
+    """What a task may do by its quota.
+
+    Attributes:
+        calls: how many calls it may make at once. If it is 0, nothing begins.
+        failures: the failure settings to work by. Their rate is the share of this task.
+    """
 
     calls: int
     failures: FailureSettings
 
 
 class Quota(Protocol):
-    """A drain's share of the calls of several, when others decide that (spark/task/handling.py)."""
+    """The share of all calls that a driver lends to a task (spark/task/handling.py)."""
 
     def take(self) -> Grant:
         """Return what was granted last; called with each check."""
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
-        """Note that the drain works by what it took, with so many calls still in flight.
+        """Note that the task works by what it took, with so many calls still in flight.
 
-        ``ready`` is the number of lanes that wait for a call, ``work_done`` that of the pipeline.
+        ``ready`` is how many lanes wait for a call. ``work_done`` is the pipeline's property.
         """
 
 
 class Fetched(Protocol):
-    """Some messages of one partition in their order, and the positions reached beside them."""
+    """Some messages of one partition in order, and the positions up to which all was read."""
 
     @property
     def messages(self) -> Iterable[Message]: ...
@@ -109,16 +113,18 @@ class Fetched(Protocol):
 
 
 class Source(Protocol):
-    """Origin of messages (kafka/fetch.py)."""
+    """The source of messages (kafka/fetch.py)."""
 
     @property
     def trouble(self) -> str | None:
-        """Reason why nothing arrives; None while messages flow."""
+        """The reason why no messages arrive; None while they do."""
 
     @property
     def failure(self) -> DrainerError | None:
-        """Error that ended it before the end of the backlog. RecordsDeleted comes once all that was
-        read has been taken."""
+        """The error that ended the source before the end of the backlog; None if none did.
+
+        RecordsDeleted comes only once everything that was read has been taken.
+        """
 
     def start(self) -> None: ...
 
@@ -128,7 +134,7 @@ class Source(Protocol):
 
 
 class Committer(Protocol):
-    """Commits offsets for the group and makes sure that no one else does (kafka/group.py)."""
+    """Commits offsets for the group, and makes sure that nobody else does (kafka/committer.py)."""
 
     def check(self, topic_id: str) -> None: ...
 
@@ -150,26 +156,26 @@ class NoCommitter:
 
 
 class Lock(Protocol):
-    """Lock that keeps other drains off the group (kafka/lock.py)."""
+    """The lock that keeps other drains off the group (kafka/lock.py)."""
 
     @property
     def sure_until_s(self) -> float:
-        """Time until which calls may start and offsets be committed, by ``Runtime.uptime``."""
+        """Until when calls may start and offsets may be committed, by ``Runtime.uptime``."""
 
     @property
     def lost(self) -> DrainerError | None:
-        """Error by which the lock was lost."""
+        """The error by which the lock was lost; None while the drain has it."""
 
 
 class PlanStore(Protocol):
-    """Store of a plan: its file (store/plan_file.py), or a task's records (spark/records.py).
+    """Where the plan and its journal are kept: a file, or the records of a task on Spark.
 
-    What can't be written raises PlanNotWritten, or StateLost where it can't be reached.
+    Methods that write raise PlanNotWritten, or StateLost if the store can't be reached.
     """
 
     @property
     def path(self) -> object:
-        """Place of the plan, for people."""
+        """The place of the plan, for people."""
 
     def start_journal(self, drain_id: str, generation: int) -> None: ...
 
@@ -181,48 +187,50 @@ class PlanStore(Protocol):
 
 
 class Work(Protocol):
-    """Part that an engine brings: where sub-messages come from, and where they are handled."""
+    """The part of a drain that differs by engine: where it reads, and where it handles."""
 
     @property
     def look_s(self) -> float:
-        """Seconds between two checks, and between two looks at requests."""
+        """The seconds between two checks, and between two looks for requests."""
 
     async def start(self) -> None:
-        """Start all that works, the checkpointer before anything is handled.
+        """Start everything. The checkpointer starts before anything is handled.
 
-        Raises Refused when it can't, and ends what it has begun.
+        Raises Refused if it can't start, after it has ended what it had begun.
         """
 
     def pause(self, paused: bool) -> None:
-        """Begin nothing while ``paused``; called again and again."""
+        """Begin nothing while ``paused``. It is called at each check."""
 
     async def check(self) -> None:
-        """Notice what happened elsewhere."""
+        """Look for what happened elsewhere."""
 
     async def change(self, settings: Settings) -> None:
         """Work by these settings from now on."""
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
-        """Read and start nothing more; return when nothing is in a handler any longer, with the
-        cause as it is known then."""
+        """Read and start nothing more, and wait until no call is in flight, up to ``grace_s``.
+
+        Return the cause of the end, as far as it is known by then.
+        """
 
     async def close(self, cause: BaseException | None) -> BaseException | None:
-        """Close the handlers; return the cause, with what went wrong by that."""
+        """Close the handlers. Return the cause of the end, with an error that came of that."""
 
     async def forget(self) -> None:
-        """Remove what the last plan on disk has made superfluous."""
+        """Remove what nobody needs any more, once the last plan is on the disk."""
 
     @property
     def running(self) -> int:
-        """Sub-messages that are in the handler."""
+        """The number of sub-messages in the handler."""
 
     def failure_status(self) -> FailureStatus: ...
 
     def measure(self, plan: OffsetPlan) -> None:
-        """Measure what happened since the last time; called about twice a second."""
+        """Measure what happened since the last call. It is called about twice a second."""
 
     def status(self, plan: OffsetPlan) -> Status:
-        """Return the status of a moment, with what only this engine knows."""
+        """Return the status of this moment. It has all that only this engine knows."""
 
     def sum_up(self, summary: Summary) -> Summary:
         """Add to the summary what only this engine knows."""
@@ -230,7 +238,7 @@ class Work(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainContext:
-    """A drain that was found safe, with its plan and its group locked: what every engine needs."""
+    """What every engine needs of a drain that was found safe, and whose group is locked."""
 
     plan: OffsetPlan
     file: PlanStore
@@ -238,36 +246,36 @@ class DrainContext:
     control: Control
     committer: Committer
     lock: Lock
-    # Gives the group's offsets; it may raise DrainerError.
+    # Returns the group's offsets. It may raise DrainerError.
     read_committed: Callable[[], Mapping[int, int | None]]
-    # Called with the status about twice a second.
+    # It is called with the status about twice a second.
     observe: Callable[[Status], None] = lambda status: None
-    # Called with a line on what is waited for while there is no status yet.
+    # Before there is a status, it is called with a line that says what the drain waits for.
     print_line: Callable[[str], None] = lambda text: None
-    # Called, from another thread, when a second signal stops the drain and the handler blocks the
-    # event loop: nothing but ending the process helps. What finished is in the journal.
+    # It ends the process. Another thread calls it if the handler blocks the event loop when the
+    # second signal comes, because nothing else helps then. The journal has what is finished.
     give_up: Callable[[], None] = lambda: None
-    # Checks other failure settings and makes what they need; it may block, and raises Refused.
+    # It checks other failure settings, and makes what they need. It may block. It raises Refused.
     resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
     this_pass: Pass = field(default_factory=Pass)
 
     @property
     def options(self) -> dict[str, str]:
-        """The handler's options, those of the plan among them."""
+        """The handler's options, including those of the plan."""
         return self.plan.terms.options_with(self.running.options)
 
     @property
     def running(self) -> LocalSettings:
-        """The settings of this process, as they are by now."""
+        """The settings of this process by now."""
         return self.control.running
 
 
 class CompleteStatus(Protocol):
-    """Adds to a status what only the maker of a source or a writer knows."""
+    """Adds to a status what only those know who made the source and the writers."""
 
     def __call__(self, status: Status, *, over: bool) -> Status:
-        """Return the status with that; ``over`` is set for the last one of a run."""
+        """Return the completed status. ``over`` is set for the last one of a run."""
 
 
 def as_it_is(status: Status, *, over: bool) -> Status:
@@ -276,16 +284,25 @@ def as_it_is(status: Status, *, over: bool) -> Status:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """Ports of a drain in this process beside its context; ``open_source(dispatcher, notify)``
-    makes the source, whose thread calls ``notify`` when a batch waits. With ``is_split`` its
-    messages were split where they were read: they are ``ShippedMessage``s."""
+    """What a drain in this process needs beside its context.
+
+    Attributes:
+        open_source: makes the source of messages for a dispatcher. The source's thread calls the
+            second argument when a batch waits.
+        open_letters: makes the writer of dead letters to a topic; None without Kafka.
+        write_to: makes a writer to a topic, for the handler.
+        extras: returns the properties of the client's file that have a prefix, for the handler.
+        complete_status: adds to a status what only those know who made these ports.
+        is_split: whether messages were split where they were read. They are ``ShippedMessage``s.
+        totals: returns what all tasks of the drain have done, if it has several.
+        quota: how many calls this task may make at once; None if it is the whole drain.
+    """
 
     open_source: Callable[[Dispatcher, Callable[[], None]], Source]
-    open_letters: Callable[[str], DeadLetters] | None = None  # of a topic
-    write_to: Callable[[str], Writer] | None = None  # for the handler
-    # The properties of the client's file with a prefix, for the handler.
+    open_letters: Callable[[str], DeadLetters] | None = None
+    write_to: Callable[[str], Writer] | None = None
     extras: Callable[[str], Mapping[str, str]] = no_extras
-    complete_status: CompleteStatus = as_it_is  # what those who made the ports add to a status
+    complete_status: CompleteStatus = as_it_is
     is_split: bool = False
-    totals: Callable[[], Totals] = Totals  # of all tasks of the drain, where there are others
-    quota: Quota | None = None  # when others decide how many calls it may make at once
+    totals: Callable[[], Totals] = Totals
+    quota: Quota | None = None

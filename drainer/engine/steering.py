@@ -1,4 +1,4 @@
-"""Does what people request of a running drain, on its event loop, one after the other."""
+"""Steering: carries out the requests to a running drain on its event loop, one after the other."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from drainer.text.mask import describe
 
 
 class Steering:
-    """Does what people request of one run of a drain, on its event loop.
+    """Carries out the requests to one run of a drain.
 
     Args:
-        apply_pause: starts nothing more, or continues, as ``Control.paused`` demands by now.
-        shut_down: ends the drain for a person, at once with ``now``.
+        apply_pause: pauses the drain, or lets it continue, by what ``Control.paused`` is now.
+        shut_down: ends the drain on request. With ``now``, it ends at once.
     """
 
     def __init__(
@@ -45,8 +45,10 @@ class Steering:
         self._settings = Settings(context.running, context.plan.terms.failures)
 
     async def serve(self, *, changes: bool) -> None:
-        """Do what is requested, one after the other: either other settings, which may wait for the
-        brokers, or all else."""
+        """Carry out requests until cancelled: those for other settings, or all others.
+
+        Requests for other settings are served apart, because they may wait for the brokers.
+        """
         while True:
             is_paused = self._control.paused is not None and not self._end.has_come
             if is_paused and self._runtime.monotonic() >= self._control.unpause_at_s:
@@ -57,13 +59,13 @@ class Steering:
             await asyncio.sleep(self._work.look_s)
 
     def ended(self, cause: BaseException | None) -> Event:
-        """Make the event of the drain's end."""
+        """Return the event for the end of the drain."""
         by, reason = self._control.stopper or (self._runtime.user(), None)
         how = self._context.this_pass.done if cause is None else str(cause)
         return Event(self._runtime.now(), EventKind.ENDED, by, reason, (how,))
 
     async def _do(self, requested: Requested) -> tuple[str, ...]:
-        """Return what was done. Raises UsageError or Refused."""
+        """Carry out a request, and return what was done. Raises UsageError or Refused."""
         control, request = self._control, requested.request
         match request:
             case Stop(now=now):
@@ -84,7 +86,7 @@ class Steering:
                 return ("unpaused",)
 
     def _refusal(self) -> Refused:
-        """Return why nothing can be requested of a run that is ending."""
+        """Return the error for a request to a run that is ending."""
         return over() if self._context.this_pass.is_last else between_passes()
 
     def _pause(self, requested: Requested, for_s: float | None) -> None:
@@ -98,7 +100,7 @@ class Steering:
             details = (f"for {round_duration(for_s)}",)
         event = self._event(EventKind.PAUSED, requested, details)
         self._control.paused = Paused(event, until)
-        self._apply_pause()  # Nothing begins any more once the request is answered.
+        self._apply_pause()  # No call may begin once the request is answered.
         self._note(event)
 
     def _unpause(self, event: Event) -> None:
@@ -110,7 +112,7 @@ class Steering:
         before, began_with = self._settings, Concurrency.of(self._control.began.concurrency)
         wanted = before.changed(values)
         if wanted.running.concurrency == Concurrency.auto() and began_with.is_auto:
-            # The handler was opened for the most that this run may find.
+            # The handler was opened for the maximum that this run began with.
             wanted = Settings(replace(wanted.running, concurrency=began_with), wanted.failures)
         if wanted.needs_brokers(before):
             failures = await self._runtime.blocking_call(self._context.resolve, wanted.failures)
@@ -118,7 +120,7 @@ class Steering:
         details = before.changes_to(wanted)
         if not details:
             return ("nothing changed",)
-        if self._end.has_come:  # It came while the brokers were asked.
+        if self._end.has_come:  # The drain began to end while the brokers were asked.
             raise self._refusal()
         await self._work.change(wanted)
         self._checkpointer.change(wanted.failures)
@@ -145,8 +147,8 @@ class Steering:
 
 
 async def _answer(requested: Requested, doing: Coroutine[Any, Any, tuple[str, ...]]) -> None:
-    """Do a request; its failure is not a reason for the drain to end."""
-    if not requested.done.set_running_or_notify_cancel():  # the client has gone
+    """Set the answer to a request. If the request fails, the drain goes on."""
+    if not requested.done.set_running_or_notify_cancel():  # The client has gone.
         doing.close()
         return
     try:
