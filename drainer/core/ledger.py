@@ -41,17 +41,8 @@ class PartialMessage:
     """
 
     __slots__ = (
-        *(
-            "_checksum",
-            "_head",
-            "bits",
-            "changed",
-            "by_others",
-            "outcome",
-            "keys",
-            "left_pending",
-            "unsplit",
-        ),
+        *("_checksum", "_head", "bits", "by_others", "changed"),
+        *("keys", "left_pending", "outcome", "unsplit"),
     )
 
     def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:

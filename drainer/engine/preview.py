@@ -1,4 +1,4 @@
-"""The preview: what a drain is about to do, in the words it is shown in before it starts."""
+"""The preview: the facts on a drain that a person is shown before it starts."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAction:
-    """One partition's part: offsets ``[start, end)``, and where the group stands now.
+    """What a drain will do in one partition: it drains the offsets ``[start, end)``.
 
-    ``committed`` is None when the group has no offset there. ``finished`` counts messages that an
-    earlier run of this drain finished.
+    ``committed`` is the group's offset now, or None if it has none. ``finished`` is how many
+    messages earlier runs of this drain have finished.
     """
 
     partition: int
@@ -70,26 +70,26 @@ _OF_TERMS = (
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """All that a person should know before confirming; ``plan`` is what the drain begins with."""
+    """Everything that a person should know before confirming. The drain begins with ``plan``."""
 
     plan: OffsetPlan
     concurrency: Concurrency
     buffer_bytes: int
-    plan_path: Path | str  # a URI
+    plan_path: Path | str  # The text is a URI.
     partitions: tuple[PartitionAction, ...]
     resumes: bool = False
-    checks: tuple[str, ...] = ()  # what was looked at and found right, a sentence each
+    checks: tuple[str, ...] = ()  # What was checked and found right, each as a sentence.
     warnings: tuple[str, ...] = ()
-    makes_topic: str | None = None  # for dead letters
-    batching: Batching | None = None  # when the handler takes several sub-messages at once
+    makes_topic: str | None = None  # The dead-letter topic that will be created, if it is missing.
+    batching: Batching | None = None  # None if a call of the handler has one sub-message.
     engine: ShownEngine = ShownEngine()
-    cap: Cap | None = None  # of what is read, at the messages' mean size
-    open_transactions: tuple[OpenTransaction, ...] = ()  # that the backlog ends at
-    needs_yes: bool = False  # a warning that only --yes confirms
+    cap: Cap | None = None  # The cap on what is read, at the mean size of the messages.
+    open_transactions: tuple[OpenTransaction, ...] = ()  # Those at which the backlog ends.
+    needs_yes: bool = False  # Whether there is a warning that only --yes confirms.
 
     @property
     def message_bytes(self) -> float:
-        """The mean size of messages, as far as it is known; 1 if it is not."""
+        """The mean size of messages; 1 if it is not known."""
         return 1.0 if self.cap is None else self.cap.message_bytes
 
     @property
@@ -98,7 +98,7 @@ class Preview:
         return sum(part.offsets for part in self.partitions)
 
     def as_json(self) -> dict[str, Any]:
-        """The object that ``-o json`` prints for a dry run."""
+        """Return the object that ``-o json`` prints for a dry run."""
         apart = ("plan", "plan_path", "batching", "concurrency")
         plain = {name: getattr(self.plan.terms, name) for name in _OF_TERMS}
         plain |= {each.name: getattr(self, each.name) for each in fields(self)}

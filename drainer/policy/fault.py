@@ -128,10 +128,11 @@ class MachineFails(Retry):
 def blame(
     error: BaseException, is_outage: Callable[[BaseException], bool | None] | None
 ) -> tuple[Fault, BaseException]:
-    """Return whose fault an error of a call is, and the error to go by.
+    """Return whose fault an error of a call is, and the error that the policy decides on.
 
-    The handler's own verdicts come first. What this machine lacks comes before ``is_outage``, the
-    handler's judgement: a connection may fail because this process has too many open files.
+    The handler's own verdicts come first, then trouble with this machine, then the handler's
+    judgement by ``is_outage``. The machine comes before the handler, because a connection may fail
+    only because this process has too many open files.
     """
     if isinstance(error, Skip | Retry | Fatal | GiveUp) or not is_retryable(error):
         return Fault.OWN, error
@@ -153,8 +154,8 @@ def blame(
 def is_retryable(error: BaseException) -> bool:
     """Whether another attempt may end otherwise.
 
-    Errors of drainer's own would come in each attempt. What is no ``Exception`` asks the process to
-    end, but for a cancellation.
+    Errors of drainer itself would come in each attempt. An error that is no ``Exception`` asks the
+    process to end, except for a cancellation.
     """
     if isinstance(error, ValueNotShipped | RecordUnsure):
         return False
