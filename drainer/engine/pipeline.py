@@ -18,9 +18,8 @@ from drainer.engine.control import Settings
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.divert import diverting
 from drainer.engine.failures import Failures
-from drainer.engine.latencies import Latencies
 from drainer.engine.loop import spawn
-from drainer.engine.meter import LocalSampler, auto_status
+from drainer.engine.meter import Latencies, LocalSampler, auto_status
 from drainer.engine.outcome import Ending, given_up_before, left_over, not_closed
 from drainer.engine.ports import DeadLetters, DrainContext, Ports, Quota
 from drainer.engine.pump import Pump

@@ -32,7 +32,7 @@ class Calls:
         timeout_s: how long a call may take; 0 for no limit.
         lease: tells until when calls may begin.
         record_latency: is given a latency, its gap and its processor seconds, and returns the next
-            gap (latencies.py).
+            gap (``Latencies.record``).
     """
 
     handle: Callable[[CallInput], Any]

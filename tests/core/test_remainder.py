@@ -13,8 +13,7 @@ from drainer.core.first import PriorityDispatcher
 from drainer.core.ledger import Ledger
 from drainer.core.other_claims import other_claims
 from drainer.core.remainder import ReadSample, Remainder, unread_subs
-from drainer.engine.latencies import Latencies
-from drainer.engine.meter import LocalSampler, time_left
+from drainer.engine.meter import Latencies, LocalSampler, time_left
 from drainer.message import Barrier, SubMessage
 from drainer.model.account import Account
 from drainer.model.claims import ALL

@@ -11,8 +11,7 @@ from made_up_kafka import OnTheLoop, OnThreads, VirtualDrains, in_lanes, log_of,
 from builders import a_status
 from drainer.core.dispatch import Dispatcher
 from drainer.engine.history import History, rates
-from drainer.engine.latencies import EACH_MOST, RECENT_S, Latencies
-from drainer.engine.meter import MEAN_S, LocalSampler
+from drainer.engine.meter import EACH_MOST, MEAN_S, RECENT_S, Latencies, LocalSampler
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Load
