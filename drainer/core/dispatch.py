@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
+from dataclasses import replace
 from itertools import chain
 from operator import attrgetter
 
@@ -458,8 +459,11 @@ class Dispatcher:
     def complete_status(
         self, status: Status, plan: OffsetPlan, failures: FailureSettings
     ) -> Status:
-        """Complete the status of a run to that of the drain, of which a run may be only a part."""
-        return status
+        """Add to the status of a run what rules and handler skipped.
+
+        If the run is only a part of the drain, this also adds what is known of the rest.
+        """
+        return replace(status, rules=self.rule_filter.status())
 
     def unread(self) -> str:
         """Return a text that names the offsets that this run does not read; empty for none."""

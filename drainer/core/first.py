@@ -240,6 +240,7 @@ class PriorityDispatcher(Dispatcher):
 
         What is left of the run is left of the class.
         """
+        status = super().complete_status(status, plan, failures)
         now, progress = self.counts_of_class(), status.progress
         lefts = [part.sub_messages_left for part in progress.partitions]
         left = None if None in lefts else sum(filter(None, lefts)) - self.deferred

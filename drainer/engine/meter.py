@@ -30,7 +30,6 @@ from drainer.model.status import (
     Status,
     TimingStatus,
 )
-from drainer.model.unhandled import RuleStatus
 from drainer.policy.concurrency_limit import ConcurrencyLimit
 from drainer.text.mask import short_key
 
@@ -166,9 +165,6 @@ class MetricsSampler(ABC):
     def overall(self) -> Latency | None:
         """Return the handler's latency in this run; None before the first call has ended."""
 
-    @abstractmethod
-    def rules(self) -> RuleStatus: ...
-
     def _status(
         self,
         plan: OffsetPlan,
@@ -209,7 +205,6 @@ class MetricsSampler(ABC):
                 lane_s=lane_s,
             ),
             limits=limits,
-            rules=self.rules(),
             timing=TimingStatus(elapsed_s, latency=latency, latency_recent=latency_recent),
             engine_status=engine,
         )
@@ -356,9 +351,6 @@ class LocalSampler(MetricsSampler):
 
     def overall(self) -> Latency | None:
         return self._latencies.overall()
-
-    def rules(self) -> RuleStatus:
-        return self._dispatcher.rule_filter.status()
 
     def counts(self) -> tuple[Counts, Counts]:
         return self._dispatcher.tally()

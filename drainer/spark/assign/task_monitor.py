@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from drainer.core.remainder import ReadSample, Remainder
@@ -141,10 +142,6 @@ class TaskMonitor(MetricsSampler):
         """The time at which the latest successful call began, as in ``Totals``."""
         return max(each.began_s for each in self._ever)
 
-    def rules(self) -> RuleStatus:
-        base = RuleStatus() + self.aggregation.unhandled()
-        return merge(base, [each.rules for each in self._ever])
-
     @property
     def trouble(self) -> str | None:
         """The trouble that a task has reported, or that keeps all tasks waiting; None if all is
@@ -169,7 +166,7 @@ class TaskMonitor(MetricsSampler):
         at_work = [each.limits for each in now if each.borrowed is not None]
         base = LimitStatus(concurrency=self.concurrency, buffer_bytes=self._buffer_bytes)
         subs, left = self.aggregation.sub_messages, self._remainder(plan)
-        return self._status(
+        status = self._status(
             plan,
             left,
             starved=False,  # Waves come one by one, so waiting for one says little about speed.
@@ -191,6 +188,8 @@ class TaskMonitor(MetricsSampler):
             latency_recent=merge_latencies(each.timing.latency_recent for each in now),
             engine=self._spark(ahead=ahead),
         )
+        rules = RuleStatus() + self.aggregation.unhandled()
+        return replace(status, rules=merge(rules, [each.rules for each in self._ever]))
 
     def _remainder(self, plan: OffsetPlan) -> Remainder:
         aggregation, known = self.aggregation, self._known
