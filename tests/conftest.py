@@ -31,6 +31,7 @@ from kafka.topic import PASSWORD, USER, await_coordinators
 from needs import missing
 from s3 import INSTALL, LOGIN, S3, running, versitygw
 from scenarios.brokers import Broker
+from scenarios.trust.rights import strict_broker
 
 # Brokers and Spark live for seconds here: compiling their code as for days takes longer than it
 # saves. A caller's own options come later, and win.
@@ -56,7 +57,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     return "\npytestmark = pytest.mark.long" in collection_path.read_text("utf-8") or None
 
 
-COSTLY = ("spark", "own_broker", "strict_broker")  # to start, once a process
+COSTLY = ("spark", "own_broker")  # to start, once a process
 
 
 @pytest.hookimpl(trylast=True)  # when what is not selected is gone
@@ -169,7 +170,13 @@ def broker(
                 )
             else:
                 # It is never restarted; to be late on a busy machine must not shut it out.
-                running = _broker(tmp_path_factory.mktemp("broker"), session_ms=30_000)
+                running = Broker(
+                    tmp_path_factory.mktemp("broker"),
+                    sasl_users={USER: PASSWORD},
+                    properties=_quick(session_ms=30_000),
+                    jmx_port=free_port(),
+                    die_with_parent=True,
+                )
                 running.start()
                 _await_coordinators(running)
                 listens = {"ports": asdict(running.ports), "sasl": running.sasl_port}
@@ -221,27 +228,23 @@ def topic_name() -> str:
 
 @pytest.fixture(scope="session")
 def own_broker(kafka_installed: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
-    """A broker to pause, kill and restart; each test leaves it running."""
-    with _broker(tmp_path_factory.mktemp("own"), session_ms=1000) as running:
+    """A broker to pause, kill and restart, where users who log in have only the rights granted.
+
+    Each test leaves it running.
+    """
+    with strict_broker(tmp_path_factory.mktemp("own"), _quick(session_ms=1000)) as running:
         _await_coordinators(running)
         yield running
 
 
-def _broker(folder: Path, session_ms: int) -> Broker:
-    """One with logins, metrics, short sessions of groups, and a cleaner that is quick."""
-    properties = {
+def _quick(session_ms: int) -> dict[str, str]:
+    """Properties of a broker with short sessions of groups, and a cleaner that is quick."""
+    return {
         "group.min.session.timeout.ms": "500",
         "log.cleaner.backoff.ms": "200",
         "broker.session.timeout.ms": str(session_ms),
         "broker.heartbeat.interval.ms": "200",
     }
-    return Broker(
-        folder,
-        sasl_users={USER: PASSWORD},
-        properties=properties,
-        jmx_port=free_port(),
-        die_with_parent=True,
-    )
 
 
 def _await_coordinators(broker: Broker) -> None:

@@ -28,22 +28,9 @@ def topic(bootstrap: str, topic_name: str) -> Topic:
 
 
 @pytest.fixture(scope="session")
-def strict_broker(
-    kafka_installed: None, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Broker]:
-    """A broker where ann may do only what she is granted, and letters would not stay by default."""
-    properties = {
-        "log.retention.ms": "3600000",
-        "log.retention.bytes": "1000000",
-        "log.cleanup.policy": "compact",
-    }
-    with rights.strict_broker(tmp_path_factory.mktemp("strict"), properties) as running:
-        yield running
-
-
-@pytest.fixture(scope="session")
-def ann(strict_broker: Broker) -> Iterator[Cluster]:
-    with rights.login(strict_broker, rights.LEAST) as connected:
+def ann(own_broker: Broker) -> Iterator[Cluster]:
+    """A user of the own broker, who may do only what a test grants."""
+    with rights.login(own_broker, rights.LEAST) as connected:
         yield connected
 
 

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import pytest
+from confluent_kafka.admin import (  # type: ignore[attr-defined]  # it is exported without __all__
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from core.letters import Sample
 from drainer.errors import DeadLetterNotWritten, Refused, TopicMissing
@@ -14,12 +22,11 @@ from drainer.kafka.dead_letters import (
     check_dead_letter_topic,
     make_dead_letter_topic,
 )
-from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
 from drainer.model.settings import FailureSettings
 from drainer.operations.policy import Policy
 from kafka.sender import sending
-from kafka.topic import Topic, eventually
+from kafka.topic import WAIT_S, Topic, eventually
 from scenarios.brokers import Broker
 from scenarios.trust.rights import LEAST, Right, grant
 
@@ -65,8 +72,25 @@ def test_the_drained_topic_and_names_that_kafka_does_not_take_are_refused(
 # Rights, and a broker's own defaults.
 
 
-def test_it_is_made_so_that_no_letter_vanishes(strict_broker: Broker, topic_name: str) -> None:
-    with Cluster.connect(ClientSettings.load(strict_broker.bootstrap_servers), 60) as cluster:
+@contextmanager
+def defaults(cluster: Cluster, config: dict[str, str]) -> Iterator[None]:
+    """Defaults of the broker for topics, while the block lasts."""
+
+    def change(how: AlterConfigOpType) -> None:
+        entries = [ConfigEntry(*each, incremental_operation=how) for each in config.items()]
+        broker = ConfigResource(ResourceType.BROKER, "1", incremental_configs=entries)
+        cluster.admin.incremental_alter_configs([broker])[broker].result(WAIT_S)
+
+    change(AlterConfigOpType.SET)
+    try:
+        yield
+    finally:
+        change(AlterConfigOpType.DELETE)
+
+
+def test_it_is_made_so_that_no_letter_vanishes(own_cluster: Cluster, topic_name: str) -> None:
+    cluster, short = own_cluster, {"log.retention.ms": "3600000", "log.retention.bytes": "1000000"}
+    with defaults(cluster, {**short, "log.cleanup.policy": "compact"}):
         made = DeadLetterTopicInfo(topic_name, False, 5, limit=10_747_904)
         make_dead_letter_topic(cluster, made)
         eventually(lambda: look(cluster, topic_name).exists, "it is known")
@@ -96,18 +120,18 @@ def test_a_topic_that_this_user_may_not_make_is_refused_before_anything_happens(
 
 
 def test_a_topic_that_this_user_may_only_read_is_refused(
-    ann: Cluster, strict_broker: Broker, topic_name: str
+    ann: Cluster, own_broker: Broker, topic_name: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
-    may(strict_broker, topic_name, "READ")
+    Topic(own_broker.bootstrap_servers, topic_name)
+    may(own_broker, topic_name, "READ")
     eventually(lambda: is_refused(ann, topic_name, "can't write dead letters"), "it is refused")
 
 
 def test_who_may_write_but_not_see_the_configuration_can_use_it(
-    ann: Cluster, strict_broker: Broker, topic_name: str
+    ann: Cluster, own_broker: Broker, topic_name: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
-    may(strict_broker, topic_name, "WRITE")
+    Topic(own_broker.bootstrap_servers, topic_name)
+    may(own_broker, topic_name, "WRITE")
 
     def usable() -> bool:
         try:
@@ -129,9 +153,9 @@ def test_who_may_write_but_not_see_the_configuration_can_use_it(
 
 
 def test_a_right_that_is_missing_is_the_error_of_a_letter(
-    ann: Cluster, strict_broker: Broker, topic_name: str
+    ann: Cluster, own_broker: Broker, topic_name: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
+    Topic(own_broker.bootstrap_servers, topic_name)
     with sending(ann.settings, topic_name) as sender:
         sender.send(Sample().letter())
         (error,) = sender.all_reported()

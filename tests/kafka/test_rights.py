@@ -25,10 +25,10 @@ def may(broker: Broker, operation: str, kind: str, name: str) -> None:
 
 
 def test_a_group_that_may_not_be_seen_is_no_slow_cluster(
-    ann: Cluster, strict_broker: Broker, topic_name: str, group: str
+    ann: Cluster, own_broker: Broker, topic_name: str, group: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
-    may(strict_broker, "READ", "topic", topic_name)
+    Topic(own_broker.bootstrap_servers, topic_name)
+    may(own_broker, "READ", "topic", topic_name)
 
     with pytest.raises(RightMissing, match=f"DESCRIBE on group {group} is missing") as raised:
         ann.committed(group, topic_name, [0])
@@ -37,9 +37,9 @@ def test_a_group_that_may_not_be_seen_is_no_slow_cluster(
 
 
 def test_a_group_that_may_only_be_seen_is_not_worked_for(
-    ann: Cluster, strict_broker: Broker, group: str
+    ann: Cluster, own_broker: Broker, group: str
 ) -> None:
-    may(strict_broker, "DESCRIBE", "group", group)
+    may(own_broker, "DESCRIBE", "group", group)
 
     assert ann.group(group, right="DESCRIBE").name == group
     with pytest.raises(RightMissing, match=f"READ on group {group} is missing"):
@@ -47,24 +47,24 @@ def test_a_group_that_may_only_be_seen_is_not_worked_for(
 
 
 def test_a_commit_names_the_resource_that_it_is_refused_for(
-    ann: Cluster, strict_broker: Broker, topic_name: str, group: str
+    ann: Cluster, own_broker: Broker, topic_name: str, group: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
-    may(strict_broker, "READ", "group", group)
+    Topic(own_broker.bootstrap_servers, topic_name)
+    may(own_broker, "READ", "group", group)
     with pytest.raises(RightMissing, match=f"READ on topic {topic_name} is missing"):
         ann.alter_committed(group, topic_name, {0: 0})
 
-    may(strict_broker, "READ", "topic", topic_name)
+    may(own_broker, "READ", "topic", topic_name)
     with pytest.raises(RightMissing, match="READ on group another is missing"):
         ann.alter_committed("another", topic_name, {0: 0})
 
 
 def test_reading_takes_no_right_on_any_group(
-    ann: Cluster, strict_broker: Broker, topic_name: str
+    ann: Cluster, own_broker: Broker, topic_name: str
 ) -> None:
-    topic = Topic(strict_broker.bootstrap_servers, topic_name)
-    topic.produce(map(str, range(100)), key=b"k")  # the broker's topics are compacted by default
-    may(strict_broker, "READ", "topic", topic_name)
+    topic = Topic(own_broker.bootstrap_servers, topic_name)
+    topic.produce(map(str, range(100)), key=b"k")
+    may(own_broker, "READ", "topic", topic_name)
 
     # The client looks for a coordinator beside its first fetch; which is answered first is chance.
     for _ in range(5):
@@ -72,11 +72,11 @@ def test_reading_takes_no_right_on_any_group(
 
 
 def test_a_letter_of_a_topic_that_may_not_be_read_stops_no_other(
-    ann: Cluster, strict_broker: Broker, topic_name: str
+    ann: Cluster, own_broker: Broker, topic_name: str
 ) -> None:
     for name in (topic_name, f"{topic_name}.hidden"):
-        Topic(strict_broker.bootstrap_servers, name).produce(["v"], key=b"k")
-    may(strict_broker, "READ", "topic", topic_name)
+        Topic(own_broker.bootstrap_servers, name).produce(["v"], key=b"k")
+    may(own_broker, "READ", "topic", topic_name)
     names = topic_name, f"{topic_name}.hidden", f"{topic_name}.unknown"
     messages = [letter(name, 0).message(n) for n, name in enumerate(names)]
     originals = Originals(ann.settings, {})
@@ -90,11 +90,11 @@ def test_a_letter_of_a_topic_that_may_not_be_read_stops_no_other(
 
 
 def test_a_probe_names_each_right_and_what_needs_it(
-    ann: Cluster, strict_broker: Broker, topic_name: str, group: str
+    ann: Cluster, own_broker: Broker, topic_name: str, group: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
-    may(strict_broker, "READ", "topic", topic_name)
-    may(strict_broker, "DESCRIBE", "group", group)
+    Topic(own_broker.bootstrap_servers, topic_name)
+    may(own_broker, "READ", "topic", topic_name)
+    may(own_broker, "DESCRIBE", "group", group)
     names = {"TOPIC": topic_name, "GROUP": group, "DEAD": f"{topic_name}.{group}.dead"}
 
     found = {each.text: each for each in probe(ann.settings, names, {}) if each.check == "right"}
@@ -111,12 +111,12 @@ def test_a_probe_names_each_right_and_what_needs_it(
 
 @pytest.mark.long
 def test_a_redrive_that_may_not_write_warns_of_what_that_means(
-    strict_broker: Broker, tmp_path: Path
+    own_broker: Broker, tmp_path: Path
 ) -> None:
     (attempt,) = (each for each in ATTEMPTS if each.command == "redrive")
     parks = replace(attempt, words=f"{attempt.words} --on-failure park --letter-reason none")
 
-    text = try_least_rights(Stage(strict_broker, tmp_path), parks, without="WRITE")
+    text = try_least_rights(Stage(own_broker, tmp_path), parks, without="WRITE")
 
     warning = "without WRITE on"
     assert text.count(warning) == 2, "before and after it"

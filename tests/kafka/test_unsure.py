@@ -118,24 +118,24 @@ def test_an_open_transaction_of_somebody_else_does_no_harm(
 
 @pytest.mark.parametrize(("fate", "there"), [("written", 2), ("dropped", 1)])
 def test_without_read_an_unsure_letter_is_written_again_and_reported_as_maybe_doubled(
-    fate: Truth, there: int, ann: Cluster, strict_broker: Broker, topic_name: str
+    fate: Truth, there: int, ann: Cluster, own_broker: Broker, topic_name: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
-    may(strict_broker, "WRITE", "topic", topic_name)
+    Topic(own_broker.bootstrap_servers, topic_name)
+    may(own_broker, "WRITE", "topic", topic_name)
     with sending(LyingSettings.of(ann.settings, fate), topic_name) as sender:
         sender.send(Sample().letter())
         sender.send(Sample().letter())
         first, second = sender.all_reported()
     assert isinstance(first, DeadLetterFlawed)
     assert second is None
-    assert len(letters_in(strict_broker.bootstrap_servers, topic_name)) == there + 1
+    assert len(letters_in(own_broker.bootstrap_servers, topic_name)) == there + 1
 
 
 def test_without_read_an_unsure_record_ends_the_drain_with_the_right_that_is_missing(
-    ann: Cluster, strict_broker: Broker, topic_name: str
+    ann: Cluster, own_broker: Broker, topic_name: str
 ) -> None:
-    Topic(strict_broker.bootstrap_servers, topic_name)
-    may(strict_broker, "WRITE", "topic", topic_name)
+    Topic(own_broker.bootstrap_servers, topic_name)
+    may(own_broker, "WRITE", "topic", topic_name)
     lying = LyingSettings.of(ann.settings, "written")
     missing = f"READ on topic {topic_name}"
     with (
