@@ -78,12 +78,10 @@ def _by_outcome(name: str, path: str, meaning: str) -> Metric[Status]:
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, ("outcome",))
 
 
-def _by_name(
-    name: str, label: str, meaning: str, counts: Callable[[Status], Iterable[tuple[str, int]]]
-) -> Metric[Status]:
+def _by_name(name: str, label: str, path: str, meaning: str) -> Metric[Status]:
     def rows(status: Status) -> Iterator[MetricRow]:
         # A name is not cut, because two long names could become the same.
-        return (((each,), count) for each, count in counts(status))
+        return (((each,), count) for each, count in dict(_at(status, path)).items())
 
     return Metric(f"drainer_{name}_total", "counter", meaning, rows, (label,))
 
@@ -117,9 +115,7 @@ PENDING = "delivered and not finished."
 OF_STATUS = (
     _gauge("elapsed_seconds", "timing.elapsed_s", "Seconds since this run began."),
     _gauge(
-        "trouble",
-        "health.in_trouble",
-        "1 while it waits for a broker, a commit or the downstream.",
+        "trouble", "health.in_trouble", "1 while it waits for a broker, a commit or the downstream."
     ),
     _by_partition("start_offset", "start", "Start of the backlog."),
     _by_partition("end_offset", "end", "End of the backlog."),
@@ -134,16 +130,12 @@ OF_STATUS = (
     _by_outcome("sub_messages", "progress.sub_messages", f"Sub-messages {DONE}"),
     _gauge("sub_messages_pending", "progress.sub_messages.pending", f"Sub-messages {PENDING}"),
     _by_name(
-        *("sub_messages_ruled_out", "rule", "Sub-messages that a rule took out, over all runs."),
-        lambda status: status.rules.skipped_by.items(),
+        *("sub_messages_ruled_out", "rule", "rules.skipped_by"),
+        "Sub-messages that a rule took out, over all runs.",
     ),
     _by_name(
-        *(
-            "sub_messages_undecided",
-            "rule",
-            "Handled because the rule could not decide, in this run.",
-        ),
-        lambda status: status.rules.undecided.items(),
+        *("sub_messages_undecided", "rule", "rules.undecided"),
+        "Handled because the rule could not decide, in this run.",
     ),
     _gauge(
         "sub_messages_per_second",
@@ -177,12 +169,8 @@ OF_STATUS = (
     ),
     _counter("failures", "failures.failures", "Failed attempts in this run, timeouts included."),
     _by_name(
-        *(
-            "errors",
-            "error",
-            "Failed attempts by error class: 50 at most, then `other`.",
-        ),
-        lambda status: status.failures.error_types,
+        *("errors", "error", "failures.error_types"),
+        "Failed attempts by error class: 50 at most, then `other`.",
     ),
     _counter("timeouts", "failures.timeouts", "Attempts that exceeded their timeout, in this run."),
     _counter("retries", "failures.retries", "Retries granted in this run."),
