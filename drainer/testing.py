@@ -45,7 +45,7 @@ __all__ = [
     "split",
 ]
 
-ATTEMPTS_MOST = 100  # A sub-message whose handler raises Retry gets so many attempts.
+ATTEMPTS_MOST = 100  # A sub-message whose handler raises Retry gets this many attempts.
 _FAILURES = FailureSettings(
     on_failure=OnFailure.DEAD_LETTER, dead_letter_topic="dead", max_failures=Limit(), breaker=False
 )

@@ -19,7 +19,7 @@ from drainer.handler import Results, Retry, Skip
 from drainer.message import Barrier, SubMessage
 from drainer.text.mask import error_text, key_repr
 
-# So many sub-messages are folded into one operation at most, since a crash repeats all of them.
+# This many sub-messages are folded into one operation at most, since a crash repeats all of them.
 FOLD_MOST = 1_000
 
 Coalesce = Callable[[SubMessage, SubMessage], SubMessage | None]

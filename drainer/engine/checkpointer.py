@@ -30,7 +30,7 @@ from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings
 from drainer.model.unhandled import Unhandled
 
-COMMIT_TRIES = 10  # The last commit is tried so often if a broker is slow to answer.
+COMMIT_TRIES = 10  # The last commit is tried this often if a broker is slow to answer.
 COMMIT_PAUSE_S = 1.0
 HURRY_S = 0.02
 # Writing the journal may take this share of the time. On a slow disk it is written less often, but

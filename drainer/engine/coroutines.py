@@ -18,8 +18,8 @@ from drainer.host.calls import ensure_done
 from drainer.host.forks import FORKS, end_if_forked
 from drainer.message import SubMessage
 
-SLICE_S = 0.01  # Handlers that never wait may keep the event loop to themselves for so long.
-CANCELS_MOST = 3  # One attempt is cancelled so often, a timeout after the last time.
+SLICE_S = 0.01  # Handlers that never wait may keep the event loop to themselves for this long.
+CANCELS_MOST = 3  # One attempt is cancelled this often, a timeout after the last time.
 
 
 class AsyncWorkers(Workers):

@@ -15,7 +15,7 @@ new_event_loop: Callable[[], asyncio.AbstractEventLoop] = asyncio.new_event_loop
 with suppress(ImportError):  # uvloop is not on every platform; the standard loop is slower.
     from uvloop import new_event_loop
 
-CANCEL_S = 0.5  # Cancelled tasks and handlers may take so long to end.
+CANCEL_S = 0.5  # Cancelled tasks and handlers may take this long to end.
 
 # Objects live as long as their message, so the garbage collector would look at them in vain. By
 # default, it looks at the young ones each time that 700 more were made.

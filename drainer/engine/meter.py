@@ -48,7 +48,7 @@ MEAN_S = 0.5  # Calls in flight are averaged over the time between two statuses.
 # If more than EACH_MOST attempts are measured between two looks, there are many. Then only one of
 # SPARSE attempts is measured, on average.
 EACH_MOST, SPARSE = 500, 32
-RECENT_S = 10.0  # The recent latency is that of so many seconds.
+RECENT_S = 10.0  # The recent latency is that of this many seconds.
 LEAST_S = 1e-6  # A shorter latency counts as this one.
 BUCKET = log(1.01)  # The step from one bucket to the next.
 

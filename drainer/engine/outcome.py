@@ -29,7 +29,7 @@ from drainer.split.splitting import PAST, describe_with_line, split_failed
 from drainer.text.mask import describe
 
 STUCK_HINT = "Find out why they block, then resume: drainer handles them again."
-AT_ONCE_S = 0.5  # After a second Ctrl-C, each step of the end may take so long.
+AT_ONCE_S = 0.5  # After a second Ctrl-C, each step of the end may take this long.
 
 _STATUS_OF = {
     EXIT_DONE: "done",

@@ -20,8 +20,8 @@ from drainer.engine.coroutines import CALLS_HANDLER
 
 EVERY_S = 0.1
 APART_S = 0.004  # The two looks are so far apart: most calls that block for 10 ms are seen in both.
-LOOKS = 20  # So many looks are remembered.
-BLOCKED = 6  # So many of them have to find a blocked loop before a warning is given.
+LOOKS = 20  # This many looks are remembered.
+BLOCKED = 6  # This many of them have to find a blocked loop before a warning is given.
 STOP_S = 1.0
 
 _OWN = f"{Path(__file__).parents[1]}{os.sep}"

@@ -32,7 +32,7 @@ from typing import BinaryIO, NamedTuple
 from drainer.errors import Refused
 
 ROOT = Path("/")
-LINKS_MOST = 40  # As Linux does, drainer follows so many symbolic links on the way to a file.
+LINKS_MOST = 40  # As Linux does, drainer follows this many symbolic links on the way to a file.
 # These flags open a name, whether it is a link or not. On Linux, O_PATH needs no right to read it.
 _O_PATH = getattr(os, "O_PATH", 0)
 _LINKS_TOO = os.O_NOFOLLOW if _O_PATH else getattr(os, "O_SYMLINK", 0)

@@ -19,8 +19,8 @@ from drainer.model.latency import Latency
 # A share of the calls, 0 to 1, and the seconds that so many of them stay below.
 Quantile = tuple[float, float]
 
-STEPS = 20  # So many straight pieces make the curve between two quantiles that the user named.
-SLICES = 200  # Numeric integrals divide the calls into so many equal parts.
+STEPS = 20  # This many straight pieces make the curve between two quantiles that the user named.
+SLICES = 200  # Numeric integrals divide the calls into this many equal parts.
 _EDGE = 1e-4  # A log-normal curve has no p0 and no p100, so they are taken for this share off.
 _NORMAL = NormalDist()
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}

@@ -25,22 +25,22 @@ from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of
 from drainer.operations.start import Request
 
-SAMPLED_MOST = 50_000  # So many messages are read of a large backlog.
-WHOLE_MOST = 200_000  # A backlog of up to so many messages is read as a whole.
-PACE_S, PACE_MESSAGES = 0.3, 100_000  # The pace of reading is measured for so long.
+SAMPLED_MOST = 50_000  # This many messages are read of a large backlog.
+WHOLE_MOST = 200_000  # A backlog of up to this many messages is read as a whole.
+PACE_S, PACE_MESSAGES = 0.3, 100_000  # The pace of reading is measured for this long.
 FIRST_WAIT_S = 10.0
 FETCH_BYTES = 64 * 1024 * 1024  # A drain with default settings fetches as much ahead.
 QUIET_S = 1.5  # No step is reported before this time.
 
-# Calibration drains so many made-up sub-messages.
+# Calibration drains this many made-up sub-messages.
 SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
 THREADS_MOST = 64
-TOGETHER = 50  # A call of a handler that folds has so many sub-messages.
+TOGETHER = 50  # A call of a handler that folds has this many sub-messages.
 # With more sub-messages in calls at once, those that return have left the processor's caches, and
 # the measured cost would be higher than a drain's.
 IN_CALLS_MOST = 20_000
-ROUNDS = 4  # Each worker makes about so many calls.
+ROUNDS = 4  # Each worker makes about this many calls.
 # The calls are so short that the process is the limit, and long enough for the loop's timers.
 LATENCY_PER_WORKER_S = 10e-6
 WARM_UP = 0.2  # The first fifth of the sub-messages does not count.

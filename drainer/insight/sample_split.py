@@ -19,8 +19,8 @@ from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
 from drainer.split.splitting import split_up
 
-SPLIT_MOST = 1_000_000  # So many sub-messages are looked at,
-FOLDED_MOST = 200_000  # or so many if ``coalesce`` is called for each.
+SPLIT_MOST = 1_000_000  # This many sub-messages are looked at,
+FOLDED_MOST = 200_000  # or this many if ``coalesce`` is called for each.
 
 
 @dataclass(frozen=True, slots=True)

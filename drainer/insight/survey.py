@@ -25,7 +25,7 @@ from drainer.text.mask import mask_text
 SHOWN = 10
 COUNTED = 10_000  # If there are more different texts, only the most frequent ones are kept.
 NO_KEY = "no key"
-LONGEST_MESSAGE_KEY = 256  # So many bytes are shown, and a checksum stands for the rest.
+LONGEST_MESSAGE_KEY = 256  # This many bytes are shown, and a checksum stands for the rest.
 LONGEST_SUB_KEY = 256  # Of a repr with more characters, both ends and a checksum are shown.
 DIGITS = 2  # Numbers are counted by two digits, so a quantile is off by 5% at most.
 

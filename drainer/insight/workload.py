@@ -15,7 +15,7 @@ from drainer.core.batches import FOLD_MOST, Batching, BatchOf
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import Order
 
-# A key that was seen so often in a sample keeps its share of the backlog. A rarer key counts as
+# A key that was seen this often in a sample keeps its share of the backlog. A rarer key counts as
 # many different ones, or chance would make a long lane of it.
 RECURS = 3
 NO_KEY = "no key"

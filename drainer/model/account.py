@@ -28,9 +28,9 @@ def clock(at: str) -> str:
     return f"{datetime.fromisoformat(at).astimezone():%H:%M:%S}"
 
 
-# A history that is too long keeps so many of its first and of its last events.
+# A history that is too long keeps this many of its first and of its last events.
 EVENTS_FIRST, EVENTS_LAST = 100, 900
-DETAILS_MOST = 1_000  # An event keeps so many details.
+DETAILS_MOST = 1_000  # An event keeps this many details.
 
 
 class EventKind(StrEnum):
@@ -74,9 +74,9 @@ class Event(JsonRecord):
         return f"{self.what} by {self.by}{details}{why}"
 
 
-NAMED_MOST = 1_000  # A plan names so many parked lanes, and counts the others.
-SHOWN_MOST = 20  # A person is shown so many of them.
-KEY_LENGTH = 1_000  # So many characters are kept of a lane's name.
+NAMED_MOST = 1_000  # A plan names this many parked lanes, and counts the others.
+SHOWN_MOST = 20  # A person is shown this many of them.
+KEY_LENGTH = 1_000  # This many characters are kept of a lane's name.
 _Short = Annotated[str, Meta(max_length=KEY_LENGTH)]
 
 

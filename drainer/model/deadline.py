@@ -12,7 +12,7 @@ from drainer.model.option import ValueType, parse_duration
 
 # drainer does not warn before this time, because a drain is slow while it starts.
 SURE_AFTER_S = 5.0
-SURE_FOR_S = 2.0  # A drain must look late for so long before drainer warns.
+SURE_FOR_S = 2.0  # A drain must look late for this long before drainer warns.
 _CLOCK = re.compile(r"^([01]?\d|2[0-3]):([0-5]\d)$")
 
 

@@ -15,7 +15,7 @@ from drainer.message import Barrier, KeySums, Message, SubMessage, Unsplit
 from drainer.text.mask import key_repr
 from drainer.text.raw_json import meaning
 
-SHOWN = 80  # An error quotes so many characters of a key.
+SHOWN = 80  # An error quotes this many characters of a key.
 # Python refuses to print ints that are much longer than this, and a plan has keys as text.
 INT_BITS_MOST = 2_000
 
@@ -26,11 +26,11 @@ INT_BITS_MOST = 2_000
 LOOK_EVERY = 512
 MESSAGE_WEIGHT = 8
 LARGE_BYTES = 16 * 1024  # A message of this size is always measured. To parse it took longer.
-LOOKED_AT = 4  # Of each message so many payloads are measured, beside the first.
+LOOKED_AT = 4  # Of each message this many payloads are measured, beside the first.
 WIDE, DEEP = 8, 8  # So many entries of a container are measured, and so many levels of containers.
 LANE_BYTES = 250  # The memory of each further sub-key that a sub-message has.
-ROUND = 4  # The typical size is a moving average over about so many messages.
-SURPRISE = 2  # If a size is so many times the typical one, the next message is measured, too.
+ROUND = 4  # The typical size is a moving average over about this many messages.
+SURPRISE = 2  # If a size is this many times the typical one, the next message is measured, too.
 SMALL_BYTES = 256  # It is not worth finding out whether a smaller object is shared.
 
 _FLAT = frozenset({str, bytes, int, float, bool, type(None), bytearray, Raw})

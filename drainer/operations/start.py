@@ -42,7 +42,7 @@ from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
 from drainer.text.escape import command
 
-LAST = 10  # So many last offsets of a partition are read: the very last may hold no message.
+LAST = 10  # This many last offsets of a partition are read: the very last may hold no message.
 
 
 @dataclass(frozen=True, slots=True)

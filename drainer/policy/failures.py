@@ -45,20 +45,20 @@ from drainer.model.settings import FailureSettings, OnFailure
 from drainer.policy.fault import Fault
 
 # The breaker opens once this many sub-messages have failed. It opens at fewer if there are fewer
-# lanes, and at more if more calls are in flight. It stays closed if meanwhile so many calls have
+# lanes, and at more if more calls are in flight. It stays closed if meanwhile this many calls have
 # succeeded that they are the share HEALTHY of the failures.
 FAILURES = 50
 HEALTHY = 0.25
-# It also opens once so many have failed by errors of their own, without one success.
+# It also opens once this many have failed by errors of their own, without one success.
 FAILURES_OWN = 100
-SUCCESSES = 50  # So many successes show that the failures before them were no outage.
+SUCCESSES = 50  # This many successes show that the failures before them were no outage.
 PROBE_FIRST_S, PROBE_MOST_S = 0.5, 5.0
 
-# So many times of failed calls are kept, which are at least MARK_S apart.
+# This many times of failed calls are kept, which are at least MARK_S apart.
 MARKS_MOST, MARK_S = 1_000, 0.5
 SKEW_S = 1.0  # The clocks of two machines may differ by this much.
-OTHERS_S = 60.0  # Another task that had a success may have a further one for so long.
-# Once so many of a lane were given up one after the other, the next one is suspect, too.
+OTHERS_S = 60.0  # Another task that had a success may have a further one for this long.
+# Once this many of a lane were given up one after the other, the next one is suspect, too.
 LANE_BAD = 2
 
 # The rules by which a sub-message is given up. The last two compare it with what else runs.

@@ -10,11 +10,11 @@ from drainer.errors import LimitsRefused
 from drainer.model.rate_cap import Cap, CapCurve, CapStatus
 from drainer.model.status import Status
 
-# The messages of so many seconds may come at once, because threads and event loops may be late.
+# The messages of this many seconds may come at once, because threads and event loops may be late.
 BURST_S = 0.2
-# After so many messages, a size counts half in the mean size, which soon follows a change.
+# After this many messages, a size counts half in the mean size, which soon follows a change.
 HALF_LIFE = 100
-BINDS_S = 1.0  # A cap binds for so long after it has delayed something.
+BINDS_S = 1.0  # A cap binds for this long after it has delayed something.
 
 
 class RateLimiter:

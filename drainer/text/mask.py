@@ -16,11 +16,11 @@ from drainer.text.secret import redact
 
 VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"
-TYPE_CHARACTERS = 200  # The name of an exception's class is cut to so many characters.
-ERROR_CHARACTERS = 1000  # The error of a sub-message that is given up is cut to so many.
-LEAVES_MOST = 3  # So many exceptions of a group are shown.
-LEAF_CHARACTERS = 300  # Each exception of a group is cut to so many characters.
-CAUSES_MOST = 10  # So many causes are followed, because a chain of causes may be a circle.
+TYPE_CHARACTERS = 200  # The name of an exception's class is cut to this many characters.
+ERROR_CHARACTERS = 1000  # The error of a sub-message that is given up is cut to this many.
+LEAVES_MOST = 3  # This many exceptions of a group are shown.
+LEAF_CHARACTERS = 300  # Each exception of a group is cut to this many characters.
+CAUSES_MOST = 10  # This many causes are followed, because a chain of causes may be a circle.
 _DIGITS_BYTES = 4
 _MASK = re.compile("key#[0-9a-f]{8}")
 _LONGEST_KEY = 256  # Of a longer text or bytes, only both ends are used: repr() would take long.

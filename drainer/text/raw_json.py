@@ -15,7 +15,7 @@ from msgspec.json import Decoder
 
 # Lists and objects may be nested so deeply, because other code recurses into what was read.
 MOST_NESTED = 250
-# An exponent has at most so many characters, because Python may write out all digits of a number.
+# An exponent has at most this many characters, because Python may write out all digits of a number.
 MOST_EXPONENT = 5
 
 

@@ -41,7 +41,7 @@ from drainer.view.preview import preview_page
 from drainer.view.terminal import Terminal
 
 ASSUMED, ASSUMED_SOURCE = "10ms", "assumed"  # A dry run without a latency assumes this one.
-NAME_WIDTH = 60  # A rule or a class is cut to so many characters.
+NAME_WIDTH = 60  # A rule or a class is cut to this many characters.
 _BINDING = {
     bounds.CONCURRENCY: (
         "concurrency: more at once is faster, as long as the downstream tolerates it"

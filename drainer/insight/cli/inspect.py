@@ -52,7 +52,7 @@ from drainer.view.policy import undecided_lines
 from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # The time between two lines of progress where nothing can be redrawn.
-NAME_WIDTH = 40  # A key is cut to so many characters.
+NAME_WIDTH = 40  # A key is cut to this many characters.
 NEAR_S = 24 * 3600  # If a drain's time is unknown, a deletion within this time is a warning.
 # The lists of hot keys leave out smaller shares, and keys that came no more often than this.
 LEAST_SHOWN = 0.0005

@@ -24,10 +24,10 @@ from drainer.spark.task.python_worker import HandlerSpec
 Begun = Callable[[], Awaitable[bool]]
 
 BEGUN_LOOK_S = 0.02
-OUTAGE_S = 120.0  # A broker is waited for so long, which is also how long the lock waits.
+OUTAGE_S = 120.0  # A broker is waited for this long, which is also how long the lock waits.
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
-# The mean size of a message is guessed by the first bytes of so many partitions.
+# The mean size of a message is guessed by the first bytes of this many partitions.
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024
 
 

@@ -21,7 +21,7 @@ from drainer.model.ranges import Range, cut
 from drainer.spark.read.slices import Slice
 
 FIRST_BYTES = 8 * 1024 * 1024
-GROWTH = 4  # A wave is so many times as large as the wave before it.
+GROWTH = 4  # A wave is this many times as large as the wave before it.
 # A slice is worth a task of its own if it takes this processor time. Slices are large, unless split
 # takes long, because where two slices of a partition meet, both tasks read the same producer's
 # batch, and the first also reads some of the next batch.

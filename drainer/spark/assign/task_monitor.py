@@ -37,7 +37,7 @@ from drainer.spark.read.slices import Manifest
 from drainer.spark.state.records import TaskStatus
 from drainer.spark.state.state import Attempt
 
-QUIET_S = 3.0  # After so long without a report, a task counts as silent.
+QUIET_S = 3.0  # After this long without a report, a task counts as silent.
 BEHIND = 0.5  # A task with less than this share of the average progress is a straggler.
 
 

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 LOOK_S = 0.1
-WORTH_BYTES = 64 * 1024  # With so many bytes of chunks, a task is worth its start.
+WORTH_BYTES = 64 * 1024  # With this many bytes of chunks, a task is worth its start.
 DISPATCHES_MOST = 8  # This many dispatches may be under way at once.
 FREE_S = 0.5  # After this time, a free slot gets whatever is ready.
 SHARDS_LEAST, SHARDS_MOST = 16, 1024

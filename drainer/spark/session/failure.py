@@ -18,9 +18,9 @@ from drainer.spark.session.settings import SEND_ALONG
 from drainer.text.secret import redact
 
 _MARK = "drainer-error "  # It stands before the JSON of an error in a text.
-_TRACE_MOST = 6000  # So many characters of a traceback are kept, from its end.
+_TRACE_MOST = 6000  # This many characters of a traceback are kept, from its end.
 _JVM_STACK = "\n\nJVM stacktrace:\n"  # PySpark appends this to the text of an error.
-_LINE_MOST = 300  # So many characters of a text from Spark are shown.
+_LINE_MOST = 300  # This many characters of a text from Spark are shown.
 _CLOSED = "Channel closed"  # The client of Spark Connect raises this when its session was stopped.
 
 # Texts that Spark puts before the text that says what happened.

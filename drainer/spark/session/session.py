@@ -219,7 +219,7 @@ def _murmur3(number: int) -> int:
 
 
 READERS = 8  # One slot in eight reads ahead. If there are fewer, any slot that is free reads.
-# Tasks wait for so long for Spark to start another executor. If none came, no task waits again
+# Tasks wait for this long for Spark to start another executor. If none came, no task waits again
 # until the second time has passed.
 HOPE_S, HOPE_AGAIN_S = 60.0, 600.0
 GROW_TO = 64  # If no setting tells, a cluster is expected to have this many slots.

@@ -25,7 +25,7 @@ WAVE_BYTES = 2 * 1024**3
 STARTING = "Spark was starting"
 # The size of Arrow batches between Spark and a task. Most rows are chunks of some 64 KiB.
 BATCH_BYTES, BATCH_ROWS = 4 * 1024 * 1024, 64
-FAILURES_MOST = 4  # A task on local[N] is tried so often, which is Spark's default on a cluster.
+FAILURES_MOST = 4  # A task on local[N] is tried this often, which is Spark's default on a cluster.
 MOST_TASKS = 10_000  # A higher number is a slip of the finger.
 
 # These settings of Spark name files with code, which Spark sends to the executors.

@@ -63,7 +63,7 @@ _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
 _LOCAL = re.compile(r"local(\[(\d+|\*)(, *\d+)?\])?")
 _AT = re.compile(r"(?:k8s|spark)://(?:https?://)?([^/]+)")
-RETRIES = 4  # A call to a server of Spark Connect is repeated so often, within some five seconds.
+RETRIES = 4  # A call to a server of Spark Connect is repeated this often, within some five seconds.
 ANSWER_S = 4.0  # After this time, drainer prints what it waits for.
 REACH_S = 3.0  # A master has this long to accept a connection.
 

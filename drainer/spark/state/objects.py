@@ -20,7 +20,7 @@ from drainer.host.trust import NotTrusted, ensure_own, make_folder, read_own
 from drainer.store.atomic_file import NEW, new_beside, write_new
 from drainer.store.place import STORES, split_uri
 
-REMOVE_TRIES = 5  # A removal is tried so often if another process writes or removes there, too.
+REMOVE_TRIES = 5  # A removal is tried this often if another process writes or removes there, too.
 SECRET_WORDS = ("key", "secret", "password", "token", "credential", "sig")
 
 

@@ -14,7 +14,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.spark.task.chunk import CHECKSUM_MASK, decode_chunk
 from drainer.spark.task.rows import Row
 
-AHEAD_BYTES = 8 * 1024 * 1024  # So much is taken from Spark before the engine wants it.
+AHEAD_BYTES = 8 * 1024 * 1024  # This much is taken from Spark before the engine wants it.
 WAIT_S = 0.1
 STOP_S = 1.0
 DOES_IT_SHUFFLE = "Resume with the plan. Check the Spark settings that change how it shuffles."

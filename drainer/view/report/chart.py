@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from drainer.view import figures
 from drainer.view.page import Curves, Plot
 
-SIZES_MOST = 5  # So many sizes have room as labels below a picture.
+SIZES_MOST = 5  # This many sizes have room as labels below a picture.
 VALUE_STEPS_MOST = 4
 TIME_STEPS_MOST = 6
 DATE_STEPS_MOST = 4
