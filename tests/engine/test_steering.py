@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -19,10 +18,8 @@ from made_up_kafka import (
     Kind,
     OnTheLoop,
     OnThreads,
-    Rehearsal,
-    VirtualTime,
+    VirtualDrains,
     both_kinds,
-    handler_of,
     in_lanes,
     work,
 )
@@ -45,9 +42,9 @@ class Person:
 
     handler: OnTheLoop | OnThreads
 
-    def __init__(self, folder: Path) -> None:
-        self.time = VirtualTime()
-        self.rehearsal = Rehearsal(folder, LONG, runtime=self.time.runtime)
+    def __init__(self, virtual: VirtualDrains) -> None:
+        self.time = virtual
+        self.rehearsal = virtual.rehearsal(LONG)
 
     def beside(self, handler: OnTheLoop | OnThreads, does: Callable[[], object]) -> Summary:
         """A drain during which the person does something; what that raises is raised here."""
@@ -71,7 +68,7 @@ class Person:
         return summary
 
     def takes(self, kind: Kind, seconds: float = 0.01) -> OnTheLoop | OnThreads:
-        return handler_of(kind, lambda sub: seconds, self.time.sleep)
+        return self.time.handler(kind, lambda sub: seconds)
 
     def requests(self, request: ControlRequest) -> tuple[str, ...]:
         return self.answer(self.rehearsal.control.request(request, ANA))
@@ -107,8 +104,8 @@ class Person:
 
 
 @pytest.fixture
-def person(tmp_path: Path) -> Person:
-    return Person(tmp_path)
+def person(virtual: VirtualDrains) -> Person:
+    return Person(virtual)
 
 
 @both_kinds
@@ -279,7 +276,7 @@ def test_letters_are_written_from_the_moment_it_is_set(kind: Kind, person: Perso
         return person.rehearsal.failures
 
     person.rehearsal.resolve = name_a_topic
-    handler = handler_of(kind, bad, person.time.sleep)
+    handler = person.time.handler(kind, bad)
 
     def have_letters() -> None:
         person.until(lambda: bool(handler.account.failed), "one fails")
@@ -306,7 +303,7 @@ def test_a_timeout_is_set_for_calls_that_hang(kind: Kind, person: Person) -> Non
 
     failures = FailureSettings(timeout_s=0, breaker=False, on_failure=OnFailure.SKIP)
     person.rehearsal = replace(person.rehearsal, logs=in_lanes(50), failures=failures)
-    handler = handler_of(kind, hang, person.time.sleep)
+    handler = person.time.handler(kind, hang)
 
     def have_a_timeout() -> None:
         person.waits_for(50)
@@ -428,7 +425,7 @@ def test_no_order_of_requests_breaks_a_law(kind: Kind, person: Person) -> None:
 
     settings = FailureSettings(retries=9, retry_delay_s=0.001, on_failure=OnFailure.SKIP)
     person.rehearsal.failures = settings
-    handler = handler_of(kind, fail_now_and_then, person.time.sleep)
+    handler = person.time.handler(kind, fail_now_and_then)
 
     def request_more() -> None:
         for _ in range(40):
