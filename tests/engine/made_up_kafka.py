@@ -48,6 +48,7 @@ from simulation.world import EPOCH_S, World
 TOPIC, TOPIC_ID = "orders", "topic-id"
 CLIENT = ClientSettings("fake:9092")
 QUICK = LocalSettings(concurrency=8, plan_interval_s=0.02, grace_s=5.0)
+UNHURRIED = replace(QUICK, plan_interval_s=0.2)  # In virtual time a plan costs more than a wait.
 HANG_S = 60  # no drain here takes as long; one that does has hung
 
 Spec = str | list[str] | None  # a sub-key, several of them, or a barrier
@@ -513,7 +514,10 @@ class VirtualDrains(VirtualTime):
         self.folder = folder
 
     def rehearsal(self, logs: Mapping[int, Log], *more: Any, **named: Any) -> Rehearsal:
-        return Rehearsal(self.folder, logs, *more, **{"runtime": self.runtime, **named})
+        named = {"runtime": self.runtime, **named}
+        if not more:
+            named.setdefault("settings", UNHURRIED)
+        return Rehearsal(self.folder, logs, *more, **named)
 
     def handler(
         self, kind: Kind, step: Callable[[SubMessage], float | None]
