@@ -36,7 +36,7 @@ _HINT = (
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A distribution by its quantiles, straight between two of them.
+    """A distribution that is given by quantiles, and is linear between two of them.
 
     Attributes:
         points: the quantiles, which never fall in share or in seconds. The first is at share 0 and

@@ -136,7 +136,7 @@ def measure_backlog(
 
 
 def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
-    """Measure seconds until the first message, between two, and to make one of a record."""
+    """Measure the seconds to the first message, between two, and to make one of a record."""
     thread = FetchThread(
         cluster.settings,
         group=group,

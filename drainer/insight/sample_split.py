@@ -19,8 +19,8 @@ from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
 from drainer.split.splitting import split_up
 
-SPLIT_MOST = 1_000_000  # This many sub-messages are looked at,
-FOLDED_MOST = 200_000  # or this many if ``coalesce`` is called for each.
+SPLIT_MOST = 1_000_000  # At most this many sub-messages are looked at.
+FOLDED_MOST = 200_000  # The limit is lower if ``coalesce`` is called for each sub-message.
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,7 +61,10 @@ class Hottest:
 
 
 def least_calls(sub_messages: float, folds: float, run: int) -> float:
-    """Return the fewest calls of a lane of which so many fold, with ``run`` operations a call."""
+    """Return the fewest calls for a lane in which so many sub-messages fold.
+
+    A call takes ``run`` operations.
+    """
     return max(sub_messages - folds, sub_messages / FOLD_MOST) / run
 
 
