@@ -113,7 +113,7 @@ class LoadedHandler:
         return self.batching is not None and self.batching.folds
 
     def borrowed(self) -> LoadedHandler:
-        """Make a handler whose ``open`` and ``close`` do nothing: another drain has called them."""
+        """Make a handler whose ``open`` and ``close`` do nothing: another drain calls them."""
         handler = copy(self)
         handler.target = None
         return handler
