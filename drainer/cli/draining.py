@@ -9,7 +9,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -22,7 +22,7 @@ from drainer.cli.command import why_not_by_key
 from drainer.cli.connecting import ConnectionOptions
 from drainer.cli.declared import declared_by, value_of
 from drainer.cli.metrics import OversightOptions
-from drainer.cli.options import BacklogOptions, PriorityOptions
+from drainer.cli.options import BacklogOptions, Limits, PriorityOptions
 from drainer.engine.control import Control
 from drainer.engine.history import History
 from drainer.engine.preview import Preview
@@ -30,12 +30,10 @@ from drainer.engine.runtime import THIS_PROCESS
 from drainer.engine.signals import ignore_signals, obey_signals_until
 from drainer.errors import EXIT_DONE, EXIT_INTERRUPTED, Interrupted
 from drainer.kafka.cluster import Cluster
-from drainer.loading.extensions import Extension
 from drainer.loading.loader import LoadedHandler, foreign_code
 from drainer.model.option import options_of
 from drainer.model.plan import OffsetPlan
 from drainer.model.priority import PriorityClasses
-from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.status import Resuming, Status, Summary
 from drainer.operations.drain import Callbacks, drain
@@ -63,7 +61,7 @@ def request_of(
     priority: PriorityOptions,
     kafka: ConnectionOptions,
     failures: FailureSettings,
-    limits: CapCurve | None,
+    limits: Limits,
     plan: PlanPlace | None,
 ) -> Request:
     """Return the request that the options of ``run`` or ``estimate`` make. Raises UsageError."""
@@ -283,15 +281,6 @@ def _report_end(
     for stream in (sys.stdout, sys.__stdout__, sys.stderr):  # os._exit() does not flush them.
         if stream is not None:
             stream.flush()
-
-
-def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve | None) -> Prepared:
-    """Apply the limits to what was prepared. Raises LimitsRefused if no rate would be safe."""
-    if curve is None:
-        plan = prepared.plan
-        return prepared.with_plan(OffsetPlan(replace(plan.terms, limits=None), plan.account))
-    capped: Prepared = Extension.LIMITS.load().within_limits(cluster, prepared, curve)
-    return capped
 
 
 def resuming_with(

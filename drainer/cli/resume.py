@@ -63,7 +63,7 @@ def resume(
     - `drainer resume orders.indexer.plan.json --engine spark -c 2000`
     """
     # These import the engine and librdkafka, which the help does not need.
-    from drainer.cli.draining import preview_and_drain, within_limits  # noqa: PLC0415
+    from drainer.cli.draining import preview_and_drain  # noqa: PLC0415
     from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.resume import ResumeRequest, prepare_resume  # noqa: PLC0415
     from drainer.store.plan_file import plan_at  # noqa: PLC0415
@@ -73,9 +73,8 @@ def resume(
         file = plan_at(plan, engines.state)
         known = file.load(without_reports=True).plan
         changed = known.terms.failures.changed(failures)
-        curve = known.terms.limits
-        if limits is not None:
-            curve = None if limits.strip().lower() == "none" else load_limits(limits)
+        no_limits = limits is not None and limits.strip().lower() == "none"
+        curve = None if limits is None or no_limits else load_limits(limits)
         if registry.registry is not None:
             own = f"{REGISTRY}url={registry.registry}"
             kafka = replace(kafka, client_properties=(*kafka.client_properties, own))
@@ -89,12 +88,13 @@ def resume(
         loaded = file.load()
         classes = priority.over(loaded.plan.account.classes)
         request = ResumeRequest(
-            *(changed, classes, kafka.client_config, accept_gap, same_split, code.handler)
+            *(changed, classes, kafka.client_config, accept_gap, same_split, code.handler),
+            limits=curve,
+            without_limits=no_limits,
         )
         with connect(settings) as cluster:
             await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)
             prepared = prepare_resume(cluster, file, loaded, running, request)
-            prepared = within_limits(cluster, prepared, curve)
             prepared = engines.resolve(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),

@@ -63,7 +63,6 @@ def run(
         preview_and_drain,
         report_dry_run,
         request_of,
-        within_limits,
     )
     from drainer.operations.group import await_inactive  # noqa: PLC0415
     from drainer.operations.start import prepare  # noqa: PLC0415
@@ -81,8 +80,7 @@ def run(
         request = request.configured(running.options)
         with connect(settings) as cluster:
             await_inactive(cluster, request.group, request.topic, wait, terminal.print_line)
-            prepared = within_limits(cluster, prepare(cluster, request, running), limits)
-            prepared = engines.resolve(prepared, spark)
+            prepared = engines.resolve(prepare(cluster, request, running), spark)
             if dry_run:
                 estimate = Extension.ESTIMATE.load().estimate_dry_run
                 action, found = estimate(terminal, cluster, prepared, request, question)

@@ -21,7 +21,6 @@ from drainer.kafka.backlog import remaining
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.sample import sample_backlog
 from drainer.limits.search.boundary import MeasuredLimits, as_json, cap_curve, from_json
-from drainer.model.plan import OffsetPlan
 from drainer.model.rate_cap import CapCurve
 from drainer.operations.start import Prepared
 from drainer.store.atomic_file import write_whole
@@ -125,15 +124,14 @@ def load_limits(path: Path) -> CapCurve:
 
 
 def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve) -> Prepared:
-    """Put the curve into the plan, and its cap on reading into the preview.
+    """Put the cap on reading into the preview of a drain whose plan has this curve.
 
     The cap depends on the size of the messages, so a sample of the backlog is read.
 
     Raises LimitsRefused when no traffic of that size is safe, and Refused when the topic can't be
     read.
     """
-    plan = OffsetPlan(replace(prepared.plan.terms, limits=curve), prepared.plan.account)
-    action = replace(prepared.action, plan=plan)
+    action, plan = prepared.action, prepared.plan
     if curve.cluster_id not in ("", plan.terms.cluster_id):
         warning = (
             f"the limits were measured on another cluster, {curve.cluster_id}; this one may"

@@ -20,6 +20,7 @@ from drainer.model.listed import name_lost
 from drainer.model.plan import OffsetPlan, describe_open_transactions
 from drainer.model.priority import PriorityClasses
 from drainer.model.ranges import Range
+from drainer.model.rate_cap import CapCurve
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.model.terms import PayloadSettings, Terms
 from drainer.operations.examine import changes, ensure_all, examine, group_offsets
@@ -43,6 +44,8 @@ class ResumeRequest:
         same_split: whether to continue after the handler's code has changed, although what a
             priority class has finished depends on that code.
         handler: the reference of the handler.
+        limits: the broker limits, in place of those of the plan.
+        without_limits: whether to drain without broker limits, although the plan has some.
     """
 
     failures: FailureSettings | None = None
@@ -51,6 +54,8 @@ class ResumeRequest:
     accept_gap: bool = False
     same_split: bool = False
     handler: str | None = None
+    limits: CapCurve | None = None
+    without_limits: bool = False
 
     def over(self, known: Terms) -> Terms:
         """Return the terms of a plan, overridden by what is requested."""
@@ -59,6 +64,7 @@ class ResumeRequest:
             known,
             handler=self.handler or known.handler,
             failures=self.failures or known.failures,
+            limits=None if self.without_limits else self.limits or known.limits,
             client_config=known.client_config if file is None else str(file.absolute()),
         )
 

@@ -22,6 +22,7 @@ from drainer.kafka.backlog import (
 from drainer.kafka.cluster import Cluster, TopicInfo
 from drainer.kafka.lock import lock_group
 from drainer.kafka.spans import first_messages
+from drainer.loading.extensions import Extension
 from drainer.loading.loader import LoadedHandler
 from drainer.message import Message
 from drainer.model.account import Account, Event, EventKind, PartitionPlan
@@ -63,7 +64,7 @@ class Request:
     client_config: Path | None = None
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
-    limits: CapCurve | None = None  # The traffic that the brokers tolerate, for an estimate.
+    limits: CapCurve | None = None  # The traffic that the brokers tolerate.
     classes: PriorityClasses = field(default_factory=PriorityClasses)
     commits: bool = True  # If it is False, a range is drained again and the group stays as it is.
 
@@ -211,7 +212,11 @@ def build_prepared(
         open_transactions=findings.open_transactions,
         needs_yes=findings.readers is not None,
     )
-    return Prepared(action, handler, seen, policy, file)
+    prepared = Prepared(action, handler, seen, policy, file)
+    if plan.terms.limits is None:
+        return prepared
+    capped: Prepared = Extension.LIMITS.load().within_limits(cluster, prepared, plan.terms.limits)
+    return capped
 
 
 def _first_and_last(
@@ -277,6 +282,7 @@ def _new_plan(
         order=request.order.value,
         failures=failures,
         redrive=request.redrive,
+        limits=request.limits,
         commits=request.commits,
         options=request.handler.kept_options(running.options or {}),
     )

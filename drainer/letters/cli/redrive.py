@@ -9,7 +9,7 @@ import typer
 
 from drainer.cli.command import changing, without
 from drainer.cli.connecting import ConnectionOptions, connect
-from drainer.cli.draining import preview_and_drain, within_limits
+from drainer.cli.draining import preview_and_drain
 from drainer.cli.engines import EngineOptions
 from drainer.cli.metrics import OversightOptions
 from drainer.cli.options import DryRun, Limits, PayloadOptions, PriorityOptions
@@ -90,6 +90,7 @@ def redrive(
             plan_path=redrives.plan,
             client_config=kafka.client_config,
             failures=failures,
+            limits=limits,
             classes=priority.over() or PriorityClasses(),
         ).configured(running.options)
         meant = destination.settings(letters, max_redrives, where)
@@ -100,7 +101,6 @@ def redrive(
                 accept_repeats=accept_repeats,
                 parking=destination.parking_topic,
             )
-            prepared = within_limits(cluster, prepared, limits)
             prepared = engines.resolve(prepared, spark)
             return preview_and_drain(
                 *(context, terminal, cluster, prepared, running, metrics, oversight),
