@@ -134,6 +134,20 @@ def test_what_everyone_can_write_is_read_on_a_read_only_mount_alone(
 
 
 @for_root
+def test_a_file_is_found_in_a_folder_that_is_mounted_only_when_it_is_used(tmp_path: Path) -> None:
+    """A home folder on a file server may be one. Linux mounts ``tracing`` in the same way."""
+    code = "import sys; from drainer.host.trust import read_own as r; print(len(r(sys.argv[1])))"
+    mount = '[ -e "$0/tracing" ] || mount -t debugfs none "$0" || exit 77'
+    script = f"{mount}; {sys.executable} -c '{code}' \"$0/tracing/README\""
+    words = ["unshare", "--mount", "bash", "-c", script, str(tmp_path)]
+    found = subprocess.run(words, capture_output=True, text=True, check=False)
+    if found.returncode == 77 or "unshare failed" in found.stderr:
+        pytest.skip(f"root may mount nothing here: {found.stderr}")
+    assert found.returncode == 0, found.stderr
+    assert int(found.stdout) > 0
+
+
+@for_root
 def test_a_link_of_another_user_to_a_read_only_mount_is_not_followed(
     machine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,8 +184,13 @@ def test_only_a_regular_file_is_opened(tmp_path: Path, read: Callable[[Path], by
 
 def test_a_record_is_no_pipe_and_a_named_file_may_be_one_of_a_shell(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
-    with pytest.raises(OSError, match="not a regular file"):
-        read_own(tmp_path / "fifo")
+    reading, writing = os.pipe()
+    (tmp_path / "link").symlink_to(f"/proc/self/fd/{reading}")
+    for name in ("fifo", "link"):
+        with pytest.raises(OSError, match="not a regular file"):
+            read_own(tmp_path / name)
+    os.close(reading)
+    os.close(writing)
     code = "import sys; from drainer.host.trust import read_trusted as r; print(r(sys.argv[1]))"
     script = f"{sys.executable} -c '{code}' <(echo piped)"
     words = ["bash", "-c", script]

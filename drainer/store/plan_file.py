@@ -314,7 +314,7 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
     """
     file: SavedPlan
     if isinstance(place, Path):
-        is_link = place.is_symlink() and os.path.exists(place)  # noqa: PTH110
+        is_link = place.is_symlink() and os.path.isfile(place)  # noqa: PTH113
         if is_link:
             try:
                 # Whoever can write the link decides which plan it names, so it is checked, too.

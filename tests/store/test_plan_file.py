@@ -213,6 +213,17 @@ def test_a_link_to_a_plan_is_that_plan_with_its_journal_and_lock(file: PlanFile)
     assert link.is_symlink()
 
 
+def test_a_link_to_a_pipe_of_a_shell_is_no_plan(tmp_path: Path) -> None:
+    reading, writing = os.pipe()
+    link = tmp_path / "stdin"
+    link.symlink_to(f"/proc/self/fd/{reading}")
+    with pytest.raises(PlanRefused, match="not a regular file") as refused:
+        plan_at(link).load()
+    assert refused.value.hint
+    os.close(reading)
+    os.close(writing)
+
+
 def test_the_plan_is_synced_before_it_takes_its_name(
     file: PlanFile, monkeypatch: pytest.MonkeyPatch
 ) -> None:
