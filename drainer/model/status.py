@@ -355,9 +355,11 @@ class Status:
         done = sum(each.progress.rate_average * each.timing.elapsed_s for each in passes)
         timing = replace(last.timing, elapsed_s=elapsed_s)
         failures = merge(last.failures, [last.failures], [each.failures for each in before])
+        rules = merge(last.rules, [last.rules], [each.rules for each in before])
         return replace(
             last,
             progress=replace(last.progress, rate_average=done / elapsed_s if elapsed_s else 0.0),
+            rules=rules,
             timing=merge(timing, [last.timing], [each.timing for each in before]),
             # What was given up is counted over all runs already.
             failures=replace(failures, given_up=last.failures.given_up),

@@ -60,6 +60,16 @@ def test_the_plan_has_the_end_of_each_pass_and_the_status_of_all(virtual: Virtua
     assert summary.last.progress.classes[0].sub_messages.done == 20
 
 
+def test_what_a_rule_could_not_decide_is_counted_over_all_passes(virtual: VirtualDrains) -> None:
+    skips = FailureSettings(skip=("payload.customer == 4",))  # No payload here has a customer.
+    rehearsal = virtual.rehearsal(IN_TURN, failures=skips)
+    summary = rehearsal.drain(OnTheLoop(), FIRST)
+    assert summary.last.rules.undecided == {skips.skip[0]: 40}
+    assert summary.last.rules.why.keys() == {skips.skip[0]}
+    counts = [sum(each.rules.undecided.values()) for each in rehearsal.statuses]
+    assert counts == sorted(counts), "a metric that only rises"
+
+
 @pytest.mark.parametrize("by", ["signal", "stop"])
 def test_a_stop_while_a_pass_comes_to_its_end_is_one(by: str, virtual: VirtualDrains) -> None:
     rehearsal = virtual.rehearsal(IN_TURN)
