@@ -185,7 +185,7 @@ class MetricsSampler(ABC):
             eta_s = time_left(left, pace, reading, starved=starved)
         if eta_s is not None and pace_now and not self._folds:
             # The sub-messages of a lane are handled one after the other, so the longest lane may
-            # take longer than the rest. By Little's law, a call takes running / pace_now seconds.
+            # take longer than the rest. By Little's law, a call takes in_flight / pace_now seconds.
             deepest = max((waiting for _, waiting in limits.hottest), default=0)
             lane_s = deepest * limits.in_flight / pace_now
             eta_s = max(eta_s, lane_s)

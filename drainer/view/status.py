@@ -13,6 +13,7 @@ from threading import Lock
 
 from drainer.engine.history import History
 from drainer.model.account import Event, clock
+from drainer.model.latency import Latency
 from drainer.model.progress import OTHERWISE
 from drainer.model.status import (
     FailureStatus,
@@ -112,24 +113,28 @@ def _partitions(partitions: Sequence[PartitionStatus]) -> Table | None:
 def status_fields(status: Status) -> dict[str, object]:
     """Return a status as an object of bounded size for a log collector.
 
-    It has the partitions with most left, the most frequent errors, and the recent latencies alone.
+    It has the partitions with most left, the most frequent errors, and a few percentiles.
     """
-    progress, latency = status.progress, status.timing.latency_recent
+    progress, timing = status.progress, status.timing
     most_left = nsmallest(_MOST_LEFT, progress.partitions, lambda p: p.watermark - p.end)
     errors = status.failures.errors[:_ERRORS_LOGGED]
     short = replace(
         status,
         progress=replace(progress, partitions=tuple(most_left)),
         failures=replace(status.failures, errors=errors),
-        timing=replace(status.timing, latency=None, latency_recent=None),
+        timing=replace(timing, latency=None, latency_recent=None),
     )
     return short.as_json() | {
-        "latency_recent": latency and {name: getattr(latency, name) for name in _LATENCY},
+        "latency": _percentiles(timing.latency),
+        "latency_recent": _percentiles(timing.latency_recent),
         "limited_by": limit_of(status).name.lower(),
     }
 
 
-_LATENCY = ("mean_s", "p50_s", "p95_s", "p99_s")
+def _percentiles(latency: Latency | None) -> dict[str, float] | None:
+    if latency is None:
+        return None
+    return {name: getattr(latency, name) for name in ("mean_s", "p50_s", "p95_s", "p99_s")}
 
 
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:

@@ -76,16 +76,18 @@ def test_words_are_events_with_a_level_and_errors_have_their_code_and_hint() -> 
 
 def test_progress_is_reported_every_five_seconds_with_its_figures() -> None:
     latency = Latency.of(100, 0.02, [n / 1_000 for n in range(101)])
-    now = a_status(partitions=20, latency_recent=latency)
+    now = a_status(partitions=20)
     with Log() as (terminal, log), progress_view(terminal) as view:
         for tenths in range(120):
-            view.update(a_status(20, latency_recent=latency, elapsed_s=tenths / 10))
+            figures = {"latency": latency, "latency_recent": latency, "elapsed_s": tenths / 10}
+            view.update(a_status(20, **figures))
 
     assert log.events() == ["begin", "progress", "progress", "progress"]
     line = log.lines[1]
     assert line["elapsed_s"] == 5.0
     assert line["sub_messages"] == now.progress.sub_messages.as_json()
-    assert line["latency_recent"] == {"mean_s": 0.02, "p50_s": 0.05, "p95_s": 0.095, "p99_s": 0.099}
+    assert line["latency"] == line["latency_recent"]
+    assert line["latency"] == {"mean_s": 0.02, "p50_s": 0.05, "p95_s": 0.095, "p99_s": 0.099}
     assert line["hottest"][0] == ["'doc-17'", 12_345]
     assert len(line["partitions"]) == 8
     assert line["partitions"][0]["watermark"] == now.progress.partitions[0].watermark
