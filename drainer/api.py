@@ -214,7 +214,7 @@ def handler_of(
     payloads: PayloadSettings = BY_HANDLER,
     extras: Mapping[str, str] = NO_EXTRAS,
 ) -> LoadedHandler:
-    """Load the handler that a program gives. Raises UsageError or Refused as ``load_handler``."""
+    """Load the handler that a program gives. Raises the same errors as ``load_handler``."""
     if isinstance(handler, str):
         return load_handler(handler, payloads, extras)
     name = f"{handler.__module__}:{handler.__qualname__}"

@@ -56,7 +56,7 @@ class BadExpression(UsageError):
 
 
 class Refused(DrainerError):
-    """Raised before anything was touched, when to drain would not be safe or not be possible."""
+    """Raised before anything was touched, when a drain would be unsafe or impossible."""
 
     exit_code = EXIT_REFUSED
 

@@ -24,7 +24,7 @@ from drainer.kafka.group import LOCK
 from drainer.loading.importing import ENTRY_POINTS
 
 WAIT_S = 2.0  # If the cluster does not answer within this time, nothing is proposed.
-_PRIVATE = ("__", LOCK)  # Names that begin so are proposed once something was typed.
+_PRIVATE = ("__", LOCK)  # Names with these prefixes are proposed only once something is typed.
 # Strangers name groups, topics and plans, and shells evaluate what is proposed.
 _HARMLESS = re.compile(r"(?![-=])[\w.@/:+,=-]+", re.ASCII)
 

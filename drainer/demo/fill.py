@@ -14,7 +14,7 @@ QUEUE_MESSAGES = 100_000
 
 
 def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> None:
-    """Create a topic. Raises as ``Cluster.create_topic``."""
+    """Create a topic. Raises the same errors as ``Cluster.create_topic``."""
     with Cluster.connect(settings) as cluster:
         cluster.create_topic(topic, partitions)
 

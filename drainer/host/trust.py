@@ -62,7 +62,7 @@ def read_trusted(path: Path | str) -> bytes:
 def read_own(path: Path | str) -> bytes:
     """Read a record of drainer's own, which this user, root or a group that shares wrote.
 
-    Raises as ``read_trusted`` does, also for a pipe.
+    Raises the same errors as ``read_trusted``, and also refuses a pipe.
     """
     with _opened(path, own=True) as stream:
         return stream.read()
@@ -171,11 +171,11 @@ class _Name(NamedTuple):
 
 
 def _way(path: Path, opened: ExitStack) -> list[_Name]:
-    """Open each name on the way to a file, and return the folders that it lies in, and the file.
+    """Open each folder and link on the way to a file, then the file, and return all of them.
 
-    Each name is opened from the folder that was looked at. So nobody gains anything by putting
-    another folder in its place meanwhile, which everyone can do in a folder that is not sticky and
-    that everyone can write. Links are names themselves.
+    Each name is opened relative to the folder that was opened before it. So nobody gains anything
+    by swapping a folder meanwhile. In a folder that everyone can write and that is not sticky,
+    everyone could do that. A link is opened like a folder, and its target follows it.
     """
 
     def look(name: Path, folder: int | None = None) -> _Name:

@@ -16,7 +16,7 @@ from typing import Any
 from drainer.errors import UsageError
 from drainer.model.latency import Latency
 
-# A share of the calls, 0 to 1, and the seconds that so many of them stay below.
+# A share of the calls, from 0 to 1, and the seconds within which that share returns.
 Quantile = tuple[float, float]
 
 STEPS = 20  # This many straight pieces make the curve between two quantiles that the user named.
@@ -76,9 +76,9 @@ class Distribution:
     def measured(cls, latency: Latency) -> Distribution:
         """Make the distribution that a drain measured.
 
-        The latencies between two percentiles are unknown. The result assumes that all the calls
-        there took as long as one or the other, so many of each that the mean is right. A straight
-        line would blur two modes, and turn one very late call into a hundredth of all calls.
+        The latencies between two percentiles are unknown. The result assumes that each call there
+        took as long as one percentile or the other, in the proportion that gives the measured mean.
+        A straight line would blur two modes, and turn one very late call into 1% of all calls.
         """
         seconds = latency.percentiles_s
         last = len(seconds) - 1
@@ -113,12 +113,12 @@ class Distribution:
         return low + (high - low) * (share - before) / (after - before)
 
     def longest_s(self, calls: float) -> float:
-        """Return the mean seconds of the longest of so many calls."""
+        """Return the mean duration of the longest of a number of calls, in seconds."""
         ranks = ((number + 0.5) / SLICES for number in range(SLICES))
         return sum(self.quantile(rank ** (1 / calls)) for rank in ranks) / SLICES
 
     def overhang_s(self, calls: int) -> float:
-        """Return by how many seconds the longest of so many running calls outlasts their mean.
+        """Return the mean seconds from the average end of ``calls`` running calls to the last end.
 
         What is left of a running call at a random moment has the distribution whose density is the
         share of calls that last longer (the residual life of renewal theory).
@@ -134,7 +134,7 @@ class Distribution:
         return found_s
 
     def later(self, seconds: float) -> Distribution:
-        """Return the distribution with each call so many seconds longer."""
+        """Return the distribution with each call longer by a number of seconds."""
         points = tuple((share, max(0.0, each + seconds)) for share, each in self.points)
         return replace(self, points=points)
 

@@ -31,9 +31,9 @@ LATE_S = 0.0004
 # The least and the most that drains took, divided by their estimates, by what takes most of the
 # time: waiting for the handler, barriers, or the process itself. The scenario `python -m
 # scenarios.estimate` measured them on 2026-11-29, on two cores that had little else to do.
-# docs/explanation/estimates.md has the numbers of drains.
+# docs/explanation/estimates.md says how many drains were measured.
 WAITING, WITH_BARRIERS, PROCESSING = (0.98, 1.19), (1.0, 1.15), (0.93, 1.87)
-PROCESSES = 0.5  # From this share of the time on, the process itself delays the drain.
+PROCESSES = 0.5  # If the process is busy this share of the time, it delays the drain.
 
 
 @dataclass(frozen=True, slots=True)

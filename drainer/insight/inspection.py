@@ -196,7 +196,7 @@ class Inspection:
 
     @property
     def hot(self) -> ItemShare | None:
-        """The hottest sub-key if it has so much of the work that it limits a drain, else None."""
+        """The hottest sub-key, if it has enough of the work to limit a drain; otherwise None."""
         hottest = self.skew.hottest[0] if self.skew and self.skew.hottest else None
         if hottest is None or hottest.share < HOT_SHARE or hottest.count < HOT_MESSAGES:
             return None

@@ -29,7 +29,7 @@ SAMPLED_MOST = 50_000  # This many messages are read of a large backlog.
 WHOLE_MOST = 200_000  # A backlog of up to this many messages is read as a whole.
 PACE_S, PACE_MESSAGES = 0.3, 100_000  # The pace of reading is measured for this long.
 FIRST_WAIT_S = 10.0
-FETCH_BYTES = 64 * 1024 * 1024  # A drain with default settings fetches as much ahead.
+FETCH_BYTES = 64 * 1024 * 1024  # A drain with default settings fetches this much ahead.
 QUIET_S = 1.5  # No step is reported before this time.
 
 # Calibration drains this many made-up sub-messages.
@@ -37,8 +37,8 @@ SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
 THREADS_MOST = 64
 TOGETHER = 50  # A call of a handler that folds has this many sub-messages.
-# With more sub-messages in calls at once, those that return have left the processor's caches, and
-# the measured cost would be higher than a drain's.
+# If more sub-messages were in calls at once, the processor's caches would have lost each one by the
+# time its call returns, and the measured cost would be higher than a drain's.
 IN_CALLS_MOST = 20_000
 ROUNDS = 4  # Each worker makes about this many calls.
 # The calls are so short that the process is the limit, and long enough for the loop's timers.

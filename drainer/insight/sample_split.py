@@ -69,7 +69,10 @@ class PassDivider:
     def divide(
         self, partition: int, subs: Sequence[SubMessage], stands_for: float = 1.0
     ) -> list[list[SubMessage]]:
-        """Divide the sub-messages of a message, which stands for so many, into the passes."""
+        """Divide the sub-messages of a message into the passes of a drain.
+
+        ``stands_for`` is the number of messages in the backlog that this sampled one represents.
+        """
         parts = []
         for number, (selection, waits, cut) in enumerate(self._classes):
             begun_s = time.perf_counter()
@@ -237,7 +240,7 @@ class SampleSplit:
 class _Folding:
     """Calls ``coalesce`` with each sub-message and the operation before it on its sub-key.
 
-    A drain does the same if its lanes are so long that each call gets as much as it may take.
+    A drain does the same if its lanes are long enough to fill each call.
     """
 
     def __init__(self, coalesce: Coalesce) -> None:

@@ -182,7 +182,7 @@ class Survey:
         return self._offsets.total()
 
     def take(self, partition: int, messages: Sequence[Message], offsets: int) -> None:
-        """Count the messages that were read from so many offsets of a partition.
+        """Count messages of a partition that were read from a stretch of ``offsets`` offsets.
 
         Messages outside the range of times don't belong to the backlog and don't count.
         """
@@ -280,7 +280,7 @@ def message_key_text(key: bytes | None) -> str:
 
 
 def sub_key_text(key: Hashable) -> str:
-    """Return a sub-key's repr, by which it is counted, without the middle of a very long one."""
+    """Return the text by which a sub-key is counted: its repr, shortened in the middle if long."""
     text = repr(key)
     if len(text) <= LONGEST_SUB_KEY:
         return text

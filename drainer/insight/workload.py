@@ -61,9 +61,9 @@ class Hottest:
 
 
 def least_calls(sub_messages: float, folds: float, run: int) -> float:
-    """Return the fewest calls for a lane in which so many sub-messages fold.
+    """Return the fewest calls that a lane needs if ``folds`` of its sub-messages fold into others.
 
-    A call takes ``run`` operations.
+    ``run`` is the number of operations in a call.
     """
     return max(sub_messages - folds, sub_messages / FOLD_MOST) / run
 

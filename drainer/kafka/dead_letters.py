@@ -211,7 +211,7 @@ class DeadLetterTopic:
     def close(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` for the letters that are being written, and give up the rest.
 
-        Every letter is reported, also those that are given up.
+        Every letter is reported, including those that are given up.
         """
         self._producer.close(timeout_s)
 

@@ -147,7 +147,7 @@ class AcknowledgedProducer:
     def close(self, timeout_s: float) -> None:
         """Wait up to ``timeout_s`` for the records that are being written, and give up the rest.
 
-        Every record is reported, also those that are given up.
+        Every record is reported, including those that are given up.
         """
         if self._stopping.is_set():
             return
@@ -255,7 +255,7 @@ class AcknowledgedProducer:
 def log_ends(settings: ClientSettings, topic: str) -> dict[int, int]:
     """Look up the end of each partition that has a leader, by partition.
 
-    Raises as ``Cluster.topic`` does.
+    Raises the same errors as ``Cluster.topic``.
     """
     found: dict[int, int] = {}
     with Cluster.connect(settings) as cluster:

@@ -90,7 +90,7 @@ def first_messages(
 ) -> dict[int, KafkaMessage]:
     """Read the first message in the offsets ``[start, end)`` of each partition.
 
-    A partition that has no message there is left out. Raises as ``read_spans``.
+    A partition that has no message there is left out. Raises the same errors as ``read_spans``.
     """
     spans = [Span(number, start, end, most_bytes=0) for number, (start, end) in ranges.items()]
     batches = read_spans(settings, topic, topic_id, reader, spans, HEADS_BYTES)

@@ -157,7 +157,7 @@ def signal_words(signals: Signals, baseline_ms: float | None) -> str:
 
 
 def decided_by(settings: LimitSettings) -> str:
-    """Return the sources of the signals in words."""
+    """Describe the measurements that decide whether brokers are overloaded."""
     if settings.jmx:
         return (
             "request handlers of the brokers (JMX), in-sync replicas, and the clients' measurements"

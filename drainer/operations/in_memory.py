@@ -81,7 +81,7 @@ class _Batch:
 
 
 class _Source:
-    """The source of the messages, in their order."""
+    """A source that delivers given messages in order."""
 
     trouble: str | None = None
     failure: DrainerError | None = None

@@ -37,8 +37,8 @@ NOT_OF_HANDLERS = (
 # A hint ends with this if a resume can go past the message that ``split`` rejects.
 PAST = ", or resume with --tune on-split-failure=dead-letter, skip or park to go past it"
 SplitFunction = Callable[[Message], Iterable[SubMessage]]
-# Waits so many seconds because something does not answer, and shows why. It returns whether to try
-# again after that.
+# Waits for a number of seconds because something does not answer, and shows the reason. It returns
+# whether to try again after that.
 Wait = Callable[[float, str], bool]
 # Fetches what ``split`` will need for the first of these messages, so that ``split`` does not
 # block. It returns for how many messages it has done so: for as many as memory holds, or for none

@@ -23,7 +23,7 @@ LEAF_CHARACTERS = 300  # Each exception of a group is cut to this many character
 CAUSES_MOST = 10  # This many causes are followed, because a chain of causes may be a circle.
 _DIGITS_BYTES = 4
 _MASK = re.compile("key#[0-9a-f]{8}")
-_LONGEST_KEY = 256  # Of a longer text or bytes, only both ends are used: repr() would take long.
+_LONGEST_KEY = 256  # repr() of a longer key is slow, so only its two ends are used.
 
 
 def secret() -> str:
@@ -32,7 +32,7 @@ def secret() -> str:
 
 
 def use(found: str) -> None:
-    """Mask in this process as another one does, which has this secret. Empty changes nothing."""
+    """Mask keys with this secret, which another process uses. An empty one changes nothing."""
     if found:
         os.environ[VARIABLE] = found
 

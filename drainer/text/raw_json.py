@@ -13,7 +13,7 @@ from typing import Any
 from msgspec import Raw, ValidationError
 from msgspec.json import Decoder
 
-# Lists and objects may be nested so deeply, because other code recurses into what was read.
+# Lists and objects may be nested at most this deep, because later code recurses into them.
 MOST_NESTED = 250
 # An exponent has at most this many characters, because Python may write out all digits of a number.
 MOST_EXPONENT = 5

@@ -90,7 +90,7 @@ def _concurrency(calls: int) -> Change:
 
 
 FRAME_S = 0.2  # The time between two drawings of a running line.
-# What handlers print is kept until the next frame, but no more characters than these.
+# What handlers print is kept until the next frame, but no more than this many characters.
 PRINTED_MOST = 1 << 20
 PARTITIONS_SHOWN = 8
 CHANGES_SHOWN = 2

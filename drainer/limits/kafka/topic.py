@@ -56,8 +56,8 @@ def brokers_of(cluster: Cluster) -> tuple[int, ...]:
 def ensure_removable(cluster: Cluster) -> None:
     """Ensure that this user may remove test topics, as far as that can be known beforehand.
 
-    Brokers report it only to a user who has no right at all on such a topic. Raises as
-    ``delete_test_topics``.
+    Brokers report it only to a user who has no right at all on such a topic. Raises the
+    same errors as ``delete_test_topics``.
     """
     delete_test_topics(cluster, (new_topic_name(),))
 

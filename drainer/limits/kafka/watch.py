@@ -25,7 +25,7 @@ InSync = Mapping[tuple[str, int], frozenset[int]]  # The ids of brokers by topic
 class Loop:
     """A thread that runs until it is halted. ``failure`` is the exception that it raised.
 
-    ``halt`` waits at most ``patience_s`` for the thread to end, and then calls the ``ends``.
+    ``halt`` waits at most ``patience_s`` for the thread to end, and then calls each of ``ends``.
     """
 
     def __init__(

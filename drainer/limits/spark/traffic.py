@@ -55,7 +55,8 @@ PROBE_BYTES = 100
 PROBE_S = 1.0  # The time over which that traffic is measured.
 LAG_AT_REST = 2 * PROBE_PACE  # A group with at most this lag counts as caught up.
 ATTEMPTS = 3  # A window that was disturbed is repeated until this many were measured.
-# On a cluster, executors come one after the other, and none is expected after QUIET_S without one.
+# On a cluster, executors start one after the other. If none has started for QUIET_S, no more are
+# expected.
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2
 
 

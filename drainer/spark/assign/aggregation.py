@@ -316,7 +316,7 @@ class Aggregation:
         return done
 
     def add_whole_record(self, task: DispatchedTask, record: TaskRecord) -> None:
-        """Add all that a task has reported, even above its marks, after the end of the task.
+        """Add everything that an ended task has reported, including what lies above its marks.
 
         If the state was removed, the record is empty and changes nothing.
         """
@@ -438,7 +438,7 @@ class Aggregation:
                     part.reach()
 
     def _by_all(self) -> dict[int, Progress]:
-        """Return the progress of the claim "all", with the messages of open waves."""
+        """Return the progress of the claim "all", including what open waves have finished."""
         self._reach()
         base = dict(self._base)
         for wave in self._waves.values():

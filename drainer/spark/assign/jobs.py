@@ -140,7 +140,7 @@ class Jobs:
         self._tag = tag
 
     def read(self, task: SliceTask, tasks: int, name: str) -> PreparedWave:
-        """Read the slices of ``task`` in at least so many tasks; return the wave.
+        """Read the slices of ``task`` with at least ``tasks`` Spark tasks, and return the wave.
 
         Its chunks are on the disks of the executors.
         """
@@ -201,11 +201,11 @@ class Jobs:
         return f"{self._tag}: {name}".replace(",", "")
 
     def _numbers(self, tasks: int) -> DataFrame:
-        """Return a row for each of so many tasks, with its number."""
+        """Return the numbers from 0 to ``tasks`` - 1 as rows, each in its own partition."""
         return self._session.spark.range(0, tasks, 1, tasks)
 
 
-# Nothing below is SQL in a text, since Spark takes half a second to load its parser.
+# The functions below use no SQL text, because Spark takes half a second to load its SQL parser.
 
 
 def _mapped(

@@ -74,7 +74,7 @@ class Reader:
         self._waves = Waves(lefts, settings.wave_bytes, settings.message_bytes)
         self._divides = settings.shards > 1  # Whether the next wave is divided.
         self._next: asyncio.Task[PreparedWave] | None = None  # The task that reads the next wave.
-        self._ahead = False  # Whether a dispatch gets its slots before the job that reads.
+        self._ahead = False  # Whether a dispatch takes its slots before the reading job does.
         self._starved = True  # Whether tasks waited for the wave that was read last.
         self._job: str | None = None
         self._messages = self._bytes = 0  # The number and size of the messages that were read.
@@ -95,7 +95,7 @@ class Reader:
 
     @property
     def about(self) -> int:
-        """About how many waves are to come."""
+        """The estimated number of waves that are still to be read."""
         return self._waves.about
 
     def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
@@ -248,7 +248,7 @@ class Reader:
 def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
     """Return the mean size of a message, by the first messages of a few partitions.
 
-    Raises as ``read_spans``.
+    Raises the same errors as ``read_spans``.
     """
     parts = [
         (n, plan.account.watermark(n), part.end) for n, part in plan.account.partitions.items()

@@ -90,7 +90,7 @@ class TaskMonitor(MetricsSampler):
         return self.aggregation.counts()
 
     def note_wave(self, about: int, manifests: Iterable[Manifest]) -> None:
-        """Note that the next wave is ready. There are ``about`` so many waves in all."""
+        """Note that the next wave is ready. ``about`` is the estimated number of waves in all."""
         for each in manifests:
             self._positions[each.partition] = max(self._positions[each.partition], each.end)
             self._subs[each.partition] += sum(each.subs.values())

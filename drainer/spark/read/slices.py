@@ -117,10 +117,10 @@ class SliceTask:
         return None if curve is None else RateLimiter(curve.reading, self.share, self.message_bytes)
 
     def split(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Read slices, and yield their rows. Spark calls this by ``mapInArrow``.
+        """Read slices, and yield their rows. Spark calls this through ``mapInArrow``.
 
-        The first column of ``batches`` has numbers of slices. A task whose number is too high for a
-        slice only opens the handler, because its slot will handle messages next.
+        The first column of ``batches`` has the numbers of the slices to read. If there are more
+        tasks than slices, the other tasks only open the handler, which their slots will need next.
         """
         with carrying():
             for batch in batches:

@@ -185,8 +185,7 @@ class Session:
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def placed(self, rows: DataFrame, tasks: int, column: str) -> DataFrame:
-        """Return the rows in so many partitions. The column has the number of each row's
-        partition."""
+        """Return the rows in ``tasks`` partitions: ``column`` has the number of each row's."""
         if self.version >= (4, 1):
             return rows.repartitionById(tasks, column)
         keys = ", ".join(map(str, _keys_of(tasks)))
@@ -195,7 +194,7 @@ class Session:
 
 
 def _keys_of(tasks: int) -> list[int]:
-    """Return a number for each of so many partitions, which Spark's hash puts into it."""
+    """Return, for each of ``tasks`` partitions, a number that Spark's hash puts into it."""
     keys: dict[int, int] = {}
     for key in count():
         keys.setdefault(_murmur3(key) % tasks, key)
@@ -240,7 +239,8 @@ class Slots:
     wanted: int | None = None
     grows: bool = False
     to_come: int = 0
-    _since_s: float | None = None  # When tasks began to wait for slots, as long as the count stays.
+    # When tasks began to wait for slots; None if none waits. A new ``count`` resets it.
+    _since_s: float | None = None
     _hopes: bool = True  # Whether tasks may wait for another executor.
 
     @property

@@ -25,15 +25,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """How a task finds the handler.
+    """What a task needs to load the handler.
 
     Attributes:
         reference: a reference to the handler that is valid where the task runs.
         file, name: the name of a file that was sent to the executor, and the handler's name in it.
-        mask: the secret that keys are masked with, since tasks report keys and errors, too.
+        mask: the secret with which a task masks the keys in its reports and errors.
         version: the version of drainer that the driver has.
-        source: the handler itself, which is pickled, if the driver's main program defines it, so
-            that a task can't import it.
+        source: the handler itself, to be pickled. It is only set if the driver's main program
+            defines the handler, because a task can't import that program.
         schemas: the schemas that the driver has received, so that tasks don't request them.
     """
 

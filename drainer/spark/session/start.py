@@ -382,7 +382,7 @@ def _environment(master: str, settings: Mapping[str, str]) -> Iterator[None]:
         "PYSPARK_DRIVER_PYTHON": settings["spark.pyspark.driver.python"],
     }
     if _LOCAL.fullmatch(master) and (named := os.environ.get(_DIRS)):
-        variables[_DIRS] = _private(named)  # For Spark, the variable counts before the setting.
+        variables[_DIRS] = _private(named)  # Spark prefers the variable to the setting.
     before = {name: os.environ.get(name) for name in variables}
     os.environ.update(variables)
     try:

@@ -88,7 +88,7 @@ class Objects(ABC):
         """Write an object, whole or not at all, unless there is one of this name.
 
         Return whether the object has these bytes now: if two processes write different bytes, one
-        of them gets True. Raises as ``put``.
+        of them gets True. Raises the same errors as ``put``.
         """
 
     @abstractmethod
@@ -104,9 +104,9 @@ class Objects(ABC):
         """Remove an object, or all objects below a prefix, if there are any. Raises StateLost."""
 
     def ensure_create(self) -> None:
-        """Ensure that ``create`` writes over nothing.
+        """Ensure that ``create`` never overwrites an object.
 
-        Raises StateRefused if it does; PlanNotWritten or StateLost.
+        Raises StateRefused if it does, and PlanNotWritten or StateLost if the store fails.
         """
         name = f"probe-{token_hex(8)}"
         try:
@@ -153,7 +153,7 @@ class Folder(Objects):
     ) -> None:
         """Write a file under another name, and let ``place`` give it its own name.
 
-        Raises as ``put``, and FileExistsError.
+        Raises the same errors as ``put``, and FileExistsError.
         """
         above = name.rpartition("/")[0]
         try:

@@ -155,9 +155,9 @@ def encode_record(
 class TaskRecords:
     """The reports of one attempt at a task. To the engine they are its ``PlanStore``.
 
-    The first report has what earlier attempts finished. Each ``append`` makes one more object. A
-    folder has the object when the call returns. To an object store, a thread sends the objects in
-    their order, and ``write`` waits for it.
+    The first report repeats what earlier attempts finished. Each ``append`` then creates one more
+    object. In a folder, the object exists when the call returns. For an object store, a thread
+    sends the objects in order, and ``write`` waits until all of them have been sent.
 
     Args:
         name: the name of the attempt among the objects.

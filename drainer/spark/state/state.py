@@ -48,9 +48,8 @@ from drainer.store.journal import decode_line, encode_line
 from drainer.store.place import PlanPlace, is_folder, split_uri
 
 JOURNAL_LOCAL_S, JOURNAL_REMOTE_S = 0.05, 1.5  # A task writes its records at this interval.
-LIST_S = (
-    5.0  # In an object store, where each look is a request, new attempts are looked for so often.
-)
+# drainer lists new attempts in an object store at this interval, because each listing is a request.
+LIST_S = 5.0
 REQUESTS_AT_ONCE = 16  # One process makes this many requests to an object store at once.
 
 EPOCHS, CONTROL, BEGUN, READS = "epochs", "control", "begun", "reads"
@@ -188,7 +187,7 @@ class State:
 
     @classmethod
     def open(cls, uri: str, drain_id: str) -> State:
-        """Return the state of a drain at a URI. Raises as ``open_objects``."""
+        """Return the state of a drain at a URI. Raises the same errors as ``open_objects``."""
         return cls(open_objects(uri), drain_id)
 
     # --- drivers ---

@@ -270,7 +270,7 @@ class OpenHandler:
 
 
 class PythonWorker:
-    """The Python worker that this process is."""
+    """The state of this process as a Python worker of Spark: at most one open handler."""
 
     def __init__(self) -> None:
         # Whoever has this lock may use the handler: the task at work, or the one that closes it.
