@@ -192,8 +192,8 @@ def ensure_single_done(response: Response, meanings: Mapping[int, str]) -> None:
 def results_of(response: Response, ids: Sequence[str], meanings: Mapping[int, str]) -> Results:
     """Return the results of a call with several sub-messages, in the order of ``ids``.
 
-    Raises UnclearAnswer unless each sub-message has exactly one result. If the status says that
-    the call failed, it raises the error that the status stands for.
+    Raises UnclearAnswer unless each sub-message has exactly one result. If the status
+    alone says that the call failed, it raises the error that the status stands for.
     """
     if _is_done(response, meanings):
         return [None] * len(ids)

@@ -210,7 +210,7 @@ class Waves:
 
     @property
     def about(self) -> int:
-        """About how many waves are to come."""
+        """The estimated number of waves that are still to be read."""
         left, size, waves = self.left * self._bytes_per_offset, self._wave_bytes, 0
         while left > 0 and size < self._most_bytes:
             left, size, waves = left - size, min(self._most_bytes, size * GROWTH), waves + 1
@@ -249,7 +249,7 @@ class Waves:
             self._lefts.pop(number, None)
 
     def slices(self, ranges: Mapping[int, Range], readers: int) -> list[Slice]:
-        """Cut a wave into slices, for at most about so many readers.
+        """Cut a wave into slices, for roughly ``readers`` readers at most.
 
         A large part of one partition makes several slices.
         """

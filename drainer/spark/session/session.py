@@ -239,7 +239,7 @@ class Slots:
     wanted: int | None = None
     grows: bool = False
     to_come: int = 0
-    # When tasks began to wait for slots; None if none waits. A new ``count`` resets it.
+    # When tasks were first seen waiting for slots; None if none has waited since ``count`` changed.
     _since_s: float | None = None
     _hopes: bool = True  # Whether tasks may wait for another executor.
 
@@ -256,7 +256,7 @@ class Slots:
         return max(self.count, self.wanted or self.to_come)
 
     def look(self, count: int, busy: int, now_s: float) -> None:
-        """Note the present number of slots, and how many tasks have one or wait for one."""
+        """Note the current number of slots, and how many tasks have a slot or wait for one."""
         if count != self.count:
             self.count, self._since_s, self._hopes = count, None, True
         elif busy > self.handling:
