@@ -139,8 +139,7 @@ def _looked_at(path: Path | str, *, own: bool, regular: bool = False) -> Iterato
     """Provide the descriptor of a file, once it and all names on the way to it are trusted."""
     is_file = True
     with suppress(OSError):  # The look at the names reports what is wrong.
-        # This mounts what autofs mounts only when it is used, which a look does not. And it finds
-        # pipes and sockets, whose links in /proc lead to no name that could be looked at.
+        # The links of pipes and sockets in /proc lead to no name that could be looked at.
         is_file = S_ISREG(Path(path).stat().st_mode)
     try:
         if regular and not is_file:
