@@ -152,7 +152,7 @@ def run_command(
 
 
 class Followers:
-    """What follows a drain beside its live view: metrics, pages, and shell commands."""
+    """What follows a drain besides its live view: metrics, pages, and shell commands."""
 
     def __init__(
         self,

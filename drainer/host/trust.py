@@ -13,8 +13,8 @@ A shared folder is the exception to both: it is setgid, its group can write it, 
 that group. Operators who share a folder trust one another. Root trusts no group.
 
 A file that everyone can write is never read. Nothing is asked about what lies on a read-only mount,
-because nobody can write there: Kubernetes mounts ConfigMaps and Secrets so. The names on the way to
-the mount count as everywhere, since a link may lead to a mount that its owner controls.
+because nobody can write there: Kubernetes mounts ConfigMaps and Secrets in this way. The names on
+the way to the mount count as everywhere, since a link may lead to a mount that its owner controls.
 """
 
 from __future__ import annotations
@@ -104,8 +104,9 @@ def mode_of_new(folder: Path) -> int:
 def share_new(descriptor: int, folder: Path) -> None:
     """Give a file that was just made the mode of its folder, whatever the umask left of it.
 
-    The file stays private if it has not the folder's group, as on some file systems. The group can
-    only read what root makes, because root resumes only what nobody else could have written.
+    The file stays private if it does not have the folder's group, as on some file systems. The
+    group can only read what root makes, because root resumes only what nobody else could have
+    written.
     """
     with suppress(OSError):  # Whoever writes to the file reports a folder that is gone.
         mode = mode_of_new(folder)
@@ -114,7 +115,7 @@ def share_new(descriptor: int, folder: Path) -> None:
 
 
 def make_folder(folder: Path) -> None:
-    """Make a folder for this user alone, or for the group that shares the one that it lies in.
+    """Make a folder for this user alone, or for the group that shares its parent folder.
 
     Raises FileExistsError and any other OSError.
     """
@@ -128,7 +129,7 @@ def _is_own_pipe(status: os.stat_result) -> bool:
 
 
 def _opened(path: Path | str, *, own: bool) -> BinaryIO:
-    """Open the file that passes the rule, whatever has its name by then."""
+    """Open the very file that passed the rule, even if its name now leads to another file."""
     with _looked_at(path, own=own, regular=True) as descriptor:
         # What was opened with O_PATH can't be read. This opens the same file once more.
         return Path(f"/dev/fd/{descriptor}").open("rb")

@@ -48,9 +48,9 @@ def inspect(
     Nothing is handled or committed, and the group may be active.
 
     Args:
-        handler: whose ``split`` shows the spread over sub-keys; see ``drainer.drain``.
+        handler: its ``split`` shows the spread over sub-keys; see ``drainer.drain``.
         client, partitions, from_, until, payloads: as for ``drainer.drain``.
-        messages: how many to read, spread evenly over the backlog; None for all.
+        messages: how many messages to read, spread evenly over the backlog; None for all.
         skip: expressions of what would be skipped; they need a handler.
 
     Raises:
@@ -89,7 +89,7 @@ def estimate(
     Args:
         latency: the time of one call of the handler, such as ``10ms`` or ``p50=8ms,p99=120ms``.
         settings: the concurrency and the deadline of the drain, among others.
-        on_message: called with a line of text when a step takes longer.
+        on_message: called with a line of text when a step takes a while.
         handler, client, partitions, from_, until, failures, payloads: as for ``drainer.drain``.
 
     Raises UsageError or Refused as ``drainer.drain`` does.

@@ -28,7 +28,7 @@ ROUNDS_MOST, AGREES = 100, 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds that the process itself takes, beside the waiting of the handler.
+    """Seconds that the process itself takes, besides the time that the handler waits.
 
     Attributes:
         sub_message_s: the event loop's time for a sub-message, from its delivery to its end.
@@ -73,7 +73,7 @@ class Forecast:
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The conditions of a forecast, beside order and concurrency.
+    """The conditions of a forecast, besides order and concurrency.
 
     Attributes:
         split_s: the time of the handler's ``split`` for a message, which is part of
@@ -148,12 +148,12 @@ def _bounds_of_work(
 def _with_barriers(
     workload: Workload, latency: Distribution, concurrency: int, work_s: float, serial_s: float
 ) -> float:
-    """Return the seconds of the partition that its barriers keep longest.
+    """Return the time of the partition that its barriers delay most, in seconds.
 
-    Before a barrier all calls of its partition have to return. Meanwhile workers idle: until the
-    longest of what is left of their calls is over, or if there are few sub-messages between two
-    barriers, until the longest of all those is over. Then the barrier runs alone. Other partitions
-    go on meanwhile, and fill the gaps.
+    Before a barrier runs, all calls of its partition have to return, and workers that are free
+    wait. If there are many sub-messages between two barriers, they wait for the longest remainder
+    of a running call. If there are few, they wait for the longest call of all of them. Then the
+    barrier runs alone. Other partitions go on meanwhile, and fill the gaps.
     """
     found, mean_s, overhang_s = 0.0, latency.mean_s, latency.overhang_s(concurrency)
     for subs, barriers in workload.partitions.values():
@@ -187,7 +187,7 @@ def _calls(
         before, operations, folded = operations, 0.0, 0.0
         busy = sum(number for (subs, _), number in lanes.items() if workers * subs >= before)
         for (subs, folds), number in lanes.items():
-            comes = subs / before  # So many sub-messages come to the lane during each call.
+            comes = subs / before  # This many sub-messages come to the lane during each call.
             unpaused = busy <= workers and workers * comes >= 1
             takes = workers * comes if unpaused else 1 + window * comes
             takes = subs if read_whole else min(takes, subs)

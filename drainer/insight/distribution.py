@@ -21,7 +21,7 @@ Quantile = tuple[float, float]
 
 STEPS = 20  # This many straight pieces make the curve between two quantiles that the user named.
 SLICES = 200  # Numeric integrals divide the calls into this many equal parts.
-_EDGE = 1e-4  # A log-normal curve has no p0 and no p100, so they are taken for this share off.
+_EDGE = 1e-4  # A log-normal curve has no p0 and no p100. Its p0.01 and p99.99 stand for them.
 _NORMAL = NormalDist()
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", re.IGNORECASE)
@@ -162,7 +162,7 @@ def _filled(points: dict[float, float], text: str) -> tuple[Quantile, ...]:
 
 
 def _between(low: Quantile, high: Quantile) -> Iterator[Quantile]:
-    """Yield the lower point, and more on the curve of a log-normal distribution through both."""
+    """Yield the lower point, then further points on the log-normal curve through both points."""
     yield low
     if not 0 < low[1] < high[1]:
         return

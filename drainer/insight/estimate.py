@@ -1,4 +1,4 @@
-"""The estimate of a drain: its bounds, by a sample of the backlog and what it costs here."""
+"""The estimate of a drain, from a sample of the backlog and its measured cost on this machine."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class FirstForecast:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question about a drain, beside the request for it.
+    """What an estimate has to know besides the request for the drain.
 
     Attributes:
         source: where the latency comes from, in words.
@@ -120,7 +120,7 @@ class Estimate:
 
     @property
     def range_s(self) -> tuple[float, float]:
-        """The least and the most seconds of drains that had such an estimate."""
+        """The shortest and the longest time, in seconds, of drains that had such an estimate."""
         found = WAITING
         if self.requested.bounds.get(CPU, 0.0) > PROCESSES * self.requested.seconds:
             found = PROCESSING

@@ -46,7 +46,7 @@ HOT_MESSAGES = 20  # With fewer sub-messages in the sample, a large share may be
 
 OnProgress = Callable[[int, int], None]  # It gets the offsets that were read, and all of them.
 
-# Beside the fields of an inspection, -o json has these properties.
+# Besides the fields of an inspection, -o json has these properties.
 _FIGURES = (
     *("offsets", "messages", "bytes", "sub_messages", "lost", "hot", "age_s", "arrivals_per_s"),
     *("expiry", "retention_s", "offline", "under_replicated"),

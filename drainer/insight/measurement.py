@@ -136,7 +136,11 @@ def measure_backlog(
 
 
 def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
-    """Measure the seconds to the first message, between two, and to make one of a record."""
+    """Measure three times, in seconds, for messages that a fetch thread reads.
+
+    They are the time to the first message, the time between two messages, and the time that it
+    takes to make a message from a record.
+    """
     thread = FetchThread(
         cluster.settings,
         group=group,
@@ -260,7 +264,8 @@ class _Sleeper:
         self._latency_s = latency_s
         self._warm = WARM_UP * subs
         self._begun = 0
-        # How many sub-messages had begun, and the time: at the end of the warm-up and at the last.
+        # The number of sub-messages that had begun, and the time: at the end of the warm-up, and
+        # when the last sub-message began.
         self._first = self._last = (0, 0.0)
 
     @property

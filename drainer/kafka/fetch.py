@@ -94,7 +94,7 @@ class FetchThread:
     # The bytes that may be in the queue, which always has room for one batch. With several
     # partitions, half of the bytes are for those that are being read, and half for paused ones.
     queue_bytes: int
-    prefetch_bytes: int  # The bytes that the client may buffer beside the queue.
+    prefetch_bytes: int  # The bytes that the client may buffer in addition to the queue.
     partition_load: Callable[[int], int]  # Returns the pending bytes of a partition.
     load_bytes: int  # The bytes that may be pending, of all partitions together.
     # The thread calls this when it queues a batch of a partition that had none, and when it ends.

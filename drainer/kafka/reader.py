@@ -38,7 +38,7 @@ PACE_WAIT_MOST_S = 0.1
 # The client reads ahead at full speed. So under a cap it may only read ahead what the cap allows in
 # this time.
 AHEAD_S = 0.5
-RECORD_BYTES = 250  # The memory that the objects of a record take beside its key and value.
+RECORD_BYTES = 250  # The memory that the objects of a record take in addition to its key and value.
 POLL_INTERVAL_MS = 24 * 60 * 60 * 1000
 
 _ERROR = confluent_kafka.Message.error
@@ -158,7 +158,7 @@ class RangeReader:
     topic_id: str  # If the topic was recreated, it has another id and is not read.
     reader: str  # The name of a group, which the broker uses for quotas and rights only.
     _: KW_ONLY
-    prefetch_bytes: int  # The bytes that the client may buffer beside a batch.
+    prefetch_bytes: int  # The bytes that the client may buffer in addition to a batch.
     batch_bytes: int  # The maximum bytes of a batch, which has at least one record.
     pace: RateLimiter | None = None  # The cap on reading.
     clock: Callable[[], float] = time.monotonic

@@ -174,7 +174,7 @@ def _each_trial(limits: MeasuredLimits) -> Field:
 
 
 def traffic_words(settings: LimitSettings) -> tuple[str, ...]:
-    """Return the properties of the traffic beside the message size, each in a few words."""
+    """Return the properties of the traffic besides the message size, each in a few words."""
     return (
         f"{figures.counted(settings.consumer_groups, 'group')} reading",
         f"{figures.counted(settings.partitions, 'partition')} per broker",

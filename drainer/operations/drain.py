@@ -71,7 +71,7 @@ class Callbacks:
         print_line: gets each message to a person.
         give_up: ends the process. ``LocalDrain`` calls it from another thread when a handler blocks
             the event loop.
-        resuming: returns what a resume needs beside the plan.
+        resuming: returns what a resume needs besides the plan.
     """
 
     observe: Callable[[Status], None] = lambda _: None

@@ -343,9 +343,10 @@ class SparkRun:
         return at_rest and reported
 
     async def _are_cut(self) -> bool:
-        """Return whether the state was removed, and the tasks have had the time to end by that.
+        """Return whether all tasks have ended because something removed the state.
 
-        Without the driver's beats, their leases end and their calls are cut off.
+        Without the driver's beats, the tasks' leases end and their calls are cut off. This waits
+        for that time.
         """
         with suppress(DrainerError):
             if await blocking_call(self._state.epoch) is None:

@@ -74,8 +74,8 @@ def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
 def json_text(obj: object, *, indent: bool = False) -> str:
     """Return an object as JSON that any parser can read and no terminal obeys.
 
-    Beside what orjson takes, the object may contain raw JSON, keys that are not strings, halves of
-    surrogate pairs and numbers beyond 64 bits. Anything else is written as its ``repr``.
+    In addition to what orjson accepts, the object may contain raw JSON, keys that are not strings,
+    halves of surrogate pairs and numbers beyond 64 bits. Anything else is written as its ``repr``.
     """
     import msgspec  # noqa: PLC0415
     import orjson  # noqa: PLC0415 - streams are escaped before anything needs JSON

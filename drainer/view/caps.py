@@ -28,7 +28,7 @@ def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
 
 
 def fields_after(limits: LimitStatus) -> Iterator[Field]:
-    """Yield how fast a drain went, beside what the limits allowed."""
+    """Yield how fast a drain went, compared with what the limits allowed."""
     for what, cap in (("read", limits.read_cap), ("written", limits.write_cap)):
         if cap is not None and cap.average_per_s:
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {words(cap)}"

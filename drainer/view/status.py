@@ -301,6 +301,6 @@ def partition_cells(part: PartitionStatus) -> tuple[str, ...]:
 
 
 def finished(part: PartitionStatus) -> int:
-    """Return how many offsets of a partition are finished. It may be more than that."""
+    """Return how many offsets of a partition are known to be finished. There may be more."""
     offsets = part.end - part.start
     return min(offsets, max(part.messages_finished, part.watermark - part.start))

@@ -153,7 +153,7 @@ def _plan(last: Status) -> Iterator[Field]:
 
 
 def account(messages: Counts, sub_messages: Counts) -> Section:
-    """Show that read = done + dead + failed + skipped + pending, or that it is not so."""
+    """Show that read = done + dead + failed + skipped + pending, or that it does not add up."""
     rows: list[tuple[str | Cell, ...]] = []
     for label, counts in (("messages", messages), ("sub-messages", sub_messages)):
         numbers = [(name, getattr(counts, name)) for name in _ACCOUNT]
@@ -179,7 +179,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
 
 
 def _engine(summary: Summary) -> Iterator[Field]:
-    """Yield the engine's counts, its concurrency, and its speed beside the brokers' limits."""
+    """Yield the engine's counts, concurrency, and speed compared with the brokers' limits."""
     if summary.engine_counts:
         counts = (f"{name} {figures.count(n)}" for name, n in summary.engine_counts.items())
         yield Field("engine", summary.engine.capitalize(), ", ".join(counts))

@@ -180,7 +180,7 @@ def estimate_page(found: Estimate) -> Page:
 
 
 def _first(estimate: Estimate) -> Table | None:
-    """Show when each class and all is drained, and when all would be without the classes."""
+    """Show when each class and everything will be drained, and when without the classes."""
     found = estimate.first
     if found is None:
         return None

@@ -93,7 +93,7 @@ class SparkStatus:
 def task_name(name: str, host: str, shards: Sequence[Shard] = ()) -> str:
     """Return the name of a task, such as ``7.0 on worker-1 (shards 3, 7)``.
 
-    Of a host's name it has the first part. An address stays whole.
+    A host's name is cut to its first part. An IP address stays whole.
     """
     return f"{name}{_on(host)}{_of(shards)}"
 

@@ -446,15 +446,16 @@ class WaveRunner:
 
 
 def shards_for(slots: int) -> int:
-    """Return the number of shards for so many slots.
+    """Return the number of shards for a number of slots.
 
-    There are several times as many shards, so that they can be dealt out to any number of slots.
+    There are several times as many shards as slots, so that they can be dealt out to any number of
+    slots.
     """
     return min(max(SHARDS_LEAST, 3 * slots), SHARDS_MOST)
 
 
 def of_one_task(running: LocalSettings, tasks: int) -> LocalSettings:
-    """Return the settings of one of so many tasks. The task borrows its concurrency."""
+    """Return the settings of one of ``tasks`` tasks. Each task borrows its concurrency."""
     buffer_bytes = max(TASK_BUFFER_LEAST, running.buffer_bytes // tasks)
     fixed = Concurrency.fixed(1)
     return replace(running, concurrency=fixed, buffer_bytes=buffer_bytes)

@@ -113,7 +113,7 @@ class OffsetRange:
 
 
 def cut_evenly(ranges: Sequence[OffsetRange], tasks: int) -> list[OffsetRange]:
-    """Cut ranges into about so many ranges of about the same length, none of them empty."""
+    """Cut ranges into roughly ``tasks`` ranges of roughly equal length, none of them empty."""
     total = max(1, sum(each.end - each.start for each in ranges))
     return [
         OffsetRange(each.origin, *part)

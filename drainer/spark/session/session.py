@@ -266,7 +266,7 @@ class Slots:
             self._since_s, self._hopes = None, True
 
     def room(self, busy: int) -> int:
-        """Return the number of tasks that may begin beside the ``busy`` ones.
+        """Return the number of tasks that may begin in addition to the ``busy`` ones.
 
         One task may begin for each free slot. If Spark starts executors for tasks that wait, as
         many tasks may wait as there are slots, until ``HOPE_S`` have passed without an executor.

@@ -100,7 +100,7 @@ class SessionSettings:
     ``master`` is the URL of a master, or of a server of Spark Connect. ``conf`` has settings of
     Spark and drainer's own by name. ``repr`` shows neither, since both may have secrets.
 
-    Raises UsageError if the master is not one, or if a setting is unknown or breaks a law.
+    Raises UsageError if the text is not a master, or if a setting is unknown or breaks a law.
     """
 
     master: str = field(default=EVERY_CORE, repr=False)

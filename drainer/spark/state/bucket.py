@@ -98,7 +98,7 @@ class Bucket(Objects):
     def ensure_replace(self) -> None:
         """Ensure that ``replace`` never writes over another object.
 
-        Raises StateRefused if it does; StateLost.
+        Raises StateRefused if it does, and StateLost if the store does not answer.
         """
         name = f"probe-{token_hex(8)}"
         try:

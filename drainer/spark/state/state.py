@@ -455,8 +455,8 @@ class State:
             time.sleep(min(times.look_s, left_s))
 
     def has_ended(self, attempt: Attempt) -> bool:
-        """Return whether an attempt has reported its end. If it fails, it does so, too; if it is
-        killed, it can't."""
+        """Return whether an attempt has reported its end. An attempt
+        that fails reports its end as well. One that is killed can't."""
         return self._has(f"{attempt.name}/{ENDED}")
 
     def _is_over(self, attempt: Attempt) -> bool:

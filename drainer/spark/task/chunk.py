@@ -34,7 +34,7 @@ CHUNK_SUBS = 1_000
 CHUNK_BYTES = 64 * 1024
 CHUNK_MEMORY_BYTES = 1024 * 1024
 OPEN_MEMORY_BYTES = 64 * 1024 * 1024  # Payloads in open chunks take no more than this.
-KNOWN_MOST = 10_000  # So many keys and headers are remembered, to have equal ones in a chunk once.
+KNOWN_MOST = 10_000  # This many keys and headers are remembered, to store equal ones once.
 
 PICKLE_PROTOCOL = 5
 CHECKSUM_MASK = 2**63 - 1  # Sums of checksums are kept within 63 bits.

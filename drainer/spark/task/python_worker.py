@@ -85,7 +85,8 @@ class Fence:
     def guard(self, attempt: Attempt, calls: Callable[[], int]) -> None:
         """Guard the calls of an attempt. ``calls`` returns how many of them are in the handler.
 
-        Raises ``lost`` if the attempt has to end at once; StateLost.
+        Raises ``lost`` if the attempt has to end at once, and StateLost if the state is out of
+        reach.
         """
         with self._looking:
             self._attempt, self.lost, self.calls = attempt, None, calls
@@ -280,7 +281,7 @@ class PythonWorker:
 
     @contextmanager
     def at_work(self, spec: HandlerSpec) -> Iterator[OpenHandler]:
-        """The open handler, for as long as the block lasts.
+        """Provide the open handler for as long as the block lasts.
 
         Raises Refused if it can't be opened; LockLost if the drain is over.
         """
@@ -319,7 +320,7 @@ class PythonWorker:
 
 @cache
 def python_worker() -> PythonWorker:
-    """Return the Python worker that this process is."""
+    """Return the ``PythonWorker`` of this process."""
     return PythonWorker()
 
 
