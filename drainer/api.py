@@ -98,7 +98,7 @@ def drain(
         control: to pause, change or stop the drain from another thread; a new one per drain.
 
     Returns:
-        The summary, also when some sub-messages became dead letters.
+        The summary, even when some sub-messages became dead letters.
 
     Raises:
         UsageError: a value makes no sense.

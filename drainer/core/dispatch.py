@@ -63,11 +63,11 @@ class Dispatcher:
         parked: the lanes (``repr`` of their keys) that an earlier run parked behind a dead letter,
             and the partitions that it parked behind a barrier.
         rule_filter: decides which sub-messages enter a lane. The others hold nothing back.
-        others: what claims other than "all" have finished. Here it is neither read, pending nor
-            finished, and no message waits for it.
+        others: what claims other than "all" have finished. The dispatcher does not count it
+            as read, pending or finished, and no message waits for it.
         named: the facts on parked lanes that the earlier run reported.
         behind: partitions in which something before the dispatcher's first offset is not finished.
-            A barrier of theirs can't run.
+            A barrier in such a partition can't run.
     """
 
     claim = ALL  # The claim whose progress it keeps.
@@ -398,7 +398,7 @@ class Dispatcher:
     def left_behind(self) -> set[str]:
         """Return what a dispatcher of later messages must have as ``parked``.
 
-        This is called when nothing is left to do. Beside the parked lanes, it has lanes that wait
+        This is called when nothing is left to do. Besides the parked lanes, it has lanes that wait
         for a sub-message or a barrier whose turn never came.
         """
         shut = (all_of(Stream(each).partition) for each in self._shut | self.barrier_queues.keys())

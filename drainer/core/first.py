@@ -114,7 +114,7 @@ class PriorityDispatcher(Dispatcher):
                     known[number].watermark,
                     part.end,
                     _from(known[number].watermark, own.get(number)),
-                    reports_outcomes=True,  # for whoever finishes the rest of a message
+                    reports_outcomes=True,  # The last pass of a message needs them.
                 )
                 for number, part in plan.account.partitions.items()
             },
@@ -281,10 +281,10 @@ class PriorityDispatcher(Dispatcher):
         return replace(status, progress=replace(progress, partitions=partitions, eta_s=eta_s))
 
     def _rest_s(self, status: Status, subs: float, rate: float | None) -> float | None:
-        """Estimate how long so many of the rest take, at the latency of the class.
+        """Estimate how long ``subs`` sub-messages of the rest take, at the latency of the class.
 
-        All workers are then busy. It may take less: a pass does little but read, which makes calls
-        late, and the rest does not.
+        It assumes that all workers are busy. The rest may take less time: during this pass, calls
+        return late because the process is busy reading.
         """
         latency = status.timing.latency
         handled = self.counts_of_class().finished - self.rule_filter.taken_out

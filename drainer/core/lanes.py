@@ -18,7 +18,7 @@ from drainer.message import SubMessage
 
 # The live view lists lanes by name in which at least this many sub-messages wait.
 HOT_WAITING = 64
-# How many ready lanes to have before reading on is not worth it. More give no better schedule (with
+# Once this many lanes are ready, reading on is not worth it. More give no better schedule (with
 # one lane per worker it takes 1.004 times max(W/C, L) at worst), and outgrow the processor's
 # caches.
 LOOK_AHEAD_PER_WORKER = 2

@@ -28,7 +28,7 @@ from drainer.model.ranges import Range, RangeSet, join_ranges, ranges_of
 PURGE_MIN = 64
 PURGE_BYTES_MIN = 1024 * 1024
 # The memory of a message that was let go of, so that only its account is kept, and the memory of
-# each of its sub-keys beside the text of the key.
+# each of its sub-keys in addition to the text of the key.
 LEFT_PENDING_BYTES = 700
 LEFT_PENDING_KEY_BYTES = 100
 
@@ -87,7 +87,7 @@ class LedgerLoad:
         self.left_pending = 0
         # Sub-messages that stay pending in this run.
         self.left_pending_subs = 0
-        # Each queue may keep finished messages of so many bytes.
+        # The bytes of finished messages that each queue may keep.
         self.purge_bytes = PURGE_BYTES_MIN // max(1, ledgers)
 
 
@@ -118,8 +118,9 @@ class Ledger:
         self.position = known.watermark  # Everything below was delivered, or is a hole.
         self.watermark = known.watermark
         self.pending_bytes = 0
-        self.left_pending_bytes = 0  # The part of it that stays until the end of the run.
-        self.load = LedgerLoad()  # The dispatcher replaces it by the one of all its ledgers.
+        # The part of ``pending_bytes`` that stays until the end of the run.
+        self.left_pending_bytes = 0
+        self.load = LedgerLoad()  # A dispatcher replaces it by the sums over all its ledgers.
         # Unfinished messages by offset. Finished ones inside the queue are removed later.
         self._pending: deque[Message] = deque()
         self._finished_inside = self._bytes_inside = 0

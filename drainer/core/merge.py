@@ -149,7 +149,7 @@ def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
 
 
 def undecided(units: Sequence[Range], outcomes: Iterable[OutcomeRanges]) -> tuple[Range, ...]:
-    """Return the messages of ``units`` that have no outcome yet. ``split`` rejected all of them."""
+    """Return those of the rejected messages ``units`` that have no outcome yet."""
     ended = merge_outcomes(outcomes)
     return subtract(units, join_ranges(chain.from_iterable(ended.get(o, ()) for o in OTHERWISE)))
 

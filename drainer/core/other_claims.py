@@ -186,7 +186,7 @@ class OtherClaims:
         return outcome_of(message.offset, self._outcomes.get(message.origin.partition, {}))
 
     def highest(self, partition: int) -> int:
-        """Return the offset from which on no claim has finished anything."""
+        """Return the first offset at and after which no claim has finished anything."""
         claims = (claim[partition] for claim in self._claims.values() if partition in claim)
         return max((progress.end for progress in claims), default=0)
 

@@ -49,8 +49,8 @@ class Remainder(NamedTuple):
 
     handled: int  # Sub-messages that the handler has finished.
     waiting: int  # Sub-messages that were read, and that the handler will get in this run.
-    # The share of the sub-messages that were read which the handler gets, from 0 to 1. It does not
-    # get those that rules take out, and those in parked lanes.
+    # The share, from 0 to 1, of the sub-messages read so far that go to the handler. The others are
+    # skipped by rules, or stand in parked lanes.
     share: float
     offsets_read: int  # Over all partitions.
     offsets_unread: int

@@ -37,7 +37,7 @@ HURRY_S = 0.02
 # never later than this pause after the last time.
 JOURNAL_SHARE = 0.03
 JOURNAL_SLOWEST_S = 0.5
-# The disk is slow if so many writes in a row were slow; a single one may be slow for other reasons.
+# The disk is slow if this many writes in a row were slow. A single one may have other reasons.
 SLOW_WRITES = 3
 
 
@@ -65,7 +65,7 @@ class LiveAccount(Protocol):
         """Counts of messages and of sub-messages."""
 
     def record(self) -> Record | None:
-        """Record for the journal of what is done since the last one; None when nothing is."""
+        """Return the journal record of what finished since the last one; None if nothing did."""
 
     def claims(self) -> Claims: ...
 

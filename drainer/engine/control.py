@@ -104,7 +104,7 @@ class Change(ControlRequest):
 
 @dataclass(frozen=True, slots=True)
 class Pause(ControlRequest):
-    """Start no calls, until ``Unpause`` or for so many seconds."""
+    """Start no calls until ``Unpause``, or for a number of seconds."""
 
     name = "pause"
     for_s: float | None = None
@@ -136,7 +136,7 @@ REQUESTS = {kind.name: kind for kind in (Change, Pause, Unpause, Stop)}
 
 @dataclass(frozen=True, slots=True)
 class Requested:
-    """A request, the person who made it ("user@host"), and a future for what was done in words."""
+    """A request, the person who made it ("user@host"), and the future of the answer in words."""
 
     request: ControlRequest
     by: str

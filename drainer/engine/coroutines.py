@@ -25,8 +25,8 @@ CANCELS_MOST = 3  # One attempt is cancelled this often, a timeout after the las
 class AsyncWorkers(Workers):
     """Coroutines; a worker stays on its lane while that is the best choice.
 
-    ``limit`` makes more of them, or lets some rest once they have ended what they are at. A handler
-    that takes longer than its timeout is cancelled.
+    ``limit`` makes more of them, or lets some rest once they have finished their current call. A
+    handler that takes longer than its timeout is cancelled.
 
     Attributes:
         surplus: how many workers are above the limit, and are yet to rest.
@@ -56,12 +56,12 @@ class AsyncWorkers(Workers):
         self._timeout_s = timeout_s
 
     def pause(self, paused: bool) -> None:
-        """Do nothing: each worker takes its next sub-message itself, none is handed out ahead."""
+        """Do nothing, because workers take sub-messages themselves: none is handed out ahead."""
 
     kept_back = 0
 
     def calls(self) -> int:
-        """Return how many calls run, also those that nothing waits for any longer."""
+        """Return how many calls run, including those that nothing waits for any longer."""
         if self._over:  # Some handlers swallow a cancellation, and continue when the loop does.
             return sum(not task.done() for task in self._tasks)
         at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
@@ -73,7 +73,7 @@ class AsyncWorkers(Workers):
         return len(self._sleepers)
 
     def limit(self, most: int) -> None:
-        """Let so many workers work from now on. Those above that end what they are at."""
+        """Set how many workers may work. Surplus workers finish their call, and then rest."""
         if self._stopping:
             return
         self._concurrency = most
@@ -168,7 +168,7 @@ class AsyncWorkers(Workers):
         return handled + gap
 
     async def _watch(self) -> None:
-        # To look at all workers now and then costs less than a timer for each sub-message.
+        # Looking at all workers now and then costs less than a timer for each sub-message.
         known: list[tuple[SubMessage | None, int, float]] = []
         while True:
             await asyncio.sleep(watch_interval_s(self._timeout_s))

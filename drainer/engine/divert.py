@@ -29,10 +29,10 @@ class Divert(GiveUp):
 
 
 def diverting(handler: LoadedHandler, expressions: Sequence[str]) -> LoadedHandler:
-    """Return a handler that is not called for what one of the expressions is true of.
+    """Return a handler that is not called for sub-messages for which an expression is true.
 
-    The others of a batch are handled. Nothing is folded, because one sub-message may be diverted
-    and not what it would be folded with.
+    The other sub-messages of a batch are handled. Nothing is folded, because a sub-message that is
+    diverted could be folded with one that is not.
     """
     if not expressions:
         return handler

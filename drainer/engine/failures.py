@@ -415,7 +415,7 @@ class Failures:
             self._tick()
 
     def change(self, settings: FailureSettings, sink: DeadLetters | None) -> None:
-        """Decide by these settings from now on. What was given up stays given up."""
+        """Use new settings for decisions from now on. What was given up stays given up."""
         now_s = self._clock()
         if self._policy.settings.breaker and not settings.breaker:
             self._retries.hurry(now_s)
@@ -610,7 +610,7 @@ class Failures:
         return finished - self._dispatcher.unhandled().without_call
 
     def _moment(self, members: int) -> Moment:
-        """Return the state of the drain when a call of so many sub-messages has failed."""
+        """Return the state of the drain at the moment when a call has failed."""
         return Moment(
             self._clock(),
             self._wall().timestamp(),

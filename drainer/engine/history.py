@@ -71,7 +71,7 @@ class History:
     def __init__(self, points_most: int = POINTS_MOST) -> None:
         self._most = max(4, points_most)
         self._seen = 0  # How many statuses were added so far.
-        self._each = 1  # One of so many statuses is kept.
+        self._each = 1  # One status in every ``_each`` is kept.
         self._kept: list[HistoryPoint] = []
         self._newest: HistoryPoint | None = None  # The last point, if it is not kept.
         self._deepest: dict[str, int] = {}

@@ -163,7 +163,7 @@ class Pipeline:
             await self._obey(self._ports.quota)
 
     async def _obey(self, quota: Quota) -> None:
-        """Work by what the driver granted last."""
+        """Apply the driver's newest grant."""
         grant = quota.take()
         self._may_call = grant.calls > 0
         if self._may_call and grant.calls != self._meter.concurrency:
@@ -254,7 +254,7 @@ class Pipeline:
             self._loop.call_soon_threadsafe(self._pump.poke)
 
     def _decide_rejected(self) -> None:
-        if self.dispatcher.rejected:  # It is not called here, because it may report that all moved.
+        if self.dispatcher.rejected:  # A direct call could come back to here.
             self._loop.call_soon(self._failures.decide_rejected)
 
     def _end_if_over(self) -> None:
@@ -294,7 +294,7 @@ class Pipeline:
         return done, done if calls is None else calls, self._failures.failed_attempts
 
     def limit(self, most: int) -> None:
-        """Make up to so many calls at once from now on, which is at least one."""
+        """Set how many calls may be made at once from now on, which is at least one."""
         batching = self._handler.batching
         self._meter.concurrency = most
         self._pump.ready_lanes = look_ahead(most * (batching.lanes if batching else 1))
@@ -317,7 +317,7 @@ class Pipeline:
     async def _limit_by(self, search: ConcurrencyLimit) -> None:
         """Set the limit by what was done since the last look, several times a second.
 
-        Sub-messages cost no more time for that.
+        This adds no time per sub-message.
         """
         last, running = self._measured(), 0
         while True:

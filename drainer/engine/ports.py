@@ -82,7 +82,7 @@ class Grant(NamedTuple):
 
     Attributes:
         calls: how many calls it may make at once. If it is 0, nothing begins.
-        failures: the failure settings to work by. Their rate is the share of this task.
+        failures: the failure settings to use. Their rate is the share of this task.
     """
 
     calls: int
@@ -96,9 +96,10 @@ class Quota(Protocol):
         """Return what was granted last; called with each check."""
 
     def obeyed(self, in_flight: int, ready: int, work_done: tuple[int, int, int]) -> None:
-        """Note that the task works by what it took, with so many calls still in flight.
+        """Note that the task obeys the grant that it took last.
 
-        ``ready`` is how many lanes wait for a call. ``work_done`` is the pipeline's property.
+        ``in_flight`` is how many calls are still in flight. ``ready`` is how many lanes wait for a
+        call. ``work_done`` is the pipeline's property.
         """
 
 
@@ -206,7 +207,7 @@ class Work(Protocol):
         """Look for what happened elsewhere."""
 
     async def change(self, settings: Settings) -> None:
-        """Work by these settings from now on."""
+        """Apply new settings to what happens from now on."""
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
         """Read and start nothing more, and wait until no call is in flight, up to ``grace_s``.
@@ -272,7 +273,7 @@ class DrainContext:
 
 
 class CompleteStatus(Protocol):
-    """Adds to a status what only those know who made the source and the writers."""
+    """Adds to a status what only the makers of the source and of the writers know."""
 
     def __call__(self, status: Status, *, over: bool) -> Status:
         """Return the completed status. ``over`` is set for the last one of a run."""
@@ -284,7 +285,7 @@ def as_it_is(status: Status, *, over: bool) -> Status:
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What a drain in this process needs beside its context.
+    """What a drain in this process needs in addition to its context.
 
     Attributes:
         open_source: makes the source of messages for a dispatcher. The source's thread calls the
@@ -292,7 +293,7 @@ class Ports:
         open_letters: makes the writer of dead letters to a topic; None without Kafka.
         write_to: makes a writer to a topic, for the handler.
         extras: returns the properties of the client's file that have a prefix, for the handler.
-        complete_status: adds to a status what only those know who made these ports.
+        complete_status: adds to a status what only the maker of these ports knows.
         is_split: whether messages were split where they were read. They are ``ShippedMessage``s.
         totals: returns what all tasks of the drain have done, if it has several.
         quota: how many calls this task may make at once; None if it is the whole drain.

@@ -1,4 +1,4 @@
-"""Signals by which a person or a supervisor stops a drain, also while a handler blocks the loop."""
+"""Signals by which a person or a supervisor stops a drain, even while a handler blocks the loop."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def stop_signals(
     over = threading.Event()
 
     def do_nothing(_number: int, _frame: FrameType | None) -> None:
-        pass  # The listening thread is told before this would be.
+        pass  # The listening thread has learnt of the signal before Python calls this.
 
     # A handler's process pool ends its children by this signal.
     keep_handler_from_children(signal.SIGTERM, do_nothing)

@@ -17,7 +17,7 @@ from drainer.host.forks import call_alone
 from drainer.message import SubMessage
 
 AHEAD = (
-    32  # So many sub-messages wait for a free thread, so that no thread waits for the event loop.
+    32  # This many sub-messages wait for a free thread, so that no thread waits for the event loop.
 )
 
 
@@ -30,12 +30,12 @@ class ThreadWorkers(Workers):
 
     def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
         super().__init__(calls, failures, events)
-        # By thread, the sub-message that it is at, and since when.
+        # By thread, the sub-message that it handles, and since when.
         self._started: dict[int, tuple[SubMessage, float]] = {}
         self._threads = 0  # Threads that were ever started.
-        # While paused, what was handed out and no thread has begun.
+        # During a pause, the sub-messages that were taken back before a thread began them.
         self._kept: list[SubMessage] = []
-        # A thread that finds a leave in the inbox ends. Whoever empties the leave has taken it.
+        # A leave in the inbox tells a thread to end. Whoever empties the list has taken the leave.
         self._leaves: list[list[bool]] = []
         self._out = 0  # Sub-messages that were handed to the threads and not handed back.
         self._inbox = self._runtime.queue()
@@ -44,7 +44,7 @@ class ThreadWorkers(Workers):
         self._drained = asyncio.Event()
 
     def calls(self) -> int:
-        """Return how many calls run, also those that nothing waits for any longer."""
+        """Return how many calls run, including those that nothing waits for any longer."""
         return len(self._started)
 
     @property
@@ -62,7 +62,7 @@ class ThreadWorkers(Workers):
         more = most - self._concurrency
         self._concurrency = most
         for _ in range(more):
-            # A thread that is yet to leave stays: with a new one beside it, there were too many.
+            # If a thread has not left yet, it stays, and no new one is needed.
             if not (self._leaves and _taken(self._leaves.pop())):
                 self._start_one()
         # Threads that are to leave do so before anything else begins.
@@ -73,7 +73,7 @@ class ThreadWorkers(Workers):
         self.wake()
 
     def use_timeout(self, timeout_s: float) -> None:
-        """Change the timeout; a call that was late by the one before may be in time by this one."""
+        """Change the timeout. A call that was late by the old one may be in time by the new one."""
         self._timeout_s = timeout_s
         started_by = self._clock() - (timeout_s or inf)
         for sub, started_s in list(self._started.values()):
@@ -81,7 +81,7 @@ class ThreadWorkers(Workers):
                 self._failures.returned(sub)
 
     def pause(self, paused: bool) -> None:
-        """Keep back, while ``paused``, what is handed out and no thread has started."""
+        """While ``paused``, keep back the sub-messages that no thread has started yet."""
         if not paused:
             while self._kept:
                 self._inbox.put(self._kept.pop(0))
@@ -89,7 +89,7 @@ class ThreadWorkers(Workers):
         self._kept += self._recalled()
 
     def _recalled(self) -> list[SubMessage]:
-        """Take back what is handed out and no thread has begun, in order."""
+        """Take back, in order, the sub-messages that no thread has begun."""
         leaves: list[list[bool]] = []
         ahead: list[SubMessage] = []
         with suppress(Empty):
@@ -102,7 +102,7 @@ class ThreadWorkers(Workers):
 
     @property
     def kept_back(self) -> int:
-        """Number that is handed out, and in no thread's hands."""
+        """The number of sub-messages that were handed out and that no thread has begun."""
         return max(0, self._out - len(self._started))
 
     def wake(self) -> None:
@@ -213,8 +213,7 @@ class ThreadWorkers(Workers):
 
 
 def _taken(leave: list[bool]) -> bool:
-    """Take a leave, or take it back; return False if it was taken before. Of two threads, one gets
-    it."""
+    """Take a leave; return False if it is taken already. Of two threads, only one can take it."""
     try:
         return leave.pop()
     except IndexError:

@@ -19,7 +19,7 @@ from types import FrameType
 from drainer.engine.coroutines import CALLS_HANDLER
 
 EVERY_S = 0.1
-APART_S = 0.004  # The two looks are so far apart: most calls that block for 10 ms are seen in both.
+APART_S = 0.004  # The two looks are this far apart, so both see most calls that block for 10 ms.
 LOOKS = 20  # This many looks are remembered.
 BLOCKED = 6  # This many of them have to find a blocked loop before a warning is given.
 STOP_S = 1.0

@@ -178,7 +178,7 @@ def make_estimate(
     question: Question,
     print_line: Callable[[str], None],
 ) -> Estimate:
-    """Measure a backlog, and estimate its drain, also in other orders and concurrencies.
+    """Measure a backlog, and estimate its drain in several orders and at several concurrencies.
 
     Raises what ``measure_backlog`` raises.
     """

@@ -1,4 +1,4 @@
-"""Reading of a dead-letter topic from its beginning to its present end, without a group."""
+"""Reading a dead-letter topic from its beginning to its current end, without a group."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def read_letters(
     spans: Sequence[Span] | None = None,
     since: Mapping[int, int] | None = None,
 ) -> Iterator[KafkaMessage]:
-    """Yield the records of a topic up to its present end, or only those in ``spans``.
+    """Yield the records of a topic up to its current end, or only those in ``spans``.
 
     ``since`` has the offset of each partition at which reading begins. The records of a partition
     come in order, and the partitions are mixed. However large the topic is, only a few batches are

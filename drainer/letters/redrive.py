@@ -51,7 +51,7 @@ def prepare_redrive(
     accept_repeats: bool = False,
     parking: str | None = None,
 ) -> Prepared:
-    """Check that the present letters can be redriven, without touching anything.
+    """Check that the current letters can be redriven, without touching anything.
 
     Letters that earlier redrives of the group finished are left out. Letters that fail again go to
     the topic ``parking``, by default to the one that they came from. If that topic is the default

@@ -61,8 +61,8 @@ class Event(JsonRecord):
 
     def __post_init__(self) -> None:
         datetime.fromisoformat(self.at)
-        # drainer writes no longer texts. If a file has longer ones, they are cut here, so that the
-        # event differs from the file and the plan is refused.
+        # drainer never writes longer texts. If a file has one, it is cut here, so that the event
+        # differs from the file and the plan is refused.
         object.__setattr__(self, "by", encodable(self.by)[:SCREEN])
         details = (encodable(each)[:SCREEN] for each in self.details[:DETAILS_MOST])
         object.__setattr__(self, "details", tuple(details))
@@ -226,7 +226,7 @@ class Account(JsonRecord):
 
     @property
     def others(self) -> Claims:
-        """The claims beside "all"."""
+        """The claims other than "all"."""
         return {selector: claim for selector, claim in self.claims.items() if selector != ALL}
 
     @property
@@ -255,7 +255,7 @@ class Account(JsonRecord):
         return later.begun()
 
     def shared(self, partition: int) -> bool:
-        """Return whether a claim beside "all" has finished something above the watermark."""
+        """Return whether a claim other than "all" has finished something above the watermark."""
         watermark = self.watermark(partition)
         return any(claim[partition].end > watermark for claim in self.others.values())
 
@@ -291,8 +291,8 @@ class Account(JsonRecord):
         return {n: (part.end, part.leader_epoch) for n, part in self.partitions.items()}
 
     def gaps(self, log_starts: Mapping[int, int]) -> dict[int, tuple[Range, ...]]:
-        """Return pending offsets that the log has no more, by partition. ``log_starts`` has the
-        offset at which each log starts now."""
+        """Return the pending offsets that are no longer in the log, by partition. ``log_starts``
+        has the offset at which each log starts now."""
         found = {}
         for number, part in self.partitions.items():
             known = self.claims[ALL][number]

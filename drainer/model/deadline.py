@@ -70,7 +70,7 @@ class DeadlineWatch:
 
 
 def parse_deadline(text: str, now: datetime | None = None) -> datetime:
-    """Parse ``08:00``, which is the next one in local time, ``6h`` from now, or an ISO 8601 time.
+    """Parse ``08:00`` (the next one in local time), ``6h`` (from now), or an ISO 8601 time.
 
     ``now`` has a time zone, and so has the result. Raises UsageError.
     """

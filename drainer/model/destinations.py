@@ -1,4 +1,4 @@
-"""Destinations of a drain beside its topic, and the logins of the client file that they get.
+"""Destinations of a drain other than its topic, and the logins of the client file that they get.
 
 A plan may come from a stranger. So a login goes only to a destination that the client file or the
 command line names, and such a destination is used instead of the plan's. The tables here serve the
@@ -17,7 +17,7 @@ from drainer.errors import PlanRefused
 from drainer.model.listed import listed
 from drainer.model.terms import Terms
 
-# Prefixes of properties in the client file, and what gets the login of each.
+# Prefixes of properties in the client file, and the kind of destination that gets each login.
 AWS, SERVICE, REGISTRY = "aws.", "http.", "schema.registry."
 LOGINS = {AWS: "brokers", SERVICE: "service", REGISTRY: "registry"}
 _NO_LOGIN = re.compile(r"url|ssl\.ca\..*|.*\.credentials\.source|timeout|max\.retries")
@@ -51,7 +51,7 @@ def login_properties(prefix: str, extras: Mapping[str, str]) -> list[str]:
 
 
 def destinations(terms: Terms) -> Iterator[Destination]:
-    """Yield each place in terms beside brokers and topic, and each option of the handler."""
+    """Yield each option of the handler, and each place in terms except brokers and topic."""
     for name, text in terms.options.items():
         words = "--set", f"{name}={text}"
         if "://" in text:

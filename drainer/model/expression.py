@@ -2,7 +2,7 @@
 
 rule-engine parses an expression into a tree, and never calls Python's ``eval``. An expression finds
 its names in ``Facts`` and fields in a ``View``, and nothing else. RE2 evaluates its regular
-expressions. To import rule-engine takes a third of a second, so only a drain with expressions
+expressions. Importing rule-engine takes a third of a second, so only a drain with expressions
 imports this module.
 """
 
@@ -176,8 +176,8 @@ def _check(text: str, node: _Node) -> None:
 def _sub_key_test(tree: _Node) -> Callable[[Facts], bool] | None:
     """Return a fast test for ``sub_key == 'a'`` and ``sub_key in ['a', 'b']``, or None.
 
-    These are the most common rules, every sub-message of a backlog goes through them, and
-    rule-engine takes four times as long.
+    These are the most common rules. Every sub-message of a backlog goes through them, and
+    rule-engine would take four times as long.
     """
     match tree:
         case ast.ComparisonExpression(

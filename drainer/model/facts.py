@@ -183,7 +183,7 @@ def _fields(value: Any) -> dict[str, Any]:
     fields: dict[str, Any] = {}
     if not (isinstance(value, type) or callable(value) or type(value).__module__ == "builtins"):
         for kind in type(value).__mro__:
-            # To get the fields from the object would call __getattr__ and properties.
+            # Getting the fields from the object would call __getattr__ and properties.
             for name, member in vars(kind).items() if "__slots__" in vars(kind) else ():
                 if isinstance(member, MemberDescriptorType):
                     with suppress(AttributeError):  # The slot is empty.

@@ -46,7 +46,7 @@ class Concurrency:
 
     @classmethod
     def auto(cls, most: int | None = None) -> Concurrency:
-        """Return a concurrency that the drain finds itself, up to ``most``."""
+        """Return ``auto``: the drain searches for its concurrency, up to ``most``."""
         if most is None:
             return cls(AUTO_FIRST, AUTO_MOST, AUTO_MOST_THREADS, is_auto=True)
         return cls(min(AUTO_FIRST, most), most, most, is_auto=True)

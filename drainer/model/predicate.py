@@ -20,7 +20,8 @@ class Predicate:
         self._expression = expression.Expression(text)
         self._reason_of = expression.why_undecided
         self._names_barriers = "barrier" in self._expression.names
-        # Whether it has the same value for all sub-messages of a message, except for barriers.
+        # Whether the expression has the same value for all sub-messages of a message, except for
+        # barriers.
         self.of_message = self._expression.names == {"message"}
 
     def matches(self, sub: SubMessage, facts: Facts | None = None) -> bool:
@@ -50,9 +51,9 @@ class Predicate:
 
 
 def parse_expressions(texts: Iterable[str]) -> tuple[str, ...]:
-    """Return the expressions of an option that may be repeated, each once; none for ``none``.
+    """Return the expressions of a repeated option, without duplicates.
 
-    Raises BadExpression when one can't be understood.
+    ``none`` stands for no expression. Raises BadExpression when one can't be understood.
     """
     found = tuple(dict.fromkeys(text.strip() for text in texts))
     if found == ("none",):

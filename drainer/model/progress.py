@@ -188,7 +188,7 @@ class Partial:
         partial = cls(int(count), int(checksum, 16), int(bits, 16))
         if partial.count > SUB_MESSAGES_MOST:
             raise ValueError(f"{text!r} has more sub-messages than any message")
-        # To build a number of ``count`` bits for a comparison would let a text take any memory.
+        # Building a number of ``count`` bits for a comparison would let a text take any memory.
         finished, highest = partial.bits.bit_count(), partial.bits.bit_length()
         if partial.bits <= 0 or highest > partial.count or finished == partial.count:
             raise ValueError(f"{text!r} finishes none or all of its sub-messages")
@@ -217,7 +217,7 @@ class Progress(JsonRecord):
 
     @property
     def end(self) -> int:
-        """The offset from which on nothing is known to be finished."""
+        """The first offset at and after which nothing is known to be finished."""
         ends = (end for _, end in self.finished[-1:])
         return max((self.watermark, *ends, *(offset + 1 for offset in self.partial)))
 

@@ -35,8 +35,8 @@ class RangeSet:
         self._at = 0
 
     def __contains__(self, offset: int) -> bool:
-        # The offsets in question nearly always rise, so the search goes on from the last one. For a
-        # lower offset it starts again from the front.
+        # The offsets that are asked for nearly always rise, so the search goes on from the last
+        # one. For a lower offset it starts again from the front.
         ranges = self._ranges
         if self._at and ranges[self._at - 1][1] > offset:
             self._at = 0

@@ -60,8 +60,8 @@ class CapPoint:
     """The traffic that the brokers tolerated with messages of one size, measured together."""
 
     message_bytes: int
-    messages_per_s: float  # These were written per second,
-    read_per_s: float  # and so many were read meanwhile.
+    messages_per_s: float  # The messages that were written per second.
+    read_per_s: float  # The messages that were read per second meanwhile.
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +90,7 @@ class CapCurve(JsonRecord):
 
     @classmethod
     def bound(cls, bytes_per_s: float) -> CapCurve:
-        """Make a curve that allows so many bytes per second at every size of messages."""
+        """Make a curve that allows the same bytes per second at every size of messages."""
         return cls("", 0.0, 1.0, (CapPoint(1, bytes_per_s, bytes_per_s),))
 
     @property
@@ -122,7 +122,7 @@ class CapCurve(JsonRecord):
 
 
 def _rate(used: Sequence[CapPoint], message_bytes: float) -> float:
-    """Return messages per second at this size, by the measured sizes beside it."""
+    """Return messages per second at this size, by the nearest measured sizes."""
     first, last = used[0], used[-1]
     if len(used) == 2:
         share = log(message_bytes / first.message_bytes) / log(

@@ -99,7 +99,7 @@ class Limit:
         return "none" if self.count is None else str(self.count)
 
     def passed(self, given_up: int, finished: int) -> bool:
-        """Return whether too many sub-messages are given up, of so many that finished."""
+        """Return whether too many of the finished sub-messages were given up."""
         if self.count is not None:
             return given_up > self.count
         return (
@@ -270,11 +270,11 @@ class FailureSettings(JsonRecord):
 
     @property
     def letters_topic(self) -> str | None:
-        """The topic of dead letters; None while there are none."""
+        """The topic of dead letters; None if the drain writes no dead letters."""
         return self.dead_letter_topic if self.writes_letters else None
 
     def delay_s(self, failures: int, random: Random | None = None) -> float:
-        """Return the wait after so many failures (from 1): exponential, with jitter by chance."""
+        """Return the delay after this failure, counted from 1: exponential, with random jitter."""
         whole: float = min(self.retry_max_delay_s, self.retry_delay_s * 2 ** min(failures - 1, 60))
         return whole if random is None else whole * random.uniform(JITTER, 1)
 

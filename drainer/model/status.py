@@ -79,7 +79,8 @@ class FailureStatus:
         failed_sub_messages: the number of sub-messages that failed alone in a call.
         timeouts: the number of attempts that took too long. If the handler runs on threads, such an
             attempt may still succeed.
-        retries: the number of further attempts that were granted, also at the handler's request.
+        retries: the number of further attempts that were granted, including those that the
+            handler requested.
         waiting: the number of retries that are not due yet.
         parked_lanes: the number of lanes that wait for another run.
         late: the number of sub-messages whose thread goes on after their time was up.
@@ -117,7 +118,7 @@ class FailureStatus:
 
 @dataclass(frozen=True, slots=True)
 class AutoStatus:
-    """The state of a concurrency that a drain finds itself.
+    """The state of the search for the best concurrency, with ``--concurrency auto``.
 
     Attributes:
         limit: the current concurrency.

@@ -21,13 +21,13 @@ INT_BITS_MOST = 2_000
 
 # These numbers are about the estimate of memory.
 #
-# A message is measured after so many sub-messages, where each message counts for MESSAGE_WEIGHT of
-# them.
+# The next message is measured after this many sub-messages. Each message counts as MESSAGE_WEIGHT
+# sub-messages.
 LOOK_EVERY = 512
 MESSAGE_WEIGHT = 8
-LARGE_BYTES = 16 * 1024  # A message of this size is always measured. To parse it took longer.
-LOOKED_AT = 4  # Of each message this many payloads are measured, beside the first.
-WIDE, DEEP = 8, 8  # So many entries of a container are measured, and so many levels of containers.
+LARGE_BYTES = 16 * 1024  # A message of this size is always measured, since parsing it took longer.
+LOOKED_AT = 4  # This many payloads of a message are measured, besides the first.
+WIDE, DEEP = 8, 8  # This many entries of a container are measured, on this many levels.
 LANE_BYTES = 250  # The memory of each further sub-key that a sub-message has.
 ROUND = 4  # The typical size is a moving average over about this many messages.
 SURPRISE = 2  # If a size is this many times the typical one, the next message is measured, too.
@@ -125,7 +125,7 @@ def _odd_type(key: object) -> str:
 
 
 class Payloads:
-    """Estimates how many bytes sub-messages take in memory beside their message.
+    """Estimates how many bytes sub-messages take in memory, in addition to their message.
 
     ``split`` may decompress or parse, so that payloads take far more memory than the message's
     bytes. To measure every payload would take longer than to handle it, so only some payloads of
@@ -169,7 +169,7 @@ def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
     # The objects are kept, so that no other object gets their ids. A message that was shipped to a
     # Spark task may have no value.
     seen = {id(each): each for each in (getattr(message, "value", None), message.key)}
-    # Other sub-messages are measured in each message, so that no pattern hides the large ones.
+    # Each message has different sub-messages measured, so that no pattern hides the large ones.
     step = -(-len(subs) // LOOKED_AT)
     some = (subs[0], *subs[1 + message.offset % step :: step])
     return _spread([_size_of(sub, seen) for sub in some], len(subs))

@@ -35,7 +35,7 @@ class Move:
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
     """List the moves of ``plan undo``, back to where the group stood before the drain.
 
-    The group's present offsets don't matter: something else may have moved it, even back already,
+    The group's current offsets don't matter: something else may have moved it, even back already,
     and the plan need not be resumable. In a partition where the group had no offset before, it is
     put where the drain began.
 

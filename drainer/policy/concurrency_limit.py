@@ -89,7 +89,7 @@ class _Trial:
         self._wait = wait
         self._looks = self._loose = 0
         self.seconds = self._busy_s = 0.0
-        # These two also cover the time of waiting.
+        # ``elapsed_s`` and ``_done_since`` also cover the time before the measurement begins.
         self.elapsed_s = 0.0
         self._done_since = 0
         self._done = self._failed = self._ended = 0

@@ -178,9 +178,10 @@ def from_literal(text: str) -> Any:
 def _is_same(one: Any, other: Any) -> bool:
     """Return whether two values are equal and have the same built-in types, at every depth.
 
-    ``==`` does not tell 1 from True and 1.0. marshal does: it writes only built-in types, each in
-    its own way. The exception are classes derived from bytes, which it writes as bytes. Its format
-    2 writes equal values as equal bytes. Raises RecursionError when they are nested too deeply.
+    ``==`` does not distinguish 1 from True and 1.0. marshal does, because it writes only built-in
+    types, and each in its own way. Classes derived from bytes are the exception: it writes them as
+    bytes. Its format 2 writes equal values as equal bytes. Raises RecursionError when they are
+    nested too deeply.
     """
     try:
         return marshal.dumps(one, 2) == marshal.dumps(other, 2) and _has_plain_bytes(one)

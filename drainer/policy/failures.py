@@ -24,8 +24,8 @@ The downstream, as the ``Breaker`` sees it:
     open      | ``max_outage_s`` or ``max_doubt_s`` is over          | the drain halts
 
 "A call that began after": calls are numbered by the failed calls before them. A call that began
-after so many failures, and succeeds, shows that the downstream was there, and speaks against all
-that failed before.
+after a number of failures, and succeeds, shows that the downstream was there. So it speaks against
+all sub-messages that failed before.
 """
 
 from __future__ import annotations
@@ -237,7 +237,7 @@ class Breaker:
         return window
 
     def succeeded(self, started_at: int, calls: int = 1) -> None:
-        """Count so many successes of calls that began when ``started_at`` calls had failed."""
+        """Count successes of calls that began when ``started_at`` calls had failed."""
         if self._own.failed and started_at >= self._own.since:
             self._own = FailureWindow()
         if self._unclear.failed and started_at >= self._unclear.since:
@@ -337,7 +337,7 @@ class FailureRecord:
             self.is_stale = False
 
     def prove(self, failures: int, rule: str) -> None:
-        """Count so many failures by a rule, but none twice: two rules may prove the same one."""
+        """Count failures that a rule has proven. A failure that two rules prove counts once."""
         self.proven, self.rule = min(failures, self.tries), rule
 
 
@@ -598,7 +598,7 @@ class FailurePolicy:
         return [sub for sub in expired if sub.failing.failures > self.settings.retries]
 
     def change(self, settings: FailureSettings) -> None:
-        """Decide by these settings from now on. If the breaker is turned off, an outage is over."""
+        """Use new settings from now on. If they turn the breaker off, an outage ends."""
         if self.settings.breaker and not settings.breaker:
             self.breaker.close()
             self.doubts.clear()

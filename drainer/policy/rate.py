@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-BURST_S = 0.05  # The starts of so many seconds may come at once, because event loops are late.
+BURST_S = 0.05  # The starts of this many seconds may come at once, because event loops are late.
 
 
 class Rate:

@@ -80,21 +80,21 @@ class RateLimiter:
         return max(1, int(credit_s * self.messages_per_s))
 
     def next_s(self, now_s: float, messages: int = 1) -> float:
-        """Return the seconds until so many may come, or as many as a burst may have."""
+        """Return the seconds until that many messages may come, or as many as a burst may have."""
         burst = min(messages / self.messages_per_s, BURST_S)
         return max(0.0, self._free_s + burst - now_s)
 
     def came(self, now_s: float, messages: int, size: int) -> None:
-        """Note that so many messages came, with ``size`` bytes of keys and values in all."""
+        """Note that messages came, with ``size`` bytes of keys and values in all."""
         if not messages:
             return
         self._measure(messages, size)
         self._free_s = max(self._free_s, now_s - BURST_S) + messages / self.messages_per_s
 
     def book(self, now_s: float, size: int, most_s: float) -> float:
-        """Return after how many seconds a message of this size may go, and book its place.
+        """Return in how many seconds a message of this size may go, and reserve its place.
 
-        If that takes longer than ``most_s``, nothing is booked.
+        If that takes longer than ``most_s``, no place is reserved.
         """
         wait_s = self._free_s - now_s
         if wait_s > 0:

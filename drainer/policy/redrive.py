@@ -146,9 +146,10 @@ def only_in(times: TimeRange, split: Split | None, message: Message) -> Iterable
 class Redriven(SubMessage):
     """A dead letter on its way through a drain. ``original`` is what the handler gets.
 
-    It has the identity that it had when it died, so that a handler's effects are still exactly
-    once. A barrier has no sub-key, and what it separated is gone. So it gets a lane of its own, and
-    the ``lanes`` of everything that was in the same message.
+    It keeps the ``id`` that it had when it was given up, so that a handler that stores the id still
+    has its effect exactly once. A barrier has no sub-key, and the sub-messages that it separated
+    are no longer there. So it gets a lane of its own, and the ``lanes`` of everything that was in
+    the same message.
     """
 
     __slots__ = ("letter", "original")

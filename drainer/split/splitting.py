@@ -56,7 +56,7 @@ class Outage:
 
     Attributes:
         most_s: the drain halts once the outage has lasted longer than this.
-        pause: waits so many seconds, and returns whether to try again then.
+        pause: waits a number of seconds, and returns whether to try again then.
         since_s: when the first answer of this outage did not come; None while all is well.
         trouble: the reason of an outage that lasts.
     """
@@ -68,7 +68,7 @@ class Outage:
     trouble: str | None = None
 
     def __call__(self, seconds: float, why: str) -> bool:
-        """Wait so many seconds, and return whether to try again. Raises Halted after ``most_s``."""
+        """Wait some seconds, and return whether to try again. Raises Halted after ``most_s``."""
         now_s = self.clock()
         if self.since_s is None:
             self.since_s = now_s

@@ -20,7 +20,7 @@ def open_new(path: Path) -> int:
     """Create a file, and return its descriptor.
 
     Only this user can read it, or also the group if the folder is shared with a group. Raises
-    OSError, also when a file or a link of this name exists.
+    OSError, including when a file or a link of this name exists.
     """
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
     descriptor = os.open(path, flags | os.O_APPEND, 0o600)

@@ -118,7 +118,7 @@ class Series:
 class Plot:
     """Lines over time.
 
-    ``name`` identifies the plot on its page. ``description`` says what the plot shows, also to
+    ``name`` identifies the plot on its page. ``description`` says what the plot shows, including to
     screen readers. ``seconds`` count from ``begun``, and ``troubles`` are intervals of them that
     are shaded. The ``unit`` of the values is "s", or "" for counts.
     """

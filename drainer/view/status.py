@@ -185,7 +185,7 @@ def event_words(event: Event) -> str:
 
 
 def verdict(status: Status) -> Line:
-    """Return the first line of all: how long the drain still takes, or what it waits for."""
+    """Return the headline of a status: how long the drain still takes, or what it waits for."""
     progress, control = status.progress, status.control
     left, known = figures.duration(progress.eta_s), progress.eta_s is not None
     if progress.complete:

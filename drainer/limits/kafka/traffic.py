@@ -314,7 +314,7 @@ class GroupReader:
         self._consumer = settings.consumer(conf)
 
     def skip(self) -> None:
-        """Go on at the present ends of the partitions. Raises Interrupted without an answer."""
+        """Go on at the current ends of the partitions. Raises Interrupted if no answer comes."""
         places = [TopicPartition(*place) for place in self._places]
         until_s = monotonic() + REQUEST_S
         try:

@@ -243,7 +243,7 @@ class Aggregation:
 
     @property
     def watermarks(self) -> dict[int, int]:
-        """The present watermarks by partition."""
+        """The current watermarks by partition."""
         return {n: progress.watermark for n, progress in self._by_all().items()}
 
     def begin(

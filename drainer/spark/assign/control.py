@@ -56,8 +56,8 @@ class _Borrower:
 class Lender:
     """Lends ``total`` calls to tasks, and none while it is ``paused``. Both may change at any time.
 
-    A ``search`` looks for the total at which the downstream does most. It measures what all tasks
-    do together.
+    A ``search`` looks for the total at which the downstream has the highest throughput. It
+    measures the work of all tasks together.
     """
 
     def __init__(self, total: int, search: ConcurrencyLimit | None = None) -> None:
@@ -69,7 +69,7 @@ class Lender:
         self._tasks: dict[str, _Borrower] = {}
         self._over = Borrowed()  # The work of tasks and attempts that have ended.
         self._gone = False  # Whether a task has ended since the last grants.
-        self._tried = 0  # The number of the first grants under the present total.
+        self._tried = 0  # The number of the first grants under the current total.
         # The last measurement: its time, the work done by then, and calls that were not in use.
         self._last: tuple[float, Borrowed, int] | None = None
 
@@ -205,7 +205,7 @@ class ControlChannel:
 
     From ``begin`` to ``end``, a thread writes beats while the lock on the group is confirmed
     (``Lease``). ``confirmed_s`` returns the time of the last confirmation, by ``clock``. The next
-    message has the present values of ``lent``, the calls that are lent to tasks, and ``totals``,
+    message has the current values of ``lent``, the calls that are lent to tasks, and ``totals``,
     what all tasks did.
     """
 
@@ -293,7 +293,7 @@ class QuotaAllocator(Lender):
         self.use(concurrency)
 
     def use(self, concurrency: Concurrency) -> None:
-        """Lend this many calls from now on. A search begins at the present total."""
+        """Lend this many calls from now on. A search begins at the current total."""
         self.most = most = concurrency.most_for(threads=self._threads)
         self.search = None
         if concurrency.is_auto:

@@ -127,7 +127,7 @@ class TaskMonitor(MetricsSampler):
         return merge_latencies(each.timing.latency for each in self._ever)
 
     def failures(self, settings: FailureSettings) -> FailureStatus:
-        """Return the failures of all tasks in this run, which decide by these settings."""
+        """Return the failures of all tasks in this run. ``settings`` are theirs."""
         topic, (before, *now) = settings.dead_letter_topic, self._ever
         base = FailureStatus(dead_letter_topic=topic, rate=settings.rate)
         return merge(base, [each.failures for each in now], [before.failures])

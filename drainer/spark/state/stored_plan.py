@@ -42,7 +42,7 @@ class StoredPlan(SavedPlan):
         self._options = f"{mark}{options}"
         self._bucket = open_bucket(f"{self._folder}{self._options}")
         self._tag: UpdateVersion | None = None  # The version that was read or written last.
-        # Plans that were sent since then without an answer, so that they may have been written.
+        # Plans that were sent after that version and got no answer. They may have been written.
         self._unanswered: set[bytes] = set()
         self._owner = token_hex(8)
 

@@ -71,7 +71,7 @@ class ReportFile:
 def write_page(
     terminal: Terminal, file: ReportFile | None, page: Callable[[datetime], Page]
 ) -> None:
-    """Write a page as a report, if the user wants one. ``page`` makes it for the present time.
+    """Write a page as a report, if the user wants one. ``page`` makes it for the current time.
 
     An error is only reported, since the command itself has ended already.
     """
