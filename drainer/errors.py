@@ -112,11 +112,11 @@ class TopicNotNamed(NotADeadLetter):
 
 
 class OtherFormat(NotADeadLetter):
-    """Raised when a dead letter has the format of another version of drainer."""
+    """Raised when a dead letter has the format of a different version of drainer."""
 
 
 class LimitsRefused(Refused):
-    """Raised when a limits file is damaged, is no limits file, or lacks what is needed."""
+    """Raised when a limits file is damaged, is something else, or lacks what is needed."""
 
 
 class SandboxRefused(Refused):
@@ -151,8 +151,9 @@ def raised_as(
 ) -> Iterator[None]:
     """Raise errors of these ``kinds`` as ``wanted``.
 
-    Without ``kinds``, errors of the class ``wanted`` are raised again with another text or hint.
-    The new text is ``about`` and the error's own. The hint is the error's own unless one is given.
+    Without ``kinds``, errors of the class ``wanted`` are raised again with a different text or
+    hint. The new text is ``about`` and the error's own. The hint is the error's own unless one is
+    given.
     """
     kinds = kinds or (wanted,)
     try:
@@ -196,7 +197,7 @@ class DeadLetterNotWritten(Interrupted):
 
 
 class DeadLetterFlawed(DrainerError):
-    """Reported when a dead letter is in its topic, but is flawed; this is no failure.
+    """Reported when a dead letter is in its topic, but is flawed. It is not a failure.
 
     It may be there twice (``doubled``), or it has no payload (``left_out``).
     """

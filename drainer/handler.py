@@ -103,7 +103,7 @@ class Retry(_WithReason):
 
 
 class Skip(_WithReason):
-    """Raised by a handler to leave this sub-message unhandled, which is no failure."""
+    """Raised by a handler to leave this sub-message unhandled. It is not a failure."""
 
 
 class GiveUp(_WithReason):

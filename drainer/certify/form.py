@@ -1,7 +1,7 @@
 """Values as text that shows their structure and is the same in every process.
 
-``repr`` and ``pickle`` are not: in another process a set has another order, and an object another
-address.
+``repr`` and ``pickle`` are not: in another process a set has a different order, and an object a
+different address.
 """
 
 from __future__ import annotations

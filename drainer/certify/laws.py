@@ -354,7 +354,7 @@ def _one_by_one(parts: Sequence[Part]) -> Steps:
 
 
 async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | None:
-    """Handle a sub-message; return the error that ``handle`` raised. ``Skip`` is no error."""
+    """Handle a sub-message; return the error that ``handle`` raised. ``Skip`` is not an error."""
     try:
         result = handler.handle(sub)
         if handler.is_async:

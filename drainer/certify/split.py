@@ -23,7 +23,7 @@ from drainer.model.finding import Finding, Level
 from drainer.text.mask import describe
 
 TIMEOUT_S = 120.0  # The other process has this much time to split all messages.
-# Seeds for hash(). With another seed, a set of texts has another order.
+# Seeds for hash(). With a different seed, a set of texts has a different order.
 HASH_SEEDS = ("1", "2")
 KEY_WIDTH = 80  # A sub-key is printed with at most this many characters.
 
@@ -163,7 +163,7 @@ def _difference(
 
 
 def _results_elsewhere(subject: Subject, sample: Sequence[Message]) -> list[SplitResult]:
-    """Return the results of a fresh Python, whose ``hash()`` gives other numbers for text.
+    """Return the results of a fresh Python, whose ``hash()`` gives different numbers for text.
 
     Raises Refused when the handler can't be sent there, or when that Python fails.
     """

@@ -338,8 +338,8 @@ class Ledger:
     def sample(self, shared_below: int | None = None) -> ReadSample:
         """Return a sample of what this run has read, for an estimate of the rest.
 
-        Below the offset ``shared_below``, other claims have finished sub-messages. If it is None,
-        the estimate leaves those out.
+        ``shared_below`` is the offset below which other claims may have finished sub-messages. If
+        it is None, the sample leaves out what they have finished.
         """
         (start, before), finished, below = self._before, self._subs_before, self._partial_below
         if shared_below is not None:

@@ -70,7 +70,7 @@ class Settings:
         return any(getattr(mine, name) != getattr(theirs, name) for name in _OF_LETTERS)
 
     def changes_to(self, other: Settings) -> tuple[str, ...]:
-        """Return what differs in other settings, such as ``concurrency 500 → 50``."""
+        """Return how other settings differ from these, such as ``concurrency 500 → 50``."""
         return tuple(
             f"{each.label} {_shown(each, before)} → {_shown(each, after)}"
             for kind, mine, others in (
@@ -96,7 +96,7 @@ class ControlRequest(JsonRecord):
 
 @dataclass(frozen=True, slots=True)
 class Change(ControlRequest):
-    """Continue with other settings. ``values`` has them in JSON, by field; all change, or none."""
+    """Continue with new settings. ``values`` has them in JSON, by field; all change, or none."""
 
     name = "set"
     values: Mapping[str, Any]
@@ -226,7 +226,7 @@ class Control:
             requested.done.set_exception(over())
 
     def retyped(self) -> dict[str, str | None]:
-        """Return the settings that a resume needs in another form than they were typed, by field.
+        """Return the settings that a resume needs in a form other than the typed one, by field.
 
         These are settings that changed, with None for one that was dropped, and times: ``6h`` from
         the start of this run is another time for the next run.

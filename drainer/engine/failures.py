@@ -273,7 +273,9 @@ class Failures:
     ) -> None:
         """Note a call of several operations that failed as a whole; ``lead`` is the first."""
         if isinstance(error, Skip | GiveUp):
-            self._policy.excuse(lead, self._clock())  # The handler decided it, so it is no failure.
+            self._policy.excuse(
+                lead, self._clock()
+            )  # The handler decided it, so it is not a failure.
         else:
             self._policy.count_call(lead, fault, self._moment(members))
             self._settle()

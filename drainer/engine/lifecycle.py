@@ -237,7 +237,7 @@ class Lifecycle:
 
     def _signalled(self, name: str) -> None:
         cause = self._ending.cause
-        # A SIGHUP is no second request, because supervisors send it along with another signal.
+        # A SIGHUP is not a second request, because supervisors send it along with another signal.
         if name != "SIGHUP":
             if self._pressed or not (cause is None or isinstance(cause, Signalled)):
                 self._ending.forced.set()

@@ -111,8 +111,8 @@ class LocalDrain:
         )
 
     def _on_loop_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-        # It comes from a callback, or from a task that nobody awaits. Without an exception, it is
-        # only a remark.
+        # The loop reports an exception of a callback, or of a task that nobody awaits. If the
+        # report has no exception, it is only a remark.
         error = context.get("exception")
         if isinstance(error, BaseException):
             if "task" in context or "future" in context:

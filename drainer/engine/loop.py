@@ -17,8 +17,8 @@ with suppress(ImportError):  # uvloop is not on every platform; the standard loo
 
 CANCEL_S = 0.5  # Cancelled tasks and handlers may take this long to end.
 
-# Objects live as long as their message, so the garbage collector would look at them in vain. By
-# default, it looks at the young ones each time that 700 more were made.
+# Objects live as long as their message, so the garbage collector would find nothing to free. By
+# default, it examines the young objects after every 700 new ones.
 GC_THRESHOLD = (100_000, 20, 100)
 SWITCH_INTERVAL_S = 0.002
 

@@ -37,7 +37,7 @@ WINDOW_S = 5.0  # The current rate is the mean over this time.
 # The load of the processor is the mean over this many measurements, which are half a second apart.
 # If they span less than LOAD_S, the load is not known.
 LOAD_LOOKS, LOAD_S = 11, 0.25
-# The estimate uses a longer window than the rate, because an estimate that jumps is no help.
+# The estimate uses a longer window than the rate, because an estimate that jumps does not help.
 ETA_WINDOW_S = 15.0
 # There is no estimate before this much work: the first calls that end show little of the pace.
 ETA_FROM_S = 2.0
@@ -213,7 +213,7 @@ class MetricsSampler(ABC):
         """Note the progress of the run, with ``running`` sub-messages in the handler."""
         moments = self._moments
         if not running and [each.handled for each in moments] == [left.handled]:
-            # No call has begun yet, and the time before the first call is no part of the pace.
+            # No call has begun yet, and the time before the first call does not count for the pace.
             moments.clear()
         now_s, window_s = self._clock(), self._window_s
         finished = self.counts()[1].finished

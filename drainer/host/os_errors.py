@@ -44,7 +44,7 @@ def way_out(error: BaseException, otherwise: str) -> str:
 
 def is_of_machine(error: BaseException) -> TypeGuard[OSError]:
     """Return whether this machine lacks something, so that no message or service is to blame."""
-    # Libraries raise OSErrors whose ``errno`` is no number, even one that has no hash.
+    # Libraries raise OSErrors whose ``errno`` is not a number, or not even hashable.
     return isinstance(error, OSError) and type(error.errno) is int and error.errno in _WAYS_OUT
 
 

@@ -59,8 +59,8 @@ REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 
 # The next connection, or the next request for a token, may not get these errors of a login. For
-# example, a broker refuses a second login on a connection within a second of the first, and the
-# second comes so early if the token had nearly expired when the connection began.
+# example, a broker refuses a second login on a connection within a second of the first, and a
+# client that connects with a token about to expire logs in again that soon.
 _RETRIABLE_LOGINS = (
     "not valid in current SASL state",
     "mechanism handshake failed: Local:",

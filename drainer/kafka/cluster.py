@@ -264,7 +264,7 @@ class Cluster(Groups):
         timeout_s: float | None = None,
         least: int = 0,
     ) -> dict[int, tuple[int, int | None]]:
-        """Look up offset and leader epoch by partition. Offsets below ``least`` are no answers."""
+        """Look up offset and leader epoch by partition, and ignore offsets below ``least``."""
 
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
             answers = self.admin.list_offsets(

@@ -155,7 +155,7 @@ class RangeReader:
 
     settings: ClientSettings
     topic: str
-    topic_id: str  # If the topic was recreated, it has another id and is not read.
+    topic_id: str  # If the topic was recreated, it has a new id and is not read.
     reader: str  # The name of a group, which the broker uses for quotas and rights only.
     _: KW_ONLY
     prefetch_bytes: int  # The bytes that the client may buffer in addition to a batch.

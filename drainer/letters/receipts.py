@@ -65,7 +65,7 @@ class Receipt(JsonRecord):
     """A redrive's record about one partition, which is the one that the receipt lies in.
 
     Attributes:
-        topic_id: the id of the dead-letter topic. A copy of the topic has another one.
+        topic_id: the id of the dead-letter topic. A copy of the topic has a different id.
         drain_id: the id of the redrive.
         host, plan: the place of the redrive's plan.
         end: the end of the redrive's letters in this partition.

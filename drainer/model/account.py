@@ -167,7 +167,7 @@ class StateReference(JsonRecord):
         counted: the counts of those other records that are in the plan's account, by partition.
         unhandled: the counts by name of those other records that are in the plan's account.
         units: messages that ``split`` rejected in waves that are under way, by partition. Most
-            claims have no part of such a message, and pass it all the same.
+            claims have no part of such a message, and still count as past it.
     """
 
     uri: str

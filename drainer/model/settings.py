@@ -29,7 +29,7 @@ from drainer.model.option import (
 from drainer.model.predicate import EXPRESSIONS
 
 JITTER = 0.5  # A delay is drawn between this share of itself and the whole.
-SHARE_JUDGED_FROM = 1_000  # A share of fewer sub-messages is no evidence.
+SHARE_JUDGED_FROM = 1_000  # A share of fewer sub-messages proves nothing.
 
 
 class OnFailure(Enum):

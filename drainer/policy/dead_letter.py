@@ -289,7 +289,7 @@ class Letter(Provenance):
         return SubMessage(self.key, self.payload, keys=self.keys)
 
     def of_part(self, sub: SubMessage, message: Message) -> Letter:
-        """Return this letter for a sub-message that ``split`` made of its message."""
+        """Return a copy of this letter that is about one sub-message of its message."""
         found = Described.of(sub, message)
         return replace(self, **{each.name: getattr(found, each.name) for each in fields(found)})
 

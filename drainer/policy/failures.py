@@ -164,7 +164,7 @@ class Breaker:
         generation: a number that rises when it opens and when it closes.
         open_since_s: since when it is open; None while it is closed.
         own_since_s: since when it is open because of errors that look like the messages' own. None
-            if it is not, or if a probe has failed with another error since.
+            if it is not, or if a probe has failed with a different error since.
         prefers_tried: whether the next probe shall be a sub-message that has failed before. Probes
             take turns between sub-messages that have and those that have not.
     """
@@ -551,12 +551,12 @@ class FailurePolicy:
         record.begin_generation(breaker.generation)
 
     def excuse(self, sub: SubMessage, now_s: float) -> None:
-        """Note an attempt that is no failure, and proves nothing about the downstream."""
+        """Note an attempt that is not a failure, and that proves nothing about the downstream."""
         self.doubts.drop(sub)
         self.breaker.end_probe(sub, now_s)
 
     def try_later(self, sub: SubMessage, after_s: float | None, now_s: float) -> Decision:
-        """Decide on a request for another call, which is no failure and spends no retry."""
+        """Decide on a request for another call. It is not a failure, and spends no retry."""
         self.excuse(sub, now_s)
         wait_s = self.settings.delay_s(sub.attempt, self._random) if after_s is None else after_s
         return Decision(None, now_s + max(0.0, wait_s))
@@ -660,7 +660,7 @@ class FailurePolicy:
         return Patience(what, own_since_s or since_s, self.settings.max_doubt_s, "--tune max-doubt")
 
     def waits_out(self, what: str, since_s: float) -> Patience:
-        """Return the patience for something that is no message's fault."""
+        """Return the patience for trouble that is not the fault of any message."""
         return Patience(what, since_s, self.settings.max_outage_s, "--tune max-outage")
 
     def others_may_succeed(self, now_s: float) -> bool:

@@ -177,7 +177,7 @@ def fault_of(error: BaseException) -> Fault:
 
 
 def as_retry(error: BaseException) -> Retry | None:
-    """Return what an answer requests if it is no failure: HTTP 408, 425 or 429, or a time.
+    """Return the retry that an answer requests: HTTP 408, 425 or 429, or a time to wait.
 
     Return None for all other errors.
     """

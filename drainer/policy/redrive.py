@@ -89,7 +89,7 @@ def not_redriven(ignored: Mapping[str, int] | None) -> int:
 
 
 def _may_be_anothers(message: Message) -> bool:
-    # A redrive with other names for --letter-header may recognise the record as a letter.
+    # A redrive with different names for --letter-header may recognise the record as a letter.
     try:
         names = [name for name, _ in message.headers]
     except HeadersUnreadable:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from drainer.text.secret import redact
 
-SCREEN = 2_000  # So many characters of a foreign text are kept. That is 25 lines of 80 characters.
+SCREEN = 2_000  # The characters of a foreign text that are kept: 25 lines of 80 characters.
 
 # Characters that Python calls printable although nobody sees them: fillers, joiners and variation
 # selectors.

@@ -22,8 +22,8 @@ MOST_EXPONENT = 5
 def decode_json(data: bytes, decode: Callable[[bytes], Any]) -> Any:
     """Decode JSON with a decoder that skips a part of it, and ensure that all of it is UTF-8.
 
-    Raises ValidationError, which is a ValueError, when the JSON has another type than the decoder
-    wants. Raises another ValueError or a RecursionError when the data are not JSON.
+    Raises ValidationError, which is a ValueError, when the JSON has a different type than the
+    decoder wants. Raises another ValueError or a RecursionError when the data are not JSON.
     """
     _ = data.isascii() or data.decode()
     return decode(data)

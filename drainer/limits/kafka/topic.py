@@ -158,7 +158,7 @@ def delete_left_behind(cluster: Cluster, names: Collection[str]) -> tuple[str, .
 
 
 def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
-    """Remove test topics. One that does not exist is no error.
+    """Remove test topics. A topic that does not exist is not an error.
 
     Raises:
         ValueError: when a name is not that of a test topic; nothing is removed then.
@@ -239,7 +239,7 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
 
 @contextmanager
 def _needing(right: Right) -> Iterator[None]:
-    """Raise a missing right as one on all test topics, because each run has other names."""
+    """Report a right as missing on all test topics, because each run gives them new names."""
     try:
         yield
     except RightMissing as error:

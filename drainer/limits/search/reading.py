@@ -65,7 +65,7 @@ class TrafficReading:
     def take(self, at_s: float, task: int, report: TrafficReport) -> None:
         """Keep a report that came from a task at this time.
 
-        Raises ValueError when it has another number of groups than it should.
+        Raises ValueError when it does not have the expected number of groups.
         """
         if len(report.consumed) != self._groups or not 0 <= task < self.tasks:
             raise ValueError(f"a report of task {task} with {len(report.consumed)} groups")

@@ -120,7 +120,7 @@ class Host:
         hosting, places = self._hosting, self._hosting.targets.all
         if not self._pool or len(self._pool[0]) != point.message_bytes:
             self._pool = make_payloads(point.message_bytes, hosting.targets.payload)
-        # The producers of all tasks are numbered through, and each begins at another partition.
+        # Producers are numbered across all tasks, so each begins at a different partition.
         first = range(self._task, point.producers, hosting.tasks)
         return Pacer(
             [

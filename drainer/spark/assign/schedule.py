@@ -76,7 +76,7 @@ class Schedule:
     def add(self, wave: int, subs: Mapping[Shard, int]) -> None:
         """Add the next wave, with the number of its sub-messages by shard.
 
-        If the wave has another number of shards than the wave before, its lanes are in other
+        If the number of shards differs from that of the wave before, its lanes are in different
         shards. So it begins only when all earlier waves are done.
         """
         subs = {shard: count for shard, count in sorted(subs.items()) if count}

@@ -86,7 +86,7 @@ class DrainerSource(DataSource):
 class SourceReader(DataSourceReader):
     """Reads ranges in tasks.
 
-    Raises UsageError if the schema has a column that no topic has, or that has another type.
+    Raises UsageError if the schema has a column that no topic has, or that has the wrong type.
     """
 
     def __init__(

@@ -258,7 +258,7 @@ def spark_session(
         java: options of the driver's JVM.
 
     Raises:
-        UsageError: if ``conf``, or a session that runs already, has another value for a setting
+        UsageError: if ``conf``, or a session that runs already, has a different value for a setting
             that drainer depends on.
         Refused: if there is no Java for Spark.
     """

@@ -151,7 +151,7 @@ class Folder(Objects):
     def _place(
         self, name: str, data: bytes, place: Callable[[Path, Path], object], *, beside: bool = False
     ) -> None:
-        """Write a file under another name, and let ``place`` give it its own name.
+        """Write a file under a temporary name, and let ``place`` give it its final name.
 
         Raises the same errors as ``put``, and FileExistsError.
         """

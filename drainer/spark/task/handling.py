@@ -266,7 +266,7 @@ class TaskView:
 def _outcome(
     summary: Summary, dispatcher: Dispatcher, status: TaskStatus | None
 ) -> Mapping[str, Any]:
-    """Return how the task ended. Lanes that it leaves parked are no failure."""
+    """Return how the task ended. Lanes that it leaves parked are not a failure."""
     cause = summary.cause
     failed = cause is not None and not isinstance(cause, LanesParked)
     return {
