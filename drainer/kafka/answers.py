@@ -18,7 +18,7 @@ def _codes(names: str) -> frozenset[int]:
 
 # The same request may succeed later: the network failed, or a coordinator or leader moves or loads.
 # _PARTIAL is the answer when some brokers did not list their groups, and _NOENT when a partition
-# has no leader, for example because its broker was away for long.
+# has no leader, for example because its broker was away for a long time.
 RETRIABLE = _codes("""
     _TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _TIMED_OUT_QUEUE _RESOLVE _WAIT_COORD _WAIT_CACHE
     _DESTROY_BROKER _INTR _PARTIAL _NOENT REQUEST_TIMED_OUT NETWORK_EXCEPTION

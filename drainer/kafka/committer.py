@@ -33,8 +33,8 @@ class GroupCommitter:
     the offset, which must be the one that this drain wrote. If the answer to a write is lost, from
     then on both the old and the new offset are allowed.
 
-    Brokers drop the offsets of a group that has been empty for long. The committer then writes them
-    again.
+    Brokers drop the offsets of a group that has been empty for a long time. The committer then
+    writes them again.
 
     Attributes:
         log_ends: the end of the backlog and the leader epoch when it was planned, by partition. The

@@ -308,8 +308,8 @@ class GroupLock:
         self._membership, self.sure_until_s = Membership.UNSURE, NEVER_S
 
     def _check_alone(self) -> None:
-        # A member that was expelled can join again. If another drain has joined between, the lock
-        # belongs to that one.
+        # A member that was expelled can join again. If another drain has joined in between, the
+        # lock belongs to that one.
         try:
             members = self._members(CHECK_TIMEOUT_S)
             number = self._last_number(CHECK_TIMEOUT_S)

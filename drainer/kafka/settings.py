@@ -31,8 +31,8 @@ ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 
 KIB, MIB = 1024, 1024 * 1024
 # A broker sends no more than this in a fetch. If a batch of a producer does not fit, the broker
-# cuts it, and sends the whole batch again in the next fetch. Only if the first batch is larger than
-# the limit, the broker sends all of it. Most batches are larger than the minimum.
+# cuts it, and sends the whole batch again in the next fetch. The broker exceeds the limit only to
+# send all of a first batch that is larger. Most batches are larger than the minimum.
 FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
 # A fetch may have 1/256 of the bytes to prefetch. librdkafka decompresses a whole fetch at once,
 # and a byte of gzip becomes up to 1,032 bytes.

@@ -261,7 +261,7 @@ class ConcurrencyLimit:
             self._found_worth += 0.3 * (trial.worth - self._found_worth)
             if self._rests_s >= max(self._recheck_s, RECHECK_TRIALS * trial.seconds):
                 step = STEP
-                # Throughput has stayed low for long, so this is not noise.
+                # Throughput has stayed low for a long time, so this is not noise.
                 if self._found_worth < WORSE * self._best[1]:
                     step, self._best = FIRST_STEP, (self.limit, self._found_worth)
                 self._begin_again(step, self._found_worth, trial.elapsed_s)
