@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator
+from inspect import cleandoc
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,9 @@ def openapi() -> dict[str, Any]:
     refs, components = msgspec.json.schema_components(
         kinds, ref_template="#/components/schemas/{name}"
     )
+    for each in components.values():
+        # Versions of msgspec differ in whether they remove the indentation of a docstring.
+        each["description"] = cleandoc(each["description"])
     item, call, answer, single = ({"application/json": {"schema": ref}} for ref in refs)
     texts = {
         "204": "Done; to a single call only.",
