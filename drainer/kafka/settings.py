@@ -347,7 +347,7 @@ def _of_msk(
     if unknown := [name for name in extras if name.startswith(AWS) and name not in allowed]:
         raise UsageError(
             f"{unknown[0]} is not a property of a login",
-            hint=f"Beside sasl.mechanism={MSK_IAM} there may be {', '.join(known)}.",
+            hint=f"In addition to sasl.mechanism={MSK_IAM} there may be {', '.join(known)}.",
         )
     if not uses_iam:
         return properties, extras

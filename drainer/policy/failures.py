@@ -23,9 +23,15 @@ The downstream, as the ``Breaker`` sees it:
     half open | the probe succeeds, or one of another process does   | closed
     open      | ``max_outage_s`` or ``max_doubt_s`` is over          | the drain halts
 
-"A call that began after": calls are numbered by the failed calls before them. A call that began
-after a number of failures, and succeeds, shows that the downstream was there. So it speaks against
-all sub-messages that failed before.
+The words of the table and of this module:
+
+    in doubt    The sub-message failed, and the downstream may have been the cause.
+    proven      A failure in doubt was found to be the sub-message's own, and counts from then on.
+    suspect     The sub-message has a proven failure, or those right before it in its lane were
+                given up. When a suspect fails again, this says little about the downstream.
+
+A call knows how many calls had failed when it began. If it succeeds, the downstream was there after
+those failures, so it proves all of them that are in doubt.
 """
 
 from __future__ import annotations
@@ -413,7 +419,7 @@ class Doubts:
         self._expired_at = None
 
     def prove(self, started_at: int) -> list[SubMessage]:
-        """End the doubts that a success speaks against, and count a failure of each.
+        """End the doubts that began before a call that has succeeded, and count a failure of each.
 
         The call that succeeded began when ``started_at`` calls had failed. Return the sub-messages
         that are no longer in doubt.
