@@ -23,6 +23,7 @@ import threading
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -79,7 +80,7 @@ def files_where(is_one: Callable[[str], object], folders: tuple[str, ...]) -> li
     return sorted(
         path.relative_to(ROOT / "drainer").as_posix()
         for path in paths
-        if any(map(is_one, _names(ast.parse(path.read_text()))))
+        if any(map(is_one, _names(path)))
     )
 
 
@@ -89,15 +90,18 @@ def files_of(pattern: str, extension: str) -> list[str]:
     return [file for file in found if not extension or not file.startswith(f"{extension}/")]
 
 
-def _names(tree: ast.AST) -> Iterator[str]:
-    for node in ast.walk(tree):
+@cache
+def _names(path: Path) -> frozenset[str]:
+    found = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
         match node:
             case ast.Attribute(value=ast.Name(id="figures")):
                 pass  # A figure is printed, whatever it is of.
             case ast.Name(id=name) | ast.Attribute(attr=name) | ast.arg(arg=name):
-                yield name
+                found.add(name)
             case ast.keyword(arg=str() as name) | ast.Constant(value=str() as name):
-                yield name
+                found.add(name)
+    return frozenset(found)
 
 
 # --- walk a: traced in a process of its own

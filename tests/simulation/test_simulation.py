@@ -22,7 +22,7 @@ from drainer.engine import local
 from drainer.engine.pipeline import Pipeline
 from simulation.simulation import Simulation
 
-SEEDS = int(os.environ.get("DRAINER_SEEDS", "120"))
+SEEDS = int(os.environ.get("DRAINER_SEEDS", "60"))
 CHUNKS = 2
 # The last two that only fail, beside one that is skipped: without max-doubt it went on for ever.
 # What waits for the rest in one partition kept the others from being read.
