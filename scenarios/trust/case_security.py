@@ -63,8 +63,8 @@ def masked(stage: Stage) -> str:
     env = {VARIABLE: "a secret of this case"}
     what = ["--topic", topic, "--group", "g", "--from", "earliest", "-b", stage.bootstrap]
     handler = f"{stage.file('names.py', NAMES)}:Names"
-    letters = ["--tune", f"dead-letter-topic={topic}.dead"]
-    dead = [*letters, "-b", stage.bootstrap]
+    dead = ["--dead-letter-topic", f"{topic}.dead", "-b", stage.bootstrap]
+    letters = ("--tune", f"dead-letter-topic={topic}.dead")
     policy = ("--retries", "0", "--max-failures", "none", "--on-failure", "dead-letter")
     output = ("--report", "report.html", "--tune", "log-format=json", "-o", "json")
     more = (*policy, "--tune", "breaker=off", *letters, *output)
