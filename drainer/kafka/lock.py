@@ -181,8 +181,8 @@ class GroupLock:
 
     def _ensure_alone(self) -> None:
         # If several drains joined at the same moment, the first one by name waits until the others
-        # have left. But if one of the others holds the lock already, it does not leave. Then this
-        # drain gives up when the time is over.
+        # have left. But if one of the others holds the lock already, it does not leave. This drain
+        # gives up after the time of a session then.
         until_s = boottime_s() + self._session_s + EXPIRY_MARGIN_S
         while self.lost is None:
             members = self._members()

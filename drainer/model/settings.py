@@ -310,9 +310,9 @@ class LocalSettings(JsonRecord):
         live=True,
         tune=True,
     )
-    # The seconds between two writes of the plan, each followed by a commit, and those between two
-    # records of the journal.
+    # The seconds between two writes of the plan. A commit follows each of them.
     plan_interval_s: float = PLAN_INTERVAL_S
+    # The seconds between two records of the journal.
     journal_interval_s: float = JOURNAL_INTERVAL_S
     options: Mapping[str, str] | None = _drain(
         "Handler option; repeatable. The plan keeps those of built-in handlers.",

@@ -120,7 +120,7 @@ class Provenance(JsonRecord):
     index: Whole
     # The group of the drain that first gave the sub-message up.
     group: _Name
-    # The reference of the handler in that drain.
+    # The reference of the handler of the drain that first gave the sub-message up.
     handler: _Name
     # ``sub-message``; ``barrier``; ``message`` for a whole message that ``split`` rejected; or the
     # name of the handler's own class of sub-messages.
