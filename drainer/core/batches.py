@@ -2,8 +2,8 @@
 
 The batcher stands between the workers and the dispatcher, and has the dispatcher's methods. It does
 everything that is special about batches, so that workers, lanes and ledger know nothing of them.
-The laws of single sub-messages hold: each one keeps its lane busy until its call has returned, and
-finishes by itself.
+What holds for single sub-messages holds in a batch, too: each one keeps its lane busy until the
+call has returned, and each one is finished on its own.
 """
 
 from __future__ import annotations
@@ -26,28 +26,34 @@ Coalesce = Callable[[SubMessage, SubMessage], SubMessage | None]
 
 
 class SubMessageSource(Protocol):
-    """Gives out sub-messages one by one, and takes them back: a dispatcher, or what stands before
-    one."""
+    """A dispatcher, or an object in front of it that decides what may start.
+
+    It gives out sub-messages one by one, and is told when each of them is finished.
+    """
 
     @property
     def lanes(self) -> Lanes: ...
 
     @property
     def ready(self) -> int:
-        """Sub-messages that may start now."""
+        """The number of sub-messages that may start now."""
 
     def take(self) -> SubMessage | None:
         """Start the next sub-message, if one may start."""
 
     def take_next_in_lane(self, sub: SubMessage) -> SubMessage | None:
-        """Start the next sub-message of a lane, to be handled with ``sub``, if it may start."""
+        """Start the sub-message behind ``sub`` in its lane, to be handled in the same call.
+
+        Returns None if it may not start.
+        """
 
     def finish(self, sub: SubMessage) -> None:
-        """End a sub-message that was handled."""
+        """Finish a sub-message that was handled."""
 
 
 class BatchOf(Enum):
-    """What one call of ``handle_batch`` has: the heads of many lanes, or a run of one lane."""
+    """What one call of ``handle_batch`` gets: the first sub-messages of many lanes, or several
+    sub-messages of one lane in their order."""
 
     LANES = "lanes"
     LANE = "lane"
@@ -58,8 +64,8 @@ class Batching:
     """How a handler takes several sub-messages together.
 
     ``coalesce`` folds neighbours of a lane into one operation. A call of ``handle_batch`` has up to
-    ``most`` operations. Those that are ready are taken without waiting for more, because a backlog
-    has more than enough.
+    ``most`` operations. A call takes what is ready and does not wait for more, because in a backlog
+    more than enough is ready.
     """
 
     coalesce: Coalesce | None = None
@@ -85,9 +91,9 @@ class Batching:
 
 
 class InPart(Exception):
-    """Raised for a call of several operations of which some are not done.
+    """Raised when a call has done only a part of its operations.
 
-    ``results`` has None for each operation that is done, and the error for each other one.
+    ``results`` has one entry for each operation: None if it is done, and its error if it is not.
     """
 
     def __init__(self, results: Results) -> None:
@@ -100,7 +106,10 @@ class InPart(Exception):
 
 
 def ensure_all_done(results: Results) -> None:
-    """Raise the error of a single operation, or InPart for several, unless all are done."""
+    """Raise an error unless all operations of a call are done.
+
+    If there is a single operation, its own error is raised. If there are several, it is InPart.
+    """
     if len(results) == 1 and results[0] is not None:
         raise results[0]
     if any(result is not None for result in results):
@@ -113,7 +122,7 @@ class Batch:
     Attributes:
         subs: what the handler gets, one sub-message per operation.
         members: the sub-messages that finish with the call, in their order.
-        runs: the first member of each lane, with its followers: those taken from behind it.
+        runs: for each lane, its first member and the followers that were taken from behind it.
     """
 
     __slots__ = ("members", "runs", "subs")
@@ -196,7 +205,7 @@ class Batcher:
     def take_apart(
         self, batch: Batch, results: Results
     ) -> Sequence[tuple[SubMessage, BaseException, int]]:
-        """Finish the members of a call that are done, by the ``results`` of its operations.
+        """Finish the members of a call whose operations are done, as its ``results`` tell.
 
         A result counts for all members that were folded into its operation. If a member is not
         done, those behind it in its lane count as not done either, since they may have been handled
@@ -222,7 +231,8 @@ class Batcher:
             stop = next(stops, len(run))
             if stop < len(run):
                 not_done.append(self._stopped_at(run, stop, *ends[stop]))
-            # The lead finishes last, because its lane goes on then, unless it was handed over.
+            # The first member finishes last: unless the lane was handed over to another member,
+            # it goes on as soon as the first one has finished.
             for sub, (end, _) in [*zip(run, ends, strict=True)][1:stop] + [(lead, ends[0])][:stop]:
                 if end is None:
                     self._inner.finish(sub)
@@ -249,8 +259,8 @@ class Batcher:
     def give_back(self, batch: Batch, *, split: bool) -> list[SubMessage]:
         """Take a call apart that has failed, and put the followers back into their lanes.
 
-        Returns the first member of each lane, which the caller has to retry. With ``split``, they
-        go into calls of half as many members, so that the one that makes them fail ends up alone.
+        Returns the first member of each lane, which the caller has to retry. With ``split``, the
+        members go into calls of half the size, so that the one that fails is alone in the end.
         """
         batch.unfold()
         if split:
@@ -265,7 +275,7 @@ class Batcher:
         return [lead for lead, _ in batch.runs]
 
     def _most(self, sub: SubMessage) -> int:
-        """Return the maximum number of members of a call that has this one."""
+        """Return the maximum number of members of a call that contains this sub-message."""
         return getattr(sub, "together", FOLD_MOST * self._batching.most)
 
     def _next_lane(self, batch: Batch, most: int) -> SubMessage | None:
@@ -323,7 +333,7 @@ def coalesced(
     """Call ``coalesce``, and return the sub-message that stands for both; None to keep them apart.
 
     ``first`` is the sub-message with which the operation ``earlier`` began. Raises HandleFailed
-    when ``coalesce`` fails, or gives something that it may not.
+    when ``coalesce`` fails, or returns something else than None or a SubMessage of that sub-key.
     """
     if later.keys is not None or first.keys is not None or first.key != later.key:
         return None  # They share the lane of a message key or a partition, but not a sub-key.

@@ -58,7 +58,7 @@ class Dispatcher:
     """The state of one drain over some partitions of a topic. It has one owner and takes no locks.
 
     Args:
-        ledgers: the ledgers by number: by partition, or on Spark by stream.
+        ledgers: the ledgers by number of the partition; on Spark, by number of the stream.
         order: which sub-messages share a lane.
         parked: the lanes (``repr`` of their keys) that an earlier run parked behind a dead letter,
             and the partitions that it parked behind a barrier.
@@ -71,9 +71,9 @@ class Dispatcher:
     """
 
     claim = ALL  # The claim whose progress it keeps.
-    state = None  # It has no tasks with a state.
+    state = None  # There are no tasks that write what the plan does not have yet.
     unbalanced = False
-    deferred = 0  # Sub-messages that wait for some that are not handled in this run.
+    deferred = 0  # The number of sub-messages that wait for others which this run does not handle.
 
     def __init__(
         self,
@@ -96,7 +96,8 @@ class Dispatcher:
         self.parked = set(parked)
         self.lanes = Lanes(self._leave, self.parked.copy())
         self._behind = behind
-        self.leaves_something = bool(self.parked)  # Whether some will stay pending in this run.
+        # Whether some sub-messages will stay pending in this run.
+        self.leaves_something = bool(self.parked)
         self._newly_parked: list[str] = []
         self._named = list(named.of(self.parked))
         self.rule_filter = rule_filter or RuleFilter()
@@ -173,8 +174,8 @@ class Dispatcher:
         If ``subs`` has something that is not a sub-message, or a sub-key that can't be one, the
         whole message becomes one unit, as it does when ``split`` raises.
 
-        Raises SplitFailed when ``subs`` is not what an earlier drain saw. Nothing of this message
-        is taken in then.
+        Raises SplitFailed when an earlier drain saw other sub-messages. In that case, nothing of
+        the message is taken in.
         """
         number = message.origin.stream
         sequence, keys = identify_or_reject(message, subs)
@@ -186,9 +187,10 @@ class Dispatcher:
         self._let_in(message, sequence, done)
 
     def deliver_parts(self, messages: Sequence[ShippedMessage]) -> None:
-        """Deliver messages of one stream, in their order, that came with some sub-messages only.
+        """Deliver messages of one stream, in their order, each with only some of its sub-messages.
 
-        Messages that are not wanted are skipped. The other sub-messages are in no account here.
+        Messages that are not wanted are skipped. Sub-messages that did not come along belong to
+        other tasks, and this dispatcher does not account for them.
         """
         ledger = self.ledgers[messages[0].origin.stream]
         subs = list(chain.from_iterable([message.subs for message in messages]))
@@ -200,12 +202,12 @@ class Dispatcher:
         for message in messages:
             message.left = count = len(message.subs)
             message.size += MESSAGE_BYTES + SUB_MESSAGE_BYTES * count
-            message.subs = ()  # A reference in each direction would keep both in memory.
+            message.subs = ()  # A reference cycle would keep both in memory.
         ledger.deliver_fresh(messages, len(subs))
         self.lanes.push_each(subs)
 
     def _deliver_part(self, message: ShippedMessage) -> None:
-        # References in both directions would keep message and sub-messages in memory.
+        # A reference cycle would keep the message and its sub-messages in memory.
         subs, message.subs = message.subs, ()
         message.own = sum(1 << sub.index for sub in subs)
         size = message.size + MESSAGE_BYTES + SUB_MESSAGE_BYTES * len(subs)
@@ -279,7 +281,8 @@ class Dispatcher:
     def _is_plain(self, ledger: Ledger, messages: Sequence[Message]) -> bool:
         """Return whether the messages can be delivered together, without a look at each.
 
-        Then every sub-message enters the lane of its own sub-key, and none was finished before.
+        That is so if every sub-message enters the lane of its own sub-key, and none was finished
+        before.
         """
         if self.barrier_queues or self._shut or self._lane_of or self._sift:
             return False
@@ -304,7 +307,7 @@ class Dispatcher:
     def skip_to(self, partition: int, position: int) -> None:
         """Note that no record below ``position`` is left to deliver.
 
-        What was skipped are holes, or messages that were finished before.
+        The offsets that this skips are holes, or belong to messages that were finished before.
         """
         self.ledgers[partition].reach(position)
 
@@ -314,18 +317,18 @@ class Dispatcher:
         message.ledger.finish(message, sub.index, outcome)
         self.lanes.finish(sub)
         if self.barrier_queues:
-            self._finished_beside_queue(sub)
+            self._advance_barrier_queue(sub)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
         """Finish a sub-message as done, and take the next one.
 
-        It is one call because every worker goes this way for nearly every sub-message.
+        Workers do this for nearly every sub-message, and one call is faster than two.
         """
         message = sub.message
         message.ledger.finish(message, sub.index)
         if self.barrier_queues:
             self.lanes.finish(sub)
-            self._finished_beside_queue(sub)
+            self._advance_barrier_queue(sub)
             return self.lanes.take()
         return self.lanes.finish_and_take(sub)
 
@@ -338,7 +341,7 @@ class Dispatcher:
             unit = self.rejected.popleft()
             if unit.message.origin.stream not in self._shut:
                 return unit
-            self.lanes.finish(unit)  # A message before it has parked the partition.
+            self.lanes.finish(unit)  # An earlier message has parked the partition.
             self._leave(unit)
         return None
 
@@ -348,7 +351,10 @@ class Dispatcher:
         self.finish(sub, Outcome.SKIPPED)
 
     def divert(self, sub: SubMessage, expression: str) -> None:
-        """Finish a sub-message that ``--divert`` made a letter, and count it by its expression."""
+        """Finish a sub-message that ``--divert`` turned into a letter.
+
+        It is counted by the expression that diverted it.
+        """
         self.rule_filter.diverted(expression)
         self.finish(sub, Outcome.DEAD)
 
@@ -363,7 +369,7 @@ class Dispatcher:
         return ParkedLanes(self.lanes.parked, tuple(self._named))
 
     def park(self, sub: SubMessage, error: str = "") -> None:
-        """Leave a sub-message that was taken pending in this run, with all that is behind it.
+        """Leave a started sub-message pending in this run, and everything behind it in its lanes.
 
         ``error`` is the reason, as a text.
         """
@@ -374,9 +380,10 @@ class Dispatcher:
             self._shut_behind(sub, error)
 
     def park_behind(self, sub: SubMessage, outcome: Outcome, error: str = "") -> None:
-        """Finish a sub-message that was taken, and leave pending what is behind it in its lanes.
+        """Finish a started sub-message, and leave pending what is behind it in its lanes.
 
-        These lanes are written to the journal and the plan, so that later runs leave them, too.
+        The lanes are written to the journal and the plan as parked, so that later runs do not
+        continue them either.
         """
         self.leaves_something = True
         message = sub.message
@@ -393,13 +400,14 @@ class Dispatcher:
         else:
             self.lanes.finish(sub)  # Without order, nothing is behind it.
         if self.barrier_queues:
-            self._finished_beside_queue(sub)
+            self._advance_barrier_queue(sub)
 
     def left_behind(self) -> set[str]:
-        """Return what a dispatcher of later messages must have as ``parked``.
+        """Return the lanes that a dispatcher of later messages must not continue.
 
-        This is called when nothing is left to do. Besides the parked lanes, it has lanes that wait
-        for a sub-message or a barrier whose turn never came.
+        It gets them as its argument ``parked``. They are the parked lanes, and those that still
+        wait for a sub-message or a barrier whose turn has not come. Call this when nothing is left
+        to do.
         """
         shut = (all_of(Stream(each).partition) for each in self._shut | self.barrier_queues.keys())
         return {*shut, *map(repr, self.lanes.keys if self._ordered else ())}
@@ -414,7 +422,7 @@ class Dispatcher:
         return self.rule_filter.unhandled()
 
     def progress(self) -> dict[int, Progress]:
-        """Return all that is finished here by partition, for the plan's claim "all"."""
+        """Return by partition all that is finished here, for the plan's claim "all"."""
         return {number: ledger.progress() for number, ledger in self.ledgers.items()}
 
     @property
@@ -459,9 +467,9 @@ class Dispatcher:
     def complete_status(
         self, status: Status, plan: OffsetPlan, failures: FailureSettings
     ) -> Status:
-        """Add to the status of a run what rules and handler skipped.
+        """Add what rules and the handler skipped to the status of a run.
 
-        If the run is only a part of the drain, this also adds what is known of the rest.
+        If the run is only a part of the drain, what is known of the rest is added, too.
         """
         return replace(status, rules=self.rule_filter.status())
 
@@ -533,7 +541,8 @@ class Dispatcher:
         else:
             self.lanes.push_to_all(sub, sub.keys)
 
-    def _finished_beside_queue(self, sub: SubMessage) -> None:
+    def _advance_barrier_queue(self, sub: SubMessage) -> None:
+        # Let the barrier queue of the finished sub-message's partition go on, if there is one.
         number = sub.message.origin.stream
         queue = self.barrier_queues.get(number)
         if queue is not None:

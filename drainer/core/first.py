@@ -46,7 +46,7 @@ FILTER_BITS = 2**27
 # The most ranges of outcomes that are kept, over all partitions. If there are more, the counts of
 # messages are no longer exact, but those of sub-messages are.
 FATES_MOST = 10_000
-_WHOLE = "0/1"  # A claim that has all sub-messages, as "all" does.
+_WHOLE = "0/1"  # The claim of shard 0 of 1, which has all sub-messages, as "all" does.
 
 
 class KeyBloom:
@@ -101,7 +101,7 @@ class PriorityDispatcher(Dispatcher):
             name: each for name, each in plan.account.others.items() if name != claim
         }
         order = Order(plan.terms.order)
-        # On Spark, a drain with a single task may have finished a part of everything.
+        # On Spark, a drain with a single task keeps its progress in this claim, not in "all".
         whole = self._other_claims.get(_WHOLE, {})
         known_of_all = {
             n: each.merge(whole[n]) if n in whole else each for n, each in known.items()
@@ -114,7 +114,7 @@ class PriorityDispatcher(Dispatcher):
                     known[number].watermark,
                     part.end,
                     _from(known[number].watermark, own.get(number)),
-                    reports_outcomes=True,  # The last pass of a message needs them.
+                    reports_outcomes=True,  # The pass that finishes a message needs them.
                 )
                 for number, part in plan.account.partitions.items()
             },
@@ -126,7 +126,7 @@ class PriorityDispatcher(Dispatcher):
         )
         self._selection, self.evaluates = Selection(where), True
         self._waits, self._lanes_of = KeyBloom(filter_bits), lanes_of(order)
-        # The offsets of messages that have a match, finished or not.
+        # Which messages have a sub-message that matches the class, whether finished or not.
         self.found = ClassMap({n: (each.watermark, each.end) for n, each in self.ledgers.items()})
         # The number of sub-messages that do not match and are not finished, by partition.
         self.beside = Counter[int]()
@@ -173,7 +173,8 @@ class PriorityDispatcher(Dispatcher):
         if offset < self._shared_below[number]:
             finished, outcome = self._finished_by_others(message, sequence)
         selected = self._selection.bits(sequence)
-        # The map notes a match whoever has finished it, because the map of another class may not.
+        # The map also notes a match that another claim has finished. Otherwise, if two classes
+        # match a sub-message, each may take it for finished by the other, and no map has it.
         self.found.add(number, offset, bool(selected))
         matching = selected & ~finished
         done = matching  # This changes below if the ledger wants the message.
@@ -236,9 +237,10 @@ class PriorityDispatcher(Dispatcher):
     def complete_status(
         self, status: Status, plan: OffsetPlan, failures: FailureSettings
     ) -> Status:
-        """Complete the status of a run that drains this class alone, to that of the drain.
+        """Turn the status of a run that drains only this class into the status of the whole drain.
 
-        What is left of the run is left of the class.
+        What is left of the run is what is left of the class. What is left for later passes is
+        added to it.
         """
         status = super().complete_status(status, plan, failures)
         now, progress = self.counts_of_class(), status.progress
@@ -336,9 +338,10 @@ class PriorityDispatcher(Dispatcher):
         return super().tally()[1]
 
     def _outcomes_of(self, number: int, news: Progress) -> OutcomeRanges:
-        """Return the outcomes of messages, for the pass that finishes the rest of them.
+        """Return the outcomes of messages of which this class has finished a part.
 
-        If there are too many, only the worst ones are kept.
+        The pass that finishes the rest of a message needs its outcome. If there are too many, only
+        the worst outcomes are kept.
         """
         outcomes = merge_outcomes((self._outcomes.get(number, {}), news.outcomes))
         room = FATES_MOST // len(self.ledgers)
@@ -373,7 +376,7 @@ class Pass:
     Attributes:
         where: the expression of the class; None in the last pass, which is for all that is left.
         maps: the maps of the classes by selector, from earlier passes of this process.
-        rest_after_s: how long it takes to begin with the rest once the class is drained.
+        rest_after_s: the seconds that it takes to begin with the rest once the class is drained.
         given_up: how many sub-messages earlier passes of this run gave up.
     """
 

@@ -2,8 +2,8 @@
 
 With C workers, total work W and the longest lane L, nothing beats max(W/C, L), and taking the
 longest lane first comes close to it (list scheduling, Graham 1969). Ready lanes are kept in buckets
-by the number of sub-messages that wait in them, to a power of two. So the next lane is found in
-O(1), amortised.
+by the number of sub-messages that wait in them, rounded down to a power of two. So the next lane is
+found in O(1), amortised.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from typing import Any, cast
 
 from drainer.message import SubMessage
 
-# The live view lists lanes by name in which at least this many sub-messages wait.
+# The live view names the lanes in which at least this many sub-messages wait.
 HOT_WAITING = 64
-# Once this many lanes are ready, reading on is not worth it. More give no better schedule (with
-# one lane per worker it takes 1.004 times max(W/C, L) at worst), and outgrow the processor's
-# caches.
+# Once this many lanes are ready, the pump reads no further. More ready lanes would give no better
+# schedule (with one per worker, a drain takes 1.004 times max(W/C, L) at worst), and they would
+# outgrow the processor's caches.
 LOOK_AHEAD_PER_WORKER = 2
 LOOK_AHEAD_MIN = 1_000
 # Stale entries in the buckets are cleared together, once there are more than this many.
@@ -79,8 +79,8 @@ class MultiKeyEntry:
 class Lanes:
     """All lanes that have work, and the choice of the one that a free worker should take.
 
-    ``left`` is called with each sub-message that a parked lane lets go of, which stays pending.
-    Lanes are parked from the start if the ``repr`` of their key is in ``parked``.
+    ``left`` is called with each sub-message that stays pending because its lane is parked. Lanes
+    are parked from the start if the ``repr`` of their key is in ``parked``.
     """
 
     def __init__(
@@ -100,8 +100,9 @@ class Lanes:
         self._hot: dict[Lane, None] = {}
         self.ready = 0
         self.running = 0  # Sub-messages in the handler.
-        self.delayed = 0  # Sub-messages that were started, are not finished, and no worker has.
-        self.parked = 0  # Lanes, and partitions behind a barrier.
+        # Sub-messages that were started and are not finished, but that no worker has now.
+        self.delayed = 0
+        self.parked = 0  # The number of parked lanes, and of partitions parked behind a barrier.
         self._empty = 0  # Lanes that are kept only because they are parked.
 
     def __len__(self) -> int:
@@ -116,7 +117,7 @@ class Lanes:
     def push(self, sub: SubMessage, key: Hashable) -> None:
         """Put a sub-message at the end of the lane of ``key``.
 
-        Raises TypeError when the key is not hashable; nothing has changed then.
+        Raises TypeError when the key is not hashable, in which case nothing has changed.
         """
         sub.next = None
         lane = self._lanes.get(key)
@@ -224,12 +225,15 @@ class Lanes:
         elif type(lane) is Lane:
             self._advance(lane)
         elif lane is not None:
-            sub.lane = None  # References in both directions would keep both in memory.
+            sub.lane = None  # A reference cycle would keep both in memory.
             for each in lane.lanes:
                 self._advance(each)
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-        """Finish a sub-message and take the next one, of the same lane while that is the best."""
+        """Finish a sub-message and take the next one, from the same lane while it is the hottest.
+
+        Returns None when nothing is ready.
+        """
         lane = sub.lane
         if lane is ALONE_RUNNING:
             del self._lanes[sub.lane_key]
@@ -262,9 +266,9 @@ class Lanes:
         return len(self._urgent)
 
     def next_in_lane(self, sub: SubMessage) -> SubMessage | None:
-        """Return what is next in the lane of a started sub-message.
+        """Return the next sub-message in the lane of a started one.
 
-        Returns None if nothing is, or if that stands in other lanes as well.
+        Returns None if there is none, or if it stands in other lanes as well.
         """
         lane = sub.lane
         head = lane.head if type(lane) is Lane else None
@@ -297,7 +301,7 @@ class Lanes:
         self.running -= len(followers)
 
     def delay(self, sub: SubMessage) -> None:
-        """Note that no worker has a started sub-message any more. Its lanes wait for it."""
+        """Note that a started sub-message has left its worker unfinished. Its lanes wait for it."""
         self.running -= 1
         self.delayed += 1
 
@@ -413,7 +417,7 @@ class Lanes:
         sub: Any = lane.head
         behind = lane.head = sub.next
         if behind is None:
-            lane.tail = None  # Otherwise only the garbage collector could free both.
+            lane.tail = None  # Lane and sub-message would be a cycle for the garbage collector.
         else:
             sub.next = None
         lane.waiting -= 1

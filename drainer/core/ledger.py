@@ -23,12 +23,13 @@ from drainer.model.progress import (
 )
 from drainer.model.ranges import Range, RangeSet, join_ranges, ranges_of
 
-# Finished messages inside the queue of pending ones are removed together, once there are more than
-# PURGE_MIN of them, or once they take more than PURGE_BYTES_MIN in all ledgers.
+# Messages that have finished inside the queue of pending ones are removed together. That happens
+# once there are PURGE_MIN more of them than half of the queue's length, or once their bytes exceed
+# a quarter of the pending bytes by this ledger's share of PURGE_BYTES_MIN.
 PURGE_MIN = 64
 PURGE_BYTES_MIN = 1024 * 1024
-# The memory of a message that was let go of, so that only its account is kept, and the memory of
-# each of its sub-keys in addition to the text of the key.
+# The memory of a message whose content was let go of, so that only its account is kept. Each of its
+# sub-keys takes the second number, in addition to the text of the key.
 LEFT_PENDING_BYTES = 700
 LEFT_PENDING_KEY_BYTES = 100
 
@@ -36,8 +37,8 @@ LEFT_PENDING_KEY_BYTES = 100
 class PartialMessage:
     """The finished sub-messages of a message that is finished in part.
 
-    It has the attributes of a ``Partial``, but it changes while others read it. To copy it for each
-    record of the journal would cost a tenth of the drain's speed.
+    It has the attributes of a ``Partial``, but it can change. The journal reads it without a copy,
+    because a copy for each record would cost a tenth of the drain's speed.
     """
 
     __slots__ = (
@@ -48,7 +49,8 @@ class PartialMessage:
     def __init__(self, keys: Sequence[Hashable] | KeySums) -> None:
         self.keys = keys
         self.bits = 0
-        # Sub-messages of other accounts. They are not finished here, nor written to any record.
+        # The bits of sub-messages that belong to other accounts. They are not finished here, and
+        # no record of this ledger has them.
         self.by_others = 0
         self.changed = False  # Whether it has changed since the journal's last record.
         self.outcome = DONE  # The worst outcome of the sub-messages that are finished.
@@ -94,15 +96,14 @@ class LedgerLoad:
 class Ledger:
     """The account of one partition's backlog: what was delivered, what is finished and pending.
 
-    ``watermark`` is the offset that is safe to commit. The memory is bounded by what is pending. Of
-    the finished messages above the watermark, the ledger knows only that they lie in the gaps
-    between pending ones.
+    ``watermark`` is the offset that is safe to commit. The ledger takes memory only for what is
+    pending: it knows the finished messages above the watermark as the gaps between pending ones.
 
     ``progress`` is that of an earlier drain. Messages that are finished by it are not delivered
     again, and a message that is finished in part goes on with the rest.
 
     A ledger that ``reports_outcomes`` reports the outcome of each message, not only of those that
-    are finished in part. Whoever adds claims up needs it.
+    are finished in part. That is needed where the claims of several ledgers are added up.
     """
 
     def __init__(
@@ -156,7 +157,10 @@ class Ledger:
 
     @property
     def moving_bytes(self) -> int:
-        """Bytes that this run will free, so that a partition with many of them can wait for it."""
+        """The bytes that this run will free.
+
+        A partition with many of them need not be read further until that has happened.
+        """
         return self.pending_bytes - self.left_pending_bytes
 
     @property
@@ -186,13 +190,14 @@ class Ledger:
             message: the next message, in rising order of offset.
             keys: the sub-key of each of its sub-messages.
             size: its bytes, for ``pending_bytes``.
-            by_others: the bits of sub-messages that belong to another account. The message does not
+            by_others: the bits of sub-messages that belong to other accounts. The message does not
                 wait for them.
             outcome: the worst outcome of the sub-messages in ``by_others``.
-            own: the bits of this account's sub-messages, when the message came without the others.
+            own: the bits of this account's sub-messages if the message came without the others; 0
+                if it came with all.
 
-        Raises SplitFailed when an earlier drain finished a part of the message and saw other keys;
-        the ledger is unchanged then.
+        Raises SplitFailed when an earlier drain finished a part of the message and saw other keys.
+        In that case, the ledger is unchanged.
         """
         offset = message.offset
         done = 0
@@ -357,8 +362,8 @@ class Ledger:
     def counts(self) -> tuple[Counts, Counts]:
         """Count messages and sub-messages as ``tally`` does, but count the pending ones one by one.
 
-        The law of conservation is checked on these counts. In those of ``tally`` it always holds.
-        This takes time in proportion to what is pending.
+        The law of conservation is checked on these counts. Those of ``tally`` fulfil it by
+        definition. This takes time in proportion to what is pending.
         """
         pending = [message.left for message in self._pending if message.left]
         return self._counts(len(pending), sum(pending))
@@ -404,10 +409,10 @@ class Ledger:
         )
 
     def changes(self) -> Progress | None:
-        """Return what has finished since the last call, for the journal; None for nothing.
+        """Return what has finished since the last call, for the journal; None if nothing has.
 
-        Merged into the progress before, it gives the progress now. Its partial messages change when
-        more of them finishes, so it must be written down at once.
+        The progress at the last call, merged with this, is the progress now. The result must be
+        written at once, because its partial messages change as their sub-messages finish.
         """
         if self._changed_finished or self._changed_partial:
             watermark = self.watermark

@@ -30,11 +30,11 @@ from drainer.model.unhandled import Unhandled
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What happened since the record before, as a journal has it.
+    """A record of a journal: what happened since the previous record.
 
-    ``changes`` has the progress of the claim by partition: the ranges that have changed, and all
-    counts. ``parked`` are the lanes that were parked since. ``unhandled`` has all counts of
-    sub-messages that were not handled, if there are any.
+    ``changes`` has the progress of the claim by partition: only the ranges that have changed, but
+    the counts in total. ``parked`` are the lanes that were parked since the previous record.
+    ``unhandled`` has the total counts of sub-messages that were not handled, if there are any.
     """
 
     changes: Mapping[Whole, Progress]
@@ -45,11 +45,11 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class TaskRecord:
-    """What happened in a task since its record before.
+    """A record of a task on Spark: what happened since its previous record.
 
     ``claims`` has the progress by claim and partition, because a task has parts of several claims.
-    ``counts`` has all counts of the task's sub-messages by partition. Messages are not counted:
-    a message is finished when all claims have finished it, and no task knows that.
+    ``counts`` has the total counts of the task's sub-messages by partition. Messages are not
+    counted: a message is finished when all claims have finished it, and no task knows that.
     """
 
     claims: Mapping[str, Mapping[int, Progress]] = field(default_factory=dict)
@@ -59,7 +59,7 @@ class TaskRecord:
 
 
 def merged(records: Iterable[TaskRecord]) -> TaskRecord:
-    """Return all records of one task as a single one. They have to be in their order."""
+    """Join the records of one task into a single one. They must be in the order of writing."""
     claims: dict[str, dict[int, list[Progress]]] = {}
     counts: dict[int, Counts] = {}
     parked: dict[str, None] = {}
@@ -93,7 +93,10 @@ def _joined(each: Sequence[Progress]) -> Progress:
 
 @dataclass(frozen=True, slots=True)
 class TaskReport:
-    """The records of all attempts at one task's share. ``torn`` tells that some are damaged."""
+    """Everything that was reported of one task's share, joined into one record.
+
+    ``count`` is the number of records that were joined. ``torn`` tells whether others are damaged.
+    """
 
     record: TaskRecord
     count: int
@@ -101,7 +104,7 @@ class TaskReport:
 
 
 def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
-    """Return the plan with the reports of its tasks that it does not have yet.
+    """Return the plan with what its tasks have reported and it does not have yet.
 
     Args:
         plan: the plan of a drain on Spark. It may have any part of the reports already.

@@ -1,4 +1,4 @@
-"""The parts of a backlog that other claims than "all" have finished."""
+"""The parts of a backlog that claims other than "all" have finished."""
 
 from __future__ import annotations
 
@@ -49,7 +49,10 @@ class ClassMap:
         self._bits = bytearray(bits // 8 + 1)
 
     def add(self, partition: int, offset: int, selected: bool) -> None:
-        """Add a message. The messages of a partition must come in the order of their offsets."""
+        """Note whether the message at an offset has something of the class.
+
+        The messages of a partition must come in the order of their offsets.
+        """
         self._until[partition] = offset + 1
         if selected:
             at = self._at(partition, offset)
@@ -182,7 +185,7 @@ class OtherClaims:
         return 0
 
     def outcome(self, message: Message) -> Outcome:
-        """Return the worst outcome with which a claim has finished a part of the message."""
+        """Return the worst outcome that a claim has reported for a part of the message."""
         return outcome_of(message.offset, self._outcomes.get(message.origin.partition, {}))
 
     def highest(self, partition: int) -> int:

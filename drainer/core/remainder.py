@@ -9,12 +9,15 @@ from drainer.model.ranges import Range, count_offsets, subtract
 
 
 class ReadSample(NamedTuple):
-    """What a run has read of one partition, without what was finished before the run."""
+    """What a run has read of one partition.
+
+    Offsets of messages that were wholly finished before the run are left out.
+    """
 
     read: int  # Offsets that were read, including holes.
     unread: int  # Offsets that were not.
     subs: int  # Sub-messages of the messages that were read.
-    finished: int = 0  # Those of them that earlier runs or other claims have finished.
+    finished: int = 0  # Those of ``subs`` that earlier runs or other claims have finished.
     # The offsets, of ``read`` and of ``unread``, where earlier runs or other claims may have
     # finished some sub-messages.
     known_read: int = 0
@@ -32,7 +35,8 @@ class ReadSample(NamedTuple):
         """Make a sample of a partition.
 
         Args:
-            bounds: the start, the position and the end of the run in it.
+            bounds: the offsets at which the run starts, up to which it has read, and at which it
+                ends.
             before: the ranges that were finished before the run.
             subs, finished: see the fields.
             known_below: from this offset on, nothing was finished in part before the run.
@@ -45,7 +49,7 @@ class ReadSample(NamedTuple):
 
 
 class Remainder(NamedTuple):
-    """How far a run has come."""
+    """How far a run has come, and an estimate of what is left."""
 
     handled: int  # Sub-messages that the handler has finished.
     waiting: int  # Sub-messages that were read, and that the handler will get in this run.
