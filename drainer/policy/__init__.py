@@ -1,1 +1,1 @@
-"""Decisions about sub-messages: retries, the breaker, dead letters, rules, rates; pure."""
+"""Pure decisions about sub-messages: retries, the breaker, dead letters, rules and rates."""

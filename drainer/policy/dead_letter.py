@@ -47,7 +47,8 @@ KEY_CHARACTERS = 16_384
 _Text = Annotated[str, Meta(max_length=4096)]
 # No group's name is longer, and neither is a handler's reference, which has a path and a name.
 _Name = Annotated[str, Meta(max_length=32_767)]
-From = tuple[str, str, str]  # the topic, group and handler of the drain that gave it up first
+# The topic, group and handler of the drain that first gave a sub-message up.
+From = tuple[str, str, str]
 
 _FORMATS = FORMAT.partition("/")[0]
 OWN_HEADERS = _FORMATS, RECEIPT.partition("/")[0]  # how drainer's headers begin, in any version
@@ -250,7 +251,7 @@ class Letter(Provenance):
         return tuple(key_text(key) for key in keys) if self.sub_key_exact else (self.key,)
 
     def matches(self, wanted: LetterFilter) -> bool:
-        """Return whether the letter passes every field of a filter that is not empty."""
+        """Return whether the letter matches a filter. Empty fields of the filter match anything."""
         error = self.error.casefold()
         return (
             (not wanted.reasons or self.reason in wanted.reasons)

@@ -34,8 +34,8 @@ class Encoding(StrEnum):
 
     The encodings up to ``literal`` give the value back exactly. ``raw`` stands for the bytes of the
     message from which the value was decoded, and ``repr`` is for people to read. Records never have
-    an encoding of ``FOUND``: these show what a redrive found at the place of the message of a
-    letter without its payload.
+    an encoding of ``FOUND``: if a letter has no payload, a redrive looks for the message that it
+    came from, and these tell what it found.
     """
 
     NULL = "null"
@@ -127,7 +127,7 @@ def _tagged(value: Any) -> Any:
     for tag, (of, write, read) in _TAGS.items():
         if kind is of:
             text = write(value)
-            if repr(read(text)) != repr(value):  # The text of a time has no name of its zone.
+            if repr(read(text)) != repr(value):  # For a time, the text lacks the name of the zone.
                 raise ValueError(f"{text} is not all of it")
             return {tag: text}
     return value

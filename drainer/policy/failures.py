@@ -51,8 +51,8 @@ from drainer.model.settings import FailureSettings, OnFailure
 from drainer.policy.fault import Fault
 
 # The breaker opens once this many sub-messages have failed. It opens at fewer if there are fewer
-# lanes, and at more if more calls are in flight. It stays closed if meanwhile this many calls have
-# succeeded that they are the share HEALTHY of the failures.
+# lanes, and at more if more calls are in flight. It stays closed if, meanwhile, the successes were
+# at least HEALTHY times as many as the failures.
 FAILURES = 50
 HEALTHY = 0.25
 # It also opens once this many have failed by errors of their own, without one success.
@@ -60,10 +60,11 @@ FAILURES_OWN = 100
 SUCCESSES = 50  # This many successes show that the failures before them were no outage.
 PROBE_FIRST_S, PROBE_MOST_S = 0.5, 5.0
 
-# This many times of failed calls are kept, which are at least MARK_S apart.
+# The times of up to this many failed calls are kept. They are at least MARK_S apart.
 MARKS_MOST, MARK_S = 1_000, 0.5
 SKEW_S = 1.0  # The clocks of two machines may differ by this much.
-OTHERS_S = 60.0  # Another task that had a success may have a further one for this long.
+# For this long after a success of another task, further ones of other tasks are expected.
+OTHERS_S = 60.0
 # Once this many of a lane were given up one after the other, the next one is suspect, too.
 LANE_BAD = 2
 
@@ -130,7 +131,7 @@ class Totals:
     began_s: float = 0.0
 
     def beside(self, own: Totals, whole: Totals) -> Totals:
-        """Return what the other tasks have done at least.
+        """Return the least that the other tasks must have done.
 
         ``self`` is what was known of them before. ``whole`` is what all tasks had done a moment
         ago, including some of what this task has done, which is ``own``.
@@ -159,7 +160,7 @@ class FailureWindow:
 
 
 class Breaker:
-    """Circuit breaker: spares a downstream that is away most calls, and detects when it is back.
+    """Circuit breaker: keeps most calls off a downstream that is away, and detects its return.
 
     It is closed while most calls succeed. While it is open, one sub-message at a time is let
     through, the probe; while a probe is under way, it is half open. It decides about load only:
@@ -211,12 +212,13 @@ class Breaker:
         running: int,
         now_s: float,
     ) -> FailureWindow | None:
-        """Count the failed call of this number, and open if that is one too many.
+        """Count a failed call, and open the breaker if too many have failed.
 
         Return the window in which the sub-message counts. When it fails again, the caller passes
         that window as ``counted_in``.
 
         Args:
+            number: how many calls have failed by now, including this one.
             own: whether the error is the message's own.
             lanes: how many lanes have something to do.
             running: how many calls are in flight. They may still end well, so the breaker opens
@@ -484,9 +486,9 @@ class FailurePolicy:
     again, and spends no retry. At least two such failures are needed to give it up, because the
     first may be the last one of an outage.
 
-    If nothing can run but what is in doubt, it is given up after ``max_doubt_s``. That happens once
-    until something succeeds. The breaker opens instead if several sub-messages failed that were not
-    suspect, and hardly any call ended well meanwhile.
+    If nothing can run but what is in doubt, it is given up after ``max_doubt_s``. That happens at
+    most once until something succeeds again. If several sub-messages failed that were not suspect,
+    and hardly any call succeeded meanwhile, the breaker opens instead.
 
     Attributes:
         given_up: how many sub-messages were given up in all runs. The caller passes the number of

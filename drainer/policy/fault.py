@@ -19,12 +19,13 @@ from drainer.host.os_errors import is_of_machine
 from drainer.split.splitting import describe_with_line
 from drainer.text.mask import CAUSES_MOST, describe
 
-# Clocks differ, and some services ask for years.
+# The time that a service asks to wait is kept within these bounds, because clocks differ and some
+# services ask for years.
 RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0
 
 
 class Fault(Enum):
-    """Who has to change before an attempt can succeed."""
+    """What has to change before an attempt can succeed: the message, the downstream, or unclear."""
 
     OWN = "own"
     DOWNSTREAM = "downstream"
@@ -73,7 +74,7 @@ _DOWNSTREAM = {
     "botocore": "HTTPClientError ConnectionError EndpointConnectionError",
     "pymongo": "ConnectionFailure",
 }
-# These classes are derived from one above.
+# These classes are derived from classes in the tables above, but say less than those.
 _UNCLEAR = {
     "psycopg": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",
     "psycopg2": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",
@@ -115,9 +116,9 @@ _THROTTLED = (
 
 
 class MachineFails(Retry):
-    """Replaces an error by which this machine lacks something: no message or service is to blame.
+    """Replaces an error that is due to this machine, such as a full disk.
 
-    The call is repeated, and no message is given up for it.
+    No message or service is to blame for it, so the call is repeated, and nothing is given up.
     """
 
     def __init__(self, error: OSError) -> None:
@@ -152,10 +153,10 @@ def blame(
 
 
 def is_retryable(error: BaseException) -> bool:
-    """Whether another attempt may end otherwise.
+    """Return whether another attempt may have another result.
 
-    Errors of drainer itself would come in each attempt. An error that is no ``Exception`` asks the
-    process to end, except for a cancellation.
+    Errors of drainer itself would come back in each attempt. An error that is no ``Exception`` asks
+    the process to end, unless it is a cancellation.
     """
     if isinstance(error, ValueNotShipped | RecordUnsure):
         return False

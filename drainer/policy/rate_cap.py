@@ -12,7 +12,8 @@ from drainer.model.status import Status
 
 # The messages of this many seconds may come at once, because threads and event loops may be late.
 BURST_S = 0.2
-# After this many messages, a size counts half in the mean size, which soon follows a change.
+# In the mean size, a message counts half as much after this many further messages, so that the mean
+# soon follows a change.
 HALF_LIFE = 100
 BINDS_S = 1.0  # A cap binds for this long after it has delayed something.
 
@@ -20,8 +21,8 @@ BINDS_S = 1.0  # A cap binds for this long after it has delayed something.
 class RateLimiter:
     """A token bucket that is filled at the rate of a cap.
 
-    The cap is that of the mean size of messages, which follows what flows. Each message takes some
-    time of the flow, and the next may come when that is over. At a size at which nothing was safe,
+    The cap depends on the mean size of the messages that flow. Each message takes up some time, and
+    the next may come when that time is over. If the mean reaches a size at which nothing was safe,
     the last cap stays.
 
     One thread uses the limiter. Other threads may read its figures, and set its share.
@@ -35,10 +36,10 @@ class RateLimiter:
     def __init__(self, curve: CapCurve, share: float = 1.0, message_bytes: float = 1.0) -> None:
         self._curve = curve
         self.share = share
-        # The mean size is made of these two.
+        # The numbers of messages and bytes for the mean size, in which old messages count less.
         self._messages = self._bytes = 0.0
-        self._free_s = float("-inf")
-        self._bound_s = float("-inf")
+        self._free_s = float("-inf")  # When the next message may come.
+        self._bound_s = float("-inf")  # When the cap delayed something the last time.
         self.cap = curve.cap(message_bytes)
         self.flowed = self.flowed_bytes = 0
 

@@ -35,8 +35,9 @@ def split_letter(
     handler's ``split`` makes of it; without ``split`` it gives one sub-message. A record that is
     no letter gives one sub-message that is left alone. The sub-keys don't depend on the settings.
 
-    ``read`` raises NotADeadLetter for a record that is no letter. ``decode`` decodes a message in
-    place, and yields nothing but a message that it rejects.
+    ``read`` raises NotADeadLetter for a record that is no letter. ``decode`` decodes the value of a
+    message in place. It yields nothing, unless it rejects the message: then it yields that as one
+    unit.
     """
     try:
         letter = read(message)
