@@ -30,11 +30,12 @@ from drainer.model.progress import Counts
 from drainer.model.settings import FailureSettings
 from drainer.model.unhandled import Unhandled
 
-COMMIT_TRIES = 10  # The last commit is tried this often if a broker is slow to answer.
+# If a broker is slow to answer, the last commit is repeated up to COMMIT_TRIES times.
+COMMIT_TRIES = 10
 COMMIT_PAUSE_S = 1.0
 HURRY_S = 0.02
-# Writing the journal may take this share of the time. On a slow disk it is written less often, but
-# never later than this pause after the last time.
+# Writing the journal may take JOURNAL_SHARE of the time, so it is written less often on a slow
+# disk. That never makes the pause between two writes longer than JOURNAL_SLOWEST_S.
 JOURNAL_SHARE = 0.03
 JOURNAL_SLOWEST_S = 0.5
 # The disk is slow if this many writes in a row were slow. A single one may have other reasons.
@@ -123,7 +124,7 @@ class Checkpointer:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with suppress(PlanNotWritten, StateLost):  # The save that follows will raise it.
             self.note()
-        # The write of a cancelled task continues in its thread, and a commit by itself.
+        # Cancelling a task does not end a write in its thread, nor a commit, which is its own task.
         under_way = [each for each in (self._call, self._committing) if each is not None]
         if under_way:
             await asyncio.wait(under_way)
@@ -187,8 +188,8 @@ class Checkpointer:
     async def finish(self, *, commit: bool, forced: asyncio.Event, ended: Event) -> None:
         """Save for the last time: make the commit certain, and leave the plan without a journal.
 
-        The event ``ended`` is put into the history, with the offsets that are known to be committed
-        then. A commit that fails is tried again until ``forced`` is set.
+        The event ``ended`` is put into the history, with the offsets that are then known to be
+        committed. A commit that is delayed is repeated for a while, or until ``forced`` is set.
 
         Raises what ``save`` raises, and Interrupted if the commit is not certain.
         """
@@ -273,14 +274,14 @@ class Checkpointer:
         self._due_s = written_s + max(interval_s, pause_s)
 
     async def _keep_journal(self) -> None:
-        while True:  # After a failure, too: what finishes while the drain stops is still written.
+        while True:  # It goes on after a failure, to write what finishes while the drain stops.
             self.flush_if_due(self._runtime.monotonic())
             await asyncio.sleep(self._due_s - self._runtime.monotonic())
 
     async def _keep_plan(self) -> None:
         while True:
             with suppress(TimeoutError):
-                # `wait_for` of Python 3.11 forgets a cancellation that comes with the event.
+                # `wait_for` of Python 3.11 loses a cancellation that comes at once with the event.
                 async with asyncio.timeout(self._interval_s):
                     await self._hurry.wait()
             self._hurry.clear()
@@ -289,5 +290,5 @@ class Checkpointer:
             if self._committing is not None:
                 if not self._committing.done():
                     continue
-                self._committing.result()  # After a commit that failed, there is no other.
+                self._committing.result()  # If the commit failed, this raises its error.
             self._committing = spawn(self._commit(), "commit", self._failed)

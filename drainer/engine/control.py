@@ -150,7 +150,7 @@ class Control:
 
     Attributes:
         began: the settings that this process began with.
-        running: its settings by now.
+        running: the current settings.
         stopper: who requested a stop, and why; None if the person who runs the drain did.
         stopped: the last request to stop; None if there is none.
         interrupted: whether Ctrl-C was one of these requests.
@@ -226,10 +226,10 @@ class Control:
             requested.done.set_exception(over())
 
     def retyped(self) -> dict[str, str | None]:
-        """Return the settings that a resume needs in a form other than the typed one, by field.
+        """Return, by field, the settings for which a resume must not repeat what was typed.
 
-        These are settings that changed, with None for one that was dropped, and times: ``6h`` from
-        the start of this run is another time for the next run.
+        They are the settings that have changed, with None for one that was dropped, and times: the
+        ``6h`` that was typed for this run would be another time for the next run.
         """
         return {
             name: typed(_OF_RUN[name], value)

@@ -19,11 +19,12 @@ from drainer.host.forks import FORKS, end_if_forked
 from drainer.message import SubMessage
 
 SLICE_S = 0.01  # Handlers that never wait may keep the event loop to themselves for this long.
-CANCELS_MOST = 3  # One attempt is cancelled this often, a timeout after the last time.
+# An attempt is cancelled up to this many times, with the handler's timeout between two times.
+CANCELS_MOST = 3
 
 
 class AsyncWorkers(Workers):
-    """Coroutines; a worker stays on its lane while that is the best choice.
+    """Workers that are coroutines. A worker stays on its lane while that is the best choice.
 
     ``limit`` makes more of them, or lets some rest once they have finished their current call. A
     handler that takes longer than its timeout is cancelled.
@@ -34,7 +35,7 @@ class AsyncWorkers(Workers):
 
     def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
         super().__init__(calls, failures, events)
-        self._gaps: list[int] = []  # By worker, the attempts from one that is measured to the next.
+        self._gaps: list[int] = []  # By worker, how many attempts on the next measured one is.
         self._abandoned = False
         self._over = False  # Whether nothing waits for the workers any more.
         self.surplus = 0
@@ -147,16 +148,15 @@ class AsyncWorkers(Workers):
         self._slice_end = self._clock() + SLICE_S
 
     def _measured(self, number: int, handled: int, started_s: float, spent_s: float) -> int:
-        """Record when a worker began the call that has returned, and the processor time in it.
+        """Record how long a worker's call took, and the processor time in it.
 
-        Return the count of calls at which the worker measures again.
-
-        Because this looks at the clock anyway, it also sees whether the slice is over.
+        Return the count of calls at which the worker measures again. Because this reads the clock
+        anyway, it also checks whether the workers' slice of the event loop is over.
         """
         if number in self._overdue:  # The handler was cancelled, and swallowed that.
             return handled
         now_s = self._clock()
-        # All workers share the slice of the loop: there may be a thousand of them.
+        # All workers share one slice of the loop, because there may be a thousand of them.
         if now_s > self._slice_end:
             self._events.on_busy_loop(now_s)
             if not self._late:
@@ -180,7 +180,7 @@ class AsyncWorkers(Workers):
                 if sub is not seen or (sub is not None and sub.attempt != attempt):
                     known[number] = (sub, 0 if sub is None else sub.attempt, now)
                 elif sub is not None and now - since >= timeout_s:
-                    known[number] = (sub, attempt, now)  # It has as long again to clean up.
+                    known[number] = (sub, attempt, now)  # The handler has as long again to end.
                     times = self._overdue[number] = self._overdue.get(number, 0) + 1
                     if times > CANCELS_MOST:
                         self._events.halt(_not_to_be_cancelled(sub, times - 1))
@@ -238,7 +238,7 @@ class AsyncWorkers(Workers):
                 handled += 1
                 if self._late:
                     current[number] = None
-                    self._finish(sub)  # It takes no other sub-message into the pause.
+                    self._finish(sub)  # The worker holds no other sub-message while it yields.
                     self.wake()
                     break
                 sub = self._next(sub)

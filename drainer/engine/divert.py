@@ -70,9 +70,10 @@ def diverting(handler: LoadedHandler, expressions: Sequence[str]) -> LoadedHandl
 
 @contextmanager
 def _without(diverts: Sequence[Divert | None], batch: Batch, of_lane: bool) -> Iterator[Batch]:
-    """Give the part of a batch that is handled, and raise the results of all of it afterwards.
+    """Yield the part of a batch that is to be handled, and raise the results of the whole batch.
 
-    With ``of_lane``, what is behind a diverted sub-message waits for its letter.
+    Returns normally if everything is done. If the batch is a run of one lane (``of_lane``), what is
+    behind a diverted sub-message is not handled, because it waits for the letter.
     """
     ends, waits = list[BaseException | None](), None
     for divert in diverts:
@@ -89,7 +90,7 @@ def _without(diverts: Sequence[Divert | None], batch: Batch, of_lane: bool) -> I
         results = part.results
     except Exception as raised:
         if len(rest.subs) > 1:
-            raise  # nothing is done: the batch is tried in smaller calls
+            raise  # Nothing is done, and the batch is tried again in smaller calls.
         results = [raised]
     of_rest = iter(results)
     ensure_all_done([next(of_rest, None) if end is None else end for end in ends])

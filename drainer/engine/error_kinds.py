@@ -9,7 +9,7 @@ from drainer.text.mask import class_name, describe
 
 TEXT_LENGTH = 160  # This many characters are kept of an error's text.
 KINDS_MOST = 50  # Further kinds are counted by the type of the error alone.
-LENGTH = 500  # This many characters are looked at: a pattern may take the square of that.
+LENGTH = 500  # Only this many characters are searched, because a pattern may take quadratic time.
 _VARYING = re.compile(
     r"""
     (?P<kept> (?i:\b(?:errno|status|code|http(?:/[\d.]+)?)\W{0,3}\d{1,3}\b)

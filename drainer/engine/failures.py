@@ -63,9 +63,9 @@ class Failures:
         is_outage: the handler's judgement of an error; None if it has none.
 
     Attributes:
-        source: where workers take their calls from. It is this object, or a batcher before it.
-        checks: whether each start and each success is looked at. If not, workers go straight to
-            the dispatcher.
+        source: where workers take their calls from: this object, or a batcher in front of it.
+        checks: whether this object has to look at each start and each success. If not, workers go
+            straight to the dispatcher.
         late: the sub-messages that are overdue, and still in their threads.
     """
 
@@ -153,7 +153,10 @@ class Failures:
         return sub
 
     def take_next_in_lane(self, sub: SubMessage) -> SubMessage | None:
-        """Start the next sub-message of a lane, to be handled with ``sub``, if it may start."""
+        """Start the sub-message behind ``sub`` in its lane, to be handled in the same call.
+
+        Returns None if it may not start.
+        """
         if not self.checks:
             return self._dispatcher.take_next_in_lane(sub)
         if self._breaker.is_open or self._paused_s is not None:
@@ -172,7 +175,7 @@ class Failures:
     # --- an attempt succeeds ---
 
     def finish(self, sub: SubMessage) -> None:
-        """End a sub-message that was handled."""
+        """Finish a sub-message that was handled."""
         self._dispatcher.finish(sub)
         if not self.checks:
             return
@@ -242,15 +245,15 @@ class Failures:
         return fault, error
 
     def _attempt_failed(self, sub: SubMessage, fault: Fault, error: BaseException) -> None:
-        """Decide on a sub-message that failed alone in a call, or whose own result it was."""
+        """Decide on a sub-message that failed alone in its call, or with a result of its own."""
         policy, now_s = self._policy, self._clock()
-        # A record without an error is of a sub-message that failed only in calls with others.
+        # A record without an error belongs to a sub-message that failed only together with others.
         record = getattr(sub, "failing", None)
         if not (isinstance(error, Skip | Retry | Divert) or (record and record.error)):
             self._failed_subs += 1
         match error:
             case Skip():
-                policy.excuse(sub, now_s)  # The handler may have decided that without any request.
+                policy.excuse(sub, now_s)  # The handler may not have asked the downstream at all.
                 self._skip_by_handler(sub, error)
             case Retry():
                 self._carry_out(sub, policy.try_later(sub, error.after, now_s), error)
@@ -273,9 +276,8 @@ class Failures:
     ) -> None:
         """Note a call of several operations that failed as a whole; ``lead`` is the first."""
         if isinstance(error, Skip | GiveUp):
-            self._policy.excuse(
-                lead, self._clock()
-            )  # The handler decided it, so it is not a failure.
+            # The handler decided it, so it is not a failure.
+            self._policy.excuse(lead, self._clock())
         else:
             self._policy.count_call(lead, fault, self._moment(members))
             self._settle()
@@ -322,7 +324,10 @@ class Failures:
             ACTIONS[decision.action](self, sub, error)
 
     def _give_up(self, subs: Sequence[SubMessage], rule: str, why: str | None = None) -> None:
-        """Give up those that wait for another attempt. One in the handler gets its result first."""
+        """Give up those of ``subs`` that wait for another attempt.
+
+        One that is in the handler now is decided when its attempt ends.
+        """
         for sub in subs:
             if self._retries.remove(sub):
                 self._dispatcher.resume(sub)
@@ -367,9 +372,9 @@ class Failures:
     # --- other events ---
 
     def overdue(self, calls: Sequence[CallInput], *, stuck: bool) -> None:
-        """Note calls that go on in their threads after their time. Their lanes wait for them.
+        """Note calls that go on in their threads after their timeout. Their lanes wait for them.
 
-        ``stuck`` tells that such calls block all threads.
+        ``stuck`` tells whether such calls block all threads.
         """
         for call in calls:
             if self.late.isdisjoint(members := _members(call)):
@@ -433,7 +438,7 @@ class Failures:
         self._tick()
 
     def stop(self) -> None:
-        """Do nothing more by the clock."""
+        """Cancel the timer, and set no other."""
         self._stopped = True
         if self._timer is not None:
             self._timer.cancel()
@@ -651,7 +656,10 @@ class MachineTrouble:
         return True
 
     def lasts(self, done: int) -> bool:
-        """Return whether nothing has succeeded since it began. ``done`` are done by now."""
+        """Return whether nothing has succeeded since the trouble began.
+
+        ``done`` is how many sub-messages are done by now.
+        """
         return done == self._done
 
 

@@ -26,7 +26,7 @@ class HistoryPoint:
 
     Attributes:
         ends_s: the moment, in seconds since the run began.
-        finished, dead, failed: how many sub-messages ended so, over all runs of the drain.
+        finished, dead, failed: how many sub-messages ended in this way, over all runs of the drain.
         skipped: how many sub-messages the handler skipped, without those that rules skipped.
         failures, retries, timeouts: how many attempts of this run were such.
         running_s: the seconds that all sub-messages of this run were in the handler, added up. The
@@ -117,7 +117,7 @@ class History:
         self._seen += 1
 
     def evenly(self, most: int) -> list[HistoryPoint]:
-        """Return at most about ``most`` points, at equal distances."""
+        """Return about ``most`` points or fewer, evenly spread, with the last one among them."""
         found = self.points
         step = max(1, -(-len(found) // most))
         return [*found[:-1:step], *found[-1:]]

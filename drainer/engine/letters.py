@@ -17,8 +17,8 @@ class LetterDelivery:
     """Writes dead letters, and waits for their acknowledgements.
 
     Args:
-        sink: where letters go; None while there are none.
-        on_safe: called with each sub-message whose letter is safe, and with its error.
+        sink: where letters go; None while dead letters are off.
+        on_safe: called with each sub-message whose letter is safe, and with a summary of its error.
         halt: called if a letter can't be written.
 
     Attributes:
@@ -51,12 +51,15 @@ class LetterDelivery:
         return None if self._sink is None else self._sink.trouble
 
     def use(self, sink: DeadLetters | None) -> None:
-        """Send further letters to this sink. None keeps the old one, which may have letters."""
+        """Send further letters to this sink.
+
+        If it is None, the old one stays, because letters may still be under way in it.
+        """
         self._sink = sink or self._sink
 
     def send(self, sub: SubMessage, error: BaseException) -> bool:
         """Write the letter of a sub-message; return False if that halts the drain instead."""
-        if self._sink is None:  # Letters were turned on when the message was read.
+        if self._sink is None:  # Letters were turned off after the message was read.
             self._halt(
                 Halted(
                     f"{sub} was to be a dead letter, but dead letters were turned off meanwhile",

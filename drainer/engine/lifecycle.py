@@ -205,7 +205,7 @@ class Lifecycle:
             cause,
             messages,
             subs,
-            # Letters that former runs of a redrive wrote are in its topic again.
+            # What former runs of a redrive gave up is in its dead-letter topic, and drained again.
             gave_up=status.failures.given_up
             if plan.terms.redrive
             else subs.given_up - account.unhandled().dead_by_request,

@@ -90,7 +90,7 @@ class LocalDrain:
         return 0 if self.pipeline is None else self.pipeline.calls()
 
     def start_no_more(self) -> None:
-        """Begin no call any more. Calls in flight go on."""
+        """Begin no more calls. Calls in flight go on."""
         if self.pipeline is not None:
             self.pipeline.start_no_more()
 

@@ -39,14 +39,15 @@ WINDOW_S = 5.0  # The current rate is the mean over this time.
 LOAD_LOOKS, LOAD_S = 11, 0.25
 # The estimate uses a longer window than the rate, because an estimate that jumps does not help.
 ETA_WINDOW_S = 15.0
-# There is no estimate before this much work: the first calls that end show little of the pace.
+# There is no estimate before this many seconds of work, because the first calls that end show
+# little of the pace.
 ETA_FROM_S = 2.0
 ETA_CALLS = 4  # The window is long enough for each worker to make this many calls.
 KEY_SHOWN = 80  # Characters of a sub-key in a status.
 MEAN_S = 0.5  # Calls in flight are averaged over the time between two statuses.
 
-# If more than EACH_MOST attempts are measured between two looks, there are many. Then only one of
-# SPARSE attempts is measured, on average.
+# Once EACH_MOST attempts were measured since the last look, only one of SPARSE attempts is measured
+# on average until the next look.
 EACH_MOST, SPARSE = 500, 32
 RECENT_S = 10.0  # The recent latency is that of this many seconds.
 LEAST_S = 1e-6  # A shorter latency counts as this one.
@@ -58,10 +59,10 @@ Buckets = Counter[int]  # By number, attempts that took about exp(BUCKET * numbe
 class Latencies:
     """The latencies of the handler in one run, measured on a sample of the attempts that return.
 
-    Each worker measures an attempt, and then passes over as many as ``record`` returns. While there
-    are few attempts, each is measured. If there are many, the number to pass over is drawn by
-    chance, so that no rhythm of the backlog decides which attempts are seen. An attempt that is
-    measured stands for those that were passed over.
+    Each worker measures an attempt, and ``record`` tells it which one to measure next. While there
+    are few attempts, each is measured. If there are many, the gap between two of them is random, so
+    that no rhythm of the backlog decides which attempts are seen. An attempt that is measured also
+    stands for those that were passed over before it.
 
     A latency is the time for which a worker is busy: from the call of ``handle`` until the worker
     has its result. An attempt that fails, or is cancelled because it takes too long, has none.
@@ -260,7 +261,7 @@ class LocalSampler(MetricsSampler):
         self._dispatcher = dispatcher
         self._latencies = latencies
         super().__init__(**named)
-        # Each entry has a time, the number of sub-messages in the handler, and of busy workers.
+        # Each entry is a time, the number of sub-messages in the handler, and that of busy workers.
         self._in_flight: deque[tuple[float, int, int]] = deque()
         self._processor = processor
         self._spent = deque([(self._clock(), *processor())], LOAD_LOOKS)

@@ -111,7 +111,10 @@ def final_outcome(
 
 
 def may_continue(cause: BaseException | None) -> bool:
-    """Return whether the next pass may begin, as parked lanes do not keep other lanes from it."""
+    """Return whether the next pass may begin after a pass that ended by this cause.
+
+    It may if only lanes were parked, because the other lanes can go on.
+    """
     return cause is None or isinstance(cause, LanesParked)
 
 
@@ -149,10 +152,10 @@ def halted_at(sub: SubMessage, error: BaseException, why: str | None) -> Drainer
 
 
 def left_over(dispatcher: Dispatcher, late: int) -> DrainerError | None:
-    """Return why a drain ends that can do nothing more, although not everything is done.
+    """Return why a drain ends that can do nothing more, although something is left.
 
-    Returns None if all that is left was not to be done. ``late`` is how many sub-messages are
-    overdue, and still in their threads.
+    Returns None if everything that is left was not for this run to do. ``late`` is how many
+    sub-messages are overdue, and still in their threads.
     """
     lanes = dispatcher.lanes
     if late:
@@ -169,7 +172,11 @@ def left_over(dispatcher: Dispatcher, late: int) -> DrainerError | None:
 
 
 def lanes_parked(lanes: int, *, read: bool, behind_letters: bool) -> Halted:
-    """Return the cause of a drain that ends with parked lanes. ``read`` says if all was read."""
+    """Return the cause of the end of a drain with parked lanes.
+
+    ``read`` tells whether everything was read. ``behind_letters`` tells whether there are lanes
+    that were parked behind a dead letter.
+    """
     more = (
         "everything else is done"
         if read
@@ -205,7 +212,7 @@ def not_closed(reason: str, cause: BaseException | None = None) -> Halted:
 
 
 def not_stopped(error: Exception) -> DrainerError:
-    """Return the cause of a drain of which some part raised an error when it had to stop."""
+    """Return the cause of the end of a drain in which a part raised an error while it stopped."""
     if isinstance(error, DrainerError):
         return error
     return Interrupted(

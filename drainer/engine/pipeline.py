@@ -39,7 +39,7 @@ from drainer.text.mask import describe
 class Pipeline:
     """The parts that move the sub-messages of one drain, and the ``Events`` that they report."""
 
-    look_s = 0.05  # Trouble in the fetch thread or with the lock is noticed after this time.
+    look_s = 0.05  # Trouble in the fetch thread or with the lock is noticed within this time.
 
     def __init__(
         self,
@@ -58,7 +58,7 @@ class Pipeline:
         self.settings = Settings(context.running, context.plan.terms.failures)
         self._processor = partial(self._runtime.processor, not self._handler.is_async)
         self._is_paused = False
-        self._may_call = ports.quota is None  # Whether this drain has a share of the calls.
+        self._may_call = ports.quota is None  # Whether the quota, if there is one, grants any call.
         self._letters: dict[str, DeadLetters] = {}  # By topic.
         # The error that keeps the rest of the backlog from being read.
         self._cut_off: RecordsDeleted | None = None
@@ -80,7 +80,7 @@ class Pipeline:
             dispatcher,
             self._handler.split,
             is_split=self._ports.is_split,
-            # The other half is for messages that are fetched and not yet split.
+            # The other half of the buffer is for messages that are fetched and not yet split.
             capacity_bytes=self._context.running.buffer_bytes // 2,
             events=self,
             clock=self._runtime.monotonic,
@@ -191,7 +191,7 @@ class Pipeline:
         self._pump.poke()
 
     def start_no_more(self) -> None:
-        """Begin no call any more. Calls in flight go on."""
+        """Begin no more calls. Calls in flight go on."""
         self._workers.start_no_more()
 
     async def wind_down(self, cause: BaseException | None, grace_s: float) -> BaseException | None:
@@ -254,7 +254,7 @@ class Pipeline:
             self._loop.call_soon_threadsafe(self._pump.poke)
 
     def _decide_rejected(self) -> None:
-        if self.dispatcher.rejected:  # A direct call could come back to here.
+        if self.dispatcher.rejected:  # It reports events, so a direct call could recurse.
             self._loop.call_soon(self._failures.decide_rejected)
 
     def _end_if_over(self) -> None:

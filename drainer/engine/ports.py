@@ -99,7 +99,7 @@ class Quota(Protocol):
         """Note that the task obeys the grant that it took last.
 
         ``in_flight`` is how many calls are still in flight. ``ready`` is how many lanes wait for a
-        call. ``work_done`` is the pipeline's property.
+        call. ``work_done`` is the pipeline's property of this name.
         """
 
 
@@ -216,7 +216,7 @@ class Work(Protocol):
         """
 
     async def close(self, cause: BaseException | None) -> BaseException | None:
-        """Close the handlers. Return the cause of the end, with an error that came of that."""
+        """Close the handlers, and return the cause of the end, joined with any error of that."""
 
     async def forget(self) -> None:
         """Remove what nobody needs any more, once the last plan is on the disk."""
@@ -249,14 +249,15 @@ class DrainContext:
     lock: Lock
     # Returns the group's offsets. It may raise DrainerError.
     read_committed: Callable[[], Mapping[int, int | None]]
-    # It is called with the status about twice a second.
+    # Shows a status. It is called about twice a second.
     observe: Callable[[Status], None] = lambda status: None
-    # Before there is a status, it is called with a line that says what the drain waits for.
+    # Prints a line that says what the drain waits for, before there is a status.
     print_line: Callable[[str], None] = lambda text: None
-    # It ends the process. Another thread calls it if the handler blocks the event loop when the
-    # second signal comes, because nothing else helps then. The journal has what is finished.
+    # Ends the process. A thread calls this if the handler blocks the event loop when the second
+    # signal comes, because nothing else helps in that case. The journal has what is finished.
     give_up: Callable[[], None] = lambda: None
-    # It checks other failure settings, and makes what they need. It may block. It raises Refused.
+    # Checks new failure settings, and creates what they need, such as a topic. It may block, and
+    # raises Refused.
     resolve: Callable[[FailureSettings], FailureSettings] = lambda failures: failures
     runtime: Runtime = THIS_PROCESS
     this_pass: Pass = field(default_factory=Pass)
@@ -268,7 +269,7 @@ class DrainContext:
 
     @property
     def running(self) -> LocalSettings:
-        """The settings of this process by now."""
+        """The current settings of this process."""
         return self.control.running
 
 

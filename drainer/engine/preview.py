@@ -75,7 +75,7 @@ class Preview:
     plan: OffsetPlan
     concurrency: Concurrency
     buffer_bytes: int
-    plan_path: Path | str  # The text is a URI.
+    plan_path: Path | str  # A path, or a URI as text.
     partitions: tuple[PartitionAction, ...]
     resumes: bool = False
     checks: tuple[str, ...] = ()  # What was checked and found right, each as a sentence.
@@ -84,7 +84,7 @@ class Preview:
     batching: Batching | None = None  # None if a call of the handler has one sub-message.
     engine: ShownEngine = ShownEngine()
     cap: Cap | None = None  # The cap on what is read, at the mean size of the messages.
-    open_transactions: tuple[OpenTransaction, ...] = ()  # Those at which the backlog ends.
+    open_transactions: tuple[OpenTransaction, ...] = ()  # Those before which the backlog ends.
     needs_yes: bool = False  # Whether there is a warning that only --yes confirms.
 
     @property

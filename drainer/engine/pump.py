@@ -20,10 +20,11 @@ SLICE_S = 0.005
 # are kept in memory and in the plan.
 LEFT_PENDING_MOST = 50_000
 PARKED_MOST = 50_000
-# The pump looks at the clock after this many messages. Each time that a message gives as many
-# sub-messages, that counts as one more message.
+# The pump looks at the clock after this many messages. For every SLICE_CHECK sub-messages that a
+# message splits into, it counts as one more message.
 SLICE_CHECK = 32
-# Unsplit messages are delivered several at once, which may take up to 1/32 of the buffer.
+# Messages that the pump need not split are delivered several at once, which may take up to
+# 1/WHOLE_SHARE of the buffer.
 WHOLE_SHARE = 32
 
 
@@ -79,7 +80,7 @@ class Pump:
         self._loop = asyncio.get_running_loop()
 
     def poke(self) -> None:
-        """Look for work soon; to be called from the loop's thread."""
+        """Look for work soon. Call this in the event loop's thread."""
         if not self._scheduled and not self._stopped:
             self._scheduled = True
             self._loop.call_soon(self._run)

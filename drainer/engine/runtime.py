@@ -49,8 +49,8 @@ _utc_now = partial(datetime.now, UTC)
 def processor_s(threads: bool) -> tuple[float, float]:
     """Return the processor seconds that were used, and the seconds of waiting for a core.
 
-    Both are those of this thread, or of all ``threads`` of this process. The second number is 0 for
-    several threads, and where the system does not report it.
+    With ``threads``, the first number is that of all threads of this process, and the second is 0.
+    Otherwise, both are those of this thread, and the second is 0 if the system does not report it.
     """
     if threads:
         return time.process_time(), 0.0
@@ -65,9 +65,9 @@ class Runtime:
     """Everything that a drain needs of its process and its machine, except for the disk.
 
     Attributes:
-        monotonic: returns seconds of any origin, for intervals.
-        uptime: returns seconds of any origin, for leases. It goes on while the machine is
-            suspended.
+        monotonic: returns seconds from an arbitrary origin, for intervals.
+        uptime: returns seconds from an arbitrary origin, for leases. It goes on while the machine
+            is suspended.
         wall: returns the time now, with a zone.
         interpreter: sets Python up for a drain while its block lasts.
         stop_signals: reports on the event loop that a person or a supervisor wants a stop.

@@ -71,10 +71,10 @@ def stop_signals(
 ) -> Iterator[None]:
     """Call ``observe`` on the loop with the name of each signal; in the main thread only.
 
-    If the loop does not notice the second signal, ``give_up`` is called from another thread. That
-    thread reads what the interpreter's handler in C writes, whichever thread runs that. What else
-    Python offers (``loop.add_signal_handler``, or a handler in Python) waits for the main thread,
-    which may be inside a call that no signal ends.
+    If the loop does not notice the second signal, ``give_up`` is called from another thread. The
+    interpreter's own handler, which is written in C, writes each signal to a pipe that this thread
+    reads. All other ways that Python offers (``loop.add_signal_handler``, or a handler in Python)
+    wait for the main thread, which may be inside a call that no signal ends.
     """
     if threading.current_thread() is not threading.main_thread():
         yield

@@ -16,9 +16,8 @@ from drainer.host.calls import ensure_done
 from drainer.host.forks import call_alone
 from drainer.message import SubMessage
 
-AHEAD = (
-    32  # This many sub-messages wait for a free thread, so that no thread waits for the event loop.
-)
+# This many sub-messages wait for a free thread, so that no thread waits for the event loop.
+AHEAD = 32
 
 
 class ThreadWorkers(Workers):
@@ -35,7 +34,8 @@ class ThreadWorkers(Workers):
         self._threads = 0  # Threads that were ever started.
         # During a pause, the sub-messages that were taken back before a thread began them.
         self._kept: list[SubMessage] = []
-        # A leave in the inbox tells a thread to end. Whoever empties the list has taken the leave.
+        # A leave is a list with one entry. In the inbox, it tells the thread that removes the entry
+        # to end. If ``limit`` removes the entry first, no thread ends.
         self._leaves: list[list[bool]] = []
         self._out = 0  # Sub-messages that were handed to the threads and not handed back.
         self._inbox = self._runtime.queue()
@@ -111,9 +111,8 @@ class ThreadWorkers(Workers):
         while self._out < most and not self._stopping:
             try:
                 sub = take()
-            except (
-                DrainerError
-            ) as error:  # ``coalesce`` failed; what other threads do still counts.
+            except DrainerError as error:
+                # ``coalesce`` failed. What other threads do still counts.
                 self._events.halt(error)
                 return
             if sub is None:

@@ -1,6 +1,6 @@
 """Workers take sub-messages from the dispatcher and give them to the handler.
 
-They live as long as the drain, and make no task or future for a sub-message. They are coroutines on
+They live as long as the drain, and create no task or future per sub-message. They are coroutines on
 the event loop for an async handler (``coroutines.py``), and threads for a plain one
 (``threads.py``), with the same methods. The dispatcher has one owner, the event loop: threads get
 their sub-messages from it, and hand them back to it in batches.
@@ -74,8 +74,10 @@ class Workers(ABC):
 
 
 def watch_interval_s(timeout_s: float) -> float:
-    """Return the seconds between two looks for overdue calls. A timeout of 0 is none, but may be
-    changed."""
+    """Return the seconds between two looks for overdue calls.
+
+    Workers also look while there is no timeout (0), because it may be changed at any time.
+    """
     if not timeout_s:
         return WATCH_MOST_S
     return min(WATCH_MOST_S, max(WATCH_LEAST_S, WATCH_SHARE * timeout_s))
