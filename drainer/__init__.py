@@ -1,7 +1,7 @@
 """drainer: empties a stuck Kafka backlog before the deadline, in order and without losing data.
 
-The names for handlers are imported at once. Those for programs that drain are imported when they
-are used: a handler alone loads no client of Kafka.
+The names that handlers need are imported at once. The names for programs that drain are imported
+when they are first used, so that a module with only a handler does not load a Kafka client.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``python -m drainer``."""
+"""Entry point of ``python -m drainer``."""
 
 from drainer.cli import main
 

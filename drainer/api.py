@@ -1,8 +1,8 @@
-"""Drains for programs: what ``drainer run`` and ``drainer resume`` do, as functions.
+"""Functions for programs, which do what ``drainer run`` and ``drainer resume`` do.
 
-Errors are those of ``drainer.errors``, with the hint as a note. In the main thread Ctrl-C and
-SIGTERM stop a drain safely, and a second one at once. In other threads drainer installs no signal
-handlers.
+Errors are those of ``drainer.errors``, with the hint as a note. In the main thread, Ctrl-C or
+SIGTERM stops a drain safely, and a second signal stops it at once. In other threads, drainer
+installs no signal handlers.
 """
 
 from __future__ import annotations
@@ -82,19 +82,20 @@ def drain(
             can be resumed by the command.
         client: properties of librdkafka, ``bootstrap.servers`` among them, or the file with them.
             The plan keeps the file's name, and no property.
-        plan: the file of the offset plan; by default ``TOPIC.GROUP.plan.json`` in this folder.
+        plan: the file of the offset plan; by default ``TOPIC.GROUP.plan.json`` in the working
+            directory.
         partitions: the partitions to drain; all of them by default.
         from_, until: where the backlog begins and ends, as ``--from`` and ``--until`` take them.
         commit: False drains a range again and leaves the group and its consumers alone.
         first: expressions; sub-messages that match are drained before the rest.
         settings: concurrency, memory, the handler's own options, and how to stop.
         failures: retries, what happens to sub-messages that fail, what to skip, and how fast to go.
-        payloads: how messages are split before the handler gets them, if not by itself.
-        on_preview: called with what the drain is going to do, before it touches anything. Raise an
-            exception in it to leave it at that.
+        payloads: how messages are decoded and split, if the handler does not do that itself.
+        on_preview: called with what the drain is going to do, before it touches anything. If it
+            raises an exception, the drain does not begin.
         on_status: called twice a second, and at the end of each pass, in the thread that drains. An
             exception in it stops the drain safely, and is raised here.
-        on_message: called with each warning, a line of text, in the same thread.
+        on_message: called with each warning, a line of text, in the thread that drains.
         control: to pause, change or stop the drain from another thread; a new one per drain.
 
     Returns:
@@ -146,13 +147,14 @@ def resume(
         plan: the file of the offset plan.
         client: as for ``drain``. drainer connects to no brokers that only the plan names, and sends
             no login to a service or a registry that only the plan names.
-        handler: as for ``drain``; by default the plan's, whose code runs here.
-        failures: those of the plan unless given.
-        accept_gap: whether to continue behind records that were deleted before they were handled.
+        handler: as for ``drain``. By default it is the handler that the plan names, whose code then
+            runs in this process.
+        failures: as for ``drain``; by default the settings in the plan.
+        accept_gap: whether to continue although records were deleted before they were handled.
         settings, control, on_preview, on_status, on_message: as for ``drain``.
 
     Returns and raises the same as ``drain``. Refused is also raised when the plan is damaged, or
-    another drain works by it.
+    when another drain uses it.
     """
     file = plan_at(parse_place(str(plan)))
     loaded = file.load()
@@ -166,8 +168,8 @@ def resume(
 
 
 def _asynchronous(function: Callable[P, Summary]) -> Callable[P, Coroutine[Any, Any, Summary]]:
-    # The drain has a thread and an event loop of its own, so a handler that blocks its loop does
-    # not block this one.
+    # The drain has a thread and an event loop of its own, so a handler that blocks that loop does
+    # not block the caller's.
     @wraps(function)
     async def run(*args: P.args, **options: P.kwargs) -> Summary:
         control: Any = options.get("control") or Control()
@@ -198,14 +200,14 @@ resume_async = _asynchronous(resume)
 
 
 def client_settings(client: Client) -> ClientSettings:
-    """Return the settings of a client that a program gives. Raises UsageError."""
+    """Return the client settings that a program gives. Raises UsageError."""
     if isinstance(client, Mapping):
         return ClientSettings.load(overrides=[f"{name}={text}" for name, text in client.items()])
     return ClientSettings.load(config_file=Path(client))
 
 
 def config_file(client: Client) -> Path | None:
-    """Return the file of a client's properties, or None if a program gives a mapping."""
+    """Return the file of the client's properties, or None if the program gives a mapping."""
     return None if isinstance(client, Mapping) else Path(client)
 
 
@@ -214,7 +216,7 @@ def handler_of(
     payloads: PayloadSettings = BY_HANDLER,
     extras: Mapping[str, str] = NO_EXTRAS,
 ) -> LoadedHandler:
-    """Load the handler that a program gives. Raises the same errors as ``load_handler``."""
+    """Load the handler that a program names or gives. Raises what ``load_handler`` raises."""
     if isinstance(handler, str):
         return load_handler(handler, payloads, extras)
     name = f"{handler.__module__}:{handler.__qualname__}"
@@ -222,7 +224,10 @@ def handler_of(
 
 
 class _Callback:
-    """Calls ``on_status``. Its first exception stops the drain safely, and is kept."""
+    """Calls ``on_status``. The first exception of ``on_status`` stops the drain safely.
+
+    ``failure`` is that exception, which is raised again once the drain has ended.
+    """
 
     def __init__(self, callback: OnStatus, control: Control) -> None:
         self._callback = callback
@@ -258,7 +263,7 @@ def _finish(
 
 
 def done(summary: Summary, *, interrupted: bool = False) -> Summary:
-    """Return the summary of a drain that is done, or raise the error that ended the drain."""
+    """Return the summary if the drain is done, or raise the error that ended the drain early."""
     cause = summary.cause
     if cause is None:
         return summary

@@ -1,4 +1,4 @@
-"""Every error that drainer raises on purpose: one tree, each leaf with an exit code and a hint.
+"""The errors that drainer raises on purpose. Each class has an exit code, and may have a hint.
 
 The exit codes below are part of the interface, as are the classes.
 """
@@ -17,18 +17,18 @@ EXIT_USAGE = 2  # The command line or the handler reference is wrong.
 EXIT_REFUSED = 3  # It is not safe to start, and nothing was touched.
 EXIT_INTERRUPTED = 4  # The drain was stopped part-way. Resume with the plan.
 EXIT_HALTED = 5  # The handler failed. Resume with the plan once it is fixed.
-EXIT_DEAD_LETTERS = 6  # The drain is finished, but some sub-messages are dead letters.
+EXIT_DEAD_LETTERS = 6  # The drain is finished, but some sub-messages are dead, failed or lost.
 EXIT_FOUND = 7  # A check found something that is wrong.
 EXIT_UNRESUMABLE = 8  # The drain ended part-way, and can't be resumed as things are.
-EXIT_CLASS_WAITS = 9  # --only is done, except for what waits for the rest. A resume drains both.
+EXIT_CLASS_WAITS = 9  # --only is done, except for sub-messages that wait for others.
 
 
 class DrainerError(Exception):
     """Base of all errors meant for a person.
 
     The text says what happened, and where (topic/partition/offset). ``hint`` is the way out. Both
-    may quote foreign text. So secrets in the text are replaced, it is cut to a screen, and both are
-    made printable.
+    may quote text from elsewhere, so control characters are escaped in both. In the text, secrets
+    are also replaced, and whatever would not fit on a screen is cut off.
     """
 
     exit_code = EXIT_UNEXPECTED
@@ -92,7 +92,7 @@ class GroupActive(Refused):
 
 
 class LockHeld(Refused):
-    """Raised when another drain works for this group."""
+    """Raised when another drain holds the lock on the group."""
 
 
 class PlanRefused(Refused):
@@ -100,11 +100,11 @@ class PlanRefused(Refused):
 
 
 class StateRefused(Refused):
-    """Raised when the place for the records of tasks can't be used, or is not the plan's."""
+    """Raised when the place where Spark tasks record their progress can't be used."""
 
 
 class NotADeadLetter(Refused):
-    """Raised when a record is not a dead letter of drainer, or a damaged one."""
+    """Raised when a record is not a dead letter that drainer can read, or is a damaged one."""
 
 
 class TopicNotNamed(NotADeadLetter):
@@ -120,7 +120,7 @@ class LimitsRefused(Refused):
 
 
 class SandboxRefused(Refused):
-    """Raised when the sandbox can't start, as without Java or when a port is in use."""
+    """Raised when the sandbox can't start, for example because Java is missing."""
 
 
 class Interrupted(DrainerError):
@@ -135,9 +135,9 @@ class Signalled(Interrupted):
 
 @contextmanager
 def handling_nothing(meanwhile: str) -> Iterator[None]:
-    """Raise Signalled for Ctrl-C in a block that handles nothing.
+    """Turn Ctrl-C into Signalled while a block runs that handles no sub-messages.
 
-    ``meanwhile`` says what was going on.
+    The error says "interrupted while" and then ``meanwhile``, which describes the block.
     """
     try:
         yield
@@ -149,11 +149,11 @@ def handling_nothing(meanwhile: str) -> Iterator[None]:
 def raised_as(
     wanted: type[DrainerError], *kinds: type[DrainerError], about: str = "", hint: str | None = None
 ) -> Iterator[None]:
-    """Raise errors of these ``kinds`` as ``wanted``.
+    """Replace errors of these ``kinds`` that a block raises by errors of the class ``wanted``.
 
     Without ``kinds``, errors of the class ``wanted`` are raised again with a different text or
-    hint. The new text is ``about`` and the error's own. The hint is the error's own unless one is
-    given.
+    hint. The new text is ``about`` followed by the error's own text. The hint is the error's own
+    unless one is given.
     """
     kinds = kinds or (wanted,)
     try:
@@ -189,17 +189,20 @@ class LimitsNotWritten(Interrupted):
 
 
 class StateLost(Interrupted):
-    """Raised when the records of tasks can't be reached, or are damaged."""
+    """Raised when the progress that Spark tasks recorded can't be reached, or is damaged."""
 
 
 class DeadLetterNotWritten(Interrupted):
-    """Reported when a dead letter may not be in its topic. Its sub-message stays pending."""
+    """Reported when it is not certain that a dead letter is in its topic.
+
+    Its sub-message stays pending.
+    """
 
 
 class DeadLetterFlawed(DrainerError):
-    """Reported when a dead letter is in its topic, but is flawed. It is not a failure.
+    """Reported when a dead letter is in its topic, but is not perfect. This is not a failure.
 
-    It may be there twice (``doubled``), or it has no payload (``left_out``).
+    ``doubled`` means that it may be in the topic twice, and ``left_out`` that it has no payload.
     """
 
     def __init__(self, topic: str, *, doubled: bool = False, left_out: bool = False) -> None:
@@ -209,7 +212,7 @@ class DeadLetterFlawed(DrainerError):
 
 
 class RecordUnsure(Interrupted):
-    """Raised in a handler when it is unknown whether its record is in the topic."""
+    """Raised in a handler when this user may not check whether its record is in the topic."""
 
 
 class ClassWaits(DrainerError):
@@ -231,7 +234,8 @@ class Unresumable(DrainerError):
 class OffsetMoved(Unresumable):
     """Raised when the group's committed offset is not the one that this drain wrote.
 
-    ``left`` has the offsets that it wrote just before, by partition.
+    If the drain noticed that right after a commit, ``left`` has the offsets of that commit, by
+    partition.
     """
 
     left: Mapping[int, int] = {}
@@ -250,13 +254,13 @@ class PlanGone(Unresumable):
 
 
 class LogCut(Unresumable):
-    """Raised when a log lost records that the drain was planned for, as in an unclean election."""
+    """Raised when a log lost records of the backlog, for example in an unclean leader election."""
 
-    undo = False  # The old offsets may stand for other records now.
+    undo = False  # The offsets from before the drain may belong to other records now.
 
 
 class AccountWrong(Unresumable):
-    """Raised when read is not done + dead + skipped + pending, which is a bug of drainer."""
+    """Raised when the drain's account does not add up, which is a bug of drainer."""
 
 
 class Halted(DrainerError):
@@ -266,7 +270,7 @@ class Halted(DrainerError):
 
 
 class LanesParked(Halted):
-    """Raised when all that is left waits in parked lanes, behind sub-messages that failed."""
+    """Raised when all that is left waits in parked lanes, behind a sub-message that failed."""
 
 
 class SplitFailed(Halted):
@@ -278,11 +282,11 @@ class HandleFailed(Halted):
 
 
 class ValueNotShipped(HandleFailed, AttributeError):
-    """Raised in a handler when it reads the value of a message that was read elsewhere."""
+    """Raised in a handler when it reads a message's value, which was not shipped to this task."""
 
 
 class RecordNotWritten(Halted):
-    """Raised in a handler when a topic did not accept its record, or perhaps did not."""
+    """Raised in a handler when a topic did not accept its record, or may not have accepted it."""
 
 
 class RecordTooLarge(RecordNotWritten):
@@ -290,7 +294,7 @@ class RecordTooLarge(RecordNotWritten):
 
 
 class ThreadsOverdue(Halted):
-    """Raised when nothing is left but calls whose threads have exceeded the timeout."""
+    """Raised when all that is left are calls on threads that did not return within the timeout."""
 
 
 def account_wrong(account: str) -> AccountWrong:
@@ -303,7 +307,7 @@ def account_wrong(account: str) -> AccountWrong:
 
 
 def chain_errors(cause: BaseException | None, later: DrainerError) -> BaseException:
-    """Join the reason why a drain stopped with an error that happened later."""
+    """Return one error for the reason why a drain stopped and for an error that came later."""
     if not isinstance(cause, DrainerError):
         return cause or later
     if isinstance(later, Unresumable) and not isinstance(cause, Unresumable):

@@ -29,7 +29,8 @@ class Writer(Protocol):
         """Write a record, and return when all in-sync replicas have it.
 
         Let exceptions through: they decide whether the drain tries again or ends. ``id`` becomes
-        the last header, ``drainer.id``. No other record may have the same id. By default it is new.
+        the last header, ``drainer.id``, and must be different for each record. By default drainer
+        makes one.
         """
 
     def close(self) -> None:
@@ -43,7 +44,7 @@ def no_extras(prefix: str) -> Mapping[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """The surroundings of a handler, which ``open`` gets.
+    """The facts that a handler's ``open`` gets about its drain.
 
     Attributes:
         concurrency: how many calls of ``handle`` this process makes at once, for the size of a
@@ -66,8 +67,8 @@ class Context:
     def writer(self, topic: str) -> Writer:
         """Return a writer to a topic of the drained cluster.
 
-        It connects as the drain does, and keeps to its ``--broker-limits``. Call this in a plain
-        ``def open``, because it looks at the topic and so blocks.
+        The writer connects as the drain does, and keeps to its ``--broker-limits``. Call this
+        method in a plain ``def open``, because it blocks while it looks up the topic.
 
         Raises Refused when the topic can't be written to, and RuntimeError outside of a drain.
         """
@@ -77,7 +78,7 @@ class Context:
 
 
 class _WithReason(Exception):
-    """Base of exceptions with a reason. Raises TypeError when the reason is not text."""
+    """Base of the exceptions that take a reason. Raises TypeError if the reason is not text."""
 
     def __init__(self, reason: str = "") -> None:
         if not isinstance(reason, str):
@@ -90,9 +91,9 @@ class _WithReason(Exception):
 class Retry(_WithReason):
     """Raised by a handler to try this sub-message again later.
 
-    It is no failure and uses up none of ``--retries``, but ``sub.attempt`` counts it. ``after`` is
-    the delay in seconds; without it, the delay is that of ``--tune retry-delay``. Raises TypeError
-    or ValueError when ``after`` is not a number of seconds.
+    This does not count as a failure or against ``--retries``, but ``sub.attempt`` counts it.
+    ``after`` is the delay in seconds; without it, the delay is that of ``--tune retry-delay``.
+    Raises TypeError or ValueError when ``after`` is not a number of seconds.
     """
 
     def __init__(self, reason: str = "", *, after: float | None = None) -> None:
@@ -103,11 +104,11 @@ class Retry(_WithReason):
 
 
 class Skip(_WithReason):
-    """Raised by a handler to leave this sub-message unhandled. It is not a failure."""
+    """Raised by a handler to leave this sub-message unhandled. This is not a failure."""
 
 
 class GiveUp(_WithReason):
-    """Raised by a handler to give a sub-message up: ``--on-failure`` applies without retries."""
+    """Raised by a handler to give up a sub-message: ``--on-failure`` applies without retries."""
 
 
 class Fatal(Exception):
@@ -115,8 +116,8 @@ class Fatal(Exception):
 
 
 Results = Sequence[BaseException | None]
-"""Outcomes of the sub-messages of one call, in their order: None for done, or what ``handle`` would
-have raised."""
+"""The outcomes of the sub-messages of one call, in their order. An outcome is None for a
+sub-message that is done, and otherwise the exception that ``handle`` would have raised for it."""
 
 
 class Handler:
@@ -131,10 +132,10 @@ class Handler:
     not keep a value that looks like a secret."""
 
     def configure(self, options: Mapping[str, str]) -> None:
-        """Take the options. drainer calls this once, before anything else.
+        """Take the options. drainer calls this once, before any other method.
 
         Raise ValueError here to refuse wrong options before the preview, and set ``max_batch`` here
-        if it depends on an option. The method must touch nothing.
+        if it depends on an option. The method must not touch any other system.
         """
 
     def open(self, context: Context) -> Awaitable[None] | None:
@@ -182,29 +183,29 @@ class Handler:
     ) -> Awaitable[Results | None] | Results | None:
         """Do the work of up to ``max_batch`` sub-messages in one call. It replaces ``handle``.
 
-        The call gets what is ready when it starts: sub-messages of as many sub-keys
-        (``batch_of = "lanes"``), or a run of one sub-key in its order (``"lane"``).
-        ``--concurrency`` counts calls.
+        The call gets the sub-messages that are ready when it starts. With ``batch_of = "lanes"``,
+        each of them has a different sub-key. With ``"lane"``, they all have the same sub-key and
+        come in its order. ``--concurrency`` counts calls.
 
         Return None if all are done. If the method raises, none is done: drainer tries them again in
         calls of half the size, until the one that fails is alone. Or return a list with an entry
         for each sub-message: None if it is done, or an exception (``Retry``, ``Skip``, ``GiveUp``
-        or any other), which counts as if that sub-message alone had raised it. ``await
-        asyncio.gather(…, return_exceptions=True)`` returns such a list. In a run of one sub-key,
-        drainer handles again whatever follows an entry that is neither done nor skipped, even if
-        its own entry is None.
+        or any other), which counts as if ``handle`` had raised it for that sub-message. ``await
+        asyncio.gather(…, return_exceptions=True)`` returns such a list. With ``batch_of = "lane"``,
+        drainer handles again all sub-messages after the first one that is neither done nor skipped,
+        even if their own entries are None.
         """
         raise NotImplementedError
 
     def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage | None:
         """Return one sub-message that does what ``earlier`` and then ``later`` would do.
 
-        Return None to keep the two apart. They are neighbours that wait on one lane, and
-        ``earlier`` may itself stand for several. Examples are "the last write wins", sums and
-        unions. The method must be pure and leave both as they are, because after a failure they are
-        handled one by one. ``handle`` gets a sub-message with the identity of the last one and all
-        of them in ``sub.folded``, and they are done together. The method is not called for
-        sub-messages that have several sub-keys.
+        Return None to keep the two apart. They have the same sub-key and follow each other in its
+        order, and ``earlier`` may itself stand for several. Examples are "the last write wins",
+        sums and unions. The method must be pure and change neither of them, because after a failure
+        they are handled one by one. ``handle`` gets one sub-message, which has the id of the last
+        one and all of them in ``sub.folded``. They are done once that call returns. The method is
+        not called for sub-messages that have several sub-keys.
         """
         raise NotImplementedError
 

@@ -1,4 +1,4 @@
-"""Messages that flow through a drain, sub-messages inside them, and barriers between them."""
+"""Messages, the sub-messages that ``split`` makes of them, and barriers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Header = tuple[str, bytes | None]
 
 
 class HeadersUnreadable(ValueError):
-    """Raised by ``Message.headers`` when no client can read them: a header's name is not UTF-8."""
+    """Raised by ``Message.headers`` when a name is not UTF-8, because no client can read that."""
 
 
 def headers_unreadable(message: Message) -> HeadersUnreadable:
@@ -44,7 +44,7 @@ def headers_unreadable(message: Message) -> HeadersUnreadable:
 
 @dataclass(eq=False, slots=True)
 class KeySums:
-    """Stands for the sub-keys of a message if not all are known, by their count and checksum."""
+    """The count and the checksum of a message's sub-keys, for a process that does not have all."""
 
     count: int
     checksum: int
@@ -54,7 +54,10 @@ class KeySums:
 
 
 class NoKeys(KeySums):
-    """Stands for the sub-keys of a message that ``split`` rejected; ``why`` is how it failed."""
+    """Takes the place of the sub-keys of a message that ``split`` rejected.
+
+    ``why`` says how ``split`` failed.
+    """
 
     __slots__ = ("why",)
 
@@ -64,7 +67,7 @@ class NoKeys(KeySums):
 
 
 def _read(owner: Message | SubMessage, content: Any) -> Any:
-    """Return the value of a content. Raw JSON is decoded once, when it is first needed."""
+    """Return a content, decoded if it is raw JSON. It is decoded once, when it is first needed."""
     if type(content) is not Raw:
         return content
     found = getattr(owner, "read", owner)
@@ -74,16 +77,16 @@ def _read(owner: Message | SubMessage, content: Any) -> Any:
 
 
 class LedgerEntry:
-    """Notes of a ledger on a message, kept while some of its sub-messages are pending.
+    """The fields of a message that belong to its ledger, while sub-messages of it are pending.
 
-    They are the base class of ``Message``, because a separate object would slow a drain by 15%.
+    This is a base class of ``Message``, because a separate object would slow a drain down by 15%.
     """
 
     __slots__ = ("ledger", "left", "part", "size", "sub_keys")
 
     ledger: Any
     left: int
-    size: int  # Bytes of key and value; once delivered, of all the memory that the message takes.
+    size: int  # The bytes of key and value. After delivery: all the memory that the message takes.
     sub_keys: Sequence[Hashable] | KeySums
     part: Any
 
@@ -155,7 +158,7 @@ class Message(LedgerEntry):
 
     @property
     def meaning(self) -> Any:
-        """What is written for ``decoded``: raw JSON as it was read, or else ``decoded`` itself."""
+        """The decoded value as it is stored: JSON stays ``msgspec.Raw`` until somebody reads it."""
         return getattr(self, "_decoded", self.value)
 
     @property
@@ -172,12 +175,12 @@ class Message(LedgerEntry):
         payload, decoded = sub.content, self.meaning
         if payload is self.value or payload is decoded or payload is getattr(self, "read", self):
             return True
-        # Pickle makes a new object of a number.
+        # Pickle copies a number, so the two may be equal without being the same object.
         number = type(payload) in (int, float) and type(payload) is type(decoded)
         return number and repr(payload) == repr(decoded)
 
     def let_go(self) -> None:
-        """Forget the content, and keep the place."""
+        """Free the value, decoded values and headers. The message keeps its key and its place."""
         self.value = self._decoded = self.read = None
         self._headers = ()
 
@@ -193,13 +196,15 @@ _NOT_YET: Any = None
 
 
 class LaneEntry:
-    """Notes of a drain on a sub-message.
+    """The fields of a sub-message that belong to the drain.
 
     Attributes:
-        lane, lane_key, next: its lane, the lane's key, and what follows there (core/lanes.py).
-        failing: how its attempts fail, once one has failed (policy/failures.py).
-        started_at: how many calls had failed when its attempt started, if that proves something.
-        together: the most sub-messages in one call with it, after such a batch has failed.
+        lane, lane_key, next: its lane, the lane's key, and what follows in it (core/lanes.py).
+        failing: a record of how its attempts failed; missing until one has (policy/failures.py).
+        started_at: how many calls had failed when its latest attempt started. If the attempt
+            succeeds, that tells which failures came before it.
+        together: the maximum number of sub-messages in a call with this one. It is set once a call
+            of several has failed, and lowered until the one that fails is alone.
     """
 
     __slots__ = ("_folded", "failing", "lane", "lane_key", "next", "started_at", "together")
@@ -246,7 +251,7 @@ class SubMessage(LaneEntry):
 
     @property
     def payload(self) -> Any:
-        """The value that ``split`` gave. Raw JSON is decoded."""
+        """The payload that ``split`` gave. Raw JSON is decoded when this is first read."""
         return _read(self, self.content)
 
     @payload.setter
@@ -285,15 +290,17 @@ class SubMessage(LaneEntry):
 
 
 class ShippedMessage(Message):
-    """A message in a process that did not read it, with some of its sub-messages.
+    """A message in a Spark task that did not read it, with some of its sub-messages.
 
-    It has everything that a message has but ``value``, which may have been shipped or not.
+    It has everything that a message has, but ``value`` only if the value was shipped, too.
     """
 
     __slots__ = ("own", "subs")
 
-    subs: Sequence[SubMessage]  # Those that were shipped, until they are delivered.
-    own: int  # The bits of their indexes, if a barrier or an earlier attempt needs them.
+    subs: Sequence[SubMessage]  # The shipped sub-messages; empty once they are delivered.
+    # A bit for the index of each shipped sub-message. It is set only if there are barriers, several
+    # sub-keys or progress of an earlier attempt.
+    own: int
 
     def __init__(
         self,
@@ -304,14 +311,14 @@ class ShippedMessage(Message):
         headers: Sequence[tuple[str, bytes | None]] | None,
         keys: KeySums,
     ) -> None:
-        # This does not call super().__init__, because there is no value and it runs often.
+        # This does not call super().__init__(), because there is no value, and for speed.
         self.origin = origin
         self.offset = offset
         self.key = key
         self.size = 0 if key is None else len(key)
         self.sub_keys = keys
         self._timestamp = timestamp
-        self._headers = headers  # type: ignore[assignment]  # None when they can't be read
+        self._headers = headers  # type: ignore[assignment]  # It is None if no client can read them.
 
     def __getattr__(self, name: str) -> Any:
         # Python calls this only for an attribute that is missing.
@@ -347,14 +354,14 @@ class Barrier(SubMessage):
 
 
 class Unsplit(Barrier):
-    """The one unit that a drain makes of a message that ``split`` rejected.
+    """The only sub-message of a message that ``split`` rejected.
 
     No handler gets it. Its lanes are unknown, so whatever follows in its partition waits until its
-    outcome is decided. It waits itself only for a barrier before it.
+    outcome is decided. It waits only for a barrier before it.
 
     Attributes:
         error_type, error_text: the type and the text of what ``split`` raised.
-        why: the same in one line for people, with the place in the handler.
+        why: the type and the text in one line for people, with the place in the handler.
         skip: the reason if ``split`` raised ``Skip``; else None.
         letter: the dead letter that a redrive took the message from; else None.
         failures: the settings that decide its outcome, because they decided whether its partition
@@ -382,15 +389,16 @@ class Unsplit(Barrier):
 
     @property
     def error(self) -> Exception:
-        """An exception of the same type and text.
+        """A new exception whose type has the same name, with the same text.
 
-        The original one keeps the frames that it came through, and can't always be pickled.
+        The original exception is not kept, because it keeps the frames alive that it came through,
+        and can't always be pickled.
         """
         error: Exception = type(self.error_type, (Exception,), {})(self.error_text)
         return error
 
     def take_place(self, message: Message) -> NoKeys:
-        """Become the only sub-message of a message, and return what stands for its sub-keys."""
+        """Become the only sub-message of a message, and return its ``sub_keys``."""
         self.message = message
         self.index = 0
         return NoKeys(self.why)

@@ -1,4 +1,4 @@
-"""Tests of a handler without Kafka.
+"""Tools to test a handler without Kafka.
 
 ``message``, ``context``, ``split`` and ``run`` are for unit tests.
 
@@ -61,7 +61,7 @@ class Result:
         done: the sub-messages whose call returned.
         skipped: those that raised ``Skip``, with it.
         given_up: those that raised ``GiveUp`` or any other error, with it. A message that ``split``
-            rejected is one of them; its error has the type's name and text alone.
+            rejected is one of them, with an error of the same name and text.
         retried: each attempt that raised ``Retry``, or an error that means it, such as HTTP 429.
     """
 
@@ -79,8 +79,8 @@ def context(**options: object) -> Context:
 def split(handler: HandlerSource, message: Message) -> list[SubMessage]:
     """Split a message, and return the sub-messages as ``handle`` receives them.
 
-    They have their message, index and id. ``open`` is not called. Raises what ``split`` raises, and
-    SplitFailed when a drain would reject what it yields.
+    Each has its message, its index and its id. ``open`` is not called. Raises what ``split``
+    raises, and SplitFailed when a drain would reject what ``split`` yields.
     """
     own = Subject(handler).fresh().split
     subs = [SubMessage(message.key, message.value)] if own is None else list(own(message))
@@ -97,8 +97,8 @@ async def run(
 ) -> Result:
     """Handle messages as a drain does, from ``open`` to ``close``, in its order and concurrency.
 
-    Only ``Retry`` leads to a retry, and without a delay. There is no circuit breaker. A call may
-    take 30 s.
+    Only ``Retry`` leads to a retry, which comes without a delay. There is no circuit breaker. A
+    call times out after 30 s.
 
     Raises:
         HandleFailed: when a handler raises ``Fatal``, or ``Retry`` 100 times.
@@ -139,7 +139,7 @@ class _Recorder:
         self.result = Result()
 
     def watch(self, watched: LoadedHandler) -> LoadedHandler:
-        """Return a copy of a handler whose calls are noted."""
+        """Return a copy of a handler that records how each call ends."""
         handler = copy(watched)
         call: Any = handler.handle_batch if handler.batching else handler.handle
 
@@ -199,7 +199,7 @@ class _Recorder:
     def _note(
         self, subs: Sequence[SubMessage], raised: BaseException, handler: LoadedHandler
     ) -> BaseException:
-        """Note an error, and return the error that the drain gets in its place."""
+        """Record an error, and return the error that the drain gets in its place."""
         _, error = blame(raised, handler.is_outage)
         if isinstance(error, Skip) and len(subs) == 1:
             self.result.skipped.append((subs[0], error))
@@ -215,4 +215,4 @@ class _Recorder:
         acknowledge(None)
 
     def close(self, timeout_s: float) -> None:
-        """Do nothing, because ``send`` has acknowledged everything."""
+        """Do nothing, because ``send`` has acknowledged every letter."""
