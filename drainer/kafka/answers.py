@@ -16,9 +16,10 @@ def _codes(names: str) -> frozenset[int]:
     return frozenset(getattr(KafkaError, name) for name in names.split())
 
 
-# The same request may succeed later: the network failed, or a coordinator or leader moves or loads.
-# _PARTIAL is the answer when some brokers did not list their groups, and _NOENT when a partition
-# has no leader, for example because its broker was away for a long time.
+# After one of these errors, the same request may succeed later: the network failed, the cluster is
+# busy, or a coordinator or leader moves or loads. _PARTIAL is the answer when some brokers did not
+# list their groups, and _NOENT when a partition has no leader, for example because its broker was
+# away for a long time.
 RETRIABLE = _codes("""
     _TRANSPORT _ALL_BROKERS_DOWN _TIMED_OUT _TIMED_OUT_QUEUE _RESOLVE _WAIT_COORD _WAIT_CACHE
     _DESTROY_BROKER _INTR _PARTIAL _NOENT REQUEST_TIMED_OUT NETWORK_EXCEPTION
@@ -37,7 +38,7 @@ FORBIDDEN = _codes("""
     TOPIC_AUTHORIZATION_FAILED GROUP_AUTHORIZATION_FAILED CLUSTER_AUTHORIZATION_FAILED
 """)
 
-# Kafka calls these operations. READ, WRITE and DELETE include DESCRIBE.
+# Kafka calls a right an operation. READ, WRITE and DELETE include DESCRIBE.
 Right = Literal["DESCRIBE", "READ", "WRITE", "CREATE", "DELETE"]
 
 NO_TOPIC = _codes("""
@@ -54,13 +55,14 @@ HAS_MEMBERS = _codes("""
     STALE_MEMBER_EPOCH NON_EMPTY_GROUP
 """)
 
-# Repeating the request does not help, since every broker gets the same credentials.
+# The broker rejected the credentials. Repeating the request does not help, since every broker gets
+# the same ones.
 REJECTED = frozenset({KafkaError._AUTHENTICATION, KafkaError.SASL_AUTHENTICATION_FAILED})
 _NO_TOKEN = "Failed to acquire SASL OAUTHBEARER token"
 
-# The next connection, or the next request for a token, may not get these errors of a login. For
-# example, a broker refuses a second login on a connection within a second of the first, and a
-# client that connects with a token about to expire logs in again that soon.
+# A login that failed with one of these texts may succeed on the next connection, or with the next
+# token. For example, a broker refuses a second login on a connection within a second of the first,
+# but a client whose token is about to expire logs in again that soon.
 _RETRIABLE_LOGINS = (
     "not valid in current SASL state",
     "mechanism handshake failed: Local:",
@@ -82,7 +84,10 @@ def may_not(what: str, right: str, resource: str) -> RightMissing:
 
 
 def rejected_login(complaints: Sequence[Complaint]) -> Complaint | None:
-    """Return the latest complaint that the credentials were rejected; None if there is none."""
+    """Return the latest complaint that the credentials were rejected; None if there is none.
+
+    Failed logins that may succeed later are ignored.
+    """
     found = (c for c in reversed(complaints) if c.code in REJECTED)
     return next((c for c in found if not any(map(c.text.__contains__, _RETRIABLE_LOGINS))), None)
 

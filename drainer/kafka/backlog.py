@@ -17,8 +17,8 @@ from drainer.model.plan import OffsetPlan, OpenTransaction, describe_open_transa
 from drainer.model.terms import LAST_MS, TimeRange, time_text
 
 READER = "drainer-times"
-# The clocks of brokers may differ by this much. When another broker becomes the leader of a
-# partition, new records may have earlier times than those before them.
+# The clocks of brokers may differ by this much. So when another broker becomes the leader of a
+# partition, new records may have earlier times than the records before them.
 CLOCK_SKEW_MS = 3_600_000
 _UNTIL_HINT = (
     "Give --until OFFSET. To handle exactly the records of some times, add --no-commit and --from"
@@ -46,8 +46,8 @@ class Bound:
         return self.word or str(self.offset)
 
 
-# These three stand for the group's committed offset. They differ in what happens to a partition
-# without one: COMMITTED refuses it, and with the others it begins at the first record or at the end
+# These three stand for the group's committed offset. If a partition has none, drainer refuses
+# COMMITTED. COMMITTED_OR_EARLIEST then begins at the first record, and COMMITTED_OR_END at the end
 # of the log. COMMITTED_OR_EARLIEST also begins at the first record if the record at the committed
 # offset is deleted.
 COMMITTED = Bound("committed")
@@ -66,9 +66,9 @@ class PartitionBacklog:
     partition: int
     start: int
     end: int  # The first offset that is not part of the backlog.
-    committed: int | None  # The group's committed offset when this was taken; None without one.
+    committed: int | None  # The group's committed offset when it was looked up; None without one.
     log_start: int
-    log_end: int  # The offset behind the last record that the isolation level shows.
+    log_end: int  # The offset after the last record that the isolation level shows.
     # The leader epoch of the record before ``log_end``; None when the broker does not know it.
     leader_epoch: int | None
 
@@ -97,7 +97,7 @@ class Backlog:
     isolation: Isolation
     partitions: Mapping[int, PartitionBacklog]
     remarks: tuple[str, ...] = ()
-    checks: tuple[str, ...] = ()  # Sentences on how times became offsets.
+    checks: tuple[str, ...] = ()  # Sentences for a person on how times were turned into offsets.
     open_transactions: tuple[OpenTransaction, ...] = ()
 
     @property
@@ -172,7 +172,7 @@ class DrainRange:
 
         A range of times becomes all offsets that may have records of these times. Refused is also
         raised when a drain that commits would end at a time, and producers set the timestamps,
-        because records of earlier times may then be behind any offset.
+        because records of earlier times may then follow any offset.
         """
         take = partial(
             freeze,
@@ -329,9 +329,10 @@ def remaining(cluster: Cluster, plan: OffsetPlan) -> Backlog:
 def open_transactions(
     topic: str, logs: Mapping[int, LogBounds], ends: Mapping[int, int]
 ) -> tuple[OpenTransaction, ...]:
-    """Return the open transactions at which the backlog's ``ends`` stand, by partition.
+    """Return the open transactions at which the backlog has to end, in the order of partitions.
 
-    ``logs`` are the bounds of the logs as the isolation level shows them.
+    ``logs`` are the bounds of the logs as the isolation level shows them, and ``ends`` the ends of
+    the backlog, both by partition.
     """
     return tuple(
         OpenTransaction(topic, number, log.end, log.high_watermark - log.end)
@@ -341,7 +342,7 @@ def open_transactions(
 
 
 def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
-    """Return whether brokers set the times of new records, and can find the first one of a time."""
+    """Return whether brokers set the times of new records, and reliably find records by time."""
     timestamps = cluster.topic_config(topic).get("message.timestamp.type")
     return timestamps == "LogAppendTime" and not may_misplace_times(cluster, topic)
 
@@ -349,7 +350,8 @@ def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
 def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
     """Return whether brokers set the times of all records from the end of a backlog on.
 
-    The topic's setting may have been changed. Then producers have set the times of older records.
+    The topic's setting may have been changed since older records were written, and producers may
+    have set their times. So the first record after the end of each partition is read as well.
     """
     ends = {n: (part.end, part.log_end) for n, part in found.partitions.items()}
     heads = first_messages(cluster.settings, found.topic, found.topic_id, READER, ends)
@@ -358,11 +360,10 @@ def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
 
 
 def may_misplace_times(cluster: Cluster, topic: str) -> bool:
-    """Return whether brokers may report no record of a time or later although there is one.
+    """Return whether brokers may wrongly report that no record has a given time or a later one.
 
-    The index by time of a segment still has the times of records that compaction has removed. A
-    broker looks only into the first segment whose index reaches the time, and may find no record
-    there.
+    The time index of a segment still has the times of records that compaction has removed. A broker
+    looks only into the first segment whose index reaches the time, and may find no record there.
     """
     return "compact" in cluster.topic_config(topic).get("cleanup.policy", "compact")
 
@@ -426,7 +427,8 @@ class _Bounds:
                     " this user may not see that",
                     hint="Give an offset instead of a time, or --until end.",
                 )
-            # The record of that time may be behind an open transaction. Then it is not shown yet.
+            # The record that was found may come after the beginning of an open transaction. The
+            # isolation level does not show it yet, so the backlog ends before it.
             return {
                 n: log.end if (at := found[n]) is None else min(at, log.end)
                 for n, log in logs.items()
@@ -461,7 +463,8 @@ class _Bounds:
         return None
 
     def uncommitted(self) -> list[str]:
-        # Return a remark about the partitions without a committed offset, and where they begin.
+        # Return a remark about the partitions without a committed offset, and about where the
+        # backlog begins in them.
         logs, topic, group = self.logs, self.topic, self.group
         missing = [
             n for n, log in logs.items() if self.committed[n] is None and log.start < log.end

@@ -31,7 +31,7 @@ from drainer.model.listed import listed
 EARLIEST = OffsetSpec.earliest()  # type: ignore[no-untyped-call]
 LATEST = OffsetSpec.latest()  # type: ignore[no-untyped-call]
 MISSING_CONFIRM_S = 0.3  # A topic that seems to be missing is looked up again after this time.
-NO_RECORD = -1  # The offset that brokers give for a time that no record has.
+NO_RECORD = -1  # Brokers return this offset if no record has the given time or a later one.
 
 _ISOLATION = {
     "read_committed": IsolationLevel.READ_COMMITTED,
@@ -59,7 +59,10 @@ class TopicInfo:
     replicas: Mapping[int, Replicas] = field(default_factory=dict)
 
     def chosen(self, wanted: Iterable[int] | None) -> tuple[int, ...]:
-        """Return the wanted partitions, or all of them, in their order. Raises TopicMissing."""
+        """Return the wanted partitions in ascending order; all partitions if None are given.
+
+        Raises TopicMissing if one of them does not exist.
+        """
         numbers = self.partitions if wanted is None else tuple(sorted(set(wanted)))
         if missing := [number for number in numbers if number not in self.partitions]:
             raise TopicMissing(
@@ -74,8 +77,8 @@ class LogBounds:
     """The bounds of a partition's log at some moment."""
 
     start: int  # The first offset that retention left.
-    end: int  # The offset behind the last record that the isolation level shows.
-    high_watermark: int  # The offset behind the last record of all.
+    end: int  # The offset after the last record that the isolation level shows.
+    high_watermark: int  # The offset after the last record of all.
     # The leader epoch of the last record before ``end``; None if it is not known.
     leader_epoch: int | None
 
@@ -83,9 +86,10 @@ class LogBounds:
 class Cluster(Groups):
     """One connection to the cluster, for topics, groups, offsets and commits.
 
-    Every method waits up to ``timeout_s`` for an answer, and repeats its request while a
-    coordinator loads or when a connection breaks. Every method raises BrokerUnreachable when no
-    answer came, and Refused when this user does not have the right or the answer is unexpected.
+    A method repeats its request while a coordinator loads or when a connection breaks. It waits up
+    to ``timeout_s`` for an answer, and longer if the cluster was reached before and is only slow.
+    It raises BrokerUnreachable when no answer came, and Refused when this user does not have the
+    right or the answer is unexpected.
     """
 
     def topic(self, name: str, right: Right = "READ") -> TopicInfo:
@@ -167,7 +171,7 @@ class Cluster(Groups):
             return {}
 
     def topic_names(self) -> list[str]:
-        """List the topics that this user sees, for a hint. Returns none if no answer comes soon."""
+        """List the topics that this user sees, for a hint. It is empty if no answer comes soon."""
         try:
             return list(map(str, self.admin.list_topics(timeout=HINT_TIMEOUT_S).topics))
         except KafkaException:
@@ -199,7 +203,7 @@ class Cluster(Groups):
     def log_ends(
         self, topic: str, partitions: Iterable[int], timeout_s: float | None = None
     ) -> dict[int, tuple[int, int | None]]:
-        """Look up the offset behind the last record, and that record's leader epoch, by partition.
+        """Look up the offset after the last record, and that record's leader epoch, by partition.
 
         The epoch is None if it is not known.
         """
@@ -209,7 +213,7 @@ class Cluster(Groups):
     def offset_at(
         self, topic: str, partitions: Iterable[int], time_ms: int
     ) -> dict[int, int | None]:
-        """Look up the offset of the first record of a time or later, by partition.
+        """Look up the offset of the first record that has a time or a later one, by partition.
 
         The offset is None for a partition that has no such record. On a compacted topic, brokers
         may wrongly report that there is none (``may_misplace_times``).
@@ -264,7 +268,10 @@ class Cluster(Groups):
         timeout_s: float | None = None,
         least: int = 0,
     ) -> dict[int, tuple[int, int | None]]:
-        """Look up offset and leader epoch by partition, and ignore offsets below ``least``."""
+        """Look up the offset and the leader epoch of each partition.
+
+        An offset below ``least`` means that no leader has answered, and the request is repeated.
+        """
 
         def attempt(left: float) -> dict[int, tuple[int, int | None]]:
             answers = self.admin.list_offsets(
@@ -299,5 +306,5 @@ def _topic_info(name: str, found: Any, what: str, needs: tuple[Right, str]) -> T
 
 
 def config_limit(value: str | None) -> int | None:
-    """Return a limit of a configuration as a number; None if there is no limit, as -1 means."""
+    """Return a limit in a topic's configuration; None if it is not known, or -1 for no limit."""
     return None if value is None or int(value) < 0 else int(value)

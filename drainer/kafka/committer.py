@@ -1,4 +1,4 @@
-"""The commits of a running drain, which overwrite no commit of another, and its topic checks."""
+"""The committer of a running drain: it overwrites nobody else's commits, and checks the topic."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class GroupCommitter:
 
     Kafka accepts commits from outside of a group only while the group has no members. It does not
     fence one such committer against another. So before and after each write, the committer reads
-    the offset, which must be the one that this drain wrote. If the answer to a write is lost, from
-    then on both the old and the new offset are allowed.
+    the offset, which must be the one that this drain wrote. If the answer to a write is lost, both
+    the old and the new offset are allowed from then on.
 
     Brokers drop the offsets of a group that has been empty for a long time. The committer then
     writes them again.

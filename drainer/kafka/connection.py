@@ -24,7 +24,7 @@ SLOW_S = 30.0
 # How long the first request waits if nothing listens on the port, or if the host is unknown.
 REFUSED_PATIENCE_S = 2.0
 ATTEMPT_S = 3.0  # The longest timeout of one attempt.
-RETIRED_KEPT = 2  # Clients that were replaced are kept until their requests have ended.
+RETIRED_KEPT = 2  # This many replaced clients are kept, because their requests may still run.
 BACKOFF_S, BACKOFF_MAX_S = 0.05, 0.5
 # How often a connection that waits for an answer checks the complaints of its client.
 TURN_S = 0.05
@@ -51,8 +51,8 @@ class Connection:
 
     def __init__(self, settings: ClientSettings, timeout_s: float = TIMEOUT_S) -> None:
         self.settings = settings
-        # How long to wait for an answer, unless a request has its own timeout. A cluster that is
-        # only slow gets more time.
+        # How long to wait for an answer, unless a request has its own timeout. A cluster that was
+        # reached before and is only slow gets SLOW_S.
         self.timeout_s = timeout_s
         self.cluster_id = ""  # Empty until the cluster was reached for the first time.
         self._log = ClientLog()
@@ -86,7 +86,7 @@ class Connection:
         self.close()
 
     def close(self) -> None:
-        """Fetch the client's last complaints. The client is freed with the last reference to it."""
+        """Take the client's last complaints. The client is freed with the last reference to it."""
         self.admin.poll(0)
 
     def request(
@@ -217,8 +217,8 @@ class Connection:
 def _is_away(complaints: Sequence[Complaint]) -> bool:
     """Return whether a complaint shows that a broker is away, and not only slow.
 
-    If a broker is suspended, requests to it time out, and librdkafka counts it as down. So these
-    two complaints don't show that it is away.
+    If a broker is suspended, requests to it time out, and librdkafka counts it as down. So neither
+    a timeout nor the complaint that all brokers are down shows that it is away.
     """
     return any(
         complaint.code not in (KafkaError._ALL_BROKERS_DOWN, KafkaError._TIMED_OUT)

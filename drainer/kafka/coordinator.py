@@ -30,7 +30,7 @@ from drainer.kafka.log import ClientLog
 from drainer.kafka.settings import ClientSettings
 
 ANSWER_S = 2.0  # How much longer to wait than the request's own timeout.
-START_S = 5.0  # How much longer when the child has to start first.
+START_S = 5.0  # How much longer to wait if the child has to start first.
 
 Operation = Literal["describe", "list", "pending", "delete"]
 
@@ -53,8 +53,9 @@ class CoordinatorProcess:
         - ``describe`` returns an object with ``state``, ``members`` and ``operations``.
         - ``list`` returns the names of the groups of this name, of any kind.
         - ``pending`` looks for open transactions that are about to commit offsets for the group. It
-          takes a topic and its partitions. It returns pairs of partition and committed offset, -1
-          if there is none, and the partitions for which a transaction has other offsets.
+          takes a topic and its partitions. It returns pairs of a partition and its committed
+          offset, which is negative if there is none, and a list of the partitions for which a
+          transaction is about to commit.
         - ``delete`` removes an empty group.
         """
         with self._busy:

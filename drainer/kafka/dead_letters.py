@@ -1,4 +1,4 @@
-"""Dead-letter topics: a drain checks and creates its topic before it begins, and writes to it."""
+"""Dead-letter topics: checks and creation of a topic before a drain, and writing letters to it."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class DeadLetterTopicInfo:
     partitions: int
     # The topic deletes letters after this time. None if it keeps them, or if this is not known.
     retention_ms: int | None = None
-    # Whether this user may not see the topic's configuration. Then it may delete letters.
+    # Whether this user may not see the topic's configuration. Then drainer can't know whether the
+    # topic deletes letters.
     hidden: bool = False
     # The topic's max.message.bytes; None if it is not known.
     limit: int | None = None
@@ -122,7 +123,10 @@ def with_headroom(limit: int | None) -> int | None:
 
 
 def originals_kept(topic: str, config: Mapping[str, str], oldest_ms: int | None) -> str:
-    """Describe how long a topic keeps its messages. The oldest one has this timestamp."""
+    """Describe how long a topic keeps some of its messages, which the text calls "them".
+
+    ``oldest_ms`` is the timestamp of the oldest of them; None if it is not known.
+    """
     retention_ms = config_limit(config.get("retention.ms"))
     if not config:
         return f"drainer can't see for how long {topic} keeps them"
@@ -166,9 +170,9 @@ class DeadLetterTopic:
 
     Only the drain's thread calls ``send`` and ``close``. Letters with the same key go to the same
     partition, in the order in which they were sent. But a letter may have to be sent again: without
-    its payload, or because the topic does not have it. Then it comes behind letters that were sent
-    after it. That does not change the order within a lane, because the drain sends the next letter
-    of a lane only when the one before it is reported.
+    its payload, or because the topic does not have it. It then comes after letters that were sent
+    later. That does not change the order within a lane, because the drain sends the next letter of
+    a lane only when the one before it is reported.
 
     Raises UsageError when librdkafka rejects the settings.
     """

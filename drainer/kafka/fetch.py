@@ -24,9 +24,9 @@ STOP_TIMEOUT_S = 2.0
 class BatchQueue:
     """Batches on their way from the fetch thread to the drain, with a line for each partition.
 
-    The partitions take turns. If the drain passes over a partition, the others don't wait. One
-    thread puts and one thread takes. No lock is needed, because only one thread writes each
-    counter.
+    The partitions take turns. If the drain passes over a partition, the others don't wait. The
+    fetch thread puts batches and the drain's thread takes them. No lock is needed, because only one
+    thread writes each counter.
     """
 
     def __init__(self, partitions: Iterable[int]) -> None:
@@ -116,9 +116,11 @@ class FetchThread:
         self._ended = False
         self._balanced_s = 0.0
         self._outage = Outage(self.patience_s, self._pause, self._clock)
-        # The batches that are not yet prepared as a whole: the partition, and the parts to come.
+        # The batches that are not completely prepared: the partition of each, and an iterator that
+        # prepares its next part.
         self._unprepared: list[tuple[int, Iterator[FetchedBatch]]] = []
-        # The error becomes ``failure`` when the drain has taken everything that was read before it.
+        # The error that records were deleted. It becomes ``failure`` when the drain has taken
+        # everything that was read before.
         self._gone: RecordsDeleted | None = None
         self._thread = self.runtime.thread(target=self._run, name="drainer-fetch", daemon=True)
         self._reader = RangeReader(
@@ -180,7 +182,8 @@ class FetchThread:
             self._read()
         except RecordsDeleted as error:
             self._gone = error
-            self._wait_until_taken()  # A resume could perhaps no longer read what is in the queue.
+            # What is in the queue may be deleted next, so a resume could not read it again.
+            self._wait_until_taken()
             self.failure = error
         except DrainerError as error:
             self.failure = error

@@ -40,8 +40,8 @@ from drainer.model.listed import listed
 NEAR_NAMES = 3
 HINT_TIMEOUT_S = 2.0
 PROBE_METADATA = "x" * 32_000  # By default, brokers refuse metadata of more than 4 KiB.
-# The name of a lock group is one of these, and then the name of the drained group. The second one
-# is for drains that commit nothing.
+# The name of a lock group is one of these prefixes, followed by the name of the drained group. The
+# second one is for drains that commit nothing.
 LOCK, LOCK_OF_REPEATS = "drainer.lock.", "drainer.again."
 # Polls are short, because a poll in which the client makes a callback does not return early.
 OFFSET_POLL_S = 0.01
@@ -49,9 +49,9 @@ CLOSE_S = 1.0
 COMMIT_MOST_S = 30.0  # A client that gets no answer to a commit for this long is replaced.
 PENDING_S = 1.0  # The timeout to find out whether a transaction blocked a read of offsets.
 
-# The client can describe groups of consumers, both of the classic protocol and of KIP-848. Groups
-# of other kinds it can only list, without their kind. The error with which a coordinator refuses a
-# commit shows the kind.
+# The client can describe groups of consumers, both of the classic protocol and of KIP-848. It can
+# only list groups of other kinds, and does not learn of which kind they are. The error with which a
+# coordinator refuses a commit shows the kind.
 GroupKind = Literal["consumer", "streams", "share", "streams or share"]
 
 
@@ -163,7 +163,8 @@ class Groups(Connection):
         ) or {"state": "DEAD", "members": (), "operations": ()}
         ensure_right(found["operations"], what, *needs)
         # A group of another kind is described as dead, too. The list of groups shows whether it
-        # exists. A lock group is not looked up there: drainer joins it, and would get an error.
+        # exists. A lock group is not looked up in the list, because drainer joins it, which fails
+        # if it is of another kind.
         lists = partial(self._coordinator.request, "list", name)
         may_exist = found["state"] == "DEAD" and not name.startswith((LOCK, LOCK_OF_REPEATS))
         if may_exist and self.request(what, lists, timeout_s, needs=needs):
@@ -223,7 +224,7 @@ class Groups(Connection):
 
     def _ensure_stable(self, group: str, topic: str, partitions: Sequence[int]) -> None:
         # While a transaction is about to commit offsets, the client repeats its read until the time
-        # is up, and does not say why. So ask whether there is such a transaction.
+        # is up, and does not say why. So this asks whether there is such a transaction.
         request = self._coordinator.request
         try:
             found, unstable = request("pending", group, PENDING_S, topic, partitions)
@@ -273,9 +274,9 @@ class Groups(Connection):
     ) -> None:
         """Ensure that the group has no members, by a commit that brokers refuse in any case.
 
-        They refuse it because of members, or else because its metadata is too long. But a broker
-        may be configured to accept it. So it commits the offset that is ``committed`` already, for
-        one partition.
+        If the group has members, they refuse the commit for that reason, and otherwise because its
+        metadata is too long. A broker may be configured to accept such metadata. So the commit is
+        harmless: ``committed`` is a partition and the offset that it has committed already.
 
         Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
         """
@@ -346,9 +347,10 @@ class OffsetClient:
         self._log = ClientLog()
         self._group = ""
         self._consumer: Consumer | None = None
-        self._client = object()  # Tells the answers to this client from those to an earlier one.
+        self._client = object()  # The mark of the current client, which its answers carry.
         self._unanswered_since_s: float | None = None
-        self._answer: KafkaError | None = None  # The error that answered the last commit.
+        # The error with which the last commit was answered; None if it succeeded or has no answer.
+        self._answer: KafkaError | None = None
         self._busy = threading.Lock()
 
     def read(

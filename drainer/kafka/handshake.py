@@ -8,13 +8,13 @@ import struct
 from collections.abc import Mapping
 from pathlib import Path
 
-_NUMBER = 1729
-# The size, the key and version of the request, its number, and a client name that is missing.
-_REQUEST = struct.pack(">ihhih", 10, 18, 0, _NUMBER, -1)
+_CORRELATION_ID = 1729
+# An ApiVersions request: its size, API key, API version, correlation id, and a null client id.
+_REQUEST = struct.pack(">ihhih", 10, 18, 0, _CORRELATION_ID, -1)
 
 
 def request_versions(connection: socket.socket) -> dict[int, tuple[int, int]]:
-    """Return the lowest and highest supported version by the key of each request.
+    """Return the lowest and highest version that a broker supports of each request, by API key.
 
     This needs no login. Raises OSError; ValueError when the answer does not come from a broker, or
     when the broker does not serve requests yet.
@@ -22,7 +22,7 @@ def request_versions(connection: socket.socket) -> dict[int, tuple[int, int]]:
     connection.sendall(_REQUEST)
     with connection.makefile("rb") as answer:
         header = answer.read(14)
-        if header[4:10] != struct.pack(">ih", _NUMBER, 0) or len(header) < 14:
+        if header[4:10] != struct.pack(">ih", _CORRELATION_ID, 0) or len(header) < 14:
             raise ValueError("not a broker's answer")
         found = answer.read(6 * min(int.from_bytes(header[10:]), 1000))
     versions = struct.iter_unpack(">hhh", found[: len(found) // 6 * 6])

@@ -6,10 +6,10 @@ is the only member before it works, and the heartbeats of its client keep it a m
 it lives. Drains that commit nothing use ``drainer.again.GROUP``, so they may run beside a drain
 that commits.
 
-The drain is a static member (KIP-345), so the next process of the same drain takes its place over
+The drain is a static member (KIP-345), so the next process of the same drain takes over its place
 at once. A client that fails is replaced, because librdkafka fences itself when a coordinator that
-was suspended answers the same join twice. Only the coordinator can tell whether the drain still has
-its place.
+was suspended answers the same join twice. That says nothing about the lock: only the coordinator
+can tell whether the drain still has its place.
 """
 
 from __future__ import annotations
@@ -104,9 +104,10 @@ class GroupLock:
         self.instance_id = f"drainer-{uuid.uuid5(uuid.NAMESPACE_URL, self.client_id)}"
         # The reason why the lock is lost; None while it is not.
         self.lost: LockLost | None = None
-        # ``confirmed_s`` is when the last commit was sent that the coordinator has accepted. For a
-        # session after that, the coordinator lets no other drain take the place of this one. So
-        # calls of the handler may begin until ``sure_until_s``. Both times are by ``boottime_s``.
+        # ``confirmed_s`` is the time at which the last commit that the coordinator accepted was
+        # sent. For the time of a session after that, the coordinator lets no other drain take the
+        # place of this one. So calls of the handler may begin until ``sure_until_s``. Both times
+        # are by ``boottime_s``.
         self.confirmed_s = self.sure_until_s = NEVER_S
         self._lingers = False
         self._cluster = cluster
@@ -181,8 +182,8 @@ class GroupLock:
 
     def _ensure_alone(self) -> None:
         # If several drains joined at the same moment, the first one by name waits until the others
-        # have left. But if one of the others holds the lock already, it does not leave. This drain
-        # gives up after the time of a session then.
+        # have left. But if one of the others holds the lock already, it does not leave. So this
+        # drain gives up after the time of a session.
         until_s = boottime_s() + self._session_s + EXPIRY_MARGIN_S
         while self.lost is None:
             members = self._members()
@@ -358,8 +359,8 @@ class _Client:
         self.in_group = False
         # The coordinator has expelled this member. The thread of the lock resets this.
         self.expelled = False
-        # The times at which commits were sent: the one without an answer, the last one, and the
-        # last one that was accepted.
+        # ``pending_s`` is the time at which a commit without an answer was sent, ``sent_s`` that of
+        # the last commit, and ``confirmed_s`` that of the last one that was accepted.
         self.pending_s: float | None = None
         self.sent_s = self.confirmed_s = NEVER_S
         self._topic = topic

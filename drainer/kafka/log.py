@@ -1,4 +1,4 @@
-"""The log of one client: its complaints are kept for error messages, and never printed."""
+"""The log of one client. drainer's errors show its complaints; only a log in JSON prints them."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from confluent_kafka import KafkaError
 from drainer.text.escape import foreign
 
 KEEP_COMPLAINTS = 30
-# A complaint that repeats is logged again only after this time without it.
+# A complaint that was logged before is logged again only if it has not come for this long.
 AGAIN_S = 60.0
 
-# Only --tune log-format=json prints this logger (LogTerminal). On a terminal, errors show the
-# complaints that matter.
+# Only --tune log-format=json prints the lines of this logger (LogTerminal). On a terminal, errors
+# show the complaints that matter.
 _LOGGER = logging.getLogger("drainer.librdkafka")
 _LOGGER.addHandler(logging.NullHandler())
-# Its lines must not reach handlers that the user's own code has set up on the root logger.
+# drainer's lines must not reach handlers that the user's own code has set up on the root logger.
 logging.getLogger("drainer").propagate = False
 
-# The end of "host:9092/bootstrap: Connect to ... failed: Connection refused (after 0ms in state
-# CONNECT, 3 identical error(s) suppressed)", which helps no reader.
+# The end of a complaint, from the bracket on. It helps no reader: "host:9092/bootstrap: Connect to
+# ... failed: Connection refused (after 0ms in state CONNECT, 3 identical error(s) suppressed)".
 _STATE = re.compile(r"\s*\(after \d+ms in state [^)]*\)?.*$")
 _THREAD = re.compile(r"^\[thrd:[^\]]*\]+:\s*")
 
@@ -53,7 +53,7 @@ class ClientLog(logging.Handler):
     def __init__(self) -> None:
         super().__init__()
         self._complaints: deque[Complaint] = deque(maxlen=KEEP_COMPLAINTS)
-        self.topic_ids: dict[str, str] = {}  # The ids of topics that were recreated, by name.
+        self.topic_ids: dict[str, str] = {}  # The new ids of topics that were recreated, by name.
         self._no_token = ""
 
     @property
@@ -86,7 +86,7 @@ class ClientLog(logging.Handler):
         self._keep(error.code(), error.str())
 
     def note_token(self, trouble: str) -> None:
-        """Keep the reason why no token can be made. Errors of logins then have it.
+        """Keep the reason why no token can be made. It is appended to later errors of a login.
 
         ``trouble`` is empty once a token was made.
         """

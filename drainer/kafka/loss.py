@@ -98,7 +98,7 @@ class TopicCheck:
         """Look up where logs begin and end now. Returns None when no answer came."""
         try:
             if self._is_missing(timeout_s):
-                time.sleep(RETRY_S)  # A broker that has just come back may not know it yet.
+                time.sleep(RETRY_S)  # A broker that has just come back may not know the topic yet.
                 if self._is_missing(timeout_s):
                     raise TopicGone(
                         f"topic {self.topic} was deleted during the read",
@@ -151,7 +151,7 @@ class LogCheck:
             if end < self.ends[number][0] or epoch != self._known[number]
         }
         starts = self.cluster.log_starts(self.topic, suspects, timeout_s)
-        # If retention has deleted all of them, nothing is left to compare.
+        # If retention has deleted all records below an end, nothing is left to compare.
         suspects = {n: end for n, end in suspects.items() if starts[n] <= end[0]}
         settings = self.cluster.settings
         for number, reason in cut_logs(settings, self.topic, self.reader, suspects).items():

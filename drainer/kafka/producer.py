@@ -105,10 +105,11 @@ class AcknowledgedProducer:
         # The records that wait for room in the client's queue.
         self._line: deque[ProducerRecord] = deque()
         self._unsure: list[ProducerRecord] = []  # Only the producer's thread uses it.
-        # The ends of the partitions before the first record was written. Records that may be unsure
-        # can only be behind them. None until they are looked up.
+        # The ends of the partitions before the first record was written. Unsure records can only be
+        # at these offsets or later ones. None until they are looked up.
         self._begins: Mapping[int, int] | None = None
-        # The time of the last report; None when no record is being written.
+        # The time since which records wait without a report: that of the last report, or of the
+        # first ``send`` after all were reported. None when no record is being written.
         self._moved_s: float | None = None
         self._stopping = runtime.event()
         self._thread = runtime.thread(target=self._run, name=name, daemon=True)
@@ -277,11 +278,11 @@ def find_marks(
     begins: Mapping[int, int],
     marks: Mapping[int, AbstractSet[Header]],
 ) -> set[Header]:
-    """Look for records in a topic by their marks. Returns the marks that were found.
+    """Look for records in a topic by their marks, and return the marks that were found.
 
-    ``marks`` has the headers to look for by partition, and ``begins`` the offset by partition from
-    which on it is read. Raises RightMissing when this user may not read the topic, and Refused when
-    it can't be read for another reason.
+    ``marks`` has the headers to look for, and ``begins`` the offset at which reading begins, both
+    by partition. Raises RightMissing when this user may not read the topic, and Refused when it
+    can't be read for another reason.
     """
     found: set[Header] = set()
     with Cluster.connect(settings) as cluster:

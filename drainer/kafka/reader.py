@@ -1,4 +1,4 @@
-"""The reader of ranges of a topic's partitions: all of their records, or an error that says why."""
+"""The reader of ranges of partitions: it delivers all of their records, or says why it can't."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ SILENCE_CHECK_S = 1.0
 # Below the end of a partition, brokers answer at once. Without an answer for this long, something
 # is wrong.
 SILENCE_S = 3.0
-# If reading is capped, the messages that the cap allows in PACE_WAIT_S are read at once.
+# Under a cap, the reader waits until it may read the messages of PACE_WAIT_S at once, but never
+# longer than PACE_WAIT_MOST_S.
 PACE_WAIT_S = 0.02
 PACE_WAIT_MOST_S = 0.1
 # The client reads ahead at full speed. So under a cap it may only read ahead what the cap allows in
@@ -100,9 +101,8 @@ class FetchedBatch:
     origin: Origin
     # The client's records. There may be none, when the batch only reports ``reached``.
     records: Sequence[_Record]
-    # The offset by partition up to which everything is delivered, with these records. It shows that
-    # a partition is at its end, or that there are only holes up to an offset. Otherwise it is
-    # empty.
+    # By partition, the offset up to which everything is delivered, including these records. It is
+    # empty unless the partition is at its end, or there are only holes up to the offset.
     reached: dict[int, int]
     bytes: int  # The estimated memory of the batch.
     beside: int = 0  # The estimated bytes of the key and headers of one record.
@@ -178,7 +178,8 @@ class RangeReader:
         # The paused partitions, with the time when each was paused. The caller may set a later
         # time.
         self.paused: dict[int, float] = {}
-        self.starved_since_s: float | None = None  # None while records arrive.
+        # The time since which no records arrive; None while they do.
+        self.starved_since_s: float | None = None
         if self.pace is not None:
             ahead_bytes = min(ahead_bytes, ceil(AHEAD_S * self.pace.bytes_per_s))
         conf = settings.fetch_conf(
@@ -186,7 +187,8 @@ class RangeReader:
             self.reader,
             ahead_bytes,
             max_poll_interval_ms=POLL_INTERVAL_MS,
-            # When a topic is recreated, librdkafka reads the new one. Only its log shows that.
+            # When a topic is recreated, librdkafka reads the new one. Only the lines that this
+            # setting adds to its log show that.
             debug=",".join(filter(None, [settings.properties.get("debug"), "metadata"])),
         )
         self._consumer = settings.consumer(conf)
@@ -221,7 +223,7 @@ class RangeReader:
         """Stop reading a partition for good."""
         del self.open[partition]
         self.paused.pop(partition, None)
-        if self.open:  # The client would go on reading the partition.
+        if self.open:  # While others are read, the client would go on reading this one, too.
             with self._readable():
                 self._consumer.incremental_unassign([self._place(partition)])
 
@@ -395,7 +397,7 @@ def _place_of(record: _Record) -> tuple[int, int]:
 
 
 def beside_value(records: Sequence[_Record]) -> int:
-    """Estimate the bytes of key and headers that each of some records has.
+    """Estimate the bytes that the key and the headers of one of these records have.
 
     The estimate is the largest of three records. Reading the headers of each record would take
     longer than everything else.

@@ -67,7 +67,7 @@ class Sample:
 
 
 def sample_backlog(cluster: Cluster, backlog: Backlog, most: int, seed: int = 0) -> Sample:
-    """Read about ``most`` messages of a backlog. Every message has the same chance to be read.
+    """Read about ``most`` messages of a backlog. All messages have about the same chance.
 
     The reader joins no group. The sample has fewer messages if the backlog is smaller, if messages
     are huge, or if the log has holes, because a window is a number of offsets.

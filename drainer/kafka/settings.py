@@ -30,9 +30,9 @@ IN_FLIGHT = "max.in.flight.requests.per.connection"
 ISOLATIONS: tuple[Isolation, ...] = ("read_committed", "read_uncommitted")
 
 KIB, MIB = 1024, 1024 * 1024
-# A broker sends no more than this in a fetch. If a batch of a producer does not fit, the broker
-# cuts it, and sends the whole batch again in the next fetch. The broker exceeds the limit only to
-# send all of a first batch that is larger. Most batches are larger than the minimum.
+# The limits on how much a broker sends in one fetch. If a producer's batch does not fit, the broker
+# cuts it off, and sends the whole batch again in the next fetch. The broker exceeds the limit only
+# if the first batch is larger, which it then sends whole. Most batches are larger than the minimum.
 FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
 # A fetch may have 1/256 of the bytes to prefetch. librdkafka decompresses a whole fetch at once,
 # and a byte of gzip becomes up to 1,032 bytes.
@@ -280,11 +280,11 @@ class ClientSettings:
         return {**conf, **safe, **chosen}
 
     def consumer(self, conf: Mapping[str, Any]) -> Consumer:
-        """Make a consumer of a configuration. Raises UsageError when librdkafka rejects it."""
+        """Make a consumer from a configuration. Raises UsageError when librdkafka rejects it."""
         return self._made(Consumer, conf)
 
     def producer(self, conf: Mapping[str, Any]) -> Producer:
-        """Make a producer of a configuration. Raises UsageError when librdkafka rejects it."""
+        """Make a producer from a configuration. Raises UsageError when librdkafka rejects it."""
         return self._made(Producer, conf)
 
     def admin(self, log: ClientLog) -> AdminClient:
@@ -312,7 +312,8 @@ class ClientSettings:
 
     def _rejected(self) -> Iterator[UsageError]:
         """Yield an error for each property that librdkafka rejects."""
-        # This client gets no extras, because with a login that has no token it takes 10 s to make.
+        # This client gets no extras, because a client whose login needs a token takes 10 s to make
+        # if there is none.
         plain = replace(self, extras={})
         while True:
             conf = plain.fetch_conf(ClientLog(), "drainer", MIB)
@@ -404,7 +405,8 @@ def _pair(text: str, place: str) -> tuple[str, str]:
 def _ensure_text(text: str, place: str, allowed: str = "") -> None:
     """Ensure that a text has no control characters.
 
-    librdkafka reads a name up to a NUL. With one, it would read another name than drainer checks.
+    librdkafka reads a name only up to a NUL character. So a name with one would be another name for
+    librdkafka than the one that drainer has checked.
     """
     for char in text:
         if category(char) == "Cc" and char not in allowed:

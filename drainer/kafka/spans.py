@@ -71,7 +71,7 @@ def read_spans(
     )
     with closing(source):
         while waiting:
-            # The client reads one place of a partition at a time.
+            # The client reads a partition at one place at a time, so this takes one span of each.
             together: dict[int, Span] = {}
             waiting = [s for s in waiting if together.setdefault(s.partition, s) is not s]
             try:

@@ -27,9 +27,11 @@ from drainer.kafka.settings import ClientSettings
 from drainer.message import Header
 from drainer.policy.rate_cap import RateLimiter
 
-# The timeout of an attempt is usually shorter. The drain then makes another attempt.
+# How long the producer tries to write a record. The timeout of a call of the handler is usually
+# shorter, and the drain then makes another attempt.
 DELIVERY_TIMEOUT_MS = 2 * 60 * 1000
-LINGER_MS = 1  # Each record of a hot lane waits this long for others.
+# A record waits this long for others. It is short, because each record of a hot lane waits.
+LINGER_MS = 1
 BATCH_BYTES = 1_000_000
 # The longest time that a call waits for the cap. If it would have to wait longer, it raises Retry.
 WAIT_MOST_S = 5.0
@@ -152,7 +154,7 @@ class TopicWriter:
         while self._answers:
             answers.append(self._answers.popleft())
         if answers and self._loop is not None:
-            # One callback per poll wakes the loop up, and not one per record.
+            # The loop is woken up once per poll, and not once per record.
             with suppress(RuntimeError):  # If the loop is closed, no call waits for them.
                 self._loop.call_soon_threadsafe(_resolve, answers)
 
