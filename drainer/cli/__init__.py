@@ -1,4 +1,4 @@
-"""The command line. Each command has one file, and leaves its work to ``operations``."""
+"""The command line. Each command has one file, and calls ``operations`` for its work."""
 
 from __future__ import annotations
 

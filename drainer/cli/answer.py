@@ -1,4 +1,4 @@
-"""How a command ends: with an exit code, and with a message in place of a traceback."""
+"""The end of a command: its exit code, and a message in place of a traceback."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def open_terminal(
     quiet: bool = False,
     debug: bool = False,
 ) -> AbstractContextManager[Terminal]:
-    """Return the terminal of a command, or one that writes a log of JSON objects."""
+    """Open the terminal of a command. With ``LogFormat.JSON``, its stderr is a log of objects."""
     if log_format is LogFormat.TEXT:
         return nullcontext(Terminal(output, quiet=quiet, debug=debug))
     return logging_as_json(output, quiet=quiet, debug=debug)
@@ -40,8 +40,8 @@ def open_terminal(
 def reporting_errors(terminal: Terminal) -> Iterator[None]:
     """Turn an exception into a message and an exit code.
 
-    If the result is an object for programs, the error is one, too. Standard output then holds
-    nothing but that object, so what a handler prints goes to standard error.
+    If the command's result is an object for programs, so is the error. Standard output then holds
+    nothing but that object, and whatever a handler prints goes to standard error.
     """
     try:
         with redirect_stdout(sys.stderr) if terminal.form else nullcontext():
@@ -64,10 +64,10 @@ def ensure_confirmed(
 ) -> None:
     """Ask a person to confirm, unless ``--yes`` was typed.
 
-    With ``needs_yes``, a person at a terminal is not asked: only ``--yes`` confirms the question.
+    With ``needs_yes``, nobody is asked: only ``--yes`` confirms the question.
 
-    Raises Refused if the answer is no, or if there is no terminal to ask at. ``hint`` is the way
-    out then.
+    Raises Refused if the answer is no, or if there is no terminal to ask at. In the second case the
+    error has this ``hint``.
     """
     if yes:
         return

@@ -77,7 +77,8 @@ class LazyCommands(Mapping[str, Any]):
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    # Nothing that is loaded is garbage, and looking for it takes a fifth of the time to start.
+    # Modules that are being loaded leave no garbage. To look for some would take a fifth of the
+    # time that a command needs to start.
     gc.disable()
     try:
         yield
@@ -104,15 +105,16 @@ class Commands(Group):
 
 @contextmanager
 def _answering(args: list[str]) -> Iterator[None]:
-    """Print an error that comes before the command begins as the command prints its own."""
+    """Print errors that come before the command begins in the form of the command's own errors."""
     try:
         yield
     except KeyboardInterrupt:  # Typer would end without a word.
         end_interrupted()
     except (DrainerError, typer.TyperException) as error:
-        if type(error).__name__ == "NoArgsIsHelpError":  # This one carries the help.
+        if type(error).__name__ == "NoArgsIsHelpError":  # Its text is the help, which typer prints.
             raise
-        from drainer.cli.answer import reporting_errors  # noqa: PLC0415 - half as long as --help
+        # --help must not wait for this import, which takes half as long.
+        from drainer.cli.answer import reporting_errors  # noqa: PLC0415
         from drainer.view.terminal import Form, Terminal  # noqa: PLC0415
 
         found = re.search(r"(?:^| )(?:-o|--output)[ =]?(json|yaml)\b", " ".join(args))
@@ -154,7 +156,7 @@ def _missing(error: Any) -> UsageError:
     context, declared = error.ctx, declared_by(error.ctx.command)
     required = [each for each in declared.values() if each.default is ...]
     missing = [each for each in required if not is_given(context, each)]
-    # A command that requires nothing but a plan finds the cluster in the plan.
+    # A command that requires only a plan gets the cluster from the plan.
     if any(not each.is_argument for each in required):
         cluster = [declared[name] for name in _CLUSTER if name in declared]
         if cluster and not any(is_given(context, each) for each in cluster):
@@ -202,7 +204,8 @@ class ProgramOptions:
 
 
 def _use_profile(context: typer.Context, name: str | None) -> str | None:
-    from drainer.cli.profile import use_profile  # noqa: PLC0415 - half as long as --help
+    # --help must not wait for this import, which takes half as long.
+    from drainer.cli.profile import use_profile  # noqa: PLC0415
 
     use_profile(context, name)
     return name

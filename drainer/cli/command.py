@@ -1,7 +1,8 @@
-"""Commands: functions of settings records, whose options typer reads as parameters.
+"""Makes commands of functions that take settings records.
 
-``@command`` spreads the options of each record that a function takes (``drainer.model.option``)
-over the signature that typer reads, and hands the records over whole.
+Typer reads options from the signature of a function. ``@command`` gives it a signature with all
+options of the records that the function takes (``drainer.model.option``), and calls the function
+with whole records.
 """
 
 from __future__ import annotations
@@ -21,22 +22,23 @@ from drainer.model.option import Option, option, options_of
 from drainer.text import mask
 from drainer.view.terminal import Form, Terminal
 
-Choice = Callable[[Declared], Declared]  # Metadata of a parameter: it selects or changes options.
+# Metadata of a parameter's annotation, which selects or changes the options of its record.
+Choice = Callable[[Declared], Declared]
 Values = Mapping[str, Any]  # The values of options, by the names of their fields.
 
 
 def only(*names: str) -> Choice:
-    """Take only these options of a record. The other fields have their defaults."""
+    """Take only these options of a record. The other fields keep their defaults."""
     return lambda found: {name: each for name, each in found.items() if name in names}
 
 
 def without(*names: str) -> Choice:
-    """Leave these options of a record out. Their fields have their defaults."""
+    """Leave these options of a record out. Their fields keep their defaults."""
     return lambda found: {name: each for name, each in found.items() if name not in names}
 
 
 def basic(*names: str) -> Choice:
-    """Show these options of a record, too, in the short help of this command."""
+    """Add these options of a record to the short help of this command."""
     return lambda found: {
         name: replace(each, basic=each.basic or name in names) for name, each in found.items()
     }
@@ -44,7 +46,7 @@ def basic(*names: str) -> Choice:
 
 @dataclass(frozen=True, slots=True)
 class ChangesTo:
-    """Metadata of a parameter that gets only the settings that were given, by field."""
+    """Metadata of a parameter that gets a mapping of only those settings that were given."""
 
     settings: type
     unset: str = "the plan's"  # The help shows this as the default.
@@ -57,7 +59,7 @@ class ChangesTo:
 
 
 OUTPUT = "Output"
-MASK_CHARACTERS_LEAST = 16  # A shorter secret could be found by trying.
+MASK_CHARACTERS_LEAST = 16  # A shorter secret could be found by trying all of them.
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,10 +71,10 @@ class OutputOptions:
 
 @dataclass(frozen=True, slots=True)
 class _Argument:
-    """One parameter of a command's function, and the options that its value is made of."""
+    """One parameter of a command's function, and the options that its value is made from."""
 
     options: Declared  # The keys are the names of the record's fields.
-    make: Callable[[Values], Any]  # It makes the parameter's value of the options' values.
+    make: Callable[[Values], Any]  # It makes the parameter's value from the options' values.
 
     @classmethod
     def of(cls, name: str, annotation: Any) -> _Argument:
@@ -85,7 +87,7 @@ class _Argument:
                 return cls(each.options(), dict)
         found = options_of(OutputOptions if kind is Terminal else kind)
         known = next((each for each in metadata if type(each) is kind), None)
-        if known is not None:  # This record has the defaults of this command.
+        if known is not None:  # The annotation has a record with this command's defaults.
             found = {n: replace(each, default=getattr(known, n)) for n, each in found.items()}
         choices: list[Choice] = [each for each in metadata if callable(each)]
         for choose in choices:
@@ -104,10 +106,10 @@ def command(
 
     The type of a parameter decides what the function gets for it:
 
-    - a record: the record, made of its options
+    - a record: the record, made from its options
     - anything ``Annotated`` with an ``Option``: the value of that option
     - anything ``Annotated`` with ``ChangesTo``: a mapping of the settings that were given
-    - Terminal: a terminal made of ``OutputOptions`` and the options of the program
+    - Terminal: a terminal made from ``OutputOptions`` and the options of the program
     - ``typer.Context``: the context
 
     The function returns the exit code, or None for 0. ``changes`` gets the values that were given,
@@ -125,7 +127,7 @@ def command(
 
     def called(context: typer.Context, **_: Any) -> None:
         if context.invoked_subcommand is not None:
-            return  # The person typed one of the commands of this group.
+            return  # This command is a group, and the person typed one of its commands.
         root = context.find_root()
         of_program = {} if root is context else given_in(root, declared_by(root.command).values())
         opened = open_terminal(**of_program, **given_in(context, early))
@@ -157,7 +159,7 @@ def changing(function: Callable[..., int | None]) -> Callable[..., None]:
 
 
 def _ensure_strong_mask() -> None:
-    """Raise UsageError if the secret that keys are masked with is short enough to be guessed."""
+    """Raise UsageError if the secret for masking keys is so short that it could be guessed."""
     length = len(mask.secret())
     if 0 < length < MASK_CHARACTERS_LEAST:
         raise UsageError(
@@ -182,7 +184,7 @@ def _ensure_allowed(given: Values, options: Iterable[Option]) -> None:
 
 
 def why_not_by_key() -> str | None:
-    """Return why no key of the keyboard may request anything; None when it may."""
+    """Return why a person may not steer the drain with keys in the live view; None if they may."""
     if _is_on("DRAINER_REQUIRE_REASON"):
         return "a reason is required: use `drainer set`, `pause` or `stop` with --reason"
     return None

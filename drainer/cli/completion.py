@@ -25,12 +25,16 @@ from drainer.loading.importing import ENTRY_POINTS
 
 WAIT_S = 2.0  # If the cluster does not answer within this time, nothing is proposed.
 _PRIVATE = ("__", LOCK)  # Names with these prefixes are proposed only once something is typed.
-# Strangers name groups, topics and plans, and shells evaluate what is proposed.
+# A shell evaluates what is proposed, and names of groups, topics and plans may come from strangers.
+# So only names without characters that are special to a shell are proposed.
 _HARMLESS = re.compile(r"(?![-=])[\w.@/:+,=-]+", re.ASCII)
 
 
 def propose(wanted: str, context: typer.Context, incomplete: str) -> list[str]:
-    """Return the known values that begin with the typed text, if no shell would expand them."""
+    """Return the known values of the kind ``wanted`` that begin with the typed text.
+
+    Values that a shell would expand are left out.
+    """
     found: Iterable[str] = ()
     with suppress(Exception):
         found = _PROPOSALS[wanted](context, incomplete)
@@ -72,12 +76,13 @@ _PROPOSALS: Mapping[str, Callable[[typer.Context, str], Iterable[str]]] = {
 
 
 def _files(incomplete: str, suffix: str) -> list[str]:
-    # Path.glob would return FILE for ./FILE, and the shell would drop it.
+    # Path.glob would return FILE for ./FILE. The shell would drop that, because it does not begin
+    # with the typed text.
     return glob(f"{escape(incomplete)}*{suffix}")  # noqa: PTH207
 
 
 def _cluster(context: typer.Context) -> Cluster:
-    given = context.params  # Click has read the variables and the profile, too.
+    given = context.params  # These include values from variables and from the profile.
     config = given.get("client_config")
     kafka = ConnectionOptions(
         bootstrap_server=given.get("bootstrap_server"),

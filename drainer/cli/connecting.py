@@ -1,4 +1,4 @@
-"""Connections to a cluster that options or a plan name."""
+"""Connections to a cluster, which options or a plan name."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ if TYPE_CHECKING:  # Without librdkafka, the help appears in half the time.
     from drainer.model.plan import OffsetPlan
     from drainer.store.plan_file import SavedPlan
 
-# With the rest of the start, an unreachable broker is reported within ten seconds.
+# This leaves enough time for the rest of the start to report an unreachable broker within ten
+# seconds.
 CONNECT_TIMEOUT_S = 7.0
 
 _connection = partial(option, panel="Connection", resumes=True)
@@ -66,17 +67,20 @@ class ConnectionOptions:
         loads: Collection[str] | None = None,
         unnamed: Sequence[tuple[str, str]] = (),
     ) -> ClientSettings:
-        """Return the settings of the plan, overridden by the client file and the options.
+        """Return the client settings of the plan, overridden by the client file and the options.
 
         A plan may have come from anywhere. So this requires confirmation before brokers that only
         the plan names get a login, before state is read from a place that only the plan names, and
-        before the plan's handler is loaded. ``loads`` has the names of the handler's options that
-        the command line gives; it is None if the handler is not loaded. ``unnamed`` is code that
-        only the plan names, each piece with the option that would name it: ``yes`` does not
-        confirm it.
+        before the plan's handler is loaded.
 
-        Raises Refused when that is not confirmed, or when a service or a registry that only the
-        plan names would get a login.
+        Args:
+            loads: the names of the handler's options that the command line gives; None if the
+                handler is not loaded.
+            unnamed: the code that only the plan names, each piece with the option that would name
+                it and the option's value. ``yes`` does not confirm this code.
+
+        Raises Refused when nobody confirms it, or when a service or a registry that only the plan
+        names would get a login.
         """
         from drainer.kafka.settings import BootstrapMissing, ClientSettings  # noqa: PLC0415
         from drainer.model.destinations import with_own_destinations  # noqa: PLC0415
@@ -117,10 +121,11 @@ def confirm_plan(
 ) -> None:
     """Require confirmation before drainer acts on a plan that may be a stranger's.
 
-    The acts are to load its handler, to send a login to brokers that only the plan names, and to
-    read state from a place that only the plan names. ``extras`` are the properties that the handler
-    gets; None if it is not loaded. Code that only the plan names (``unnamed``) runs with all rights
-    of this user, so a person must have seen it: ``yes`` alone does not confirm it.
+    What needs the confirmation is to load its handler, to send a login to brokers that only the
+    plan names (``sends``), and to read state from a place that only the plan names. Code that only
+    the plan names (``unnamed``) runs with all rights of this user, so a person must have seen it,
+    and ``yes`` alone does not confirm it. ``extras`` are the properties that the handler gets; None
+    if the handler is not loaded.
 
     Raises Refused if nobody confirms it.
     """

@@ -22,13 +22,13 @@ def declared_by(command: Any) -> Declared:
 
 
 def commands_of(group: Any) -> Mapping[str, Any]:
-    """Return the commands of a group by name. A command that is not a group has none."""
+    """Return the commands of a group by name; none if this is a command and not a group."""
     found: Mapping[str, Any] = getattr(group, "commands", {})
     return found
 
 
 def meant(name: str, options: Iterable[Option]) -> Option | None:
-    """Return the option that a misspelt name is probably for."""
+    """Return the option that a person probably meant by a misspelt name; None if none is close."""
     by_label = {each.label: each for each in options if not each.is_argument}
     return next(map(by_label.__getitem__, get_close_matches(name, by_label, 1)), None)
 
@@ -40,9 +40,10 @@ def pair_of(text: str) -> tuple[str, str | None]:
 
 
 def value_of(context: Any, option: Option) -> tuple[str | None, Any]:
-    """Return the place of a given value, and the value; None and the default if none was given.
+    """Return where the value of an option was given, and the value.
 
-    The place is empty for the command line.
+    The place is empty for the command line, and otherwise a phrase such as ``in the profile``. It
+    is None if no value was given; the value is then the default.
     """
     if option.tune:
         return _tuned(context, option)
@@ -67,7 +68,7 @@ def _tuned(context: Any, option: Option) -> tuple[str | None, Any]:
 
 
 def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
-    """Return the values that were given, by field.
+    """Return the values that were given, by the field of the option.
 
     Raises UsageError, which names the option, if a value can't be understood.
     """
@@ -83,9 +84,9 @@ def given_in(context: Any, options: Iterable[Option]) -> dict[str, Any]:
 
 
 def is_given(context: Any, option: Option) -> bool:
-    """Return whether an option has a value.
+    """Return whether a value was given for an option.
 
-    It also works in a context whose parameters typer has not read to the end.
+    This also works while typer reports an error, when it has not read all parameters.
     """
     known = (context.params.get(option.parameter), os.environ.get(option.variable or ""))
     return any(known) or context.lookup_default(option.parameter) is not None

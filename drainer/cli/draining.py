@@ -1,4 +1,4 @@
-"""What ``run``, ``resume`` and ``redrive`` share: preview, confirmation, drain and account."""
+"""The steps that ``run``, ``resume`` and ``redrive`` share: preview, confirm, drain, report."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ from drainer.view.terminal import Terminal
 if TYPE_CHECKING:
     from drainer.metrics.server import MetricsServer
 
-HOOK_S = 60.0  # A shell command that runs longer is killed.
+HOOK_S = 60.0  # A shell command of --tune on-end or on-late that runs longer is killed.
 REPORT_S = 1.0  # A process that has to end does not wait longer for a blocked terminal.
 
 
@@ -98,7 +98,7 @@ def report_dry_run(
 
 @dataclass(eq=False)
 class Lateness:
-    """Runs a shell command once, beside the drain, as soon as the drain is sure to be late."""
+    """Runs a shell command once, while the drain goes on, when the deadline can't be met."""
 
     terminal: Terminal
     command: str | None
@@ -119,12 +119,13 @@ class Lateness:
 def run_command(
     terminal: Terminal, field: str, command: str, facts: Mapping[str, Any], **variables: str
 ) -> None:
-    """Run the shell command of a field of ``OversightOptions``, with the facts on its stdin.
+    """Run the shell command that a field of ``OversightOptions`` has, with ``facts`` on its stdin.
 
-    If it fails, drainer warns. The end of the drain and its exit code do not depend on it.
+    If the command fails, drainer warns. The drain and its exit code do not depend on it.
+    ``variables`` are added to the environment of the command.
     """
     option = options_of(OversightOptions)[field].word
-    # Variables of drainer may hold secrets, and the command may print everything it inherits.
+    # Variables of drainer may hold secrets, and the command may print its whole environment.
     others = {n: value for n, value in os.environ.items() if not n.startswith("DRAINER_")}
     try:
         # Standard output is for data, so what the command prints goes to standard error.
@@ -152,7 +153,7 @@ def run_command(
 
 
 class Followers:
-    """What follows a drain besides its live view: metrics, pages, and shell commands."""
+    """Passes on the course of a drain to its metrics, its page, its report and shell commands."""
 
     def __init__(
         self,
@@ -182,7 +183,7 @@ class Followers:
         self._late.check(status)
 
     def end(self, summary: Summary) -> None:
-        """Pass on the summary of the drain. If that fails, drainer warns; the exit code stays."""
+        """Pass on the summary of the drain. An error here is a warning: the exit code stays."""
         try:
             page = partial(drain_page, self._action, summary, self._history)
             if self._metrics is not None:
@@ -224,7 +225,7 @@ def preview_and_drain(
         redrive, needs_yes = plan.terms.redrive, action.needs_yes
         if redrive is not None:
             question = f"Redrive these letters of {plan.terms.topic}?"
-            if redrive.to is not None:  # A resume shows no other warning of this.
+            if redrive.to is not None:  # On resume, nothing but this question warns of it.
                 question = f"Send letters to {redrive.to}, where all groups of a topic get them?"
                 needs_yes = True
         if not plan.terms.commits:
@@ -318,7 +319,7 @@ def resuming_with(
 
 
 def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequence[str]:
-    # A resume must name code again, or --yes does not confirm it.
+    # A resume has to name code again, because --yes does not confirm code that only the plan names.
     code = dict(foreign_code(plan.terms))
     match field:
         case "handler" | "value_format" | "key_format":
@@ -331,7 +332,7 @@ def _missing_in_plan(field: str, texts: Sequence[str], plan: OffsetPlan) -> Sequ
             ]
         case "options":
             options = plan.terms.options.items()
-            # A resume must name a URL again, too: one that only the plan names gets no login.
+            # A resume has to name a URL again: a URL that only the plan names gets no login.
             kept = (f"{option}={value}" for option, value in options if "://" not in value)
             known = [text for text in kept if text != code.get("options")]
         case _:

@@ -17,7 +17,8 @@ from drainer.store.place import PlanPlace
 if TYPE_CHECKING:
     from drainer.operations.start import Prepared
 
-STATE = "drainer.state"  # The core reads only this one of drainer's settings of Spark.
+# Of drainer's own settings in --spark-conf, this is the only one that the core reads.
+STATE = "drainer.state"
 NO_JOURNAL = "a plan in an object store has no journal: a kill repeats about a second of work"
 
 _spark = partial(option, panel="Spark", resumes=True)
@@ -62,12 +63,13 @@ class EngineOptions:
     def spark(self, plan: PlanPlace | None, *, resumes: bool = False) -> Any:
         """Return Spark's settings for a drain whose plan is at this place.
 
-        They are None if the drain runs in this process. Such a drain may name ``drainer.state`` if
-        it ``resumes``, because it then continues from what Spark's tasks recorded there. It may
-        also finish a plan in an object store, whose driver is dead. No drain in this process begins
-        with such a plan, because it has no journal.
+        The result is None if the drain runs in this process. If such a drain ``resumes``, it may
+        continue one that began on Spark: ``drainer.state`` names where Spark's tasks recorded what
+        they finished, and the plan may be in an object store. No new drain in this process may have
+        its plan in an object store, because there is no journal for it there.
 
-        Raises UsageError; ExtraMissing when PySpark is not installed.
+        Raises UsageError if the options contradict each other, and ExtraMissing if PySpark is not
+        installed.
         """
         if self.is_spark:
             settings = Extension.SPARK.load().spark_settings
@@ -87,9 +89,9 @@ class EngineOptions:
         return None
 
     def resolve(self, prepared: Prepared, spark: Any) -> Prepared:
-        """Return what was prepared, with the engine that it will run on.
+        """Return the prepared drain with the engine that it will run on.
 
-        ``spark`` are the settings that ``spark()`` returned. Raises Refused if Spark finds no Java.
+        ``spark`` is the result of ``spark()``. Raises Refused if Spark finds no Java.
         """
         is_file = isinstance(prepared.action.plan_path, Path)
         if spark is None:

@@ -56,14 +56,15 @@ class OversightOptions:
 
     @contextmanager
     def serving(self, terminal: Terminal) -> Iterator[MetricsServer | None]:
-        """Serve metrics until the block ends, and provide the server; None if nobody wants metrics.
+        """Serve metrics until the block ends, and yield the server; None without ``--metrics``.
 
-        Raises Refused if the port is taken or not allowed.
+        Raises Refused if the port is taken, or if this user may not use it.
         """
         if self.metrics is None:
             yield None
             return
-        from drainer.metrics.server import MetricsServer  # noqa: PLC0415 - half as long as --help
+        # --help must not wait for this import, which takes half as long.
+        from drainer.metrics.server import MetricsServer  # noqa: PLC0415
 
         metrics = MetricsServer(*self.metrics)
         try:

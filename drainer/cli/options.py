@@ -60,7 +60,7 @@ PLAN = ValueType("PLAN", parse_place)
 
 @dataclass(frozen=True, kw_only=True)
 class RecordOptions:
-    """The topic, and those of its partitions that a command reads."""
+    """The topic and the partitions that a command reads."""
 
     topic: str = _backlog("Topic of the backlog.", basic=True, metavar="NAME", proposes="topic")
     partitions: tuple[int, ...] = _backlog(
@@ -107,10 +107,11 @@ class BacklogOptions(RecordOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class PayloadOptions:
-    """How messages are decoded and split. The fields are those of PayloadSettings.
+    """Options for how messages are decoded and split. The fields are those of PayloadSettings.
 
-    The plan keeps them. A resume can't change them, because it would then count other sub-messages.
-    It may name the registry, because a registry that only the plan names gets no login.
+    The plan keeps them, and a resume can't change them, because messages would then split into
+    other sub-messages. A resume may name the registry again, because a registry that only the plan
+    names gets no login.
     """
 
     split: str | None = _payload(
@@ -148,9 +149,10 @@ class PayloadOptions:
     )
 
     def load(self, reference: str, extras: Mapping[str, str]) -> LoadedHandler:
-        """Load a handler for such payloads; ``extras`` are client properties for extensions.
+        """Load a handler, which gets messages decoded and split by these options.
 
-        Raises UsageError or Refused.
+        ``extras`` are the properties of the client's file for the handler and the registry. Raises
+        UsageError or Refused.
         """
         from drainer.loading.loader import load_handler  # noqa: PLC0415 - the help does not need it
 
@@ -169,9 +171,10 @@ _of_plan = partial(
 
 @dataclass(frozen=True, kw_only=True)
 class CodeOptions:
-    """The code of a plan, named again: ``--yes`` does not confirm code that only the plan names.
+    """Options that name the code of a plan again.
 
-    No variable and no profile names it, because those may be meant for another drain.
+    They are needed because ``--yes`` does not confirm code that only the plan names. They can't be
+    set by a variable or a profile, because those may be meant for another drain.
     """
 
     handler: str | None = _of_plan(
@@ -196,10 +199,10 @@ class CodeOptions:
     def unnamed(self, terms: Terms, options: Mapping[str, str]) -> list[tuple[str, str]]:
         """Return the code that only the plan names, each piece with the option that names it.
 
-        ``options`` are the handler's that were given. Raises UsageError if a format is given that
-        is not the plan's: the drain would then count other sub-messages.
+        ``options`` are those options of the handler that were given. Raises UsageError if a format
+        is given that is not the plan's, because messages would then split into other sub-messages.
         """
-        from drainer.loading.loader import foreign_code  # noqa: PLC0415 - the help does without
+        from drainer.loading.loader import foreign_code  # noqa: PLC0415 - the help does without it
 
         given = {"handler": self.handler, "options": options.get("split")}
         for name in ("value_format", "key_format"):
@@ -218,7 +221,7 @@ class CodeOptions:
 class PriorityOptions:
     """The priority classes that are drained before the rest. The plan keeps them."""
 
-    # Click splits a variable at spaces, and expressions have spaces.
+    # No variable sets these, because click splits a variable at spaces, which expressions contain.
     firsts: tuple[str, ...] | None = _backlog(
         'Drain matching sub-messages first, such as "payload.customer == 42". Repeatable.'
         " On resume, none removes the plan's.",

@@ -1,6 +1,7 @@
 """The parameters of a command, which typer reads, and its help in two lengths.
 
-``--help`` leaves rare options out of a long list, and ``--help-all`` has every option and variable.
+If a command has many options, ``--help`` shows only the basic ones. ``--help-all`` always shows
+every option and its variable.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def declare(function: Any, options: Iterable[Option], *more: inspect.Parameter) 
 
 
 def tuning(options: Sequence[Option]) -> Option:
-    """Return the option ``--tune``, by which a person gives those options that are rare."""
+    """Return the option ``--tune``, with which a person sets those options that are rare."""
     rare = [each for each in options if each.tune]
     shown = (
         f"{each.label}={each.default_text}" if each.default_text else each.label for each in rare
@@ -41,7 +42,7 @@ def tuning(options: Sequence[Option]) -> Option:
 
     def parse(texts: Iterable[str]) -> tuple[str, ...]:
         for label, value in map(pair_of, texts):
-            if value is None:  # The message leaves the text out, because it may be a secret.
+            if value is None:  # The error does not quote the text, because it may be a secret.
                 raise UsageError("must be NAME=VALUE", hint=f"Write it as {rare[0].label}=….")
             if all(each.label != label for each in rare):
                 near = meant(label, options)
@@ -65,8 +66,8 @@ def tuning(options: Sequence[Option]) -> Option:
 def _typed(option: Option, *, is_short: bool) -> tuple[Any, Any]:
     """Return the annotation and the default that stand for an option in a signature.
 
-    Typer reads only texts and switches; the option knows what they mean. If the help is short, it
-    shows the basic options alone, in one panel.
+    Typer only sees texts and switches, and the option parses them. With ``is_short``, the help
+    shows only the basic options, in one panel.
     """
     kind: Any = bool if option.is_flag else list[str] if option.repeats else str
     default = option.default
@@ -82,7 +83,7 @@ def _typed(option: Option, *, is_short: bool) -> tuple[Any, Any]:
     if option.is_argument:
         return Annotated[kind, typer.Argument(metavar=option.name, **given)], default
     names = [option.name, *([option.short] if option.short else [])]
-    # Click makes the variable's name of the parameter's name, unless another one is declared.
+    # Unless a variable is declared, click derives the variable's name from the parameter's.
     by_name = option.variable == f"{PREFIX}_{option.parameter.upper()}"
     given["envvar"] = None if by_name else option.variable
     given |= {"allow_from_autoenv": by_name, "show_envvar": False}
@@ -92,7 +93,7 @@ def _typed(option: Option, *, is_short: bool) -> tuple[Any, Any]:
 
 
 def keyword(name: str, annotation: Any, default: Any = ...) -> inspect.Parameter:
-    """Return a parameter that is given by its name; without a default it is required."""
+    """Return a keyword-only parameter of a signature. Without a default, it is required."""
     absent = inspect.Parameter.empty if default is ... else default
     kind = inspect.Parameter.KEYWORD_ONLY
     return inspect.Parameter(name, kind, default=absent, annotation=annotation)
@@ -105,7 +106,7 @@ def completing(wanted: str) -> Completion:
     """Return the function by which a shell proposes values of this kind."""
 
     def propose(context: typer.Context, incomplete: str) -> list[str]:
-        # Only a shell needs this module. The help must not wait for it.
+        # Only completion in a shell needs this module, and the help must not wait for its import.
         from drainer.cli import completion  # noqa: PLC0415
 
         return completion.propose(wanted, context, incomplete)
@@ -120,13 +121,14 @@ def _completing(option: Option) -> Completion | None:
 
 
 class _TwoLengths:
-    """A command whose short help leaves rare options out.
+    """A mixin for commands whose short help shows only the basic options.
 
-    Its variables are named as in every other command.
+    It also gives an option the same variable in every command.
     """
 
     def make_context(self: Any, info_name: Any, args: Any, parent: Any = None, **more: Any) -> Any:
-        # Click would make DRAINER_RUN_TOPIC of a nested command; all commands share DRAINER_TOPIC.
+        # Click would name the variable of a nested command DRAINER_RUN_TOPIC. In drainer, all
+        # commands share DRAINER_TOPIC.
         more["auto_envvar_prefix"] = PREFIX
         return super().make_context(info_name, args, parent, **more)  # type: ignore[misc]
 
@@ -142,13 +144,13 @@ class _TwoLengths:
 
 
 class Command(_TwoLengths, TyperCommand):
-    """A command whose usage line names its arguments as its errors do."""
+    """A command whose usage line shows its arguments as they were declared, as its errors do."""
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         try:
             return super().parse_args(ctx, args)
         except typer.TyperException as error:
-            vars(error)["ctx"] = ctx  # Typer leaves it out if a value is missing.
+            vars(error)["ctx"] = ctx  # Typer does not set the context if a value is missing.
             raise
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:

@@ -29,8 +29,8 @@ def folder() -> Path:
 def use_profile(context: typer.Context, name: str | None) -> None:
     """Make a profile the default map of the program's context.
 
-    ``name`` is that of a profile or of a file. If it is None, that is the profile ``default``,
-    which may be missing.
+    ``name`` is the name of a profile or the path of a file. If it is None, the profile ``default``
+    is used, which may be missing.
 
     Raises UsageError when a named profile is missing or is not TOML; Refused when another user may
     have written it.
@@ -54,7 +54,7 @@ def _read(path: Path, *, is_named: bool) -> Mapping[str, Any]:
         raise Refused(f"the profile {error}", hint=error.hint) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError, OSError) as error:
         if not is_named and isinstance(error, PermissionError):
-            return {}  # The home may be another user's, as under sudo.
+            return {}  # Under sudo, for example, the home folder may be another user's.
         raise UsageError(
             f"can't read the profile {path}: {error}", hint="Write it in TOML."
         ) from None
@@ -65,7 +65,7 @@ class DefaultMap(UserDict[str, Any]):
 
     Values outside tables apply to every command that has the option. A table such as [dead] applies
     to the commands of a group, and [dead.list] to one of them. Click calls ``get`` with the name of
-    a command for the command's map, so that no other command is loaded.
+    a command to get the map of that command, so only the commands that were typed are loaded.
 
     Raises UsageError for a key that no command takes from a profile, and for a table without a
     command.
@@ -89,25 +89,26 @@ class DefaultMap(UserDict[str, Any]):
                 text = f"{self._where}: there is no command for the table {key}"
                 raise UsageError(text, hint=f"Did you mean {near[0]}?" if near else "Remove it.")
         own = {key: (each, self) for key, each in table.items() if not isinstance(each, dict)}
-        # Each value stands with the map whose table has it, so that an error names that table.
+        # Each value is kept with the map whose table has it, so that an error can name that table.
         self._values = {**(outer or {}), **own}
         names = {each.label: name for name, each in declared_by(command).items() if each.is_key}
         for key, (value, origin) in self._values.items():
             if key in names:
                 self.data[names[key]] = _typed(value)
             elif words and declared_by(command):
-                origin.ensure_known(key)  # It may be an option of another command.
+                origin.ensure_known(key)  # The key may be an option of another command.
 
     def get(self, key: str, default: Any = None) -> Any:
         """Return the value of a parameter, or the map of a command below this one."""
         if (below := commands_of(self._command).get(key)) is None:
             return super().get(key, default)
         table = self._table.get(key)
-        table = table if isinstance(table, dict) else {}  # `set` and `plan` are also options.
+        # For `set` and `plan`, this may be a value, because options have these names, too.
+        table = table if isinstance(table, dict) else {}
         return DefaultMap(self._file, below, table, (*self._words, key), self._values)
 
     def ensure_known(self, key: str) -> None:
-        """Raise UsageError unless a command below takes this key from a profile."""
+        """Raise UsageError unless this command or one below it takes this key from a profile."""
         options = [each for one in _all_of(self._command) for each in declared_by(one).values()]
         keys = [each for each in options if each.is_key]
         if any(each.label == key for each in keys):
@@ -132,7 +133,7 @@ def _all_of(command: Any) -> Iterator[Any]:
 
 
 def _typed(value: Any) -> Any:
-    """Return the value as it would be typed."""
+    """Return a value as a person would type it. Booleans stay as they are."""
     if isinstance(value, list):
         return [_typed(each) for each in value]
     return value if isinstance(value, bool) else str(value)

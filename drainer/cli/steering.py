@@ -1,4 +1,4 @@
-"""Commands about drains that run: ``ps``, ``watch``, ``set``, ``pause``, ``unpause``, ``stop``."""
+"""Commands for running drains: ``ps``, ``watch``, ``set``, ``pause``, ``unpause`` and ``stop``."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ from drainer.view.page import Cell, Column, Field, Line, Page, Table, Tone, sect
 from drainer.view.status import share_finished
 from drainer.view.terminal import Terminal
 
-EVERY_S = 1.0  # The time between two checks of all drains.
-# The time between two lines about each drain on a terminal that can't redraw a line.
+EVERY_S = 1.0  # `watch --all` asks all drains this often.
+# If the terminal can't redraw lines, `watch --all` prints a line per drain this often.
 SPOKEN_S = 5.0
 
 # A drain answers twice a second. It counts as silent if its last answer is older than this.
@@ -61,7 +61,10 @@ RunningPlan = Annotated[
 
 
 def parse_settings(texts: Iterable[str]) -> dict[str, Any]:
-    """Return the values of ``NAME=VALUE`` texts as JSON, by field. Raises UsageError."""
+    """Return the values of ``NAME=VALUE`` texts as plain JSON values, by the field of the option.
+
+    Raises UsageError.
+    """
     values: dict[str, Any] = {}
     given = list(texts)
     try:
@@ -229,7 +232,7 @@ def stop(
     - `drainer stop orders.indexer.plan.json --now --reason "wrong handler"`
     """
     reports = client.watch(plan)
-    next(reports)  # Once the first report is here, the end of the drain can't be missed.
+    next(reports)  # After the first report, the end of the drain can't be missed.
     for done in client.request(plan, Stop(now, reason=reason)):
         terminal.print_line(f"{plan}: {done}")
     *_, last = reports
@@ -283,7 +286,7 @@ def _watch_all(terminal: Terminal) -> None:
 
 
 def state_of(found: FoundDrain) -> str:
-    """Return the state of a drain in a word or two."""
+    """Return the state of a drain in one or two words, such as ``in trouble``."""
     status = found.status
     if found.left is not None:
         return "killed" if found.left.account.running else "stopped"
@@ -299,7 +302,7 @@ def state_of(found: FoundDrain) -> str:
 
 
 def running_page(found: Sequence[FoundDrain]) -> Page:
-    """Make a page with a row for each drain, and how to resume those that no process works on."""
+    """Make a page with a row for each drain, and the commands to resume those that do not run."""
     columns = ("plan", "topic", "group", "engine", "state", "done", "left", "since", "pid")
     rows = tuple(map(_row, found))
     table = Table(
@@ -334,7 +337,8 @@ def found_line(found: FoundDrain) -> str:
 def found_as_json(found: FoundDrain) -> dict[str, Any]:
     """Return a drain as JSON of bounded size.
 
-    ``done`` is a share from 0 to 1. The fields of the status are None before the first one.
+    ``done`` is a share from 0 to 1. The fields that come from the drain's status are None until it
+    has sent one.
     """
     status = {} if found.status is None else found.status.as_json()
     return found.about.as_json() | {
