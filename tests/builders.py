@@ -164,7 +164,7 @@ def a_summary(partitions: int | dict[int, PartitionResult] = 1, **changes: Any) 
 
 
 Found = TypeVar("Found", OffsetPlan, Status, Summary)
-SECTIONS = ("terms", "account", "last", "progress", "limits", "timing", "health", "control")
+SECTIONS = ("terms", "account", "last", "progress", "limits", "caps", "timing", "health", "control")
 
 
 def changed(found: Found, **changes: Any) -> Found:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, fields, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 from drainer.errors import UsageError
 from drainer.loading.extensions import Extension, ensure_installed
@@ -53,6 +53,11 @@ def load_limits(text: str) -> CapCurve:
         return CapCurve.bound(parse_byte_rate(text))
     curve: CapCurve = Extension.LIMITS.load().load_limits(Path(text))
     return curve
+
+
+def load_other_limits(text: str) -> CapCurve | Literal[False]:
+    """Return other limits than those of the plan, or False for none. Raises LimitsRefused."""
+    return text.strip().lower() != "none" and load_limits(text)
 
 
 PLAN = ValueType("PLAN", parse_place)
@@ -277,13 +282,13 @@ Limits: TypeAlias = Annotated[
     ),
 ]
 OtherLimits: TypeAlias = Annotated[
-    str | None,
+    CapCurve | Literal[False] | None,
     Option(
         "Replace the plan's limits; none removes them.",
         None,
+        ValueType("FILE|SIZE/s|none", load_other_limits),
         name="--broker-limits",
         panel=_LIMITS,
-        metavar="FILE|SIZE/s|none",
     ),
 ]
 LATENCY = Option(

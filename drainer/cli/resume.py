@@ -22,7 +22,6 @@ from drainer.cli.options import (
     PriorityOptions,
     SameSplit,
     WaitForGroup,
-    load_limits,
 )
 from drainer.model.destinations import REGISTRY
 from drainer.model.settings import FailureSettings, LocalSettings
@@ -73,8 +72,6 @@ def resume(
         file = plan_at(plan, engines.state)
         known = file.load(without_reports=True).plan
         changed = known.terms.failures.changed(failures)
-        no_limits = limits is not None and limits.strip().lower() == "none"
-        curve = None if limits is None or no_limits else load_limits(limits)
         if registry.registry is not None:
             own = f"{REGISTRY}url={registry.registry}"
             kafka = replace(kafka, client_properties=(*kafka.client_properties, own))
@@ -89,8 +86,7 @@ def resume(
         classes = priority.over(loaded.plan.account.classes)
         request = ResumeRequest(
             *(changed, classes, kafka.client_config, accept_gap, same_split, code.handler),
-            limits=curve,
-            without_limits=no_limits,
+            limits=limits,
         )
         with connect(settings) as cluster:
             await_inactive(cluster, known.terms.group, known.terms.topic, wait, terminal.print_line)

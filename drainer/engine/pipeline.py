@@ -372,12 +372,10 @@ class Pipeline:
         status = self._meter.status(plan, self._running_shown)
         status = self.dispatcher.complete_status(status, plan, self.settings.failures)
         status = self._ports.complete_status(status, over=False)
+        auto = None if self._search is None else auto_status(self._search)
         return replace(
             status,
-            limits=replace(
-                status.limits,
-                auto=None if self._search is None else auto_status(self._search),
-            ),
+            limits=replace(status.limits, auto=auto),
             health=HealthStatus(
                 trouble=self._source.trouble or self._failures.trouble,
                 blocked_by=self._watchdog.blocked_by,

@@ -12,12 +12,12 @@ from dataclasses import dataclass, field
 
 from drainer.core.batches import FOLD_MOST, Batching, BatchOf
 from drainer.core.lanes import look_ahead
+from drainer.insight.caps import EstimatedCaps
 from drainer.insight.distribution import Distribution
 from drainer.insight.workload import Hottest, Workload, least_calls
 from drainer.model.order import Order
 
 CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
-READ_CAP, WRITE_CAP = "read cap", "write cap"
 SPLIT, HANDLE, CPU, BARRIERS, NOTHING = "split", "handle", "cpu", "barriers", "nothing"
 
 NOTICED = 1.25  # Barriers are named as the limit if they make a drain longer by a quarter.
@@ -81,8 +81,7 @@ class Setting:
         handle_s: the processor time of a call, which is part of ``costs.sub_message_s`` and of the
             latency.
         rate: sub-messages per second that ``--rate`` allows.
-        read_cap: messages per second that the brokers' limits allow to read.
-        write_cap: sub-messages per second that they allow a handler to write.
+        caps: the rates that the brokers' limits allow.
     """
 
     latency: Distribution
@@ -91,8 +90,7 @@ class Setting:
     handle_s: float = 0.0
     rate: float | None = None
     batching: Batching | None = None
-    read_cap: float | None = None
-    write_cap: float | None = None
+    caps: EstimatedCaps = EstimatedCaps()
 
 
 def forecast(workload: Workload, setting: Setting, order: Order, concurrency: int) -> Forecast:
@@ -138,11 +136,7 @@ def _bounds_of_work(
     }
     if setting.rate is not None:
         found[RATE] = max(0.0, subs - folded - 1) / setting.rate
-    if setting.read_cap is not None:
-        found[READ_CAP] = (messages - 1) / setting.read_cap
-    if setting.write_cap is not None:
-        found[WRITE_CAP] = max(0.0, subs - folded - 1) / setting.write_cap
-    return found
+    return found | setting.caps.bounds(messages, subs - folded)
 
 
 def _with_barriers(

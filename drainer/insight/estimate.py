@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
 from drainer.insight.bounds import BARRIERS, CPU, Forecast, Setting, forecast
+from drainer.insight.caps import EstimatedCaps
 from drainer.insight.distribution import Distribution
 from drainer.insight.measurement import Measured, measure_backlog
 from drainer.insight.sample_split import ClassWorkload
@@ -163,8 +164,7 @@ class Estimate:
                 "handle_s": setting.handle_s,
             },
             "rate": setting.rate,
-            "read_cap": setting.read_cap,
-            "write_cap": setting.write_cap,
+            **builtins(setting.caps),
             "table": [_forecast_json(each) for each in self.table],
             "deadline": None if self.verdict is None else builtins(self.verdict),
             "notes": list(self.notes),
@@ -234,14 +234,11 @@ def _most_at_once(request: Request, running: LocalSettings) -> int:
 def _setting(measured: Measured, request: Request, question: Question) -> Setting:
     # A measured latency includes the event loop's delay.
     late_s = LATE_S if request.handler.is_async and not question.measured else 0.0
-    read_cap = write_cap = None
+    caps = EstimatedCaps()
     if request.limits is not None and measured.workload.messages:
-        message_bytes = max(1.0, measured.message_bytes)
-        read_cap = request.limits.reading.cap(message_bytes).messages_per_s
-        if request.handler.writes_records:
-            # A record that the handler writes is taken to be as large as a sub-message.
-            part_bytes = max(1.0, message_bytes / max(1.0, measured.workload.fan_out))
-            write_cap = request.limits.cap(part_bytes).messages_per_s
+        # A handler that writes records is taken to write one for each sub-message.
+        records = max(1.0, measured.workload.fan_out) if request.handler.writes_records else 0.0
+        caps = EstimatedCaps.of(request.limits, measured.message_bytes, records)
     handle_s = question.latency.processor_s or 0.0
     return Setting(
         latency=question.latency.later(late_s),
@@ -250,8 +247,7 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
         handle_s=handle_s,
         rate=request.failures.rate,
         batching=request.handler.batching,
-        read_cap=read_cap,
-        write_cap=write_cap,
+        caps=caps,
     )
 
 

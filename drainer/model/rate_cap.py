@@ -28,7 +28,7 @@ BINDING_FROM = 0.9  # A run that used this share of its cap on average was limit
 
 @dataclass(frozen=True, slots=True)
 class CapStatus:
-    """Section of a status: the cap on what a drain reads, or on what it writes.
+    """The cap on what a drain reads, or on what it writes.
 
     Attributes:
         messages_per_s, bytes_per_s: the cap, at the mean size of messages now.
@@ -53,6 +53,24 @@ class CapStatus:
     def binding(self) -> bool:
         """Whether the cap is what limited the run."""
         return self.average_per_s >= BINDING_FROM * self.messages_per_s
+
+
+@dataclass(frozen=True, slots=True)
+class CapsStatus:
+    """Section of a status: the caps that ``--broker-limits`` sets. None means no cap."""
+
+    read_cap: CapStatus | None = None
+    write_cap: CapStatus | None = None
+
+    @property
+    def read_binds(self) -> bool:
+        """Whether reading waits for its cap."""
+        return self.read_cap is not None and self.read_cap.binds
+
+    @property
+    def write_binds(self) -> bool:
+        """Whether the handler waits for the cap on what it writes."""
+        return self.write_cap is not None and self.write_cap.binds
 
 
 @dataclass(frozen=True, slots=True)

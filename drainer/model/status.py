@@ -19,7 +19,7 @@ from drainer.model.plan import OpenTransaction
 from drainer.model.priority import ClassStatus
 from drainer.model.progress import Counts
 from drainer.model.ranges import Range
-from drainer.model.rate_cap import CapStatus
+from drainer.model.rate_cap import CapsStatus
 from drainer.model.unhandled import RuleStatus
 from drainer.text.escape import command
 
@@ -256,7 +256,6 @@ class LimitStatus:
         hottest: the sub-keys of the longest lanes as texts, which are shortened and masked, each
             with the number of sub-messages that wait in its lane.
         processor: the load of this process, or on Spark the mean load of each task.
-        read_cap, write_cap: the caps that --broker-limits sets.
     """
 
     in_flight: int = merged(sum, present=True)
@@ -269,8 +268,6 @@ class LimitStatus:
     buffered_bytes: int = merged(sum, present=True)
     buffer_bytes: int = 0
     processor: Load = merged(_mean_load, NO_LOAD, present=True)
-    read_cap: CapStatus | None = None
-    write_cap: CapStatus | None = None
 
     @property
     def workers_busy(self) -> int:
@@ -338,6 +335,7 @@ class Status:
     plan: str
     progress: ProgressStatus
     limits: LimitStatus
+    caps: CapsStatus = CapsStatus()
     failures: FailureStatus = FailureStatus()
     rules: RuleStatus = RuleStatus()
     timing: TimingStatus = TimingStatus()
@@ -394,6 +392,7 @@ class Status:
 SECTIONS: dict[str, Any] = {
     "progress": ProgressStatus,
     "limits": LimitStatus,
+    "caps": CapsStatus,
     "failures": FailureStatus,
     "rules": RuleStatus,
     "timing": TimingStatus,

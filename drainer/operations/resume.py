@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from drainer.engine.preview import PartitionAction
 from drainer.engine.runtime import THIS_PROCESS, Runtime
@@ -44,8 +45,7 @@ class ResumeRequest:
         same_split: whether to continue after the handler's code has changed, although what a
             priority class has finished depends on that code.
         handler: the reference of the handler.
-        limits: the broker limits, in place of those of the plan.
-        without_limits: whether to drain without broker limits, although the plan has some.
+        limits: the broker limits, in place of those of the plan; False for none.
     """
 
     failures: FailureSettings | None = None
@@ -54,8 +54,7 @@ class ResumeRequest:
     accept_gap: bool = False
     same_split: bool = False
     handler: str | None = None
-    limits: CapCurve | None = None
-    without_limits: bool = False
+    limits: CapCurve | Literal[False] | None = None
 
     def over(self, known: Terms) -> Terms:
         """Return the terms of a plan, overridden by what is requested."""
@@ -64,7 +63,7 @@ class ResumeRequest:
             known,
             handler=self.handler or known.handler,
             failures=self.failures or known.failures,
-            limits=None if self.without_limits else self.limits or known.limits,
+            limits=known.limits if self.limits is None else self.limits or None,
             client_config=known.client_config if file is None else str(file.absolute()),
         )
 

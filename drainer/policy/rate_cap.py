@@ -7,7 +7,7 @@ from dataclasses import replace
 from time import monotonic
 
 from drainer.errors import LimitsRefused
-from drainer.model.rate_cap import Cap, CapCurve, CapStatus
+from drainer.model.rate_cap import Cap, CapCurve, CapsStatus, CapStatus
 from drainer.model.status import Status
 
 # The messages of this many seconds may come at once, because threads and event loops may be late.
@@ -59,7 +59,7 @@ class RateLimiter:
         return self._at(max(1.0, self.flowed_bytes / self.flowed)) if self.flowed else self.cap
 
     def status(self, now_s: float, elapsed_s: float, *, over: bool) -> CapStatus | None:
-        """Return the cap and the flow as a section of a status; None if nothing has flowed.
+        """Return the cap and the flow for a status; None if nothing has flowed.
 
         The cap is that of the mean size now, or of all that has flowed once the run is ``over``.
         """
@@ -148,5 +148,4 @@ class BrokerCaps:
             None if each is None else each.status(self._clock(), status.timing.elapsed_s, over=over)
             for each in (self.reading, self.writing)
         ]
-        limits = replace(status.limits, read_cap=found[0], write_cap=found[1])
-        return replace(status, limits=limits)
+        return replace(status, caps=CapsStatus(*found))

@@ -373,15 +373,10 @@ class SparkRun:
 
     def status(self, plan: OffsetPlan) -> Status:
         status = self._monitor.status(plan, ahead=self._reader.reads)
+        auto = None if self._quota.search is None else auto_status(self._quota.search)
         return replace(
-            status,
-            limits=replace(
-                status.limits,
-                auto=None if self._quota.search is None else auto_status(self._quota.search),
-                read_cap=self._reader.cap(
-                    status.timing.elapsed_s, waited_for=not self._work.is_handling
-                ),
-            ),
+            self._reader.complete_status(status, waited_for=not self._work.is_handling),
+            limits=replace(status.limits, auto=auto),
             health=HealthStatus(self._reader.trouble or self._monitor.trouble),
         )
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from drainer.model.rate_cap import Cap, CapStatus
-from drainer.model.status import LimitStatus
+from drainer.model.rate_cap import Cap, CapsStatus, CapStatus
 from drainer.view import figures
 from drainer.view.page import Field
 
@@ -27,9 +26,9 @@ def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
         yield Field("", f"reading the backlog takes {took} at least")
 
 
-def fields_after(limits: LimitStatus) -> Iterator[Field]:
+def fields_after(caps: CapsStatus) -> Iterator[Field]:
     """Yield how fast a drain went, compared with what the limits allowed."""
-    for what, cap in (("read", limits.read_cap), ("written", limits.write_cap)):
+    for what, cap in (("read", caps.read_cap), ("written", caps.write_cap)):
         if cap is not None and cap.average_per_s:
             went = f"{figures.rate(cap.average_per_s)} messages/s {what}, of {words(cap)}"
             yield Field("limits", went, "this limited the run" if cap.binding else "")

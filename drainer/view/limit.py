@@ -66,7 +66,7 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.PROCESSOR: limits.processor.used + limits.processor.waited >= FULL,
         Bottleneck.HOT_LANE: longest or ((all_read or full) and alone),
         Bottleneck.RATE: failures.rate is not None and progress.rate_now >= AT_RATE * failures.rate,
-        Bottleneck.WRITE_CAP: busy and limits.write_cap is not None and limits.write_cap.binds,
+        Bottleneck.WRITE_CAP: busy and status.caps.write_binds,
         Bottleneck.BLOCKED: busy and status.health.is_blocked,
         Bottleneck.HANDLER: busy,
         Bottleneck.RETRIES: failures.waiting >= max(1, limits.concurrency - workers),
@@ -74,7 +74,7 @@ def limit_of(status: Status) -> Bottleneck:
         Bottleneck.STARTS: limits.lanes_ready > limits.concurrency,
         Bottleneck.TAIL: all_read,
         Bottleneck.ORDER: full,
-        Bottleneck.READ_CAP: limits.read_cap is not None and limits.read_cap.binds,
+        Bottleneck.READ_CAP: status.caps.read_binds,
     }
     return next((limit for limit, binds in signs.items() if binds), Bottleneck.READING)
 
@@ -104,7 +104,7 @@ def _in_words(text: str, status: Status) -> str:
         machine="this machine" if here else "the executors",
         engine=None if status.engine_status is None else status.engine_status.limit(status),
         lane=f"{shorten(key, SHOWN)}, where {figures.count(waiting)}",
-        read_cap=limits.read_cap and caps.words(limits.read_cap),
-        write_cap=limits.write_cap and caps.words(limits.write_cap),
+        read_cap=status.caps.read_cap and caps.words(status.caps.read_cap),
+        write_cap=status.caps.write_cap and caps.words(status.caps.write_cap),
         more_calls=more_calls,
     )

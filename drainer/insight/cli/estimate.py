@@ -18,7 +18,7 @@ from drainer.cli.options import (
 )
 from drainer.engine.preview import Preview
 from drainer.errors import EXIT_DONE, Refused, UsageError
-from drainer.insight import bounds
+from drainer.insight import bounds, caps
 from drainer.insight.cli.inspect import expiry_warning
 from drainer.insight.distribution import Distribution, latency_from
 from drainer.insight.estimate import (
@@ -52,8 +52,7 @@ _BINDING = {
     bounds.HANDLE: "the processor time of handle; more concurrency does not help",
     bounds.CPU: "this process: its processor is full; more concurrency does not help",
     bounds.BARRIERS: "barriers: all before one has to end before it runs",
-    bounds.READ_CAP: "the brokers' limits on reading",
-    bounds.WRITE_CAP: "the brokers' limits on writing",
+    **caps.BINDING,
     bounds.NOTHING: "nothing",
 }
 
@@ -315,10 +314,8 @@ def _grounds(estimate: Estimate) -> list[Field]:
             estimate.question.source,
         ),
         Field("processor", f"{_short(each_s)} per sub-message", f"measured; {of_it}"),
+        *setting.caps.fields(),
     ]
-    for what, cap in (("read", setting.read_cap), ("written", setting.write_cap)):
-        if cap is not None:
-            lines.append(Field("limits", f"{figures.rate(cap)} messages/s", f"{what}, at most"))
     requested, batching = estimate.requested, setting.batching
     if batching is not None:
         folded = f"{figures.count(round(requested.folded))} coalesced into others"

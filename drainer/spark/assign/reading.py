@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from time import monotonic
 
 from drainer.errors import BrokerUnreachable, DrainerError, Interrupted, Refused, raised_as
@@ -14,7 +14,8 @@ from drainer.kafka.settings import ClientSettings
 from drainer.kafka.spans import HEADS_BYTES, Span, read_spans
 from drainer.model.plan import OffsetPlan
 from drainer.model.ranges import Range, count_offsets
-from drainer.model.rate_cap import CapStatus
+from drainer.model.rate_cap import CapsStatus, CapStatus
+from drainer.model.status import Status
 from drainer.spark.assign.jobs import Jobs, PreparedWave
 from drainer.spark.assign.schedule import Waves
 from drainer.spark.read.slices import SliceTask
@@ -98,16 +99,18 @@ class Reader:
         """The estimated number of waves that are still to be read."""
         return self._waves.about
 
-    def cap(self, elapsed_s: float, *, waited_for: bool) -> CapStatus | None:
-        """Return how fast all tasks read compared with the cap; None if there is no cap.
+    def complete_status(self, status: Status, *, waited_for: bool) -> Status:
+        """Add how fast all tasks read compared with the cap, if there is one.
 
         ``waited_for`` is whether tasks wait for the next wave.
         """
         limits = self.plan.terms.limits
         if limits is None or not self._messages:
-            return None
+            return status
         cap = limits.reading.cap(max(1.0, self._bytes / self._messages))
-        return CapStatus.of(cap, self._messages, elapsed_s, binds=self.reads and waited_for)
+        elapsed_s, binds = status.timing.elapsed_s, self.reads and waited_for
+        found = CapStatus.of(cap, self._messages, elapsed_s, binds=binds)
+        return replace(status, caps=CapsStatus(found))
 
     def begin(self, behind: Begun | None = None) -> bool:
         """Begin to read the next wave; return False if nothing is left.

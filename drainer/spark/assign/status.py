@@ -56,8 +56,7 @@ class SparkStatus:
             return None
         if status.limits.in_flight or status.limits.lanes:
             return "order: few sub-keys of the wave are left, each one at a time"
-        capped = status.limits.read_cap is not None and status.limits.read_cap.binds
-        return None if capped else "reading: the tasks wait for their wave"
+        return None if status.caps.read_binds else "reading: the tasks wait for their wave"
 
     @property
     def facts(self) -> list[tuple[str, str]]:
