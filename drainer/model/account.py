@@ -86,8 +86,8 @@ class ParkedLane:
 
     # The ``repr`` of its sub-key, or ``partition N`` if a barrier holds back a whole partition.
     key: _Short
-    # The place of the sub-message that failed, as topic/partition/offset[index]. It is the first
-    # one that is pending, unless it became a dead letter.
+    # The place of the sub-message that failed, as topic/partition/offset[index]. It is still the
+    # first pending one of its lane, unless it became a dead letter.
     place: _Short
     error: _Short
 
@@ -119,7 +119,10 @@ class ParkedLanes(JsonRecord):
         return max(0, self.total - len(self.first[:SHOWN_MOST]))
 
     def merge(self, later: ParkedLanes) -> ParkedLanes:
-        """Add the lanes that another task left, or this one left later. Each is named once."""
+        """Add the lanes that another task left, or this one left later. Each is named once.
+
+        ``later`` has the total of both.
+        """
         lanes: dict[str, ParkedLane] = {}
         for lane in (*self.first, *later.first):
             lanes.setdefault(lane.key, lane)
@@ -166,8 +169,9 @@ class StateReference(JsonRecord):
     Attributes:
         counted: the counts of those other records that are in the plan's account, by partition.
         unhandled: the counts by name of those other records that are in the plan's account.
-        units: messages that ``split`` rejected in waves that are under way, by partition. Most
-            claims have no part of such a message, and still count as past it.
+        units: messages that ``split`` rejected in dispatches that are under way, by partition. Most
+            claims have no part of such a message, so they report it as finished before its outcome
+            is decided.
     """
 
     uri: str
@@ -414,7 +418,7 @@ class Account(JsonRecord):
         self._check_classes()
         for selector, claim in self.claims.items():
             if set(claim) != set(self.partitions):
-                raise damaged(f"claim {selector!r} has not the same partitions as the plan")
+                raise damaged(f"claim {selector!r} does not have the same partitions as the plan")
             where = "" if selector == ALL else f"claim {selector}, "
             for number, progress in claim.items():
                 _check_progress(f"{where}partition {number}", self.partitions[number], progress)
@@ -465,5 +469,5 @@ def _check_progress(where: str, part: PartitionPlan, progress: Progress) -> None
 
 
 def damaged(reason: str) -> PlanRefused:
-    """The error for a plan that contradicts itself."""
+    """Return the error for a plan whose content makes no sense."""
     return PlanRefused(f"the plan is damaged: {reason}", hint=_DAMAGED_HINT)

@@ -1,9 +1,9 @@
 """Destinations of a drain other than its topic, and the logins of the client file that they get.
 
 A plan may come from a stranger. So a login goes only to a destination that the client file or the
-command line names, and such a destination is used instead of the plan's. The tables here serve the
-question before a plan is used. Tests compare them with the secrets that are redacted and with
-docs/howto/permissions.md.
+command line names, and such a destination is used instead of the plan's. The tables here are also
+used for the question that drainer asks before it uses a plan. Tests compare them with the secrets
+that are redacted and with docs/howto/permissions.md.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Destination:
     """A place that the terms of a drain name.
 
     Attributes:
-        prefix: of the properties with its login; empty if it never gets a login.
+        prefix: how the names of its login's properties begin; empty if it never gets a login.
         words: the words by which a command line names it.
         replaceable: whether the client file's ``url`` can stand in for it.
     """

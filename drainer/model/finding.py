@@ -1,4 +1,4 @@
-"""Findings of checks: the commands that list them and the tests that fail by them use the same."""
+"""Findings of checks. Commands list them, and a user's tests fail because of them."""
 
 from __future__ import annotations
 

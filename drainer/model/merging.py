@@ -1,4 +1,4 @@
-"""Merging: a section of the status of a whole drain, made of those of its parts."""
+"""Merging the same section of the statuses of several parts of a drain into one section."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ class OffsetPlan:
         if digest != _digest(body):
             raise damaged("it was edited or damaged: its digest does not match its content")
         written = codec.encode(plan.as_json())
-        if body != msgspec.json.decode(written):  # It takes 5 and 5.0 for the same number.
+        if body != msgspec.json.decode(written):  # This comparison takes 5 and 5.0 as equal.
             raise damaged("it has other fields than drainer writes")
         plan.account.check()
         return plan

@@ -40,7 +40,8 @@ class Outcome(Enum):
     The outcome of a message is the worst one of its sub-messages, which is the last one here.
     """
 
-    # Only ``outcomes`` have this one. The message ended as one unit, whatever it splits into later.
+    # Only ``Progress.outcomes`` has this one. The message ended as one unit, whatever it splits
+    # into later.
     UNSPLIT = "unsplit"
     DONE = "done"
     SKIPPED = "skipped"  # A rule, a redrive or the handler skipped it.
@@ -85,7 +86,7 @@ class Counts(JsonRecord):
 
     @property
     def given_up(self) -> int:
-        """The number of those that failed in the end."""
+        """The number of messages or sub-messages that failed in the end."""
         return self.dead + self.failed
 
     @property
@@ -168,7 +169,7 @@ class Partial:
 
     @property
     def is_whole(self) -> bool:
-        """Whether all sub-messages are finished, as only joined records can have it."""
+        """Whether all sub-messages are finished. This is so only for records that were joined."""
         return self.bits.bit_count() == self.count
 
     @property
@@ -202,10 +203,10 @@ class Progress(JsonRecord):
     Everything below the watermark is finished, and so are some ranges and parts of messages above
     it. A range may span holes, which are offsets without a record; they count as finished.
 
-    ``outcomes`` has messages of which some sub-message ended otherwise than done. They are needed
-    to find the outcome of the message once all of it is finished. So a claim has them of pending
-    messages. If there are other claims beside it, it has them of all messages, because no claim
-    alone knows when all of a message is finished.
+    ``outcomes`` has the messages of which a sub-message was skipped, failed or died. The outcome of
+    a message is derived from them once all of it is finished, so they are kept for pending
+    messages. If there are several claims, they are kept for all messages, because no claim alone
+    knows when all of a message is finished.
     """
 
     watermark: Whole

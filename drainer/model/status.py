@@ -293,8 +293,8 @@ class HealthStatus:
     """The disturbances of a drain.
 
     Attributes:
-        trouble: what the drain waits for to pass, such as a broker that does not answer.
-        is_kept_waiting: whether the drain reads nothing and begins no call until then.
+        trouble: the trouble that the drain waits out, such as a broker that does not answer.
+        is_kept_waiting: whether the drain reads nothing and begins no call until that is over.
         blocked_by: the line of an async handler that blocks the event loop most often.
         is_blocked: whether the handler blocks the event loop now.
     """
@@ -380,7 +380,10 @@ class Status:
 
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> Self:
-        """Make a status of the object that ``as_json`` returns. Raises ValueError if it is none."""
+        """Make a status from the object that ``as_json`` returns.
+
+        Raises ValueError if ``body`` is not such an object.
+        """
         found: dict[str, Any] = {name: convert(body, kind) for name, kind in SECTIONS.items()}
         found |= {name: convert(body.get(name), str) for name in ("topic", "group", "plan")}
         if (engine := body.get("engine_status")) is not None:
@@ -462,7 +465,7 @@ class Summary:
     originals_kept: str | None = None
     engine: str = "process"  # "process" or "spark"
     engine_counts: Mapping[str, int] = field(default_factory=dict)  # counts that the engine adds
-    open_transactions: tuple[OpenTransaction, ...] = ()  # those at which the backlog ends
+    open_transactions: tuple[OpenTransaction, ...] = ()  # those before which the backlog ends
     history: tuple[Event, ...] = ()  # the events of the plan
     handler: tuple[str, ...] = ()  # options that name the handler; empty for an empty backlog
     commits: bool = True  # whether the drain commits offsets for the group

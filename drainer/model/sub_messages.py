@@ -1,4 +1,4 @@
-"""What ``split`` gives: it is checked, gets its identity, and its memory is estimated."""
+"""What ``split`` returns: checks of it, the identity of sub-messages, and their memory."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ INT_BITS_MOST = 2_000
 
 # These numbers are about the estimate of memory.
 #
-# The next message is measured after this many sub-messages. Each message counts as MESSAGE_WEIGHT
-# sub-messages.
+# The next message is measured after this many sub-messages. In addition to its sub-messages, each
+# message counts as MESSAGE_WEIGHT of them.
 LOOK_EVERY = 512
 MESSAGE_WEIGHT = 8
 LARGE_BYTES = 16 * 1024  # A message of this size is always measured, since parsing it took longer.
@@ -121,7 +121,7 @@ def identify(message: Message, subs: Sequence[SubMessage]) -> tuple[Hashable, ..
 def _odd_type(key: object) -> str:
     if isinstance(key, SubKeys) or type(key) is tuple:
         return _odd_type(next(each for each in key if not is_sub_key(each)))
-    return "a too long int" if type(key) is int else type(key).__name__
+    return "an int that is too long" if type(key) is int else type(key).__name__
 
 
 class Payloads:
@@ -131,10 +131,10 @@ class Payloads:
     bytes. To measure every payload would take longer than to handle it, so only some payloads of
     some messages are measured. What several sub-messages of a message share is counted once.
 
-    Payloads may be parts of the decoded value, so the larger of both counts. Without ``decoded``
-    only payloads count. If a decoder counts the memory of its values, that count is used for every
-    message: a few bytes may become a million values, and a stranger who writes messages could make
-    large ones that are not measured.
+    Payloads may be parts of the decoded value, so the larger of the two sizes counts. Without
+    ``decoded``, only payloads count. If a decoder counts the memory of its values, that count is
+    used for every message. Otherwise, a stranger could write messages of a few bytes that become a
+    million values and are not measured.
     """
 
     def __init__(self, *, decoded: bool = True) -> None:
@@ -169,7 +169,7 @@ def _measure(message: Message, subs: Sequence[SubMessage]) -> int:
     # The objects are kept, so that no other object gets their ids. A message that was shipped to a
     # Spark task may have no value.
     seen = {id(each): each for each in (getattr(message, "value", None), message.key)}
-    # Each message has different sub-messages measured, so that no pattern hides the large ones.
+    # In each message, different sub-messages are measured, so that no pattern hides large ones.
     step = -(-len(subs) // LOOKED_AT)
     some = (subs[0], *subs[1 + message.offset % step :: step])
     return _spread([_size_of(sub, seen) for sub in some], len(subs))
@@ -188,7 +188,7 @@ def _size_of_decoded(message: Message) -> int:
 
 def _size_of(sub: SubMessage, seen: dict[int, Any]) -> int:
     try:
-        # ``payload`` would keep the decoded value.
+        # Reading ``payload`` would keep the decoded value in memory.
         size = _size(meaning(sub.content), seen, DEEP)
         if sub.keys is None:
             return size + _size(sub.key, seen, DEEP)
