@@ -42,10 +42,10 @@ def keep_from_children(*streams: _Open) -> None:
 def keep_handler_from_children(
     number: signal.Signals, handler: Callable[[int, FrameType | None], object]
 ) -> None:
-    """Ensure that the signal ends children forked from now on, where ``handler`` would get it.
+    """Ensure that a signal ends children forked from now on, although ``handler`` gets it here.
 
-    A handler in Python could not promise that: it waits for the interpreter, which may be about to
-    block in a call that this signal came too early to interrupt.
+    A handler in Python could not end them reliably: it waits for the interpreter, which may be
+    about to block in a call, and the signal came too early to interrupt that call.
     """
     _HANDLERS[number] = handler
 

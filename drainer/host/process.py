@@ -148,7 +148,7 @@ def _started_linux(pid: int) -> str | None:
     # The second field is the name in parentheses, which may hold any character.
     fields = stat.rpartition(")")[2].split()
     state, threads, started_ticks = fields[0], int(fields[17]), fields[19]
-    # A zombie whose other threads still end has not released its ports.
+    # A zombie with other threads that are still ending has not released its ports.
     ended = state in "ZX" and threads <= 1
     return None if ended else f"{boot_id}:{started_ticks}"
 

@@ -69,13 +69,13 @@ def read_own(path: Path | str) -> bytes:
 
 
 def ensure_trusted(path: Path | str) -> None:
-    """Ensure the same as ``read_trusted`` of a file that something else will open by its name."""
+    """Ensure what ``read_trusted`` does, for a file that something else will open by its name."""
     with _looked_at(path, own=False):
         pass
 
 
 def ensure_own(path: Path | str) -> None:
-    """Ensure the same as ``read_own`` of a file or folder that something else opens by its name."""
+    """Ensure what ``read_own`` does, for a file or folder that something else opens by its name."""
     with _looked_at(path, own=True):
         pass
 
@@ -158,7 +158,7 @@ def _looked_at(path: Path | str, *, own: bool, regular: bool = False) -> Iterato
                     why = f"belongs to {_user(file.status)}, not to {_user(os.geteuid())}"
                 raise _not_trusted(f"{path} {why}")
             yield file.descriptor
-    except OSError as error:  # Names that are opened from their folders lack the folders' names.
+    except OSError as error:  # An error of a name that was opened from its folder lacks the path.
         raise OSError(error.errno, error.strerror, str(path)) from None
 
 

@@ -31,7 +31,8 @@ from drainer.policy.dead_letter import (
 from drainer.policy.exact_json import Encoding
 from drainer.text.mask import ERROR_CHARACTERS, TYPE_CHARACTERS
 
-REDRIVES = "drainer.redrives"  # The header with the number of times a record was sent to a topic.
+# The header that counts how often a redrive has sent a record back to a topic.
+REDRIVES = "drainer.redrives"
 NUMBER_MOST = 2**63 - 1  # The largest offset.
 _TOPIC = re.compile(TOPIC_NAME)
 _DIGITS = re.compile(rb"\d{1,19}\Z")

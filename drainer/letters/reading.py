@@ -43,7 +43,7 @@ def read_letters(
 def find_letter(
     cluster: Cluster, topic: str, partition: int, offset: int, read: ReadLetter = read_letter
 ) -> Letter:
-    """Return the dead letter at a place, without masks.
+    """Return the dead letter at a place, unmasked.
 
     Raises NotADeadLetter if there is none, and the errors of ``read_letters``.
     """

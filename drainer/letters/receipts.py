@@ -238,8 +238,8 @@ def keeping(redrive: LocalContext, *, resumes: bool) -> Iterator[LocalContext]:
     """
     before = redrive.plan
     ends = {n: part.end for n, part in before.account.partitions.items()}
-    # For a new redrive, prepare_redrive() has read the receipts up to the end. For a resume, nobody
-    # has read any.
+    # For a new redrive, prepare_redrive() has read the receipts up to the end of its backlog. For a
+    # resume, they have not been read.
     plan = _caught_up(redrive, before, before.account.watermarks if resumes else ends)
     open_ = [n for n in plan.account.partitions if plan.account.watermark(n) < ends[n]]
     noted = True

@@ -115,9 +115,10 @@ def prepare_redrive(
 def _known(
     cluster: Cluster, prepared: Prepared, *, accept_repeats: bool
 ) -> tuple[OffsetPlan, list[str], list[str]]:
-    """Return the plan with the letters that earlier redrives finished, checks, and warnings.
+    """Return the plan in which the letters that earlier redrives finished count as finished.
 
-    Raises PlanRefused if it is not known what they finished.
+    The other two results are checks that passed, and warnings. Raises PlanRefused if it is not
+    known what earlier redrives finished.
     """
     plan, seen, warnings = prepared.plan, prepared.seen, list[str]()
     here = None if seen is None or seen.plan.account.complete else seen.plan
@@ -148,9 +149,9 @@ def _origins(
     *,
     mixed: bool,
 ) -> tuple[Counter[From], int]:
-    """Count the letters that are left by their origin, and those whose payload has to be decoded.
+    """Count the letters that are left: by origin, and those whose payload has to be decoded.
 
-    This reads all of these letters. If any origin is allowed, it reads and counts nothing.
+    This reads all of these letters. If every origin is allowed, it reads and counts nothing.
     """
     if mixed and redrive.to is None and parking is None:
         return Counter(), 0

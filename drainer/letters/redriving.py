@@ -59,7 +59,7 @@ def redriving(
     if of_letters is None:
         found.handle = call
     found.handle_batch = call_batch
-    if handler.batching is not None:  # A letter is redriven as what it was, under its own name.
+    if handler.batching is not None:  # Folding would lose the letters' ids.
         found.batching = replace(handler.batching, coalesce=None)
     found.split, found.split_letter = split, split_own
     found.prepare = letters.prepare

@@ -64,7 +64,7 @@ class LoadedHandler:
         self.absolute_reference = absolute_reference or reference
         self.source = source
         self.payloads = payloads
-        # This is also needed in Spark's tasks, because their errors may contain these secrets.
+        # Tasks of Spark do this, too, because their errors may contain these secrets.
         remember(extras)
         self.extras = extras  # These are the properties of extensions in the client's file.
         self.target = target = _instance(reference, source)  # The target may be a module.
@@ -134,7 +134,7 @@ class LoadedHandler:
     def configured(self, options: Mapping[str, str]) -> LoadedHandler:
         """Make the handler that these options call for. Raises UsageError when they are wrong."""
         remember(options, chosen=True)
-        # A module's function of this name may be for anything, or come from a library.
+        # A module's function ``configure`` may be for anything, or come from a library.
         if inspect.ismodule(self.target) or _own(self.target, "configure") is None:
             return self
         try:

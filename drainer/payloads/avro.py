@@ -20,7 +20,8 @@ from drainer.payloads.body import CONTAINER_BYTES, NAME_BYTES, VALUE_BYTES, Body
 from drainer.payloads.registry import Schema
 from drainer.split.decoding import Undecodable
 
-# In bytes. The time to convert a decimal grows with the square of its length.
+# Decimals of more bytes are not converted, because that takes time in proportion to the square of
+# their length.
 LONGEST_DECIMAL = 1_024
 _EPOCH, _LOCAL = datetime(1970, 1, 1, tzinfo=UTC), datetime(1970, 1, 1)
 _DIGITS = Context(prec=3 * LONGEST_DECIMAL)

@@ -230,6 +230,11 @@ _Convert = Callable[[Any, Body], Any]
 def _as_dict(
     descriptor: Descriptor, known: dict[tuple[str, bool], _Convert], whole: bool
 ) -> _Convert:
+    """Make the conversion of messages of a type to dictionaries.
+
+    ``whole`` tells whether fields without presence are there even if they are not set. ``known``
+    has the conversions that were made before, and gets the new ones.
+    """
     fields: list[tuple[str, bool, _Convert | None]] = []
     required: set[str] = set()
 

@@ -164,7 +164,7 @@ def waiting(patience_s: float) -> Wait:
 def registry(url: str | None, extras: Mapping[str, str]) -> Registry:
     """Return the registry at this URL, or else at the one in the client file.
 
-    A process has one ``Registry`` for each.
+    A process has one ``Registry`` for each URL and its properties.
 
     Raises UsageError if neither names one.
     """

@@ -249,7 +249,7 @@ class _Path:
         return found
 
     def decode(self, value: Raw) -> Any:
-        """Decode the value at the path. Raises ValidationError if it has not the wanted type."""
+        """Decode the value at the path. Raises ValidationError if it is not of the wanted type."""
         return self.get(decode_json(bytes(value), self._decode))
 
 

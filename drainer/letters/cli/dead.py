@@ -143,7 +143,8 @@ def overview_page(
     if (running := redriven.running) is not None:
         place = f"{quoted(running.plan)} on {quoted(running.host)}"
         warnings.append(
-            f"a redrive has not ended, by its receipt: its progress is in {place}, not counted"
+            f"a redrive has not ended, as its receipt says: its progress is in {place}, and is not"
+            " counted here"
         )
     source = f"redriven: as recorded by group {redriven.group}"
     return Page(

@@ -79,7 +79,10 @@ class DestinationOptions:
         return RedriveSettings(letters, max_redrives, where.headers or {}, self.topic)
 
     def ensure_copies(self, payloads: PayloadSettings) -> None:
-        """Ensure that letters to a topic are not to be split or decoded. Raises UsageError."""
+        """Ensure that letters that go to a topic are neither split nor decoded.
+
+        Raises UsageError.
+        """
         if self.topic is not None and payloads != BY_HANDLER:
             raise UsageError(
                 f"--to {self.to} copies letters as they are",
@@ -88,7 +91,10 @@ class DestinationOptions:
 
     @property
     def reference(self) -> str:
-        """The reference of the handler. Raises UsageError if there is none, or one too many."""
+        """The reference of the handler.
+
+        Raises UsageError if a handler is missing, or is given although letters go to a topic.
+        """
         if self.topic is None and self.handler is None:
             raise UsageError(
                 "redrive needs a handler",
