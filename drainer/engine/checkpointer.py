@@ -33,7 +33,7 @@ from drainer.model.unhandled import Unhandled
 # If a broker is slow to answer, the last commit is repeated up to COMMIT_TRIES times.
 COMMIT_TRIES = 10
 COMMIT_PAUSE_S = 1.0
-HURRY_S = 0.02
+POLL_S = 0.02
 # Writing the journal may take JOURNAL_SHARE of the time, so it is written less often on a slow
 # disk. That never makes the pause between two writes longer than JOURNAL_SLOWEST_S.
 JOURNAL_SHARE = 0.03
@@ -143,7 +143,7 @@ class Checkpointer:
         since = self.plan.account.generation  # A plan that is being written may lack some of it.
         while self.written.account.generation <= since:
             self._hurry.set()
-            await asyncio.sleep(HURRY_S)
+            await asyncio.sleep(POLL_S)
 
     def note_event(self, event: Event) -> None:
         """Put an event into the plan's history, which is written soon."""

@@ -196,7 +196,7 @@ class Control:
                 (self._changes if isinstance(request, Change) else self._requests).put(made)
             elif isinstance(request, Stop):
                 self._requests.put(replace(made, done=Future()))
-                made.done.set_result(("it is still starting, and stops then",))
+                made.done.set_result(("the drain is still starting; it stops after that",))
             else:
                 made.done.set_exception(
                     Refused("the drain is still starting", hint="Try again in a moment.")

@@ -88,7 +88,7 @@ def stop_signals(
     def do_nothing(_number: int, _frame: FrameType | None) -> None:
         pass  # The listening thread has learnt of the signal before Python calls this.
 
-    # A handler's process pool ends its children by this signal.
+    # A process pool of the user's handler ends its children by this signal.
     keep_handler_from_children(signal.SIGTERM, do_nothing)
 
     def listen() -> None:
