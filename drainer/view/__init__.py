@@ -1,4 +1,5 @@
 """Output for people: words go to stderr, and data to stdout. Only this package imports rich.
 
-A view gets a record and shows it. It imports neither Kafka nor asyncio nor the command line.
+A view gets a record and shows it. This package imports neither Kafka nor asyncio nor the command
+line.
 """

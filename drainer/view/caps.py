@@ -16,7 +16,7 @@ def words(cap: Cap | CapStatus) -> str:
 
 
 def fields_before(cap: Cap | None, messages: float = 0) -> Iterator[Field]:
-    """Yield what a drain may read, and the least time in which it can read these messages."""
+    """Yield how fast a drain may read, and how long it takes at least to read these messages."""
     if cap is None:
         return
     mean = figures.size(round(cap.message_bytes))

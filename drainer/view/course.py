@@ -13,7 +13,7 @@ from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import Column, Plot, Series, Table, bars
 
-# A line has at most this many points. A reader could not distinguish more of them on a page.
+# A line has at most this many points, because more could not be told apart on a page.
 POINTS_MOST = 240
 
 # The plots of counts. Each has a name, a title, a description of what it shows, and its lines: a
@@ -100,7 +100,7 @@ def plots(history: History, begun: datetime, whole: Latency | None) -> list[Plot
 def _values(found: Sequence[HistoryPoint], name: str) -> list[float]:
     """Return a field's value at the end of each interval.
 
-    For ``running_s``, which adds up the time of all calls, it is the mean number of calls.
+    ``running_s`` adds up the time of all calls, so its rate is returned: the mean number of calls.
     """
     if name == "running_s":
         return _rates(found, name)
@@ -110,14 +110,15 @@ def _values(found: Sequence[HistoryPoint], name: str) -> list[float]:
 def _rates(found: Sequence[HistoryPoint], name: str) -> list[float]:
     """Return how fast a field grew in each interval.
 
-    The first interval is the beginning of the drain and has no length, so it gets the second's.
+    The first interval has no length, because it is the beginning of the drain. So it gets the rate
+    of the second.
     """
     known = rates(found, [getattr(each, name) for each in found])
     return [known[0], *known]
 
 
 def troubles(history: History, begun: datetime) -> Table | None:
-    """Return a table of the troubles that the drain had. The plots shade their intervals."""
+    """Return a table of the drain's troubles, whose intervals are shaded in the plots."""
     if not history.troubles:
         return None
     rows = [

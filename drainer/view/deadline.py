@@ -16,7 +16,7 @@ def fields(found: DeadlineStatus | None) -> Iterator[Field]:
 
 
 def verdict(found: DeadlineStatus | None) -> Line | None:
-    """Return whether a deadline will be met; None if there is none, or nothing is known."""
+    """Return whether the deadline will be met; None without a deadline or without an estimate."""
     if found is None or found.margin_s is None:
         return None
     margin = figures.duration(abs(found.margin_s))
@@ -27,7 +27,7 @@ def verdict(found: DeadlineStatus | None) -> Line | None:
 
 
 def warning(found: DeadlineStatus | None) -> str | None:
-    """Return a warning of a deadline that will be missed; None otherwise."""
+    """Return a warning if the deadline is sure to be missed; None otherwise."""
     if found is None or not found.missed:
         return None
     return f"the drain will miss its deadline, {_words(found)}"

@@ -59,8 +59,8 @@ def sentence(line: Line) -> Pieces:
 def lay_out(item: Item, whole: bool = False) -> Iterator[Pieces]:
     """Yield the lines of an item as a terminal shows them. A plot has none.
 
-    Of a long table only the first rows are shown, and of a long text about one screen. With
-    ``whole``, everything is shown.
+    A long table is cut after its first rows, and a long text is cut in its middle. With ``whole``,
+    nothing is cut.
     """
     match item:
         case Line():
@@ -121,7 +121,7 @@ def _cell(cell: str | Cell) -> tuple[str, Tone]:
 
 
 def _bar(share: float, room: int) -> str:
-    """Draw a bar over this share of the ``room``. A share above 0 is always visible."""
+    """Draw a bar over a share of ``room``, in characters. A share above 0 is always visible."""
     eighths = round(share * room * 8)
     if share > 0:
         eighths = max(1, eighths)

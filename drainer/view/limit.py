@@ -16,9 +16,9 @@ SHOWN = 40  # The characters of a sub-key that are shown.
 
 
 class Bottleneck(Enum):
-    """Bottlenecks: each has its words, and the advice on what can be done about it.
+    """What can limit a drain. Each has a text for people, and the advice on what to do about it.
 
-    Both are formats for the status and the names in ``_in_words``.
+    Text and advice are format strings. ``_in_words`` fills in the status and further values.
     """
 
     PAUSE = "the pause", "`drainer unpause` ends it"
@@ -26,7 +26,7 @@ class Bottleneck(Enum):
     TROUBLE = (
         "trouble: {0.health.trouble}",
         "",
-    )  # Such as brokers that don't answer, or a lost lock.
+    )  # For example, brokers don't answer, or the lock is lost.
     PROCESSOR = (
         "the processor: {each} uses {0.limits.processor.used:.0%} of a core{waits}",
         "a cheaper `split` or `handle`, or {cores}; more concurrency does not help",

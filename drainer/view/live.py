@@ -1,4 +1,7 @@
-"""Views of a running drain: redrawn in place on a screen, as lines elsewhere; and its keys."""
+"""Views of a running drain, and the keys that control it.
+
+On a screen, a view is redrawn in place. Elsewhere it prints lines.
+"""
 
 from __future__ import annotations
 
@@ -54,8 +57,8 @@ LONG = "p pauses and unpauses  + - 25% more or fewer calls in flight  s stops li
 class ControlKeys:
     """Turns keys into requests to the drain.
 
-    ``by`` names the user in the history. If there is a text in ``refused``, it is shown in place of
-    any request.
+    ``by`` names the user in the history. If ``refused`` has a text, no request is made, and the
+    text is shown instead.
     """
 
     control: Control
@@ -65,7 +68,7 @@ class ControlKeys:
     line: str = SHORT  # The line to show below the view.
 
     def press(self, key: str) -> None:
-        """Request what a key stands for, and ignore other keys. Any thread may call this."""
+        """Make the request that a key stands for. Other keys are ignored. Any thread may call."""
         status = self.status
         requests: dict[str, Callable[[Status], ControlRequest]] = {
             "p": lambda now: Pause() if now.control.paused is None else Unpause(),
@@ -81,7 +84,7 @@ class ControlKeys:
             self.control.request(requests[key](status), self.by).add_done_callback(self._show)
 
     def _show(self, done: Future[tuple[str, ...]]) -> None:
-        error = done.exception()  # A request fails with DrainerError only.
+        error = done.exception()  # A request only ever fails with a DrainerError.
         self.line = ", ".join(done.result()) if error is None else str(error)
 
 
@@ -99,11 +102,11 @@ _NOTEBOOK_LINES = 41
 
 
 class LiveView:
-    """A context manager; each ``update`` redraws the frame, and the last one stays on the screen.
+    """A context manager that shows a frame, which each ``update`` redraws.
 
-    ``update`` is called in the thread of the drain. So the view starts no thread and draws only on
-    an update, and it leaves out a frame rather than wait for a terminal that was stopped. What
-    handlers print meanwhile appears above the frame with the next update.
+    The last frame stays on the screen. ``update`` is called in the thread of the drain, so it must
+    never wait: if the terminal was stopped, the view leaves out a frame. What handlers print
+    meanwhile appears above the frame with the next update.
     """
 
     def __init__(self, terminal: Terminal, keys: ControlKeys | None = None) -> None:
@@ -172,10 +175,10 @@ class LiveView:
 
 
 class RunningLine:
-    """A context manager that shows one line, or a few, and removes them at the end.
+    """A context manager that shows one or a few lines, and removes them at the end.
 
-    On a screen they are redrawn in place. Elsewhere ``draw`` prints a line every ``every_s``
-    seconds, or nothing if that is None. If the terminal was stopped, a line is left out.
+    On a screen, the lines are redrawn in place. Elsewhere, ``draw`` prints a line every ``every_s``
+    seconds, or nothing if ``every_s`` is None. If the terminal was stopped, nothing is drawn.
     """
 
     def __init__(self, terminal: Terminal, every_s: float | None = None) -> None:
@@ -250,17 +253,17 @@ def _notebook_display() -> Any:
     return ipython.display.display if ipython and getattr(shell, "kernel", None) else None
 
 
-# The time between two lines of a log, by the drain's own clock. The log of a night stays short
-# enough to read.
+# The time between two lines of a log, by the drain's own clock. It is long enough that the log of a
+# whole night can still be read.
 INTERVAL_S = 5.0
-COMMITTED_SHOWN = 8  # A line has the committed offsets of the first few partitions.
+COMMITTED_SHOWN = 8  # A line has the committed offsets of at most this many partitions.
 
 
 class LineView:
     """A context manager that writes a line every few seconds, however often it is updated.
 
-    It also writes one at once when the drain is stopping, when it is in trouble or no longer is,
-    and one at the end. It takes the time from the status.
+    It also writes a line when the drain begins to stop, when a trouble begins or is over, and at
+    the end. It takes the time from the status.
     """
 
     def __init__(self, terminal: Terminal) -> None:
@@ -268,8 +271,8 @@ class LineView:
         self._last: Status | None = None  # The latest status.
         self._printed: Status | None = None  # The status of the latest line.
         self._due_s: float | None = None  # It is None until the first line is written.
-        self._warned: set[tuple[str, str]] = set()  # Warnings that are not printed again.
-        self._changes_seen = 0  # The number of events that were printed.
+        self._warned: set[tuple[str, str]] = set()  # Warnings that must not be printed again.
+        self._changes_seen = 0  # How many changes of the drain were printed so far.
 
     def __enter__(self) -> Self:
         return self
@@ -343,7 +346,7 @@ def status_line(status: Status) -> str:
     if status.control.paused is not None:
         words.append("paused")
     if status.health.trouble is not None:
-        words.append("in trouble")  # Another line has named the trouble.
+        words.append("in trouble")  # An earlier line has described the trouble.
     committed = [
         f"{part.partition}:{figures.offset(part.committed)}"
         for part in status.progress.partitions[:COMMITTED_SHOWN]
@@ -358,9 +361,9 @@ ProgressView = LineView | LiveView | NotebookView
 
 
 def progress_view(terminal: Terminal, keys: ControlKeys | None = None) -> ProgressView:
-    """Return the view that suits the terminal. With --quiet, it shows only trouble.
+    """Return the view that suits the terminal. With --quiet, it shows only warnings.
 
-    ``keys`` are available in a view that is redrawn in place.
+    ``keys`` work only in a view that is redrawn in place.
     """
     display = _notebook_display()
     if display is not None:
@@ -378,7 +381,7 @@ def frame(status: Status, width: int, height: int, below: str = "") -> list[Piec
     height -= 1 + len(last)
     verdict_line = verdict(status)
     lines = [_title(status, width), _total(status, width)]
-    if verdict_line.mark:  # Without a mark, it says no more than the line above.
+    if verdict_line.mark:  # A verdict without a mark says no more than the line above it.
         lines.append([(verdict_line.marked, verdict_line.tone)])
     lines += [[(f"! {text}", tone)] for text, tone in beside_verdict(status)]
     lines += [pieces(each) for each in causes(status)]
@@ -386,7 +389,7 @@ def frame(status: Status, width: int, height: int, below: str = "") -> list[Piec
     events = map(event_words, reversed(status.control.changes[-CHANGES_SHOWN:]))
     changes = (Field("change", text) for text in events)
     lines += [[], *map(pieces, (*facts(status), *changes, plan))]
-    room = height - len(lines) - 3  # Without a blank line, the heading and "and N more".
+    room = height - len(lines) - 3  # A blank line, the heading and "and N more" take three lines.
     if status.progress.partitions and room > 0:
         lines += [[], *_partitions(status.progress.partitions, width, min(room, PARTITIONS_SHOWN))]
     return [*lines[:height], *last]
@@ -414,7 +417,8 @@ def _partitions(partitions: Sequence[PartitionStatus], width: int, room: int) ->
     shown: Sequence[PartitionStatus] = partitions
     if len(partitions) > room:
         worst = nlargest(room, partitions, key=lambda part: part.end - part.start - finished(part))
-        shown = sorted(worst, key=lambda part: part.partition)  # So rows don't change places.
+        # In the order of their numbers, rows don't change places from one frame to the next.
+        shown = sorted(worst, key=lambda part: part.partition)
     shares = [share_finished((part,)) for part in shown]
     rows = map(partition_cells, shown)
     heading, *lines = map("  ".join, figures.aligned([_HEADING, *rows]))
@@ -436,13 +440,13 @@ def _bar(share: float, width: int) -> Pieces:
         return []
     halves = int(share * width * 2)
     full = "━" * (halves // 2) + "╸" * (halves % 2)
-    # The two parts differ in weight as well, so that the bar can be read without colours.
+    # The two parts of the bar also differ in weight, so that it can be read without colours.
     return [(full, Tone.GOOD), ("─" * (width - len(full)), Tone.QUIET)]
 
 
-LOOK_S = 0.5
-# A process in the background gets these signals when it uses its terminal. They would stop it, and
-# with it the drain.
+LOOK_S = 0.5  # While no key is pressed, the listener checks this often if it is in the foreground.
+# A process in the background gets these signals when it uses its terminal. They would stop the
+# process, and with it the drain.
 _STOPPING = {signal.SIGTTIN, signal.SIGTTOU}
 
 
@@ -462,7 +466,7 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
     over, over_writer = os.pipe()
 
     def listen() -> None:
-        # Without the signals, reads and writes fail with an error.
+        # While these signals are blocked, using the terminal in the background is only an error.
         signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
         with suppress(OSError, termios.error):
             while True:
@@ -493,7 +497,10 @@ def keyboard(descriptor: int, pressed: Callable[[str], None]) -> Iterator[None]:
 
 
 def _by_key(descriptor: int) -> None:
-    """Make the terminal give single keys. A shell that had it meanwhile may have changed that."""
+    """Make the terminal pass on single keys.
+
+    This is repeated, because a shell that had the terminal meanwhile may have changed the mode.
+    """
     if termios.tcgetattr(descriptor)[3] & (termios.ICANON | termios.ECHO):
         tty.setcbreak(descriptor, termios.TCSANOW)
 

@@ -16,8 +16,8 @@ from typing import ClassVar
 from drainer.errors import DrainerError
 
 OK, BAD, WARN, STOPPED = "✓", "✗", "!", "■"  # Marks before a sentence.
-# A long table shows only its first rows, this many. On a terminal, a line counts the others; in
-# HTML, they are folded away.
+# A long table shows only this many rows at first. On a terminal, a line counts the others. In HTML,
+# the others are folded away.
 SHOWN = 12
 
 
@@ -35,7 +35,7 @@ class Tone(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A sentence with a ``mark`` before it. ``more`` continues the sentence in a plain tone."""
+    """A sentence, with a ``mark`` before it. ``more`` continues the sentence in a plain tone."""
 
     kind: ClassVar[str] = "line"
     text: str
@@ -50,7 +50,7 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A label and its value. ``lines`` have the value's parts, and are shown below it."""
+    """A label and its value. ``lines`` are the parts of the value, which are shown below it."""
 
     kind: ClassVar[str] = "field"
     label: str
@@ -81,7 +81,8 @@ class Column:
 class Table:
     """A table. A terminal shows the first ``shown`` rows, so the most important ones come first.
 
-    A column that is given as a string has figures. ``total`` is the last row.
+    A column that is given as a string has figures, which are aligned right. ``total`` is the last
+    row.
     """
 
     kind: ClassVar[str] = "table"
@@ -116,11 +117,11 @@ class Series:
 
 @dataclass(frozen=True, slots=True)
 class Plot:
-    """Lines over time.
+    """A picture of one or several lines over time.
 
-    ``name`` identifies the plot on its page. ``description`` says what the plot shows, including to
-    screen readers. ``seconds`` count from ``begun``, and ``troubles`` are intervals of them that
-    are shaded. The ``unit`` of the values is "s", or "" for counts.
+    ``name`` identifies the plot on its page. ``description`` says what the plot shows, also for
+    screen readers. ``seconds`` are counted from ``begun``. ``troubles`` are the intervals to shade,
+    in the same seconds. The ``unit`` of the values is "s", or "" for counts.
     """
 
     kind: ClassVar[str] = "plot"
@@ -136,7 +137,7 @@ class Plot:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """A curve through points (x, y), which are in rising order of x. All numbers are above 0."""
+    """A curve through points (x, y), sorted by x. All numbers are above 0."""
 
     label: str
     points: Sequence[tuple[float, float]]
@@ -203,7 +204,7 @@ class Page:
 
 
 def section(title: str, *items: Item | Iterable[Item | None] | None) -> Section:
-    """Make a section of items and of groups of items. None among them stands for no item."""
+    """Make a section of items and of iterables of items. None is left out wherever it stands."""
     found: list[Item] = []
     for each in items:
         if isinstance(each, Item):

@@ -66,9 +66,10 @@ def show_before_connecting(
     *,
     state: str | None = None,
 ) -> None:
-    """Print what a plan makes this machine do, before any of it is done. Shown even with --quiet.
+    """Print what a plan makes this machine do, before any of it is done.
 
-    ``extras`` are the properties that the plan's handler gets; None if the handler is not loaded.
+    This is shown even with --quiet. ``extras`` are the properties that the plan's handler gets;
+    None if the handler is not loaded.
     """
     note = "from the plan" if brokers == plan.terms.bootstrap_servers else ""
     properties = str(client_config) if client_config else "no client properties"
@@ -89,7 +90,7 @@ def show_checks(
     checks: Sequence[tuple[str, DrainerError | None]],
     warnings: Sequence[str] = (),
 ) -> None:
-    """Print the verdict, then each check and why it failed. Failures are shown even when quiet."""
+    """Print the verdict, and then each check; failed ones with the reason, even with --quiet."""
     findings = [
         Finding("plan", Level.OK, name)
         if error is None

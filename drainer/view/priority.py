@@ -12,7 +12,7 @@ from drainer.text.escape import shorten
 from drainer.view import figures
 from drainer.view.page import Field
 
-WHERE_SHOWN, WHERE_SHOWN_LIVE = 60, 40  # characters of an expression
+WHERE_SHOWN, WHERE_SHOWN_LIVE = 60, 40  # At most this many characters of an expression are shown.
 
 
 def fields_before(classes: PriorityClasses) -> Iterator[Field]:
@@ -35,7 +35,10 @@ def fields_now(progress: ProgressStatus) -> Iterator[Field]:
 
 
 def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
-    """Yield a field for each class that went first. ``whole`` means the rest was drained, too."""
+    """Yield a field for each class that was drained before the rest.
+
+    ``whole`` says whether the rest was drained, too.
+    """
     for number, each in enumerate(progress.classes):
         done = f"{figures.count(each.sub_messages.finished)} done"
         done += "" if each.ended is None else f" by {clock(each.ended)}"
@@ -48,9 +51,9 @@ def fields_after(progress: ProgressStatus, *, whole: bool) -> Iterator[Field]:
 
 
 def time_left(progress: ProgressStatus, left: str) -> str | None:
-    """Return the time left for the class of this pass and for everything.
+    """Return the time left for the class of this pass, and then ``left``, the time for everything.
 
-    Returns None if this pass is not for a class, or if the time is not known.
+    Returns None if this pass is not for a class, or if the time for the class is not known.
     """
     turn = progress.turn
     if turn is None or turn.eta_s is None:
@@ -59,7 +62,10 @@ def time_left(progress: ProgressStatus, left: str) -> str | None:
 
 
 def messages_words(progress: ProgressStatus, passed: str) -> str:
-    """Describe what was done with the messages. A pass for a class only searches them."""
+    """Say that messages are done, or that they were searched, in a pass for a priority class.
+
+    ``passed`` is their number, such as ``5 of ~9``.
+    """
     searched = f"searched {passed} for messages to drain first"
     return f"{passed} done" if progress.turn is None else searched
 

@@ -1,6 +1,6 @@
-"""The facts of a running drain, for all that show them: live view, lines, log, and HTML page.
+"""The facts of a running drain, for the live view, the lines, the log and the HTML page.
 
-Each fact is made in one place, so all of these agree.
+Each fact is made in one place, so all four agree.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _MOST_LEFT, _ERRORS_LOGGED = 8, 5  # The partitions and errors in a line of the 
 
 
 class LivePage:
-    """The HTML page of a drain, for any thread, while the drain's own thread adds statuses."""
+    """The HTML page of a running drain. Any thread may ask for it while the drain adds statuses."""
 
     def __init__(self, history: History) -> None:
         self._history = history
@@ -77,7 +77,10 @@ class LivePage:
 
 
 def _page(status: Status, now: datetime, history: History) -> Page:
-    """Make the page of a running drain. ``now`` has the time zone in which times are shown."""
+    """Make the page of a drain whose ``status`` was taken at ``now``.
+
+    ``now`` has the time zone in which times are shown.
+    """
     begun = now - timedelta(seconds=status.timing.elapsed_s)
     changes = (Line(event_words(each)) for each in reversed(status.control.changes))
     errors = (Line(f"{figures.count(n)} x {kind}") for kind, n in status.failures.errors)
@@ -113,7 +116,7 @@ def _partitions(partitions: Sequence[PartitionStatus]) -> Table | None:
 def status_fields(status: Status) -> dict[str, object]:
     """Return a status as an object of bounded size for a log collector.
 
-    It has the partitions with most left, the most frequent errors, and a few percentiles.
+    It has only the partitions with the most left, the most frequent errors, and a few percentiles.
     """
     progress, timing = status.progress, status.timing
     most_left = nsmallest(_MOST_LEFT, progress.partitions, lambda p: p.watermark - p.end)
@@ -140,9 +143,9 @@ def _percentiles(latency: Latency | None) -> dict[str, float] | None:
 def share_finished(partitions: Iterable[PartitionStatus]) -> float:
     """Return the share of a backlog that is finished, from 0 to 1. It is 1 only if all is finished.
 
-    The share is one of sub-messages, and the number of those to come is an estimate. Until some
-    messages were read there is no estimate, so the share is one of offsets: those below the
-    watermark, or the finished messages if they are more.
+    It is a share of the sub-messages, whose total is estimated from the messages read so far. While
+    there is no estimate, it is a share of the offsets: those below the watermark, or the finished
+    messages if there are more of them.
     """
     parts = tuple(partitions)
     if all(part.complete for part in parts):
@@ -157,7 +160,7 @@ def share_finished(partitions: Iterable[PartitionStatus]) -> float:
 
 
 def warnings(status: Status) -> Iterator[tuple[str, str, Tone]]:
-    """Yield the warnings that can't wait: each is the name of its event, its text and its tone."""
+    """Yield the warnings that can't wait, each as the name of its event, its text and its tone."""
     progress = status.progress
     if status.health.trouble is not None:
         yield "trouble", f"trouble: {status.health.trouble}", Tone.WARN
@@ -185,7 +188,7 @@ def event_words(event: Event) -> str:
 
 
 def verdict(status: Status) -> Line:
-    """Return the headline of a status: how long the drain still takes, or what it waits for."""
+    """Return the headline of a status: how much time is left, or why the drain does not go on."""
     progress, control = status.progress, status.control
     left, known = figures.duration(progress.eta_s), progress.eta_s is not None
     if progress.complete:
@@ -221,7 +224,7 @@ def causes(status: Status) -> Iterator[Field]:
 
 
 def facts(status: Status) -> Iterator[Field]:
-    """Yield how far the drain is, how fast it is, and what its workers and memory are used for."""
+    """Yield how far the drain is, how fast it is, and how it uses its workers and memory."""
     progress, latency = status.progress, status.timing.latency_recent
     yield from _done(progress)
     if failed := failure_words(status.failures):

@@ -1,8 +1,8 @@
-"""Standard output and standard error that can't fail, since a drain outlives its output's readers.
+"""Standard output and standard error that never fail, because a drain outlives its readers.
 
-The reader of a pipe may be gone, a disk full, or a terminal closed; a descriptor may have been
-closed before the command began, and a locale may lack characters. None of that changes how a drain
-runs, or its exit code. These streams are installed once, below everything that writes: the
+The reader of a pipe may be gone, a disk may be full, or a terminal closed. A descriptor may have
+been closed before the command began, and a locale may lack characters. None of that changes how a
+drain runs, or its exit code. These streams are installed once, below everything that writes: the
 terminal, the log, ``print`` in a handler, and libraries.
 """
 
@@ -22,15 +22,15 @@ from drainer.text.escape import UNENCODABLE
 if TYPE_CHECKING:
     from _typeshed import ReadableBuffer
 
-# If a handler prints this many characters without a newline, they count as a line.
+# If a handler prints more characters than this without a newline, they count as a line.
 LINE_MOST = 16_384
 
 
 class SafeStream(io.FileIO):
-    """A descriptor that accepts everything. If it can't be written, the data are dropped.
+    """A raw stream that accepts everything. Data that can't be written are dropped.
 
-    ``lost`` is the error with which the last data were dropped. If something has made the
-    descriptor non-blocking, ``write`` waits until it can be written.
+    ``lost`` is the error because of which data were last dropped; None if all data were written. If
+    the descriptor is non-blocking, ``write`` waits until it accepts data.
     """
 
     def __init__(self, descriptor: int) -> None:
@@ -90,7 +90,7 @@ class _Lasting(io.TextIOWrapper):
 
 
 def install_streams() -> tuple[SafeStream, SafeStream]:
-    """Replace the process's streams by safe ones. Returns those of stdout and stderr."""
+    """Replace the streams of this process by safe ones, and return those of stdout and stderr."""
     _fill_descriptors()
     return _install("stdout", 1), _install("stderr", 2)
 
@@ -105,8 +105,8 @@ def flush_streams(out: SafeStream) -> None:
 
 
 def _fill_descriptors() -> None:
-    # If one of the three descriptors is closed, the next file or connection gets its number, such
-    # as the plan. Then librdkafka or a child process would write its messages into that.
+    # If one of the three descriptors is closed, the next file that is opened gets its number. If
+    # that is the plan, librdkafka or a child process would write its messages into the plan.
     for descriptor in (0, 1, 2):
         try:
             os.fstat(descriptor)

@@ -1,4 +1,4 @@
-"""The page of a drain that has ended: how it ended, how to go on, and the account."""
+"""The page of a drain that has ended: how it ended, how to continue, and the account."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ from drainer.view.status import blocking_warnings, failure_words
 from drainer.view.terminal import Terminal
 
 ERRORS_SHOWN = 5
-OFFSETS_SHOWN = 4  # An event is shown with the committed offsets of the first few partitions.
+OFFSETS_SHOWN = 4  # An event shows the committed offsets of at most this many partitions.
 PARKED_WIDTH = 60  # The characters of a parked lane's key that are shown.
 _ACCOUNT = ("read", *(each.value for each in (DONE, *reversed(OTHERWISE))), "pending")
 _UNHAPPY = ("dead", "failed", "pending")
@@ -51,7 +51,7 @@ _LEFT = {NOT_MATCHED: "did not match the filter"}
 
 
 def show_summary(terminal: Terminal, summary: Summary) -> None:
-    """Print how a drain ended and how to go on, then the account and what happened."""
+    """Print how a drain ended and how to continue, then the account and the details."""
     terminal.data(summary.as_json())
     terminal.present(summary_page(summary))
 
@@ -76,7 +76,7 @@ def show_cut_short(
 def drain_page(action: Preview, summary: Summary, history: History, ended: datetime) -> Page:
     """Make the page of a report, which also has the charts and the history of the drain.
 
-    The plan is named by its full path, because the report may be read in another folder. ``ended``
+    The report names the plan by its full path, because it may be read in another folder. ``ended``
     has the time zone in which times are shown.
     """
     if summary.plan is not None:
@@ -179,7 +179,7 @@ def account(messages: Counts, sub_messages: Counts) -> Section:
 
 
 def _engine(summary: Summary) -> Iterator[Field]:
-    """Yield the engine's counts, concurrency, and speed compared with the brokers' limits."""
+    """Yield the engine's counts, the concurrency, and the speed compared with broker limits."""
     if summary.engine_counts:
         counts = (f"{name} {figures.count(n)}" for name, n in summary.engine_counts.items())
         yield Field("engine", summary.engine.capitalize(), ", ".join(counts))
@@ -229,7 +229,7 @@ def parked_field(parked: ParkedLanes, note: str = "") -> Field | None:
 
 
 def _undelivered(summary: Summary) -> Iterator[Field]:
-    """Yield what is not in the account, because the drain did not read or redrive it."""
+    """Yield the records that the account leaves out, because the drain did not handle them."""
     if alone := summary.left_alone:
         ranked = sorted(alone.items(), key=lambda item: (-item[1], item[0]))
         lines = tuple(f"{figures.count(n)} {_LEFT.get(why, f'x {why}')}" for why, n in ranked)
@@ -245,7 +245,7 @@ def _undelivered(summary: Summary) -> Iterator[Field]:
 
 
 def events(history: Sequence[Event]) -> Table | None:
-    """Make a table of what was done with a drain, in the order in which it happened."""
+    """Make a table of the events of a drain, in the order in which they happened."""
     columns = (Column("when"), Column("what"), Column("by"), Column("details", wide=True))
     rows = tuple(map(_event_row, history))
     return Table(columns, rows, shown=len(rows)) if rows else None
@@ -324,7 +324,7 @@ def _resume(command: str, resuming: Resuming) -> Field:
 def _partitions(summary: Summary) -> Table | None:
     if not summary.partitions:
         return None
-    # Partitions that are not as they should be come first, because a long table is cut.
+    # Partitions with a problem come first, because a long table is cut.
     commits = summary.commits
     verdicts = {n: _verdict(part, commits=commits) for n, part in summary.partitions.items()}
     ranked = sorted(summary.partitions.items(), key=lambda item: (verdicts[item[0]][0], item[0]))

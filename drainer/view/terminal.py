@@ -1,8 +1,8 @@
-"""The terminal of a command: its result goes to stdout, and everything else to stderr.
+"""The terminal of a command. The command's result goes to stdout, and everything else to stderr.
 
 ``logging_as_json`` makes a terminal whose stderr is a log for a collector: each line is a JSON
-object. What a handler prints to stderr, and what goes through Python's ``logging``, also becomes
-lines of the log.
+object. Whatever a handler prints to stderr, or logs by Python's ``logging``, also becomes lines of
+the log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from drainer.view.layout import Pieces, headline, is_urgent, lay_out, plain, seg
 from drainer.view.page import Item, Page, Tone
 from drainer.view.streams import LineStream
 
-ALARM_S = 0.1
+ALARM_S = 0.1  # While drainer waits for an answer, an alarm interrupts the read this often.
 
 _BUG_HINT = (
     "this is a bug in drainer, not in your backlog; please report it with the output of"
@@ -56,7 +56,7 @@ _OF_LOGGING = vars(logging.makeLogRecord({})).keys() | {"message", "asctime"}
 
 
 class Form(StrEnum):
-    """The forms that a result on standard output can have for programs."""
+    """The forms in which programs can get a result on standard output."""
 
     JSON = "json"
     YAML = "yaml"
@@ -71,8 +71,8 @@ class Terminal:
     ``print_line``, but never those of ``warn`` and ``fail``. ``debug`` adds tracebacks to ``fail``.
 
     Lines are never broken to fit the width, so that commands and paths can be copied whole. Texts
-    may contain anything: nothing in them counts as markup, and a line stays one line. Colours need
-    two terminals, or FORCE_COLOR.
+    may contain anything: nothing in them counts as markup, and a line stays one line. There are
+    colours only if stdout and stderr are both terminals, or with FORCE_COLOR.
 
     Without arguments, the streams are those of the process, which never fail (view/streams.py).
     """
@@ -129,20 +129,20 @@ class Terminal:
 
     @property
     def is_live(self) -> bool:
-        """Whether stderr can be redrawn in place. With FORCE_COLOR, a pipe still can't."""
+        """Whether stderr can be redrawn in place. A pipe can't, even with FORCE_COLOR."""
         return _is_tty(self._stderr) and self.console.is_interactive
 
     @property
     def shares_screen(self) -> bool:
-        """Whether stdout is a terminal, too, most likely the same one as stderr."""
+        """Whether stdout is a terminal, which is most likely the same one as that of stderr."""
         return _is_tty(self._stdout)
 
     @property
     def is_ready(self) -> bool:
-        """Whether a write to stderr would go through now.
+        """Whether a write to stderr would return at once.
 
         It would not while the terminal is stopped (Ctrl-S), or while a pager does not read. A
-        running drain leaves out a frame rather than wait for its reader.
+        running drain leaves out a frame rather than wait.
         """
         try:
             poll = select.poll()
@@ -166,9 +166,9 @@ class Terminal:
     def fail(self, error: BaseException) -> None:
         """Print ``error: …`` and its hint.
 
-        A stop that the user asked for is printed as such, not as an error. With ``debug``, a
-        traceback is printed as well. For a DrainerError it is that of its cause, such as an error
-        of the handler.
+        A stop that the user requested is printed as such, not as an error. With ``debug``, a
+        traceback is printed as well. For a DrainerError, it is the traceback of its cause, such as
+        an error of the handler.
         """
         cause: BaseException | None = None
         if isinstance(error, DrainerError):
@@ -191,7 +191,7 @@ class Terminal:
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:
         """Print a message. Of its ``fields``, a terminal shows only the traceback and the hint.
 
-        ``level`` is one of ``logging``.
+        ``level`` is a level of ``logging``. The name ``event`` is for the log.
         """
         for line in fields.get("traceback", "").splitlines():
             self.show([(f"  | {line}", Tone.QUIET)], urgent=True)
@@ -203,7 +203,7 @@ class Terminal:
     def data(self, obj: Any) -> None:
         """Print the result as one object, if the user asked for JSON or YAML.
 
-        On a terminal it is indented, because a person reads it there.
+        On a terminal, the object is indented for a person to read.
         """
         if not self.json:
             return
@@ -231,12 +231,12 @@ class Terminal:
         return answer.strip().lower() in ("y", "yes")
 
     def present(self, page: Page) -> None:
-        """Print the result as a page: warnings, the verdict, how to go on, facts, and tables last.
+        """Print the result as a page: warnings, verdict, how to continue, facts, and tables last.
 
-        Every page has this order, so that what to do next never scrolls away behind a table.
-        Warnings, the error and hints go to stderr. If a program reads the result, the verdict goes
-        there as well: stdout then has the facts alone (-o table), or only what ``data`` gets. With
-        --quiet, a page shows only what is wrong, and how to go on from there.
+        Every page has this order, so that a long table never hides what to do next. Warnings, the
+        error and hints go to stderr. If a program reads the result, the verdict goes to stderr as
+        well. Stdout then has only the facts (-o table), or only the object that ``data`` prints.
+        With --quiet, a page shows only what is wrong, and how to continue from there.
         """
         self._verdict(page, result=self.form is None)
         if not self.json:
@@ -281,24 +281,25 @@ class Terminal:
                 self.show(each, urgent=urgent or requested, result=result)
 
     def items(self, *items: Item, urgent: bool = False) -> None:
-        """Print parts of a page. Those that are bad are shown even with --quiet."""
+        """Print parts of a page. Parts that report something bad are shown even with --quiet."""
         for item in items:
             for each in lay_out(item):
                 self.show(each, urgent=urgent or is_urgent(item))
 
     def show(self, line: Pieces, *, urgent: bool = False, result: bool = False) -> None:
-        """Print a line that was laid out. If it is ``urgent``, it is shown even with --quiet."""
+        """Print one line. If it is ``urgent``, it is shown even with --quiet."""
         if self.quiet and not urgent:
             return
         printed = Segments([*segments(line), Segment.line()])
-        # A line is never cut: an offset that is cut short would be another offset.
+        # A line is never cut, because an offset without its last digits would be another offset.
         (self._paper if result else self.console).print(printed, soft_wrap=True, end="")
 
 
 class LogTerminal(Terminal):
     """A terminal that writes events to a log. ``logging_as_json`` makes it.
 
-    It answers no questions. Where another terminal lays facts out, it gives them as fields.
+    Nobody can answer a question there. Where another terminal shows facts as text, this one gives
+    them as fields of an event.
     """
 
     def __init__(self, logger: logging.Logger, form: Form | None, quiet: bool, debug: bool) -> None:
@@ -310,12 +311,12 @@ class LogTerminal(Terminal):
         return False
 
     def event(self, level: int, event: str, message: str, **fields: Any) -> None:
-        """Write one line of the log. It raises nothing when the reader of the log is gone."""
+        """Write one line of the log. If the reader of the log is gone, nothing is raised."""
         if message:
             self._logger.log(level, {"event": event, "message": message, **fields})
 
     def _verdict(self, page: Page, *, result: bool) -> None:
-        """Write a page as one event if it has a name for that, and otherwise line by line."""
+        """Write a page as one event if its ``event`` has a name, and otherwise line by line."""
         if not page.event:
             super()._verdict(page, result=result)
             return
@@ -348,12 +349,12 @@ def logging_as_json(
     debug: bool = False,
     stderr: TextIO | None = None,
 ) -> Iterator[LogTerminal]:
-    """Make stderr a log until the block ends. With ``quiet``, it has only warnings and errors."""
+    """Make stderr a log until the block ends. With ``quiet``, it gets only warnings and errors."""
     stream = stderr or sys.stderr
     handler = _Handler(stream)
     handler.setFormatter(_Formatter())
-    # The logger is kept out of logging's own tree, because a user's handler may call dictConfig(),
-    # which switches off all loggers that it finds there.
+    # This logger is not registered with logging, because a handler may call dictConfig(), which
+    # switches off all registered loggers.
     logger = logging.Logger(OURS, logging.WARNING if quiet else logging.INFO)
     logger.addHandler(handler)
     others = (logging.getLogger(), logging.getLogger(OURS))
@@ -416,8 +417,8 @@ def _as_yaml(text: str) -> str:
 def _interruptible() -> Iterator[None]:
     """Let Ctrl-C end a read at once.
 
-    Python handles signals between two system calls. A Ctrl-C that comes just before a read begins
-    would wait for the next line of input, so regular alarms interrupt the read.
+    Python handles signals between system calls. If Ctrl-C came just before a read began, it would
+    have no effect until the next line of input. So a regular alarm interrupts the read.
     """
     before = signal.signal(signal.SIGALRM, lambda *_: None)
     signal.setitimer(signal.ITIMER_REAL, ALARM_S, ALARM_S)

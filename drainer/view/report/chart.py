@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from drainer.view import figures
 from drainer.view.page import Curves, Plot
 
-SIZES_MOST = 5  # This many sizes have room as labels below a picture.
+SIZES_MOST = 5  # At most this many sizes have room as labels below a picture.
 VALUE_STEPS_MOST = 4
 TIME_STEPS_MOST = 6
 DATE_STEPS_MOST = 4
@@ -34,7 +34,7 @@ Tick = tuple[float, str]  # A value on an axis, and its label.
 
 
 def draw(plot: Plot | Curves) -> dict[str, object]:
-    """Return the places of everything that a plot's picture shows, for the template."""
+    """Return the coordinates of everything that a plot's picture shows, for the template."""
     frame = {"left": _LEFT, "right": _RIGHT, "top": _TOP, "bottom": _BOTTOM}
     drawn = _draw_curves(plot) if isinstance(plot, Curves) else _draw_plot(plot)
     return frame | {"troubles": [], "dots": []} | drawn
@@ -70,7 +70,8 @@ def _draw_curves(plot: Curves) -> dict[str, object]:
     points = [point for each in plot.series for point in each.points]
     sizes = sorted({x for x, _ in points})
     values = [y for _, y in points]
-    # The axis goes from one power of ten to another, and has steps within a single decade.
+    # The axis begins and ends at a power of ten. If it spans a single decade, there are also ticks
+    # at two and five times the lower power.
     low, high = math.floor(math.log10(min(values))), math.ceil(math.log10(max(values)))
     steps = (1, 2, 5) if high - low < 2 else (1,)
     ticks = [step * 10.0**power for power in range(low, max(high, low + 1)) for step in steps]
@@ -98,7 +99,10 @@ def _draw_curves(plot: Curves) -> dict[str, object]:
 
 
 def value_ticks(most: float, unit: str) -> list[Tick]:
-    """Return ticks from 0 to ``most`` or just above. The ``unit`` is "s", or "" for counts."""
+    """Return ticks from 0 to ``most``, or to the next tick above it.
+
+    The ``unit`` is "s", or "" for counts.
+    """
     step = _value_step(most, unit)
     return [
         (number * step, _label(number * step, unit))
@@ -123,7 +127,7 @@ def _label(value: float, unit: str) -> str:
 
 
 def time_ticks(begun: datetime, begin_s: float, end_s: float) -> list[Tick]:
-    """Return ticks between two times, in seconds since ``begun``.
+    """Return the ticks between two times, which are given in seconds since ``begun``.
 
     ``begun`` has the time zone of the labels.
     """
@@ -151,7 +155,7 @@ def _multiples(step: float, low: float, high: float) -> list[float]:
 
 
 def _anchor(x: float, text: str) -> str:
-    """Return the anchor of a label with which it stays inside the picture."""
+    """Return the SVG text anchor that keeps a label inside the picture."""
     return "end" if x + len(text) * _CHARACTER / 2 > _WIDTH else "middle"
 
 

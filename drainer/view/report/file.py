@@ -22,7 +22,7 @@ _MARK_WITHIN_BYTES = 1024
 class ReportFile:
     """The file that a report is written to. An earlier report is replaced, but no other file is.
 
-    Raises Refused at once if the file can't be written, so that nobody learns of a typing
+    The constructor raises Refused if the file can't be written, so that nobody learns of a typing
     error only at the end of a long drain.
     """
 
@@ -59,10 +59,10 @@ class ReportFile:
     def write(self, page: str) -> None:
         """Write the page as a whole, or leave the file as it was.
 
-        Only its owner can read the file, as with a plan, because keys and errors may have
-        confidential data.
+        Only its owner can read the file, because keys and errors may contain confidential data.
 
-        Raises Refused when there is another file by now, such as a plan; and OSError.
+        Raises Refused when something other than a report has been written there meanwhile, and
+        OSError.
         """
         self._ensure_place()
         write_whole(self.path, page.encode("utf-8", "backslashreplace"))
@@ -73,7 +73,7 @@ def write_page(
 ) -> None:
     """Write a page as a report, if the user wants one. ``page`` makes it for the current time.
 
-    An error is only reported, since the command itself has ended already.
+    An error is only a warning, because the command has already done its work.
     """
     if file is None:
         return

@@ -20,8 +20,8 @@ from drainer.view.report.chart import draw
 def html(page: Page, now: datetime, nonce: str | None = None) -> str:
     """Return a page of facts as HTML.
 
-    ``now`` has the time zone in which times are shown. With a ``nonce``, the page has a script with
-    that nonce, which updates it; the server's headers allow that script alone.
+    ``now`` has the time zone in which times are shown. With a ``nonce``, the page also has a script
+    that updates it. The headers of the server allow only the script with this nonce.
     """
     return (
         _templates()
@@ -33,7 +33,7 @@ def html(page: Page, now: datetime, nonce: str | None = None) -> str:
             written=_moment(now),
             times=[_moment(time.astimezone(now.tzinfo)) for time in page.times],
             host=platform.node() or "unknown",
-            # In a script element only its end tag and comments are markup, and both begin with "<".
+            # In a script element, only an end tag or a comment is markup. Both begin with "<".
             data=Markup(json_text(page.data).replace("<", "\\u003c")),
         )
     )

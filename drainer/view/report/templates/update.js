@@ -1,4 +1,4 @@
-// Takes the place of what is shown, every two seconds. When nobody answers it says since when.
+// Replaces the shown page by a new one every two seconds. If there is no answer, it says since when.
 const every = 2000, silent = document.getElementById("silent");
 let heard = new Date();
 setInterval(async () => {
