@@ -161,7 +161,8 @@ class PriorityDispatcher(Dispatcher):
         if ledger.position <= message.offset < ledger.end:
             if message.offset not in self._rejected[number]:
                 return True
-            self._passed[number] += 1  # It was given up as a unit, whatever it splits into now.
+            # The message was given up as one unit, whatever it splits into now.
+            self._passed[number] += 1
         ledger.reach(message.offset + 1)
         return False
 

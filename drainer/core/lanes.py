@@ -23,7 +23,8 @@ HOT_WAITING = 64
 # outgrow the processor's caches.
 LOOK_AHEAD_PER_WORKER = 2
 LOOK_AHEAD_MIN = 1_000
-# Stale entries in the buckets are cleared together, once there are more than this many.
+# Stale entries in the buckets are cleared together, once there may be STALE_MIN more of them than
+# twice the number of lanes.
 STALE_MIN = 64
 
 # Most lanes only ever have one sub-message. It stands for its lane by itself until a second one
@@ -35,7 +36,7 @@ NOT_READY = -1  # The rank of a lane that is not ready.
 
 
 def look_ahead(concurrency: int) -> int:
-    """Return how many lanes should be ready before it is not worth reading on."""
+    """Return the number of ready lanes at which it is not worth reading on."""
     return max(LOOK_AHEAD_MIN, LOOK_AHEAD_PER_WORKER * concurrency)
 
 
@@ -275,9 +276,10 @@ class Lanes:
         return None if type(head) is Slot else cast("SubMessage | None", head)
 
     def take_next_in_lane(self, sub: SubMessage) -> SubMessage:
-        """Start the ``next_in_lane`` of a started sub-message, which goes to the handler with it.
+        """Start the sub-message behind ``sub`` in its lane, to be handled in the same call.
 
-        Their lane goes on when ``sub`` finishes, so it must be finished last.
+        There must be one (see ``next_in_lane``). The lane goes on when ``sub`` finishes, so
+        ``sub`` must be finished last.
         """
         follower = self._start(sub.lane)
         follower.lane = None
@@ -417,7 +419,7 @@ class Lanes:
         sub: Any = lane.head
         behind = lane.head = sub.next
         if behind is None:
-            lane.tail = None  # Lane and sub-message would be a cycle for the garbage collector.
+            lane.tail = None  # Otherwise, lane and sub-message would form a reference cycle.
         else:
             sub.next = None
         lane.waiting -= 1

@@ -468,7 +468,7 @@ class Ledger:
 
     def _finish_otherwise(self, message: Message, outcome: Outcome) -> None:
         part = message.part or self._begin_part(message)
-        # When the last sub-message finishes, the counts of messages have the outcome already.
+        # Once all of a message is finished, the counts of messages have its outcome.
         if message.left or self._reports_outcomes:
             self._outcomes[outcome].append(message.offset)
             if part.unsplit:

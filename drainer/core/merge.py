@@ -104,7 +104,7 @@ class TaskReport:
 
 
 def fold(plan: OffsetPlan, reports: Iterable[TaskRecord]) -> OffsetPlan:
-    """Return the plan with what its tasks have reported and it does not have yet.
+    """Add to a plan everything that its tasks have reported and that it does not have yet.
 
     Args:
         plan: the plan of a drain on Spark. It may have any part of the reports already.

@@ -15,7 +15,7 @@ class ReadSample(NamedTuple):
     """
 
     read: int  # Offsets that were read, including holes.
-    unread: int  # Offsets that were not.
+    unread: int  # Offsets that were not read yet.
     subs: int  # Sub-messages of the messages that were read.
     finished: int = 0  # Those of ``subs`` that earlier runs or other claims have finished.
     # The offsets, of ``read`` and of ``unread``, where earlier runs or other claims may have
@@ -58,7 +58,8 @@ class Remainder(NamedTuple):
     share: float
     offsets_read: int  # Over all partitions.
     offsets_unread: int
-    # The estimated sub-messages that were not read yet, by partition; None while nothing was read.
+    # The estimated number of sub-messages that were not read yet, by partition; None while nothing
+    # was read.
     unread: Mapping[int, float] | None
 
     @classmethod

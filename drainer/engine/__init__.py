@@ -1,1 +1,4 @@
-"""The engines: they move sub-messages between Kafka, the core and the handler. No terminal here."""
+"""The engines: they move sub-messages between Kafka, the core and the handler.
+
+Nothing here knows the terminal.
+"""

@@ -95,11 +95,11 @@ class Checkpointer:
         self._file = context.file
         self.account = account
         self._latency = latency  # The latency of the handler in this run.
-        self._latency_before = plan.account.latency  # The one in former runs.
+        self._latency_before = plan.account.latency  # The latency of the handler in former runs.
         self._committer = context.committer
         self._interval_s = context.running.plan_interval_s
         self._journal_interval_s = context.running.journal_interval_s
-        self._due_s = inf  # When the journal is due; there is none before it is started.
+        self._due_s = inf  # When the next write of the journal is due.
         self._took_s = deque([0.0] * SLOW_WRITES, SLOW_WRITES)
         self._lock = context.lock
         self._failed = failed
@@ -206,7 +206,7 @@ class Checkpointer:
         self._update(replace(self.plan.account, history=history))
         await self.save(commit=False)
         self._file.remove_journals()
-        if commit and refused:  # It was refused while the drain was stopping for another reason.
+        if commit and refused:  # A commit was refused while the drain stopped for another reason.
             raise refused
         if commit and self.trouble is not None:
             raise Interrupted(
@@ -281,7 +281,7 @@ class Checkpointer:
     async def _keep_plan(self) -> None:
         while True:
             with suppress(TimeoutError):
-                # `wait_for` of Python 3.11 loses a cancellation that comes at once with the event.
+                # `wait_for` of Python 3.11 loses a cancellation that coincides with the event.
                 async with asyncio.timeout(self._interval_s):
                     await self._hurry.wait()
             self._hurry.clear()

@@ -35,7 +35,7 @@ class AsyncWorkers(Workers):
 
     def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
         super().__init__(calls, failures, events)
-        self._gaps: list[int] = []  # By worker, how many attempts on the next measured one is.
+        self._gaps: list[int] = []  # By worker, the attempts from one measurement to the next.
         self._abandoned = False
         self._over = False  # Whether nothing waits for the workers any more.
         self.surplus = 0
@@ -63,7 +63,7 @@ class AsyncWorkers(Workers):
 
     def calls(self) -> int:
         """Return how many calls run, including those that nothing waits for any longer."""
-        if self._over:  # Some handlers swallow a cancellation, and continue when the loop does.
+        if self._over:  # Some handlers swallow a cancellation, and go on while the loop runs.
             return sum(not task.done() for task in self._tasks)
         at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
         return min(at_work, self._lanes.running)
@@ -124,7 +124,8 @@ class AsyncWorkers(Workers):
         self._over = True
 
     def _choose_next(self) -> None:
-        # A worker that may have to rest gets no other sub-message before it has looked.
+        # While there is a surplus, a worker looks whether it has to rest before it takes another
+        # sub-message.
         if not (self._stopping or self._abandoned):
             self._next = self._finish_only if self.surplus else self._source.finish_and_take
 
@@ -187,7 +188,7 @@ class AsyncWorkers(Workers):
                     self._tasks[number].cancel()
 
     async def _cancelled(self, number: int) -> TimedOut:
-        """End the cancellation of an overdue worker, whether the handler let it pass or not."""
+        """End the cancellation of an overdue worker, even if the handler swallowed it."""
         del self._overdue[number]
         with suppress(asyncio.CancelledError):
             await asyncio.sleep(0)

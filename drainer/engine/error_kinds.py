@@ -1,4 +1,4 @@
-"""Kinds of errors: how often each came, for the status. It decides nothing."""
+"""Counts of errors by their kind, for the status. They decide nothing."""
 
 from __future__ import annotations
 

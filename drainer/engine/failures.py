@@ -58,7 +58,7 @@ class Failures:
     """Starts the attempts of sub-messages, and decides what follows when they end.
 
     Args:
-        sink: where dead letters go; None while there are none.
+        sink: where dead letters go; None while dead letters are off.
         batching: how the handler takes several sub-messages in one call; None if it does not.
         is_outage: the handler's judgement of an error; None if it has none.
 
@@ -187,11 +187,14 @@ class Failures:
                 self._settle()
 
     def finish_and_take(self, sub: SubMessage) -> SubMessage | None:
-        """``finish``, then ``take``, in one call: every worker calls it for each sub-message."""
+        """Finish a sub-message as done, and take the next one.
+
+        Workers do this for nearly every sub-message, and one call is faster than two.
+        """
         if self.checks or self._dispatcher.barrier_queues:
             self.finish(sub)
             return self.take()
-        message = sub.message  # The dispatcher would do the same, but by one call more.
+        message = sub.message  # The dispatcher would do the same, but with one more call.
         message.ledger.finish(message, sub.index)
         return self.lanes.finish_and_take(sub)
 
@@ -217,8 +220,9 @@ class Failures:
             self._skipped_calls += isinstance(error, Skip)
             self._attempt_failed(call.members[0], fault, error)
         else:
-            # None of them spends a retry. They are tried in smaller calls until the one that fails
-            # is known. In an outage the calls stay as large, because no sub-message is to blame.
+            # None of the sub-messages spends a retry. They are tried in smaller calls until the one
+            # that fails is known. In an outage the calls stay as large, because no sub-message is
+            # to blame.
             self._call_failed(call.members[0], fault, error, len(call.members))
             self._try_again(batcher.give_back(call, split=not self._breaker.is_open))
             self._moved()

@@ -28,7 +28,8 @@ class HistoryPoint:
         ends_s: the moment, in seconds since the run began.
         finished, dead, failed: how many sub-messages ended in this way, over all runs of the drain.
         skipped: how many sub-messages the handler skipped, without those that rules skipped.
-        failures, retries, timeouts: how many attempts of this run were such.
+        failures, retries, timeouts: how many attempts of this run failed, were retries, or took too
+            long.
         running_s: the seconds that all sub-messages of this run were in the handler, added up. The
             rate between two points is the mean number of sub-messages in the handler.
         to_go: how many offsets lie between the watermark and the end.

@@ -132,7 +132,8 @@ class Lifecycle:
         await within(self.checkpointer.stop())
         cause = await self._work.close(cause)
         if forced.is_set():
-            cause = cause or self._requested  # It does not wait for the commit, so it is not done.
+            # The drain does not wait for its commit, so it can't report that it is done.
+            cause = cause or self._requested
         lost = self._lock.lost  # The lock may have been lost after the drain began to end.
         ours = lost is None and not isinstance(cause, (*NOT_OURS, LogCut))
         ours = ours and not self.checkpointer.account.unbalanced
@@ -198,14 +199,15 @@ class Lifecycle:
             with suppress(DrainerError):  # If no broker answers, the offsets of the plan are shown.
                 committed = await self._runtime.blocking_call(self._context.read_committed)
         watermarks = account.watermarks
-        # Pending ones are counted one by one, so that the law of conservation is really checked.
+        # What is pending is counted one by one, so that the law of conservation is really checked.
         messages, subs = account.counts()
         progress = replace(status.progress, messages=messages, sub_messages=subs)
         ended, code, reported = final_outcome(
             cause,
             messages,
             subs,
-            # What former runs of a redrive gave up is in its dead-letter topic, and drained again.
+            # What former runs of a redrive gave up is in its dead-letter topic, and is drained
+            # again, so it does not count here.
             gave_up=status.failures.given_up
             if plan.terms.redrive
             else subs.given_up - account.unhandled().dead_by_request,

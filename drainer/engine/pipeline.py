@@ -180,7 +180,7 @@ class Pipeline:
             if self._limiting is not None:
                 self._limiting.cancel()
             first, most = self._first_and_most()
-            now = self._meter.concurrency  # A search goes on from here.
+            now = self._meter.concurrency  # A new search begins with this number.
             self.limit(min(now, most) if concurrency.is_auto else first)
             self._begin_search()
         if settings.failures != before.failures:
@@ -254,7 +254,7 @@ class Pipeline:
             self._loop.call_soon_threadsafe(self._pump.poke)
 
     def _decide_rejected(self) -> None:
-        if self.dispatcher.rejected:  # It reports events, so a direct call could recurse.
+        if self.dispatcher.rejected:  # The call reports events, so it would recurse if it ran here.
             self._loop.call_soon(self._failures.decide_rejected)
 
     def _end_if_over(self) -> None:

@@ -69,7 +69,7 @@ class Runtime:
         uptime: returns seconds from an arbitrary origin, for leases. It goes on while the machine
             is suspended.
         wall: returns the time now, with a zone.
-        interpreter: sets Python up for a drain while its block lasts.
+        interpreter: returns a context manager that sets Python up for a drain.
         stop_signals: reports on the event loop that a person or a supervisor wants a stop.
         thread, event, lock, queue: the classes of ``threading`` and ``queue``.
         random: makes the generator from which retries draw their delays.

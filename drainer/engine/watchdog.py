@@ -65,7 +65,7 @@ class Watchdog:
                 self.blocked_by = found.most_common(1)[0][0]
 
     def _blocked_at(self) -> str | None:
-        # The frame itself is compared, because another frame may get the same number.
+        # The frame itself is compared, because a later frame may get the same id().
         frame = sys._current_frames().get(self._watched)
         place = None if frame is None else _place_in_handler(frame)
         if frame is None or place is None:

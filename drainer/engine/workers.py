@@ -43,7 +43,7 @@ class Calls:
 
 
 class Workers(ABC):
-    """Base of coroutines and threads; ``limit`` sets how many there are."""
+    """Base of the workers that are coroutines or threads. ``limit`` sets how many there are."""
 
     def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
         self._source = failures.source

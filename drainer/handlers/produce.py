@@ -28,8 +28,8 @@ class Produce(Handler):
     its value stays as it was, however it was decoded. Each partition of the topic gets a range of
     the hashes of keys.
 
-    A sub-message is done when all in-sync replicas have its record, and only then does the next one
-    of its sub-key begin. After a crash, some records are written again, in their order.
+    A sub-message is done when all in-sync replicas have its record. The next one of its sub-key
+    begins only then. After a crash, some records are written again, in their order.
     """
 
     writes_records = True  # So an estimate applies the brokers' limits on writing.

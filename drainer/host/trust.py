@@ -102,7 +102,7 @@ def mode_of_new(folder: Path) -> int:
 
 
 def share_new(descriptor: int, folder: Path) -> None:
-    """Give a file that was just made the mode of its folder, whatever the umask left of it.
+    """Give a file that was just made the mode of ``mode_of_new``, whatever the umask left of it.
 
     The file stays private if it does not have the folder's group, as on some file systems. The
     group can only read what root makes, because root resumes only what nobody else could have

@@ -75,7 +75,7 @@ class Event(JsonRecord):
 
 
 NAMED_MOST = 1_000  # A plan names this many parked lanes, and counts the others.
-SHOWN_MOST = 20  # A person is shown this many of them.
+SHOWN_MOST = 20  # A person is shown this many parked lanes.
 KEY_LENGTH = 1_000  # This many characters are kept of a lane's name.
 _Short = Annotated[str, Meta(max_length=KEY_LENGTH)]
 

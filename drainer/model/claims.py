@@ -20,7 +20,9 @@ from drainer.model.progress import Progress
 ALL = "all"  # The selector of the claim that has every sub-message.
 _WHERE = "where "  # The selector of a class begins with this, and its expression follows.
 
-_BITS = 20  # Kafka has no topic with a million partitions, and no drain has a million shards.
+# The number of a partition or of a shard has this many bits. Kafka has no topic with a million
+# partitions, and no drain has a million shards.
+_BITS = 20
 _LOW = (1 << _BITS) - 1
 _SELECTOR = re.compile(r"(\d{1,9})/(\d{1,9})", re.ASCII)
 _LONG = 0xFFFF_FFFF_FFFF_FFFF

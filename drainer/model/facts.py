@@ -29,7 +29,10 @@ class Undecided(Exception):
 
 
 class Facts:
-    """The values that an expression's names have for one sub-message. Each is made when used."""
+    """The values that an expression's names have for one sub-message.
+
+    Each value is computed when it is first used.
+    """
 
     __slots__ = ("_known", "_sub")
 
@@ -120,7 +123,7 @@ def shown(value: Any) -> Any:  # noqa: PLR0911, PLR0912 - a table of types
 
 
 def _content(data: bytes) -> Any:
-    """Return bytes as a JSON object or array, or else as text, if they are one of these."""
+    """Return bytes as a JSON object or array, or else as text. Return other bytes unchanged."""
     if data.lstrip()[:1] in (b"{", b"["):
         with suppress(ValueError, RecursionError):
             return shown(raw_json(data))

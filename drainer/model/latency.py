@@ -16,7 +16,7 @@ class Latency(JsonRecord):
     """The latencies of attempts that returned: their number, their mean, and p0, p1, … p100.
 
     If there were many attempts, only a part of them was measured, but ``count`` is the number of
-    all. ``processor_s`` is the mean processor time that an attempt took of the handler's thread.
+    all. ``processor_s`` is the mean processor time of an attempt in the handler's thread.
     """
 
     count: int

@@ -273,7 +273,7 @@ def type_of(annotation: Any) -> ValueType:
     return ValueType("PATH", Path) if annotation is Path else TEXT
 
 
-PREFIX = "DRAINER"  # Variables begin with this and an underscore.
+PREFIX = "DRAINER"  # Environment variables of drainer begin with this and an underscore.
 ONE_RUN = "it is meant for one run"
 _BY_NAME = "by its name"
 _KEY = "option"

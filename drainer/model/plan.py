@@ -20,7 +20,10 @@ from drainer.model.terms import Terms
 
 @dataclass(frozen=True, slots=True)
 class OpenTransaction:
-    """A stretch behind an open transaction. Consumers with read_committed don't get its records."""
+    """The offsets of a partition behind an open transaction.
+
+    Consumers with read_committed don't get their records.
+    """
 
     topic: str
     partition: int

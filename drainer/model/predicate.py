@@ -14,7 +14,7 @@ class Predicate:
     """An expression that is true or false. Raises BadExpression when it can't be understood."""
 
     def __init__(self, text: str) -> None:
-        # It takes a third of a second to import, and most drains have no expressions.
+        # This import takes a third of a second, and most drains have no expressions.
         from drainer.model import expression  # noqa: PLC0415
 
         self._expression = expression.Expression(text)

@@ -18,7 +18,7 @@ class PriorityClass(JsonRecord):
     # The time (ISO 8601) when nothing was left of the class but what waits for the rest; None
     # before that.
     ended: str | None = None
-    # Count of sub-messages that wait for the rest, because they stand behind some of it in a lane.
+    # Count of sub-messages that wait for the rest, because some of it stands before them in a lane.
     deferred: Whole = 0
     # Whether some of the class was not read, because it could not come before the rest any more: a
     # barrier stands before it, or too many sub-messages wait already.

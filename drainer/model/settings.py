@@ -274,7 +274,10 @@ class FailureSettings(JsonRecord):
         return self.dead_letter_topic if self.writes_letters else None
 
     def delay_s(self, failures: int, random: Random | None = None) -> float:
-        """Return the delay after this failure, counted from 1: exponential, with random jitter."""
+        """Return the seconds to wait after a failure.
+
+        ``failures`` is its number, from 1 on. The delay grows exponentially, and has random jitter.
+        """
         whole: float = min(self.retry_max_delay_s, self.retry_delay_s * 2 ** min(failures - 1, 60))
         return whole if random is None else whole * random.uniform(JITTER, 1)
 

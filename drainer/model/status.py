@@ -79,7 +79,7 @@ class FailureStatus:
         failed_sub_messages: the number of sub-messages that failed alone in a call.
         timeouts: the number of attempts that took too long. If the handler runs on threads, such an
             attempt may still succeed.
-        retries: the number of further attempts that were granted, including those that the
+        retries: the number of further attempts that began after a delay, including those that the
             handler requested.
         waiting: the number of retries that are not due yet.
         parked_lanes: the number of lanes that wait for another run.

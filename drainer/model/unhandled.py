@@ -51,7 +51,7 @@ class Unhandled(JsonRecord):
         return self._joined(later, lambda known, new: {**known, **new})
 
     def __add__(self, other: Unhandled) -> Self:
-        """Add what another task counted, which reports itself alone."""
+        """Add what another task counted. Each task counts only its own sub-messages."""
         return self._joined(other, _sum)
 
     def __sub__(self, other: Unhandled) -> Self:

@@ -19,7 +19,7 @@ from drainer.text.mask import describe
 from drainer.text.secret import redact, remember
 
 REQUEST_S = 5.0
-# The pause before the first repetition of a request doubles up to the longest one.
+# The pause before a request is repeated. It doubles each time, up to the longest one.
 PAUSE_S, LONGEST_PAUSE_S = 0.2, 5.0
 NOT_THERE = 40401, 40402, 40403  # The registry's codes for a missing subject, version or schema.
 NO_SUCH = 422  # The HTTP status when a reference names an invalid version.

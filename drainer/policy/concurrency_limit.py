@@ -112,7 +112,7 @@ class _Trial:
 
     @property
     def is_inconclusive(self) -> bool:
-        """Whether something other than the limit held throughput back most of the time."""
+        """Whether something other than the limit held throughput back too often."""
         return self._looks >= 4 and self._loose > LOOSE * self._looks
 
     @property

@@ -39,7 +39,8 @@ FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
 RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
 TOPIC_CHARACTERS = 249  # Kafka allows no longer name of a topic.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
-# A topic id begins with this if the place is that of a letter in this topic.
+# A topic id that begins with this means that the place of the message is not known, and that of its
+# letter stands in. The name of the letter's topic follows.
 PLACE_OF_LETTER = "letter:"
 # A longer sub-key can't be redriven. A letter has the sub-key twice, so it must not be too large.
 KEY_CHARACTERS = 16_384
@@ -150,7 +151,8 @@ class Provenance(JsonRecord):
     redrives: Whole
     message_key: bytes | None
     timestamp: Milliseconds | None
-    # The number of the message's own headers, which follow. Other programs added any others.
+    # The number of the message's own headers, which follow this one. Other programs have added any
+    # further headers.
     message_headers: Whole
 
     def as_header(self) -> Header:
@@ -217,7 +219,7 @@ class Letter(Provenance):
 
     @property
     def from_(self) -> From:
-        """The topic, group and handler of the drain that first gave it up, before any redrive."""
+        """The topic, group and handler of the drain that gave it up before any redrive."""
         return self.topic, self.group, self.handler
 
     @property
@@ -382,7 +384,7 @@ def dead_letter(
         sub_key_exact=known.sub_key_exact,
         payload_encoding=encoding,
         whole=known.whole,
-        # Whoever may write to the topic can write a letter with any number.
+        # A letter may be forged with any number of attempts, so the sum is bounded.
         attempts=min(attempts, WHOLE_MOST),
         reason=reason,
         error_type=None if error is None else class_name(error),

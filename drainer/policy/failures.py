@@ -55,7 +55,8 @@ from drainer.policy.fault import Fault
 # at least HEALTHY times as many as the failures.
 FAILURES = 50
 HEALTHY = 0.25
-# It also opens once this many have failed by errors of their own, without one success.
+# The breaker also opens once this many sub-messages have failed by errors of their own, without one
+# success.
 FAILURES_OWN = 100
 SUCCESSES = 50  # This many successes show that the failures before them were no outage.
 PROBE_FIRST_S, PROBE_MOST_S = 0.5, 5.0
@@ -65,7 +66,7 @@ MARKS_MOST, MARK_S = 1_000, 0.5
 SKEW_S = 1.0  # The clocks of two machines may differ by this much.
 # For this long after a success of another task, further ones of other tasks are expected.
 OTHERS_S = 60.0
-# Once this many of a lane were given up one after the other, the next one is suspect, too.
+# Once this many sub-messages of a lane were given up one after the other, the next one is suspect.
 LANE_BAD = 2
 
 # The rules by which a sub-message is given up. The last two compare it with what else runs.
@@ -164,7 +165,7 @@ class Breaker:
 
     It is closed while most calls succeed. While it is open, one sub-message at a time is let
     through, the probe; while a probe is under way, it is half open. It decides about load only:
-    what counts against a sub-message is for ``FailurePolicy``. After Nygard, "Release It!" (2007).
+    ``FailurePolicy`` decides what counts against a sub-message. After Nygard, "Release It!" (2007).
 
     Attributes:
         opened: how many times it has opened.
@@ -359,7 +360,7 @@ class Doubts:
         self._successes = 0
         # How many calls had failed when the doubts expired; None once something has succeeded.
         self._expired_at: int | None = None
-        # How many calls had failed at a time, for some times.
+        # Numbers of failed calls, each with the time at which it was reached (since 1970).
         self._times: deque[tuple[int, float]] = deque(maxlen=MARKS_MOST)
 
     def __len__(self) -> int:
@@ -387,7 +388,8 @@ class Doubts:
     def mean_outage(self) -> bool:
         """Whether the downstream is to blame, if nothing can run but sub-messages in doubt.
 
-        It is if several of them are not suspect, and hardly any call has succeeded meanwhile.
+        It is if several of them are not suspect, and hardly any call has succeeded meanwhile. Once
+        doubts have expired, one that is not suspect is enough.
         """
         new = [each.successes_before for each in self._records.values() if not each.is_suspect]
         if not new or self.have_expired:
@@ -504,7 +506,7 @@ class FailurePolicy:
         self.given_up, self.given_up_by = given_up, Counter[str]()
         self.others = self.whole = Totals()
         self._others_until_s = 0.0  # Until then, another task may still show that all is well.
-        self._opened_at = 0  # Failed calls when the breaker opened last.
+        self._opened_at = 0  # The number of failed calls when the breaker opened last.
         self._random = random
 
     # --- events ---
@@ -527,7 +529,7 @@ class FailurePolicy:
                 record.prove(record.proven + 1, IN_DOUBT)
             if record.failures > self._allowed:
                 return self.give_up(record.rule)
-            # To halt loses nothing, because a resume tries it again.
+            # To halt loses nothing, because a resume tries the sub-message again.
             halts = settings.on_failure is OnFailure.HALT and record.tries > settings.retries
             if halts and not at.done + self.others.done:
                 return Decision(OnFailure.HALT, why=NOTHING_SUCCEEDED)
@@ -715,7 +717,7 @@ class Retries:
     def __init__(self) -> None:
         self._heap: list[tuple[float, int, SubMessage, bool, bool]] = []
         self._ties = count()
-        # The tie of each sub-message's valid entry in the heap.
+        # The tie-breaker of each sub-message's valid entry in the heap, by which it is recognised.
         self._waiting: dict[SubMessage, int] = {}
         self.started = 0
 

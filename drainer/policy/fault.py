@@ -74,7 +74,7 @@ _DOWNSTREAM = {
     "botocore": "HTTPClientError ConnectionError EndpointConnectionError",
     "pymongo": "ConnectionFailure",
 }
-# These classes are derived from classes in the tables above, but say less than those.
+# These classes are derived from classes in the tables above, but leave unclear whose fault it is.
 _UNCLEAR = {
     "psycopg": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",
     "psycopg2": "DeadlockDetected SerializationFailure LockNotAvailable QueryCanceled",

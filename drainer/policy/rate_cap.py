@@ -81,7 +81,7 @@ class RateLimiter:
         return max(1, int(credit_s * self.messages_per_s))
 
     def next_s(self, now_s: float, messages: int = 1) -> float:
-        """Return the seconds until that many messages may come, or as many as a burst may have."""
+        """Return the seconds until ``messages`` may come at once, or a burst if that is less."""
         burst = min(messages / self.messages_per_s, BURST_S)
         return max(0.0, self._free_s + burst - now_s)
 
