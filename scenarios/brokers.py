@@ -1,4 +1,5 @@
-"""Real brokers for scenarios and tests: with logins, failing on request, several as one Kafka."""
+"""Real brokers for scenarios and tests: with logins, with failures on request, or several as one
+Kafka."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ _REPLICATION = (
 
 
 class ProcessOptions(TypedDict, total=False):
-    """Options of a broker's process, as the sandbox takes them."""
+    """Options of a broker's process, in the form in which the sandbox takes them."""
 
     die_with_parent: bool
     print_line: Callable[[str], None]
@@ -38,18 +39,20 @@ class ProcessOptions(TypedDict, total=False):
 class Broker(broker.Broker):
     """A broker of the sandbox that can be stopped, killed, paused and started again.
 
-    It keeps its ports and its data. As a context manager it starts, and stops at the end.
+    It keeps its ports and its data. As a context manager, it starts at the beginning of the block
+    and stops at the end.
 
     Args:
-        folder: where everything of it is.
-        ports: where it listens; free ones unless given.
-        sasl_users: passwords by user name; adds a SASL_PLAINTEXT listener (mechanism PLAIN) on a
-            port of its own. The first listener still takes anyone.
-        sasl_port: where that listens; a free one unless given.
-        properties: further server properties; they have the last word.
-        jmx_port: where anyone on this machine reads its metrics (JMX); nowhere unless given.
+        folder: where all of its files are.
+        ports: the ports where it listens; free ones by default.
+        sasl_users: passwords by user name. They add a SASL_PLAINTEXT listener (mechanism PLAIN) on
+            a port of its own. The first listener still takes anyone.
+        sasl_port: the port of that listener; a free one by default.
+        properties: further server properties, which override all others.
+        jmx_port: the port where anyone on this machine can read its metrics (JMX); by default,
+            nobody can.
         classes: a folder of further Java classes.
-        cluster_id: of a new cluster; made up unless given.
+        cluster_id: the id of a new cluster; a made-up one by default.
     """
 
     def __init__(
@@ -76,12 +79,12 @@ class Broker(broker.Broker):
 
     @property
     def sasl_bootstrap_servers(self) -> str:
-        """Address for clients with credentials. Raises ValueError without ``sasl_users``."""
+        """The address for clients with credentials. Raises ValueError without ``sasl_users``."""
         return _address(self.sasl_port, "sasl_users")
 
     @property
     def jmx_address(self) -> str:
-        """Address of its metrics: ``host:port``. Raises ValueError without ``jmx_port``."""
+        """The address of the metrics, as ``host:port``. Raises ValueError without ``jmx_port``."""
         return _address(self.jmx_port, "jmx_port")
 
     def java_command(self, java: Path, path: str, *arguments: str) -> list[str]:
@@ -100,14 +103,14 @@ class Broker(broker.Broker):
         return super().java_command(java, path, *options, *arguments)
 
     def classpath(self) -> str:
-        """The sandbox's own, and the further classes."""
+        """Return the sandbox's own classpath, with the further classes."""
         path = super().classpath()
         return path if self.classes is None else os.pathsep.join([path, str(self.classes)])
 
     def start(self) -> None:
-        """Start it and wait until it answers; nothing happens when it runs already.
+        """Start the broker, and wait until it answers. Do nothing if it runs already.
 
-        Raises SandboxRefused when it does not start; then no process is left.
+        Raises SandboxRefused if it does not start. Then no process is left.
         """
         if self.running:
             return
@@ -119,13 +122,14 @@ class Broker(broker.Broker):
             raise
 
     def stop(self) -> None:
-        """Shut it down as an operator would (SIGTERM), and kill it if that takes too long."""
+        """Shut the broker down as an operator would (SIGTERM), and kill it if that takes too
+        long."""
         if self.mark is not None:
             self.mark.end(grace_s=STOP_TIMEOUT_S)
         self.kill()
 
     def pause(self) -> None:
-        """Freeze it, and return once each of its threads has stopped.
+        """Freeze the broker, and return once each of its threads has stopped.
 
         Its connections stay open, and nothing answers.
         """
@@ -137,7 +141,7 @@ class Broker(broker.Broker):
             time.sleep(POLL_S)
 
     def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Let a paused broker continue."""
         if self.mark is not None:
             self.mark.signal(signal.SIGCONT)
 
@@ -150,15 +154,17 @@ class Broker(broker.Broker):
 
 
 class Brokers:
-    """A Kafka on 127.0.0.1 whose topics have as many replicas as brokers, three at most.
+    """A Kafka on 127.0.0.1 of several brokers. Its topics have as many replicas as there are
+    brokers, but at most three.
 
-    Each broker can fail in its ways. As a context manager they start, and stop at the end.
+    Each broker can fail in all ways that ``Broker`` has. As a context manager, they start at the
+    beginning of the block and stop at the end.
 
     Args:
-        folder: of all of them; each has one of its own in it.
+        folder: the folder for all of them. Each broker has one of its own in it.
         count: how many there are.
-        jmx: open the metrics of each, on a port of its own.
-        properties, classes, options: as of each ``Broker``.
+        jmx: whether to open the metrics of each broker, on a port of its own.
+        properties, classes, options: the same as for each ``Broker``.
     """
 
     def __init__(
@@ -192,22 +198,23 @@ class Brokers:
 
     @property
     def bootstrap_servers(self) -> str:
-        """Addresses where clients connect: ``host:port``, with commas between."""
+        """The addresses to which clients connect: ``host:port``, separated by commas."""
         return ",".join(each.bootstrap_servers for each in self.each)
 
     def launch(self) -> None:
-        """Start those that don't run, without waiting. Raises SandboxRefused as ``Broker``."""
+        """Start the brokers that don't run, without waiting. Raises SandboxRefused as
+        ``Broker.start`` does."""
         for each in self.each:
             if not each.running:
                 each.launch()
 
     def wait_ready(self) -> None:
-        """Wait until all answer. Raises SandboxRefused as ``Broker``."""
+        """Wait until all brokers answer. Raises SandboxRefused as ``Broker.start`` does."""
         for each in self.each:
             each.wait_ready()
 
     def stop(self) -> None:
-        """Shut all of them down at once (SIGTERM), and kill those that take too long."""
+        """Shut all brokers down at once (SIGTERM), and kill those that take too long."""
         for each in self.each:
             if each.mark is not None:
                 each.mark.signal(signal.SIGTERM)
@@ -215,7 +222,7 @@ class Brokers:
             each.stop()
 
     def kill(self) -> None:
-        """End all at once, as a power cut would."""
+        """Kill all brokers at once, as a power cut would."""
         for each in self.each:
             each.kill()
 
@@ -233,7 +240,7 @@ class Brokers:
 
 
 def delete_topic(settings: ClientSettings, topic: str) -> None:
-    """Remove a topic. Raises as ``Cluster.delete_topic``."""
+    """Remove a topic. Raises the same errors as ``Cluster.delete_topic``."""
     with Cluster.connect(settings) as cluster:
         cluster.delete_topic(topic)
 
@@ -256,7 +263,8 @@ def _frozen(pid: int) -> bool:
 
 
 def _of_cluster(ports: Sequence[BrokerPorts], number: int) -> dict[str, str]:
-    """Properties that make a broker one of several, the ``number``th of those with these ports."""
+    """Return the properties of the broker with this ``number`` in a cluster of brokers on these
+    ports."""
     voters = (f"{number}@{HOST}:{each.controller}" for number, each in enumerate(ports, 1))
     return {
         "node.id": str(number),
@@ -266,7 +274,8 @@ def _of_cluster(ports: Sequence[BrokerPorts], number: int) -> dict[str, str]:
 
 
 def _with_logins(ports: BrokerPorts, port: int, users: Mapping[str, str]) -> dict[str, str]:
-    """A listener for those with credentials, beside the one that takes anyone."""
+    """Return the properties of a listener for clients with logins, beside the one that takes
+    anyone."""
     plain, sasl = f"PLAIN://{HOST}:{ports.client}", f"SASL://{HOST}:{port}"
     accounts = (f"user_{name}={_quoted(password)}" for name, password in users.items())
     module = "org.apache.kafka.common.security.plain.PlainLoginModule"

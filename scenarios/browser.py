@@ -22,15 +22,16 @@ INSTALL = "there is no Chromium (Debian: apt-get install chromium)"
 
 
 def chromium() -> str | None:
-    """Path of the program, if it is installed."""
+    """Return the path of the program, or None if it is not installed."""
     return next((path for name in _NAMES if (path := shutil.which(name))), None)
 
 
 @contextmanager
 def browsing() -> Iterator[Browser]:
-    """A browser until the end of the block; no other event loop runs in this thread meanwhile.
+    """Provide a browser until the end of the block. No other event loop runs in this thread
+    meanwhile.
 
-    Raises FileNotFoundError when there is none.
+    Raises FileNotFoundError if none is installed.
     """
     found = chromium()
     if found is None:

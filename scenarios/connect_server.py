@@ -1,4 +1,5 @@
-"""A Spark Connect server of its own process, as a client's other machine would be."""
+"""A Spark Connect server in a process of its own, as it would be on another machine than its
+clients."""
 
 from __future__ import annotations
 
@@ -27,13 +28,14 @@ _LOCALHOST = "127.0.0.1"
 class ConnectServer:
     """A Connect server on a free port that can be stopped, killed and started again.
 
-    As a context manager it starts, and stops at the end, its workers with it.
+    As a context manager, it starts at the beginning of the block and stops at the end, with its
+    workers.
 
     Args:
         folder: where its files are, among them ``server.log``.
-        master: where it runs tasks; by default one that failed is tried once more.
+        master: where it runs tasks; by default, a task that failed is tried once more.
         conf: further settings of Spark.
-        python: what its workers run.
+        python: the Python that its workers run.
     """
 
     def __init__(
@@ -67,12 +69,12 @@ class ConnectServer:
 
     @property
     def url(self) -> str:
-        """Address for clients: ``sc://127.0.0.1:PORT``."""
+        """The address for clients: ``sc://127.0.0.1:PORT``."""
         return f"sc://{_LOCALHOST}:{self._port}"
 
     @property
     def pid(self) -> int:
-        """Process of its JVM, whose end is that of its workers."""
+        """The process of its JVM. When that ends, its workers end, too."""
         return self._process.pid
 
     @property
@@ -99,13 +101,13 @@ class ConnectServer:
         self._process.wait()
 
     def start_again(self) -> None:
-        """Start it at the same address; kills the one that runs."""
+        """Start the server at the same address, after killing the one that runs."""
         self.kill()
         self._process = self._begin()
         self.wait_ready()
 
     def wait_ready(self) -> None:
-        """Return once it answers. Raises RuntimeError when it ends, or does not answer."""
+        """Return once the server answers. Raises RuntimeError if it ends or does not answer."""
         until_s = time.monotonic() + _START_S
         while self._process.poll() is None and time.monotonic() < until_s:
             with suppress(OSError), closing(socket.create_connection((_LOCALHOST, self._port), 1)):

@@ -70,12 +70,13 @@ FEATURES = {
 
 
 def files_that_name(names: set[str], folders: tuple[str, ...]) -> list[str]:
-    """The files of these folders that have one of the names as an identifier or a whole string."""
+    """Return the files of these folders that have one of the names as an identifier or a whole
+    string."""
     return files_where(lambda name: name in names, folders)
 
 
 def files_where(is_one: Callable[[str], object], folders: tuple[str, ...]) -> list[str]:
-    """The files of these folders that have an identifier or a whole string of this kind."""
+    """Return the files of these folders that have an identifier or a whole string of this kind."""
     paths = (path for folder in folders for path in (ROOT / "drainer" / folder).rglob("*.py"))
     return sorted(
         path.relative_to(ROOT / "drainer").as_posix()
@@ -85,7 +86,7 @@ def files_where(is_one: Callable[[str], object], folders: tuple[str, ...]) -> li
 
 
 def files_of(pattern: str, extension: str) -> list[str]:
-    """The files that know a feature, without those of its own extension."""
+    """Return the files that know a feature, without those of its own extension."""
     found = files_where(re.compile(pattern).fullmatch, (".",))
     return [file for file in found if not extension or not file.startswith(f"{extension}/")]
 
@@ -108,7 +109,7 @@ def _names(path: Path) -> frozenset[str]:
 
 
 class Tracer:
-    """Modules of the product that one message leads through, from its reading to its commit."""
+    """The modules of the product that one message leads through, from its reading to its commit."""
 
     def __init__(self) -> None:
         self.modules: set[str] = set()
@@ -155,7 +156,7 @@ def _module_of(frame: FrameType) -> str:
 
 
 def _stack(frame: FrameType | None) -> Iterator[str]:
-    """Modules on the stack, up to what runs the event loop or the thread."""
+    """Return the modules on the stack, up to what runs the event loop or the thread."""
     while frame is not None and not RUNNERS & set(frame.f_code.co_names):
         if module := _module_of(frame):
             yield module
@@ -178,7 +179,7 @@ def trace(words: list[str]) -> None:
 
 
 def trace_a_message(bootstrap: str) -> list[str]:
-    """The modules that a message with two sub-messages leads through, in one process."""
+    """Return the modules that a message with two sub-messages leads through, in one process."""
     settings, topic = ClientSettings.load(bootstrap), f"walk-{uuid.uuid4().hex[:8]}"
     create_topic(settings, topic)
     fill(settings, topic, [(b"key", b"value", 0)])
@@ -210,7 +211,7 @@ def trace_a_message(bootstrap: str) -> list[str]:
 
 
 def lists(bootstrap: str) -> str:
-    """Lists of files by walk, as the page has them."""
+    """Return the lists of files by walk, as the page has them."""
     found = {"a": ("a message from fetch to commit, in one process", trace_a_message(bootstrap))}
     found |= {
         key: (title, files_that_name(names, folders))

@@ -1,1 +1,1 @@
-"""Whether ``--concurrency auto`` finds what the best fixed value would have been."""
+"""Shows whether ``--concurrency auto`` finds what the best fixed value would have been."""

@@ -1,9 +1,10 @@
 """Drains with fixed concurrencies and with ``auto``, on downstreams that have 300 slots.
 
-Three of them: one lets the 301st wait, one becomes slower the more are in it, one refuses it. The
-best fixed value is the least that has 95% of the best throughput. Prints a table for each and draws
-a picture; ends with 1 when auto did not settle within 20% of the best fixed value, or with less
-than 90% of its throughput.
+There are three downstreams. One lets the 301st call wait, one becomes slower the more calls are in
+it, and one refuses the 301st call. The best fixed value is the lowest one that has 95% of the best
+throughput. The scenario prints a table for each downstream and draws a picture. It ends with exit
+code 1 if auto did not settle within 20% of the best fixed value, or has less than 90% of its
+throughput.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ AT_LEAST = 0.9
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """A drain: sub-messages per second, attempts that failed, and its report of concurrency."""
+    """One drain: its sub-messages per second, its failed attempts, and its report of
+    concurrency."""
 
     concurrency: str
     rate: float
@@ -50,7 +52,7 @@ class Run:
 
     @property
     def last_rate(self) -> float:
-        """Sub-messages per second in the last quarter."""
+        """The number of sub-messages per second in the last quarter."""
         (begun, _, before), (ended, _, done) = self.trace[len(self.trace) * 3 // 4], self.trace[-1]
         return (done - before) / max(ended - begun, 1e-9)
 

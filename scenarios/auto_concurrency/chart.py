@@ -1,4 +1,4 @@
-"""The picture: throughput by concurrency, and where auto went over time."""
+"""The picture: throughput by concurrency, and the concurrency of auto over time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,11 @@ def draw(
     slots: int,
     path: Path,
 ) -> None:
-    """Writes, for each downstream, (concurrency, sub-messages/s) of the fixed values with the point
-    at which auto settled, and below it (seconds, in the handler) of auto, as SVG or PNG."""
+    """Write the picture as SVG or PNG. It has two charts for each downstream.
+
+    The upper one shows (concurrency, sub-messages/s) of the fixed values, and the point at which
+    auto settled. The lower one shows (seconds, sub-messages in the handler) of auto.
+    """
     figure = Figure(figsize=(4.2 * len(fixed), 6), layout="constrained")
     axes = figure.subplots(2, len(fixed), squeeze=False)
     for column, (name, points) in enumerate(fixed.items()):

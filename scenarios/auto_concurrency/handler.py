@@ -1,7 +1,8 @@
-"""Handlers whose downstream has 300 slots; each acts differently under more load.
+"""Handlers whose downstream has 300 slots. Each of them behaves differently under more load.
 
-``--set latency_ms=20`` is what it takes unloaded, ``--set trace=FILE`` where the handler writes
-down, ten times a second, how many were in it and how many were done.
+``--set latency_ms=20`` is the time that a call takes without load. ``--set trace=FILE`` names a
+file in which the handler notes, ten times a second, how many sub-messages are in it and how many
+are done.
 """
 
 from __future__ import annotations
@@ -19,11 +20,11 @@ TRACE_S = 0.1
 
 
 class TooMany(Exception):
-    """Answer of a downstream with a limit to one call too many."""
+    """Raised by a downstream with a limit for a call that is one too many."""
 
 
 class Pool(Handler):
-    """A pool: a call that finds all slots taken waits for one."""
+    """A downstream with a pool: a call that finds all slots taken waits for one."""
 
     async def open(self, context: Context) -> None:
         self.latency_s = float(context.options.get("latency_ms", "20")) / 1000
@@ -60,7 +61,7 @@ class Pool(Handler):
 
 
 class Degrading(Pool):
-    """Past 300 all become slower, by more than there are more of them: throughput falls."""
+    """A downstream that slows down past 300 calls, by so much that throughput falls."""
 
     async def request(self) -> None:
         crowd = max(1.0, self.inside / SLOTS)
@@ -68,7 +69,7 @@ class Degrading(Pool):
 
 
 class Refusing(Pool):
-    """The 301st is refused, after a moment."""
+    """A downstream that refuses the 301st call after a moment."""
 
     async def request(self) -> None:
         if self.inside > SLOTS:

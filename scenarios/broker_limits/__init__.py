@@ -1,1 +1,1 @@
-"""Limits at which a throttled broker breaks, twice, and again with half of it."""
+"""Measures the limits of brokers whose capacity is known, twice, and again with half of it."""

@@ -46,7 +46,8 @@ class Run:
     took_s: float
 
     def shares(self) -> Iterator[tuple[int, float, str]]:
-        """Of each size the boundary as a share of what is expected, and what decided."""
+        """Return, for each size, the boundary as a share of what is expected, and what decided
+        it."""
         for each in self.limits.boundaries:
             expected = self.case.mb_per_s * 1e6 * self.times
             yield each.message_bytes, each.bytes_per_s / expected, "; ".join(each.why)

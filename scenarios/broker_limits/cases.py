@@ -60,7 +60,7 @@ def _with_quota(folder: Path, capacity: float, _: int) -> Iterator[Words]:
 
 
 def limit_producers(broker: Broker, bytes_per_s: int) -> None:
-    """Throttle producers that send more than that, by Kafka's own tool."""
+    """Throttle producers that send more than this, by Kafka's own tool."""
     java = [str(find_java()), "-cp", classpath(kafka_jars())]
     tool = ["kafka.admin.ConfigCommand", "--bootstrap-server", broker.bootstrap_servers, "--alter"]
     rate = f"producer_byte_rate={bytes_per_s}"
@@ -74,10 +74,10 @@ HANDLED_BYTES = 1024  # At so low a pace, each message is a request of its own.
 
 @contextmanager
 def _with_few_handlers(folder: Path, capacity: float, brokers: int) -> Iterator[Words]:
-    """Brokers with one request handler thread each, which sleeps during each write.
+    """Start brokers that have one request handler thread each, which sleeps during each write.
 
-    While it sleeps it is not idle, but it takes no processor time from the brokers and clients that
-    share this machine.
+    While it sleeps, the thread is not idle, but it takes no processor time from the brokers and
+    clients that share this machine.
     """
     classes = folder / "classes"
     javac = find_java().with_name("javac")
@@ -99,7 +99,7 @@ COPIED_BYTES = 4096
 
 @contextmanager
 def _with_slow_copies(folder: Path, capacity: float, brokers: int) -> Iterator[Words]:
-    """Brokers whose followers fetch a little of each partition, and then wait.
+    """Start brokers whose followers fetch a little of each partition, and then wait.
 
     Kafka's own throttle of replication does not do this, because it spares replicas in sync.
     """

@@ -1,1 +1,2 @@
-"""A drain through a bad night: killed, stopped, starved and robbed, and what it lost by that."""
+"""Takes drains through a bad night, in which they are killed, stopped and starved, and reports what
+was lost."""

@@ -1,6 +1,7 @@
 """Takes drains through a bad night, chapter by chapter, on brokers of its own.
 
-After each chapter: what was lost, out of order or repeated. Ends with 1 when a law broke.
+After each chapter it prints what was lost, out of order or repeated. It ends with exit code 1 if a
+law was broken.
 """
 
 from scenarios.chaos.broker_chapters import BROKER_CHAPTERS, ON_THREE

@@ -1,4 +1,4 @@
-"""The chapters about brokers: killed, stalled, without a leader or with a log that was cut."""
+"""The chapters in which brokers are killed or stall, have no leader, or have a log that was cut."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ SEVERAL = Spread(partitions=6)
 
 
 def leader_away(stage: Stage) -> Report:
-    """Leaders are stopped and killed while drains start, run and end: no partition is skipped."""
+    """Stop and kill leaders while drains start, run and end. No partition may be skipped."""
     report = Report(0)
     refusals: Counter[str] = Counter()
     starts = stage.times(6, 30)
@@ -68,10 +68,10 @@ def leader_away(stage: Stage) -> Report:
 
 
 def first_letters(stage: Stage) -> Report:
-    """The first letters of a new topic, with a broker killed under every other drain's.
+    """Write the first letters to a new topic, while a broker is killed in every second drain.
 
-    Each letter that is counted dead is in the topic. It takes no kill: the leaders of a new topic
-    are not ready at once.
+    Each letter that is counted as dead must be in the topic. Even without a kill that is a test,
+    because the leaders of a new topic are not ready at once.
     """
     report = Report(0)
     dead = found = copies = 0
@@ -110,12 +110,14 @@ def _kill_one(stage: Stage) -> None:
 
 
 def cut_while_reading(stage: Stage) -> Report:
-    """The log is cut while most of it is unread, and grows again: the drain ends with 8."""
+    """Cut the log while most of it is unread, and let it grow again. The drain must end with exit
+    code 8."""
     return _cut(stage, "--tune", "buffer=128KiB")
 
 
 def cut_when_read(stage: Stage) -> Report:
-    """The log is cut when all was fetched, and grows again: the drain ends with 8."""
+    """Cut the log once all of it was fetched, and let it grow again. The drain must end with exit
+    code 8."""
     return _cut(stage)
 
 
@@ -133,7 +135,8 @@ def _cut(stage: Stage, *more: str) -> Report:
 
 
 def cut_between_runs(stage: Stage) -> Report:
-    """The drain is killed, then the log is cut and grows again: the resume refuses with 8."""
+    """Kill the drain, cut the log, and let it grow again. The resume must refuse with exit code
+    8."""
     with CutLog.on(stage, CUT) as log:
         report = Report(log.backlog.sub_messages, times=1)
         process = log.backlog.begin()
@@ -164,7 +167,8 @@ def _ends_in_doubt(report: Report, log: CutLog) -> None:
 
 
 def stalled(stage: Stage) -> Report:
-    """One of the brokers stalls for 20 s, again and again: no process aborts, drains go on."""
+    """Stall one of the brokers for 20 s, again and again. No process may abort, and drains must
+    continue."""
     report = Report(0)
     beside: Counter[tuple[str, int]] = Counter()
     with stage.backlog(60, SLOW, SEVERAL) as done:
@@ -191,7 +195,8 @@ def stalled(stage: Stage) -> Report:
 
 
 def broker_stalled(stage: Stage) -> Report:
-    """All brokers stand still for 20 s, then also die and start: the drain waits, and goes on."""
+    """Stall all brokers for 20 s, then also kill and start them. The drain must wait, and then
+    continue."""
     stalls = stage.times(2, 6)
     with stage.backlog(900 * stalls, SLOW) as backlog:
         report = Report(backlog.sub_messages, rewinds=False)
@@ -218,7 +223,11 @@ def broker_stalled(stage: Stage) -> Report:
 
 
 def _goes_on_after(backlog: Backlog, process: Process) -> tuple[float, float] | None:
-    """Seconds without a call before now, the brokers' return, and after it; None if none came."""
+    """Return the seconds without a call until now, when the brokers are back, and from now to the
+    next call.
+
+    Return None if no call comes.
+    """
     back_s, before = time.monotonic(), backlog.traced_bytes
     with suppress(TimeoutError):
         if until(lambda: backlog.traced_bytes > before, lambda: not process.running):
@@ -248,9 +257,9 @@ def _is_over(process: Process) -> Callable[[], bool]:
 
 
 def _begin_amid_trouble(stage: Stage, backlog: Backlog) -> Process:
-    """A drain that has ended: meanwhile one broker after the other went, and came back.
+    """Run a drain to its end while one broker after the other goes away and comes back.
 
-    In this thread: brokers die with the one that starts them.
+    This must be called in the thread that started the brokers, because they die with it.
     """
     chance = stage.chance
     broker = chance.choice(stage.brokers.each)
@@ -280,7 +289,8 @@ def _begin_amid_trouble(stage: Stage, backlog: Backlog) -> Process:
 
 @contextmanager
 def _commands_beside(done: Backlog, ends: Counter[tuple[str, int]]) -> Iterator[None]:
-    """Meanwhile the plan of a drain that is done is verified, undone and resumed in turns."""
+    """Verify, undo and resume in turns the plan of a drain that is done, while brokers are in
+    trouble."""
     over = threading.Event()
     plan = str(done.plan)
     commands = {

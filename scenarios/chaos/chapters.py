@@ -1,4 +1,4 @@
-"""The chapters: each takes one backlog through one kind of trouble."""
+"""The chapters, each of which takes one backlog through one kind of trouble."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ STOPPED_S = 14.0
 
 
 def killed(stage: Stage) -> Report:
-    """``kill -9`` at random moments, until the backlog is drained."""
+    """``kill -9`` the drain at random moments, until the backlog is drained."""
     with stage.backlog(4_000 if stage.short else 20_000, WIDE) as backlog:
         report = Report(backlog.sub_messages)
         starting, kills = 0, stage.times(6, 20)
@@ -57,7 +57,8 @@ def killed(stage: Stage) -> Report:
 
 
 def terminated(stage: Stage) -> Report:
-    """SIGTERM at random moments: an orderly stop each time, and nothing handled twice."""
+    """Send SIGTERM at random moments. Each stop must be orderly, and nothing may be handled
+    twice."""
     with stage.backlog(600, SLOW) as backlog:
         report = Report(backlog.sub_messages, rewinds=False)
         for _ in range(2 if stage.short else 5):
@@ -72,7 +73,8 @@ def terminated(stage: Stage) -> Report:
 
 
 def stopped_shortly(stage: Stage) -> Report:
-    """SIGSTOP for less than the lock's session, then SIGCONT: as if nothing had been."""
+    """Send SIGSTOP for less than the lock's session, then SIGCONT. The drain must continue as if
+    nothing had happened."""
     with stage.backlog(600, SLOW) as backlog:
         report = Report(backlog.sub_messages, rewinds=False)
         process = backlog.begin()
@@ -86,7 +88,8 @@ def stopped_shortly(stage: Stage) -> Report:
 
 
 def stopped_long(stage: Stage) -> Report:
-    """SIGSTOP for longer than the session, and no other takes the lock: it goes on."""
+    """Send SIGSTOP for longer than the session, while no other drain takes the lock. The drain must
+    continue."""
     with stage.backlog(600, SLOW) as backlog:
         report = Report(backlog.sub_messages, rewinds=False)
         process = backlog.begin()
@@ -99,15 +102,17 @@ def stopped_long(stage: Stage) -> Report:
 
 
 def overtaken(stage: Stage) -> Report:
-    """SIGSTOP for longer than the session; another drain takes the lock meanwhile.
+    """Send SIGSTOP for longer than the session, while another drain takes the lock.
 
-    The first one must begin no call after that, stop by itself, and leave the group to the other.
+    The first drain must begin no call after that, stop by itself, and leave the group to the other
+    one.
     """
     return _overtaken(stage, "Traced")
 
 
 def overtaken_on_threads(stage: Stage) -> Report:
-    """The same with a handler on threads, which have sub-messages waiting."""
+    """Do the same as ``overtaken`` with a handler on threads, for which sub-messages are
+    waiting."""
     return _overtaken(stage, "TracedOnThreads")
 
 
@@ -142,7 +147,7 @@ def _overtaken(stage: Stage, handler: str) -> Report:
 
 
 def broker_killed(stage: Stage) -> Report:
-    """The broker is killed and comes back: the drain waits, and goes on."""
+    """Kill the broker, and start it again. The drain must wait, and then continue."""
     with stage.backlog(1_200 if stage.short else 2_400, SLOW) as backlog:
         report = Report(backlog.sub_messages, rewinds=False)
         process = backlog.begin("--tune", "buffer=4MiB")
@@ -159,7 +164,7 @@ def broker_killed(stage: Stage) -> Report:
 
 
 def disk_full(stage: Stage) -> Report:
-    """No file may grow past 2 KiB from a random moment on, as on a full disk."""
+    """Let no file grow past 2 KiB from a random moment on, as on a full disk."""
     with stage.backlog(600, SLOW) as backlog, piped(backlog.trace) as pipe:
         report = Report(backlog.sub_messages)
         trace = ("--set", f"trace={pipe}")
@@ -177,7 +182,7 @@ def disk_full(stage: Stage) -> Report:
 
 
 def clock_jumps(stage: Stage) -> Report:
-    """The wall clock jumps by hours, back and forth, at each look; with a kill and a SIGTERM."""
+    """Let the wall clock jump by hours, back and forth, at each look, with a kill and a SIGTERM."""
     with stage.backlog(600, SLOW) as backlog:
         report = Report(backlog.sub_messages)
         paths = [str(HERE / "clock"), os.environ.get("PYTHONPATH", "")]
@@ -199,7 +204,8 @@ def clock_jumps(stage: Stage) -> Report:
 
 
 def memory_error(stage: Stage) -> Report:
-    """The handler allocates more memory than there is: a failure like any other."""
+    """Let the handler allocate more memory than there is, which must be a failure like any
+    other."""
     with stage.backlog(600, SLOW) as backlog:
         report = Report(backlog.sub_messages)
         process = backlog.begin("--set", "hog=300", "--retries", "0")
@@ -217,7 +223,8 @@ def memory_error(stage: Stage) -> Report:
 
 
 def out_of_memory(stage: Stage) -> Report:
-    """The handler leaks, and the process is killed when it takes too much, as the kernel does."""
+    """Let the handler leak memory, and kill the process once it takes too much, as the kernel
+    does."""
     with stage.backlog(600, SLOW) as backlog:
         report = Report(backlog.sub_messages)
         reached = []
@@ -236,7 +243,8 @@ def out_of_memory(stage: Stage) -> Report:
 
 
 def consumer_joins(stage: Stage) -> Report:
-    """A production consumer joins the group: the drain stops, prints why, and can be resumed."""
+    """Let a production consumer join the group. The drain must stop, print why, and be
+    resumable."""
     with stage.backlog(600, SLOW) as backlog:
         report = Report(backlog.sub_messages)
         process = backlog.begin()
@@ -267,7 +275,8 @@ def consumer_joins(stage: Stage) -> Report:
 
 
 def two_at_once(stage: Stage) -> Report:
-    """A second drain of the group, with this plan and with another: refused, and not felt."""
+    """Start a second drain of the group, with this plan and with another. It must be refused, and
+    the first drain must not notice it."""
     with stage.backlog(900, SLOW) as backlog:
         report = Report(backlog.sub_messages, rewinds=False)
         first = backlog.begin()

@@ -1,6 +1,7 @@
-"""The production consumer that somebody starts amid a drain: it joins the group, and prints that.
+"""The production consumer that somebody starts during a drain. It joins the group, and prints that.
 
-``python consumer.py BOOTSTRAP GROUP TOPIC``; it leaves when its standard input ends.
+The command is ``python consumer.py BOOTSTRAP GROUP TOPIC``. The consumer leaves when its standard
+input ends.
 """
 
 from __future__ import annotations

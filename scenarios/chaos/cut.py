@@ -1,4 +1,5 @@
-"""A log that loses its end: by an unclean election on three brokers, by the knife on one."""
+"""A log that loses its end: by an unclean election on three brokers, or by a change of its files on
+one."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 @dataclass(frozen=True, slots=True)
 class CutLog:
-    """A backlog of ``WRITTEN`` records; those from ``CUT_AT`` on have only the leader's word."""
+    """A backlog of ``WRITTEN`` records. Only the leader has those from ``CUT_AT`` on."""
 
     stage: Stage
     backlog: Backlog
@@ -28,7 +29,8 @@ class CutLog:
     @classmethod
     @contextmanager
     def on(cls, stage: Stage, pace: Pace) -> Iterator[CutLog]:
-        """On several brokers the only follower is down from ``CUT_AT`` on, until the cut."""
+        """Write the log. If there are several brokers, the only follower is down from ``CUT_AT``
+        on, until the cut."""
         alone = len(stage.brokers.each) == 1
         spread = Spread(replicas=1 if alone else 2, config=UNCLEAN)
         try:
@@ -47,7 +49,7 @@ class CutLog:
             _start(stage)
 
     def cut(self) -> int:
-        """Cuts it; the log's new end."""
+        """Cut the log, and return its new end."""
         follower = self.follower
         if follower is None:
             cut_log(self.leader, self.backlog.topic, 0, CUT_AT)
@@ -65,13 +67,13 @@ class CutLog:
 
     @property
     def committed(self) -> int | None:
-        """Committed offset of the group."""
+        """Return the committed offset of the group."""
         with Cluster.connect(self.stage.settings, 60) as cluster:
             return cluster.committed(self.backlog.group, self.backlog.topic, [0])[0]
 
 
 def _replicas(stage: Stage, backlog: Backlog) -> list[Broker]:
-    """The leader first."""
+    """Return the brokers that have the partition, the leader first."""
     with Cluster.connect(stage.settings) as cluster:
         topic = cluster.topic(backlog.topic)
     brokers = [stage.brokers.each[number - 1] for number in topic.replicas[0].all]

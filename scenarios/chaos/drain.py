@@ -1,4 +1,4 @@
-"""A backlog, and drains of it as processes that can be maltreated."""
+"""A backlog, and drains of it as processes that can be killed, stopped and starved."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ LOOK_EVERY_S = 0.002
 
 @dataclass(frozen=True, slots=True)
 class Pace:
-    """Pace of a drain: ``concurrency / latency`` sub-messages per second."""
+    """The pace of a drain, which is ``concurrency / latency`` sub-messages per second."""
 
     concurrency: int
     latency_ms: int
 
 
 class Process:
-    """One drain; its words go to a file, so that it never waits for a reader."""
+    """One drain. Its output goes to a file, so that it never waits for a reader."""
 
     def __init__(self, words: list[str], output: Path, env: Mapping[str, str]) -> None:
         self._output = output
@@ -63,7 +63,7 @@ class Process:
 
     @property
     def resident_mib(self) -> float:
-        """Memory that it has now; 0 when it is gone."""
+        """Return how much memory it has now; 0 if it is gone."""
         try:
             pages = int(Path(f"/proc/{self.pid}/statm").read_text(encoding="utf-8").split()[1])
         except (OSError, IndexError):
@@ -72,7 +72,7 @@ class Process:
 
     @property
     def sockets(self) -> int:
-        """Count of connections that it has open or listens on; 0 when it is gone."""
+        """Return how many connections it has open or listens on; 0 if it is gone."""
         found = 0
         with suppress(OSError):
             for each in Path(f"/proc/{self.pid}/fd").iterdir():
@@ -84,12 +84,13 @@ class Process:
         self._process.send_signal(number)
 
     def kill(self) -> None:
-        """Kills it, and waits for its end."""
+        """Kill it, and wait for its end."""
         self.send(signal.SIGKILL)
         self.ends()
 
     def ends(self, within_s: float = PATIENCE_S) -> int:
-        """Waits for its end; gives its exit code, or the negative number of a signal."""
+        """Wait for its end. Return its exit code, or the negative number of the signal that ended
+        it."""
         return self._process.wait(within_s)
 
     def ends_within(self, seconds: float) -> bool:
@@ -102,7 +103,8 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """Place of a backlog: partitions that take turns, and their replicas (-1: as by default)."""
+    """How a backlog lies on the brokers: its partitions, which get messages in turn, and their
+    replicas (-1 for the broker's default)."""
 
     partitions: int = 1
     replicas: int = -1
@@ -114,7 +116,7 @@ ONE_PARTITION = Spread()
 
 
 class Backlog:
-    """A topic with a backlog, a plan, and a trace of what was handled by ``handler``."""
+    """A topic with a backlog, a plan, and a trace of what ``handler`` has handled."""
 
     handler = "Traced"
 
@@ -142,7 +144,8 @@ class Backlog:
         pace: Pace,
         spread: Spread = ONE_PARTITION,
     ) -> Iterator[Self]:
-        """Fills the topic; at the end no process of it is left, and no topic or group."""
+        """Fill the topic. At the end of the block none of its processes, topics and groups is
+        left."""
         backlog = cls(settings, folder, messages, pace, spread)
         with Cluster.connect(settings) as cluster:
             topic, partitions, config = backlog.topic, spread.partitions, spread.config
@@ -169,18 +172,18 @@ class Backlog:
         return self.trace.stat().st_size if self.trace.exists() else 0
 
     def grow(self, messages: int) -> None:
-        """Produces so many messages more."""
+        """Produce so many messages more."""
         before = self.workload.messages
         self.workload = replace(self.workload, messages=before + messages)
         self._fill(before)
 
     def command(self, *words: str, brokers: bool = True) -> Process:
-        """Starts another command, on the same brokers if it takes any."""
+        """Start another command, on the same brokers if it takes any."""
         where = ["-b", self.settings.bootstrap_servers] if brokers else []
         return self._process([*words, *where])
 
     def begin(self, *more: str, env: Mapping[str, str] | None = None) -> Process:
-        """Starts a drain, or goes on with the one that has a plan."""
+        """Start a drain, or resume the one that has a plan."""
         if self.plan.exists():
             return self._start(["resume", str(self.plan), *self.named_handler, *more], env)
         return self.begin_other(self.plan, *more, env=env)
@@ -188,7 +191,7 @@ class Backlog:
     def begin_other(
         self, plan: Path, *more: str, env: Mapping[str, str] | None = None, from_: str = "earliest"
     ) -> Process:
-        """Starts a drain with a plan of its own."""
+        """Start a drain with a plan of its own."""
         what = ["--topic", self.topic, "--group", self.group, "--from", from_]
         where = ["-b", self.settings.bootstrap_servers, "--plan", str(plan)]
         return self._start(["run", *what, *where, *self.named_handler, *more], env)
@@ -198,7 +201,8 @@ class Backlog:
         return ["--handler", f"{HANDLER}:{self.handler}"]
 
     def at_work(self, process: Process, lines: int = 1) -> bool:
-        """Waits until so many lines more are in the trace; False when the process ended first."""
+        """Wait until so many further lines are in the trace. Return False if the process ended
+        first."""
         wanted = self.traced_bytes + 42 * lines  # about
         return until(lambda: self.traced_bytes >= wanted, lambda: not process.running)
 
@@ -222,9 +226,9 @@ class Backlog:
 
 
 def until(condition: Callable[[], bool], over: Callable[[], bool] = lambda: False) -> bool:
-    """Waits until the condition is true; False when something else was over first.
+    """Wait until the condition is true. Return False if something else was over first.
 
-    Raises TimeoutError when neither comes.
+    Raises TimeoutError if neither happens.
     """
     end = time.monotonic() + PATIENCE_S
     while not condition():

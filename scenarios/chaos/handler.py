@@ -1,9 +1,10 @@
-"""A handler that leaves a trace outside the process: a line when each sub-message begins, and one
-when it is done.
+"""A handler that leaves a trace outside of the process: a line when each sub-message begins, and
+one when it is done.
 
-``latency_ms``: how long each takes; ``trace``: the file (or pipe) of the lines; ``leak_kib``:
-memory that each never gives back; ``hog``: the offset whose first sub-message wants more memory
-than there is; ``dead``: whether each message's first sub-message fails.
+It has these options. ``latency_ms`` is how long each call takes. ``trace`` is the file or pipe for
+the lines. ``leak_kib`` is memory that each call never gives back. ``hog`` is the offset whose first
+sub-message wants more memory than there is. ``dead`` lets the first sub-message of each message
+fail.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ HOG_BYTES = 1 << 30
 
 
 class Tracing(Handler):
-    """Writes ``mark sub-key partition offset index pid nanoseconds``; a mark is ``+`` or ``-``."""
+    """Writes lines such as ``mark sub-key partition offset index pid nanoseconds``. The mark is
+    ``+`` for a beginning and ``-`` for an end."""
 
     def open(self, context: Context) -> None:
         options = context.options
@@ -49,14 +51,14 @@ class Tracing(Handler):
         os.close(self.trace)
 
     def end(self, sub: SubMessage) -> None:
-        """Raises ValueError for a sub-message that is to become a dead letter."""
+        """Note the end. Raises ValueError for a sub-message that is to become a dead letter."""
         self.note("-", sub)
         if self.dead and sub.index == 0:
             raise ValueError("a bad one")
 
 
 class Traced(Tracing):
-    """Handles with coroutines."""
+    """Handles sub-messages by coroutines."""
 
     async def handle(self, sub: SubMessage) -> None:
         if sub.message.offset == self.hog and sub.index == 0:
@@ -71,7 +73,7 @@ class Traced(Tracing):
 
 
 class TracedDecoded(Traced):
-    """The same for values that drainer decodes."""
+    """Does the same as ``Traced`` for values that drainer decodes."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for document in message.decoded["documents"]:
@@ -79,7 +81,7 @@ class TracedDecoded(Traced):
 
 
 class TracedOnThreads(Tracing):
-    """Handles with threads."""
+    """Handles sub-messages on threads."""
 
     def handle(self, sub: SubMessage) -> None:
         self.note("+", sub)

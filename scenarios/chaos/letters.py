@@ -1,4 +1,4 @@
-"""The letters that a drain left, counted by a reader of its own."""
+"""Counts the letters that a drain left, by a reader of its own."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ANSWER_S = 30.0
 
 
 def read_letters(settings: ClientSettings, topic: str) -> Counter[Place]:
-    """Count of letters of each sub-message, by its place."""
+    """Return how many letters there are of each sub-message, by its place."""
     conf = {"bootstrap.servers": settings.bootstrap_servers, "group.id": f"{topic}.reader"}
     consumer = Consumer(conf | {"enable.auto.commit": False, "auto.offset.reset": "error"})
     found: Counter[Place] = Counter()

@@ -28,9 +28,9 @@ def play(
     *,
     on_spark: bool = False,
 ) -> None:
-    """Plays the chapters of the command line; ends with 1 when a law broke.
+    """Play the chapters of the command line, and end with exit code 1 if a law was broken.
 
-    Those ``on_three`` brokers are so unless --brokers is given, all others on one.
+    The chapters in ``on_three`` get three brokers unless --brokers is given. All others get one.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument("--short", action="store_true", help="fewer and smaller, on less")

@@ -1,4 +1,4 @@
-"""Stage of the chapters: brokers of their own, a folder, chance, and a chapter's report."""
+"""The stage of the chapters: brokers of their own, a folder, chance, and a chapter's report."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ KILLED = -9
 
 @dataclass(slots=True)
 class Stage:
-    """Means that all chapters share; ``short`` is the version of few minutes."""
+    """The means that all chapters share. ``short`` stands for the version of a few minutes."""
 
     brokers: Brokers
     folder: Path
@@ -39,7 +39,7 @@ class Stage:
 
     @property
     def broker(self) -> Broker:
-        """The only one, or the first of them."""
+        """The only broker, or the first one."""
         return self.brokers.each[0]
 
     @property
@@ -47,7 +47,8 @@ class Stage:
         return ClientSettings.load(self.brokers.bootstrap_servers)
 
     def times(self, short: int, long: int) -> int:
-        """Number of times that a chapter acts: the given one, unless --kills has another."""
+        """Return how often a chapter acts: as often as it says, unless --kills has another
+        number."""
         return self.kills or (short if self.short else long)
 
     def backlog(
@@ -58,14 +59,14 @@ class Stage:
 
 @dataclass(slots=True)
 class Report:
-    """Findings of a chapter.
+    """The findings of a chapter.
 
     Attributes:
-        sub_messages: of the backlog.
-        times: how often it was done to the drain.
+        sub_messages: how many the backlog has.
+        times: how often something was done to the drain.
         codes: the exit codes that were expected and came.
-        judged: the laws by the trace.
-        rewinds: whether something may be handled twice at all.
+        judged: how the laws held, by the trace.
+        rewinds: whether anything may be handled twice at all.
         remarks: figures of this chapter alone.
         broken: what should have been otherwise.
     """
@@ -79,9 +80,9 @@ class Report:
     broken: list[str] = field(default_factory=list)
 
     def ends(self, process: Process, *expected: int) -> int:
-        """Waits for the end of a process; reports any other code than these as broken.
+        """Wait for the end of a process, and report any other exit code than these as broken.
 
-        One that hangs is killed.
+        A process that hangs is killed.
         """
         try:
             code = process.ends()
@@ -100,13 +101,14 @@ class Report:
             self.broken.append(failure)
 
     def finish(self, backlog: Backlog, *more: str) -> None:
-        """Resumes until all is done."""
+        """Resume until everything is done."""
         self.ends(backlog.begin(*more), EXIT_DONE)
 
     def judge(self, backlog: Backlog, at_once: int = 0) -> Judged:
-        """Compares the trace with the laws; so many may be ``at_once`` on their lanes.
+        """Compare the trace with the laws. Up to ``at_once`` sub-messages may be in a handler
+        beside another of their lane.
 
-        A chapter of several backlogs judges each of them.
+        A chapter with several backlogs judges each of them.
         """
         found = judge(backlog.trace, backlog.sub_messages)
         self.judged = found if self.judged is None else self.judged + found
@@ -117,7 +119,8 @@ class Report:
         return found
 
     def check_repeats(self, runs: Sequence[Run], concurrency: int) -> None:
-        """Bounds of what is repeated for each run that was killed: the law, and the target."""
+        """Check how much was repeated for each run that was killed, against the law and the
+        target."""
         most = max((run.repeated for run in runs), default=0)
         within = sum(run.repeated <= 2 * concurrency + run.just_now for run in runs)
         self.remarks.append(
@@ -128,7 +131,7 @@ class Report:
 
     @property
     def line(self) -> str:
-        """A row of the table, without the chapter's name."""
+        """Return a row of the table, without the chapter's name."""
         found = self.judged
         codes = ", ".join(
             f"{code} x{times}" if times > 1 else str(code) for code, times in self.codes.items()
@@ -152,14 +155,14 @@ class Report:
 
 
 def limit(process: Process, what: int, least: int) -> None:
-    """Lowers a limit of a running process (Linux); ``what`` is one of ``resource.RLIMIT_…``."""
+    """Lower a limit of a running process (Linux). ``what`` is one of ``resource.RLIMIT_…``."""
     _, hard = resource.prlimit(process.pid, what)
     resource.prlimit(process.pid, what, (least, hard))
 
 
 @contextmanager
 def piped(trace: Path) -> Iterator[Path]:
-    """A pipe whose lines go to the trace: for handlers that may not write to files."""
+    """Make a pipe whose lines go to the trace, for handlers that may not write to files."""
     pipe = trace.with_suffix(".pipe")
     os.mkfifo(pipe)
     end = os.open(pipe, os.O_RDWR)  # with a writer of its own it never comes to an end

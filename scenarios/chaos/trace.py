@@ -1,4 +1,4 @@
-"""The trace that the handlers of a drain left, and the laws on it."""
+"""The trace that the handlers of a drain left, and the laws that it must obey."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ class Run:
     """One process of a drain.
 
     Attributes:
-        begun_s, ended_s: its first and last line, by the monotonic clock.
-        begun: sub-messages that went into the handler.
-        repeated: those among them that a later process began once more.
-        repeated_done: those of them that had finished.
+        begun_s, ended_s: the times of its first and its last line, by the monotonic clock.
+        begun: the sub-messages that went into the handler.
+        repeated: those of them that a later process began once more.
+        repeated_done: those of the repeated ones that had finished.
         just_now: what it finished in its last 100 ms.
         lately: what it finished in its last plan interval.
     """
@@ -37,14 +37,14 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Outcome of a backlog.
+    """The outcome of a backlog.
 
     Attributes:
-        runs: by process id, in the order of their first lines.
-        lost: sub-messages that were never done.
-        out_of_order: how often a lane went on past a sub-message that was not done, or back
+        runs: the processes by their id, in the order of their first lines.
+        lost: the sub-messages that were never done.
+        out_of_order: how often a lane went past a sub-message that was not done, or went back
             within one process.
-        at_once: how often a sub-message began while one of its lane was in the handler of a
+        at_once: how often a sub-message began while another one of its lane was in the handler of a
             process that was alive.
     """
 
@@ -54,7 +54,7 @@ class Judged:
     at_once: int
 
     def __add__(self, other: Judged) -> Judged:
-        """Two backlogs, one after the other."""
+        """Join the outcomes of two backlogs, one after the other."""
         return Judged(
             {**self.runs, **other.runs},
             self.lost + other.lost,
@@ -81,7 +81,7 @@ class TraceLine:
 
 
 def judge(path: Path, sub_messages: int) -> Judged:
-    """Reads a trace of a backlog of so many sub-messages."""
+    """Read the trace of a backlog of so many sub-messages, and judge it."""
     lines = read_lines(path)
     last_line = {line.pid: number for number, line in enumerate(lines)}
     done = {line.place for line in lines if not line.begins}
@@ -90,16 +90,17 @@ def judge(path: Path, sub_messages: int) -> Judged:
 
 
 def began_after(path: Path, pid: int, moment_s: float) -> int:
-    """Count of sub-messages that a process began after a moment of the monotonic clock."""
+    """Return how many sub-messages a process began after a moment of the monotonic clock."""
     return sum(
         line.begins and line.pid == pid and line.at_ns > moment_s * 1e9 for line in read_lines(path)
     )
 
 
 def silence_around(path: Path, moment_s: float) -> tuple[float, float] | None:
-    """Seconds from the last call that began before a moment, and to the first one after it.
+    """Return the seconds from the last call before a moment to that moment, and from there to the
+    next call.
 
-    None when none began after it. The moment is one of the monotonic clock.
+    Return None if no call began after it. The moment is one of the monotonic clock.
     """
     begun_s = [line.at_ns / 1e9 for line in read_lines(path) if line.begins]
     after_s = min((each for each in begun_s if each > moment_s), default=None)
@@ -108,7 +109,8 @@ def silence_around(path: Path, moment_s: float) -> tuple[float, float] | None:
 
 
 def read_lines(path: Path) -> list[TraceLine]:
-    """Lines that were written whole: a line that a kill tore has no dot at its end."""
+    """Return the lines that were written as a whole. A line that a kill tore has no dot at its
+    end."""
     lines = []
     for text in path.read_bytes().splitlines():
         if text.endswith(b" ."):

@@ -1,1 +1,1 @@
-"""The emergency that drainer is for; the same story as ``drainer demo``."""
+"""The emergency that drainer is made for, with the same story as ``drainer demo``."""

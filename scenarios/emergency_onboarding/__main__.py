@@ -1,9 +1,11 @@
-"""The emergency: the story of ``drainer demo``, then one customer of 40 who has to be first.
+"""Plays the emergency: the story of ``drainer demo``, and then one customer of 40 who has to be
+first.
 
-The 40 are interleaved on one partition. Measured are the customer's work alone, one read of the
-backlog that looks for a customer who has nothing in it, the whole backlog without and with
-``--first``. Ends with 1 when the customer is later than 1.1 times its own work and one read, or the
-whole than 1.05 times the whole without and one read, by the medians of the rounds.
+The messages of the 40 customers are interleaved on one partition. The scenario measures how long
+these take: the customer's work alone, one read of the backlog that looks for a customer who has
+nothing in it, and the whole backlog without and with ``--first``. It ends with exit code 1 if the
+customer is drained later than 1.1 times its own work and one read, or the whole later than 1.05
+times the whole without ``--first`` and one read, by the medians of the rounds.
 """
 
 from __future__ import annotations
@@ -87,7 +89,7 @@ def _customer_first(
 
 @contextmanager
 def topic(settings: ClientSettings, numbers: range) -> Iterator[str]:
-    """A topic of one partition with these of the backlog's messages."""
+    """Provide a topic of one partition with these messages of the backlog."""
     name = f"emergency-{secrets.token_hex(3)}"
     create_topic(settings, name)
     try:
@@ -98,7 +100,7 @@ def topic(settings: ClientSettings, numbers: range) -> Iterator[str]:
 
 
 def record(number: int) -> tuple[bytes, bytes, int]:
-    """One message of a customer; all have one key."""
+    """Make one message of a customer. All messages have one key."""
     customer, place = number % CUSTOMERS, number // CUSTOMERS * OPERATIONS
     operations = [
         {"document": f"{customer}-{(place + n) % DOCUMENTS}", "customer": customer, "value": number}
@@ -108,7 +110,8 @@ def record(number: int) -> tuple[bytes, bytes, int]:
 
 
 def drain(settings: ClientSettings, folder: Path, name: str, *words: str) -> tuple[float, float]:
-    """Duration of a drain, and that until its class was drained, in seconds."""
+    """Drain, and return how long that took, and how long until the class was drained, in
+    seconds."""
     group = f"{name}-{secrets.token_hex(3)}"
     plan = folder / f"{group}.json"
     found = subprocess.run(

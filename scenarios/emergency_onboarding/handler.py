@@ -11,7 +11,7 @@ from drainer import Context, Handler, Message, SubMessage
 
 
 class Operations(Handler):
-    """One sub-message per operation, by its document."""
+    """Makes one sub-message of each operation, by its document."""
 
     def open(self, context: Context) -> None:
         self.latency_s = float(context.options.get("latency_ms", "10")) / 1000

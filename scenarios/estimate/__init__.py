@@ -1,1 +1,1 @@
-"""Errors of estimates: how near one is to the drain that follows it."""
+"""Shows how near an estimate is to the drain that follows it."""

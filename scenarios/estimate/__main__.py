@@ -43,7 +43,7 @@ WAITS = {"concurrency", "hottest lane"}  # bounds of a drain that waits for its 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Shape of a backlog. ``hottest`` is the share of the hottest sub-key, roughly."""
+    """The shape of a backlog. ``hottest`` is roughly the share of the hottest sub-key."""
 
     name: str
     skew: float = 0.0
@@ -62,7 +62,7 @@ class Workload:
         return (self.usual_ms * (1 - self.slow_share) + self.slow_ms * self.slow_share) / 1000
 
     def sub_messages(self, concurrency: int, seconds: float) -> int:
-        """Number that takes about so long."""
+        """Return the number of sub-messages that take about so long."""
         call_s = max(self.mean_s / concurrency, self.mean_s * self.hottest)
         each_s = max(call_s / self.in_a_call, PROCESS_S)
         if self.barrier_every:
@@ -70,7 +70,7 @@ class Workload:
         return min(SUB_MESSAGES_MOST, round(seconds / each_s))
 
     def records(self, fan_out: int) -> Iterator[tuple[bytes, bytes, int]]:
-        """(key, value, partition) of every message."""
+        """Yield (key, value, partition) of every message."""
         keys = self._sub_keys()
         for number in range(SUB_MESSAGES_MOST // fan_out):
             if fan_out == 1:
@@ -135,7 +135,8 @@ class Row:
 
     @property
     def is_off(self) -> bool:
-        """Whether the estimate is off by more than it may be, or the drain is out of the range."""
+        """Return whether the estimate is off by more than it may be, or the drain is out of the
+        printed range."""
         within = WAITS_WITHIN if self.bound in WAITS and not self.workload.handler else WITHIN
         if self.workload.barrier_every:
             within = BARRIERS_WITHIN
@@ -144,7 +145,7 @@ class Row:
 
 
 class Bench:
-    """A topic for each workload and fan-out, filled once and removed at the end."""
+    """Topics for each workload and fan-out, which are filled once and removed at the end."""
 
     def __init__(self, bootstrap: str) -> None:
         self._bootstrap = bootstrap

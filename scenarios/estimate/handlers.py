@@ -1,4 +1,4 @@
-"""The handlers that are drained with: a downstream that takes its time, some calls more of it."""
+"""The handlers of the drains. Their downstream takes its time, and for some calls more of it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from drainer import Barrier, Context, Handler, Message, SubMessage
 
 
 class Whole(Handler):
-    """A message is one sub-message (the default split); its key is the sub-key."""
+    """Takes each message as one sub-message (the default split). The message's key is the
+    sub-key."""
 
     def open(self, context: Context) -> None:
         self.usual_s = float(context.options["usual_ms"]) / 1000
@@ -25,7 +26,7 @@ class Whole(Handler):
 
 
 class Batch(Whole):
-    """A message is a JSON list of documents' ids, each an operation."""
+    """Takes each message as a JSON list of ids of documents, each of which is an operation."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for document in orjson.loads(message.value or b"[]"):
@@ -33,14 +34,14 @@ class Batch(Whole):
 
 
 class Folded(Whole):
-    """Neighbours of a sub-key are one operation: the last write wins."""
+    """Folds neighbours of a sub-key into one operation: the last write wins."""
 
     def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage | None:
         return later
 
 
 class Together(Whole):
-    """A call takes many sub-keys at once, and as long as for one of them."""
+    """Takes many sub-keys in one call, which takes as long as a call with one of them."""
 
     max_batch = 20
 
@@ -49,7 +50,7 @@ class Together(Whole):
 
 
 class Barriers(Whole):
-    """A message without a value is a barrier."""
+    """Takes a message without a value as a barrier."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         yield SubMessage(message.key) if message.value else Barrier()

@@ -1,1 +1,1 @@
-"""Errors of the time left: how near that that a running drain shows is to the truth."""
+"""Shows how near the time left that a running drain prints is to the truth."""

@@ -1,9 +1,9 @@
-"""Compares the time left that drains show with the truth, at every tenth of each.
+"""Compares the time left that drains show with the truth, at every tenth of each drain.
 
-Messages split into 1 to 60 operations, spread evenly over the backlog. Drains with nothing first,
-with a class first, with folding, and with barriers, in one process and on Spark. Ends with 1 when
-one is off by more than a quarter of what was left, and by over a second, after the first tenth: an
-estimate counts until the next one is shown.
+Messages split into 1 to 60 operations, spread evenly over the backlog. There are drains with
+nothing first, with a class first, with folding, and with barriers, in one process and on Spark. An
+estimate counts until the next one is shown. The scenario ends with exit code 1 if an estimate after
+the first tenth is off by more than a quarter of what was left, and by over a second.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ ENGINES = {
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A backlog and how it is drained. ``faster`` is how many sub-messages one call has, about."""
+    """A backlog, and how it is drained. ``faster`` is about how many sub-messages one call has."""
 
     name: str
     handler: str = "Operations"
@@ -57,7 +57,7 @@ class Workload:
     faster: float = 1.0
 
     def records(self, messages: int) -> Iterator[tuple[bytes, bytes, int]]:
-        """(key, value, partition) of every message; all have one key."""
+        """Yield (key, value, partition) of every message. All have one key."""
         number = 0
         for message in range(messages):
             operations = []
@@ -89,7 +89,7 @@ WORKLOADS = (
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """Progress that a drain showed, and when."""
+    """The progress that a drain showed, and when."""
 
     at_s: float
     status: Status
@@ -170,7 +170,7 @@ def _eta_of_class(status: Status) -> float | None:
 def _print(
     engine: str, name: str, moments: Sequence[Moment], eta: Callable[[Status], float | None]
 ) -> bool:
-    """Prints a line of the table; whether all in it are near enough."""
+    """Print a line of the table, and return whether all in it are near enough."""
     begun_s, ended_s = moments[0].at_s, moments[-1].at_s
     cells, good = [], True
     for tenth in range(1, 10):
@@ -193,7 +193,7 @@ def _print(
 
 
 def _quiet(_: str) -> None:
-    """The broker's progress, which is not shown."""
+    """Drop the broker's progress, which is not shown."""
 
 
 if __name__ == "__main__":

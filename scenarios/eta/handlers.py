@@ -11,7 +11,8 @@ from drainer import Barrier, Context, Handler, Message, SubMessage
 
 
 class Operations(Handler):
-    """One sub-message per operation, by its document; a barrier behind those that want one."""
+    """Makes one sub-message of each operation, by its document, and a barrier behind messages that
+    want one."""
 
     def open(self, context: Context) -> None:
         self.latency_s = float(context.options["latency_ms"]) / 1000
@@ -28,7 +29,7 @@ class Operations(Handler):
 
 
 class Folded(Operations):
-    """Neighbours of a document are one operation: the last write wins."""
+    """Folds neighbours of a document into one operation: the last write wins."""
 
     def coalesce(self, earlier: SubMessage, later: SubMessage) -> SubMessage | None:
         return later

@@ -1,1 +1,1 @@
-"""Formats of a registry: their cost in a drain."""
+"""Measures what the formats of a registry cost in a drain."""

@@ -1,8 +1,9 @@
-"""Drains one order per message in each format, by 100 calls of a no-op handler at once, and decodes
-the same bytes without a drain: by drainer's reader, and by Confluent's deserialiser.
+"""Drains one order per message in each format, and decodes the same bytes without a drain.
 
-Processor time of a drain is that of its process, without what a drain of a hundredth of the
-messages takes: so its start is not in it. Formats take turns; each figure is a median.
+A drain makes 100 calls of a no-op handler at once. Without a drain, drainer's reader and
+Confluent's deserialiser decode the bytes. The processor time of a drain is that of its process,
+minus the time of a drain of a hundredth of the messages, so that the start does not count. The
+formats take turns, and each figure is a median.
 """
 
 from __future__ import annotations
@@ -74,7 +75,7 @@ JSON = '{"title": "Order", "type": "object", "properties": {"id": {"type": "stri
 
 
 def order(number: int) -> dict[str, Any]:
-    """An order; as JSON it has some 300 bytes."""
+    """Make an order, which as JSON has some 300 bytes."""
     return {
         "id": f"order-{number:08}",
         "customer": f"customer-{number % 977}",
@@ -101,7 +102,7 @@ class Format:
 
 
 def formats(url: str) -> Iterator[Format]:
-    """The formats, with their schemas registered."""
+    """Make the formats, with their schemas registered."""
     client = SchemaRegistryClient({"url": url})
 
     def framed(kind: str, text: str) -> bytes:
@@ -160,7 +161,7 @@ def drain(bootstrap: str, each: Format, messages: int) -> Measured:
 
 
 def us_per_value(decode: Callable[[bytes], Any] | None, values: Sequence[bytes]) -> float | None:
-    """Processor time to decode a value, in microseconds."""
+    """Return the processor time to decode a value, in microseconds."""
     if decode is None:
         return None
     decode(values[0])  # which gets the schema

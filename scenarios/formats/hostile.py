@@ -1,5 +1,7 @@
-"""Decodes one body that was made to fill the memory, each in a process of its own, and prints a
-table: bytes, what became of them, and by how much the process has grown at most.
+"""Decodes bodies that were made to fill the memory, each in a process of its own, and prints a
+table.
+
+The table has the bytes of each body, what became of it, and by how much the process grew at most.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ WIDE = {"type": "record", "name": "W", "fields": [*NULLS, {"name": "b", "type": 
 
 
 def chain(length: int) -> Any:
-    """Records in one another, of which the innermost has a byte."""
+    """Make records in one another, of which the innermost has a byte."""
     found: Any = "boolean"
     for level in range(length):
         found = {"type": "record", "name": f"R{level}", "fields": [{"name": "a", "type": found}]}
@@ -48,7 +50,7 @@ def of_json() -> Callable[[bytes], Any]:
 
 
 def block(count: int, body: bytes) -> bytes:
-    """An array of so many items."""
+    """Make an array of so many items."""
     number, left = bytearray(), 2 * count
     while left > 0x7F:
         number.append(left & 0x7F | 0x80)
@@ -94,7 +96,8 @@ BODIES: dict[str, tuple[Callable[[], Callable[[bytes], Any]], Callable[[], bytes
 
 
 def peak_mb() -> float:
-    """The most memory that this process has taken so far; a child's begins at its start."""
+    """Return the most memory that this process has taken so far. A child's count begins at its
+    start."""
     status = Path("/proc/self/status").read_text(encoding="utf-8")
     return next(int(line.split()[1]) for line in status.splitlines() if "VmHWM" in line) / 1e3
 

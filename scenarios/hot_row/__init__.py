@@ -1,1 +1,1 @@
-"""One sub-key with a large share of the work: what taking the hottest lane first gains."""
+"""Shows what taking the hottest lane first gains if one sub-key has a large share of the work."""

@@ -1,8 +1,9 @@
-"""Compares hottest-lane-first with first-in-first-out on a virtual clock, over how hot the row is.
+"""Compares hottest-lane-first with first-in-first-out on a virtual clock, for rows that are more
+and less hot.
 
-Both run the same backlog: W seconds of work on C workers, one sub-key with a given share of it. No
-schedule that keeps order is faster than max(W/C, L), L being the hot lane; the table shows how far
-from it each rule ends.
+Both run the same backlog: W seconds of work on C workers, of which one sub-key has a given share.
+No schedule that keeps the order is faster than max(W/C, L), where L is the hot lane. The table
+shows how far from that each rule ends.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ SHARES = (0.0025, 0.005, 0.01, 0.02, 0.05, 0.2)
 
 
 def backlog(count: int, sub_keys: int, share: float, seed: int) -> Iterator[SubMessage]:
-    """One sub-message a message; the hot sub-key has its share, spread evenly."""
+    """Make a backlog with one sub-message in each message. The hot sub-key has its share, spread
+    evenly."""
     chance = random.Random(seed)
     for _ in range(count):
         hot = chance.random() < share
@@ -31,7 +33,8 @@ def backlog(count: int, sub_keys: int, share: float, seed: int) -> Iterator[SubM
 
 
 def first_in_first_out(subs: list[SubMessage], concurrency: int, latency_s: float) -> float:
-    """Seconds when ready lanes stand in one queue, and go to its end after each sub-message."""
+    """Return the seconds that a drain takes if ready lanes stand in one queue, and go to its end
+    after each sub-message."""
     waiting: dict[object, int] = {}
     for sub in subs:
         waiting[sub.key] = waiting.get(sub.key, 0) + 1

@@ -1,4 +1,4 @@
-"""A virtual clock: how long the real lanes take for a backlog, if calls only wait."""
+"""A virtual clock, which shows how long the real lanes take for a backlog if calls only wait."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from drainer.model.order import Order
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """Seconds of a drain that was played, and the calls that it made."""
+    """The seconds of a drain that was played, and the calls that it made."""
 
     seconds: float
     calls: int
@@ -32,7 +32,7 @@ def play(
     order: Order = Order.SUB_KEY,
     batching: Batching | None = None,
 ) -> Played:
-    """Play a drain with so many calls at once; what the process itself takes is left out."""
+    """Play a drain with so many calls at once. The processor time of drainer itself is left out."""
     dispatcher = Dispatcher({}, order)
     source: Any = dispatcher if batching is None else Batcher(dispatcher, batching)
     ready_most = look_ahead(concurrency * (batching.lanes if batching else 1))

@@ -1,1 +1,1 @@
-"""Deliberate mutants: each breaks a law, and the tests must notice."""
+"""Deliberate mutants, each of which breaks a law, so that the tests must notice it."""

@@ -46,7 +46,7 @@ settings.load_profile("unshrunk")
 
 @dataclass(frozen=True)
 class Mutant:
-    """Lines of the product, at any indentation, and what replaces them."""
+    """Lines of the product, at any indentation, and the lines that replace them."""
 
     name: str
     law: str
@@ -168,7 +168,7 @@ def mutated(mutant: Mutant) -> tuple[Path, str] | None:
 
 
 def has_tests(mutant: Mutant) -> bool:
-    """Whether the tests of a mutant exist."""
+    """Return whether the tests of a mutant exist."""
     for test in mutant.tests:
         file, _, name = test.partition("::")
         path = ROOT / file

@@ -1,6 +1,6 @@
 """Records a drain that is killed and resumed, as the picture at the top of the README.
 
-Two real shells on pseudo-terminals run real commands against a real broker; the picture is what
+Two real shells on pseudo-terminals run real commands against a real broker. The picture shows what
 they showed, with pauses cut to ``--pause`` seconds.
 """
 
@@ -102,7 +102,7 @@ class Film:
         self.shots: list[Shot] = []
 
     def watch(self, seconds: float, until: Callable[[], bool] = lambda: False) -> None:
-        """Shows what comes, for so long or until something is to be seen."""
+        """Show what comes, for so long or until something is to be seen."""
         end_s = monotonic() + seconds
         while not until() and (left_s := end_s - monotonic()) > 0:
             terminals = [self.upper.terminal, self.lower.terminal]
@@ -123,7 +123,7 @@ class Film:
         self.lower.close()
 
     def _shoot(self) -> None:
-        """A picture, from when the first command is typed."""
+        """Take a shot, from the moment at which the first command is typed."""
         if not self.upper.text.endswith("--yes") and not self.shots:
             return
         now_s = monotonic() - self._begun_s
@@ -135,7 +135,7 @@ class Film:
 
 
 def message(number: int) -> tuple[bytes, bytes, int]:
-    """Updates of 50 documents, by the one key that all messages have."""
+    """Make a message with updates of 50 documents. All messages have one key."""
     documents = [f"doc-{(number * 50 + each) % DOCUMENTS}" for each in range(50)]
     return b"customer-42", json.dumps(documents).encode(), 0
 
@@ -162,7 +162,7 @@ def act(film: Film) -> None:
 
 
 def paced(shots: list[Shot], pause_s: float) -> list[Shot]:
-    """The same with no pause above this."""
+    """Return the same shots with no pause above this."""
     made, now_s = [Shot(0.0, shots[0].rows)], 0.0
     for before, shot in pairwise(shots):
         now_s += min(pause_s, shot.at_s - before.at_s)

@@ -1,4 +1,4 @@
-"""Screens of a terminal as one animated SVG, which plays wherever a picture is shown."""
+"""Makes screens of a terminal into one animated SVG, which plays wherever a picture is shown."""
 
 from __future__ import annotations
 
@@ -24,20 +24,20 @@ Rows = tuple[str, ...]  # each a line as SVG
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """A screen, and at which second it came."""
+    """A screen, and the second at which it came."""
 
     at_s: float
     rows: Rows
 
 
 def rows_of(screen: Screen) -> Rows:
-    """Lines that a screen shows."""
+    """Return the lines that a screen shows."""
     lines = (screen.buffer[y] for y in range(screen.lines))
     return tuple("".join(_runs([line[x] for x in range(screen.columns)])) for line in lines)
 
 
 def rule(columns: int) -> str:
-    """A row that is a line, between two screens."""
+    """Return a row that is a line, to put between two screens."""
     grey = COLOURS["brightblack"]
     return f'<path d="M0 {-HEIGHT / 3:g}h{columns * WIDTH:g}" stroke="{grey}"/>'
 
@@ -58,7 +58,8 @@ def _runs(line: Sequence[Char]) -> Iterator[str]:
 
 
 def svg(shots: Sequence[Shot], columns: int, title: str) -> str:
-    """The shots one after the other, for ever; who wants no motion sees the last."""
+    """Make an SVG that shows the shots one after the other, for ever. People who want no motion see
+    the last one."""
     lines = len(shots[0].rows)
     wide, high = columns * WIDTH + 2 * MARGIN, lines * HEIGHT + 2 * MARGIN
     whole_s = shots[-1].at_s + LAST_S

@@ -1,1 +1,1 @@
-"""The speed of every order on several workloads, on one broker, in one run."""
+"""Measures the speed of every order on several workloads, on one broker, in one run."""

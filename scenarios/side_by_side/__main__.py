@@ -1,7 +1,8 @@
-"""Measures every workload and order in one run; prints a table and draws a chart.
+"""Measures every workload and order in one run, prints a table and draws a chart.
 
-Ratios are measured in pairs within the run: machines differ and drift, ratios less so. Partition
-and key order are measured on a part of the backlog (they would take hours); the table notes it.
+Ratios are measured in pairs within the run, because machines differ and drift more than ratios do.
+Partition and key order are measured on a part of the backlog, because they would take hours. The
+table notes that.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ JOURNAL_PAIRS = 5  # of runs with and without the journal
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One line of the table: a figure, what it is compared with, and whether it is met."""
+    """One line of the table: a figure, what it is compared with, and whether that is met."""
 
     workload: str
     mode: str
@@ -52,7 +53,7 @@ class Row:
 
 
 class Bench:
-    """Topics on one broker, each filled once and removed at the end."""
+    """Topics on one broker, each of which is filled once and removed at the end."""
 
     def __init__(self, bootstrap: str) -> None:
         self.bootstrap = bootstrap

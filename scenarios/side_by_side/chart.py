@@ -1,4 +1,4 @@
-"""The chart: sub-messages per second of every run, on a logarithmic scale."""
+"""The chart: the sub-messages per second of every run, on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 
 def draw(rows: Sequence[tuple[str, float]], path: Path) -> None:
-    """Writes bars of (label, sub-messages per second) as SVG or PNG, by the path's ending."""
+    """Write bars of (label, sub-messages per second) as SVG or PNG, by the ending of the path."""
     figure = Figure(figsize=(10, 1.2 + 0.45 * len(rows)), layout="constrained")
     axes = figure.subplots()
     labels = [label for label, _ in reversed(rows)]

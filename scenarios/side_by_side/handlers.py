@@ -1,4 +1,4 @@
-"""The handlers that are measured; ``--set latency_ms=10`` is what the downstream takes."""
+"""The handlers that are measured. ``--set latency_ms=10`` is the time that the downstream takes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from drainer import Context, Handler, Message, SubMessage
 
 
 class Whole(Handler):
-    """A message is one sub-message (the default split)."""
+    """Takes each message as one sub-message (the default split)."""
 
     def open(self, context: Context) -> None:
         self.latency_s = float(context.options.get("latency_ms", "0")) / 1000
@@ -22,7 +22,8 @@ class Whole(Handler):
 
 
 class Batch(Whole):
-    """A message is a JSON object with a list of documents, each an operation."""
+    """Takes each message as a JSON object with a list of documents, each of which is an
+    operation."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for document in orjson.loads(message.value or b"{}")["documents"]:

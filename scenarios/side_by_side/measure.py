@@ -24,9 +24,10 @@ WITHOUT_PLAN = (str(Path(__file__).with_name("without_plan.py")),)
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """One run: sub-messages per second while draining, seconds of it, peak memory in MiB.
+    """The figures of one run: sub-messages per second while draining, its seconds, and its peak
+    memory in MiB.
 
-    ``cpu_s`` is of the whole process, its start included; ``stderr`` is what it printed there.
+    ``cpu_s`` is that of the whole process, its start included. ``stderr`` is what it printed there.
     """
 
     rate: float
@@ -38,7 +39,8 @@ class Measured:
 
 
 def bare_loop(concurrency: int, latency_ms: int, seconds: float = 5.0) -> float:
-    """Sleeps per second of an event loop that does nothing else: what no drain can beat here."""
+    """Return the sleeps per second of an event loop that does nothing else, which no drain can beat
+    here."""
 
     async def sleep_on() -> int:
         slept = 0
@@ -68,11 +70,11 @@ def measure(
     options: tuple[str, ...] = (),
     program: tuple[str, ...] = DRAINER,
 ) -> Measured:
-    """Drains the topic in a process of its own.
+    """Drain the topic in a process of its own.
 
-    ``program`` is what Python runs, as ``-m drainer``.
+    ``program`` is what Python runs, such as ``-m drainer``.
 
-    Raises RuntimeError with what the command printed, when it did not finish all of it.
+    Raises RuntimeError with what the command printed if it did not finish all of it.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [

@@ -1,7 +1,8 @@
-"""``drainer`` with a stopwatch on its journal, which prints at the end ``journal: SECONDS``.
+"""Runs ``drainer`` with a stopwatch on its journal, and prints ``journal: SECONDS`` at the end.
 
-It measures the event loop's own time, so that neighbours on the machine don't count: what the
-journal keeps the loop from doing else. Noting in memory what finished is not in it.
+The stopwatch measures the event loop's own time, in which the journal keeps it from other work. So
+other processes of the machine don't count. The time in which the loop notes in memory what has
+finished is not part of it.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""``drainer`` as it would be without its journal; what the journal costs is the difference.
+"""Runs ``drainer`` as it would be without its journal. The difference is what the journal costs.
 
-What finished is still noted in memory, and then thrown away.
+What has finished is still noted in memory, and then thrown away.
 """
 
 from __future__ import annotations

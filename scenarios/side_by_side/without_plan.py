@@ -1,4 +1,5 @@
-"""``drainer`` without the plans and commits of a drain that runs, to measure what they cost."""
+"""Runs ``drainer`` without writing plans and committing while it drains, to measure what these
+cost."""
 
 from __future__ import annotations
 

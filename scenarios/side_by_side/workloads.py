@@ -19,8 +19,8 @@ SEED = 1
 class Workload:
     """A backlog on one partition: ``messages`` of ``fan_out`` sub-messages over ``sub_keys``.
 
-    ``skew`` 0 takes sub-keys evenly, otherwise by Zipf's law with that exponent. ``one_key`` gives
-    every message the same message key.
+    With a ``skew`` of 0, all sub-keys come equally often; otherwise by Zipf's law with that
+    exponent. ``one_key`` gives every message the same message key.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Workload:
         return "Batch" if self.fan_out > 1 else "Whole"
 
     def records(self) -> Iterator[tuple[bytes, bytes, int]]:
-        """(key, value, partition) of every message."""
+        """Yield (key, value, partition) of every message."""
         keys = self._sub_keys()
         for number in range(self.messages):
             if self.fan_out == 1 and not self.skew:
@@ -56,12 +56,12 @@ class Workload:
                 yield ONE_KEY, orjson.dumps({"documents": documents}), 0
 
     def longest_lane(self) -> int:
-        """Sub-messages of the hottest sub-key."""
+        """Return the number of sub-messages of the hottest sub-key."""
         count = self.messages * self.fan_out
         return max(Counter(islice(self._sub_keys(), count)).values())
 
     def bound_s(self, concurrency: int) -> float:
-        """max(W/C, L): no order-keeping schedule is faster."""
+        """Return max(W/C, L): no schedule that keeps the order is faster."""
         work = max(self.sub_messages / concurrency, self.longest_lane())
         return work * self.latency_ms / 1000
 

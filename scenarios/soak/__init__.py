@@ -1,1 +1,2 @@
-"""A drain that runs for long: memory, files, threads and what it keeps on disk, over time."""
+"""Runs a drain for a long time, and watches its memory, its files, its threads and what it keeps on
+disk."""

@@ -1,14 +1,15 @@
 """Drains for as long as you like, and looks at the process every second: does anything grow?
 
-The backlog is as long as the drain is to take. Nearly every sub-message has a sub-key of its own,
-never seen before; one hot sub-key holds the watermark back. Prints a row every ``--every`` seconds,
-and at the end the trend of each figure: without the first quarter, in which the buffers fill, and
-the last part, when nothing is left to fetch. Ends with 1 when the memory grew, or was at any moment
-above its bound: what the process had before it read anything, twice the buffer and 24 MiB.
+The backlog is as long as the drain is to take. Nearly every sub-message has a sub-key that has
+never come before. One hot sub-key holds the watermark back. The scenario prints a row every
+``--every`` seconds, and at the end the trend of each figure. The trend leaves out the first
+quarter, in which the buffers fill, and the last part, when nothing is left to fetch. The scenario
+ends with exit code 1 if the memory grew, or was above its bound at any moment. The bound is what
+the process had before it read anything, twice the buffer and 24 MiB.
 
-``--workload parked``: every tenth message is large and waits behind a lane that failed.
-``--workload fan-out``: messages of 10,000 sub-messages. ``--workload payloads``: ``split`` makes a
-thousand times as many bytes as the message has.
+With ``--workload parked``, every tenth message is large and waits behind a lane that failed. With
+``--workload fan-out``, messages have 10,000 sub-messages. With ``--workload payloads``, ``split``
+makes a thousand times as many bytes as the message has.
 """
 
 from __future__ import annotations
@@ -42,9 +43,10 @@ GROWTH = 0.05  # of the memory between the middle and the end: more is growth
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """Shape of messages: sub-messages of each, bytes of each and of each payload.
+    """The shape of messages: the sub-messages of each, the bytes of each, and the bytes of each
+    payload.
 
-    Of ``parked_every`` messages one is parked, none when that is 0.
+    One of ``parked_every`` messages is parked, and none if that is 0.
     """
 
     fan_out: int = 50
@@ -117,7 +119,7 @@ def _records(
 
 
 def _drain(bootstrap: str, folder: Path, given: argparse.Namespace) -> Iterator[Look]:
-    """Looks at a drain until it is done. Raises SystemExit when it does not finish well."""
+    """Look at a drain until it is done. Raises SystemExit if it does not finish well."""
     plan = folder / "plan.json"
     workload = WORKLOADS[given.workload]
     print(_HEAD, flush=True)

@@ -1,4 +1,4 @@
-"""A handler whose sub-keys hardly ever come twice, but for one hot one."""
+"""A handler whose sub-keys hardly ever come twice, except for a hot one."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from drainer import Context, Handler, Message, SubMessage
 
 
 class Soaking(Handler):
-    """A message is ``first sub-key, count, share``: so many new sub-keys, some of them the hot one.
+    """Takes a message as ``first sub-key, count, share``: so many new sub-keys, of which a share is
+    the hot one.
 
-    With a share of -1 all of it is on one lane that fails. ``latency_ms`` is what the downstream
-    takes, ``payload_bytes`` what is made for each sub-message. In ``folder`` it notes how much
-    memory the process had when it began.
+    With a share of -1, all of the message is on one lane that fails. ``latency_ms`` is the time
+    that the downstream takes, and ``payload_bytes`` the size of what is made for each sub-message.
+    In ``folder``, the handler notes how much memory the process had when it began.
     """
 
     def open(self, context: Context) -> None:

@@ -1,1 +1,2 @@
-"""A drain on Spark through a bad night: workers, drivers and Spark itself killed."""
+"""Takes drains on Spark through a bad night, in which workers, drivers and Spark itself are
+killed."""

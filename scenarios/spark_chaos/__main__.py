@@ -1,6 +1,7 @@
 """Takes drains on Spark through a bad night, chapter by chapter, on a broker of its own.
 
-After each chapter: what was lost, out of order or repeated. Ends with 1 when a law broke.
+After each chapter it prints what was lost, out of order or repeated. It ends with exit code 1 if a
+law was broken.
 """
 
 from scenarios.chaos.night import play

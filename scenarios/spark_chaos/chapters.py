@@ -1,4 +1,4 @@
-"""The chapters on Spark: each takes one backlog through one kind of trouble."""
+"""The chapters on Spark, each of which takes one backlog through one kind of trouble."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ PROCESSES_GO_S = 30.0
 
 
 def worker_killed(stage: Stage) -> Report:
-    """``kill -9`` of a Python worker in the midst of its task: Spark starts it anew."""
+    """``kill -9`` a Python worker in the middle of its task. Spark must start it anew."""
     with _chapter(stage) as (backlog, place, report):
         process, victims = place.begin(backlog), []
         for _ in range(2 if stage.short else 3):
@@ -49,7 +49,7 @@ def worker_killed(stage: Stage) -> Report:
 
 
 def driver_killed(stage: Stage) -> Report:
-    """``kill -9`` of the driver; a resume goes on, with another number of tasks."""
+    """``kill -9`` the driver. A resume must continue, with another number of tasks."""
     with _chapter(stage) as (backlog, place, report):
         victims: list[int] = []
         for tasks in (2, 3) if stage.short else (2, 3, 1, 4):
@@ -67,7 +67,7 @@ def driver_killed(stage: Stage) -> Report:
 
 
 def engines_in_turn(stage: Stage) -> Report:
-    """One process and Spark in turn, each killed in the midst of it."""
+    """Let one process and Spark take turns, and kill each in the middle of its work."""
     with _chapter(stage) as (backlog, place, report):
         victims: list[int] = []
         on_spark = place.words(backlog.plan)
@@ -84,7 +84,7 @@ def engines_in_turn(stage: Stage) -> Report:
 
 
 def jvm_killed(stage: Stage) -> Report:
-    """``kill -9`` of Spark's JVM, as for want of memory: the drain stops, and prints why."""
+    """``kill -9`` Spark's JVM, as a lack of memory would. The drain must stop, and print why."""
     with _chapter(stage) as (backlog, place, report):
         process = place.begin(backlog)
         _let_work(stage, backlog, process)
@@ -102,7 +102,8 @@ def jvm_killed(stage: Stage) -> Report:
 
 
 def terminated(stage: Stage) -> Report:
-    """SIGTERM at random moments: an orderly stop each time, and nothing handled twice."""
+    """Send SIGTERM at random moments. Each stop must be orderly, and nothing may be handled
+    twice."""
     with _chapter(stage, rewinds=False) as (backlog, place, report):
         for _ in range(1 if stage.short else 3):
             process = place.begin(backlog)
@@ -118,7 +119,7 @@ def terminated(stage: Stage) -> Report:
 
 
 def hurried(stage: Stage) -> Report:
-    """SIGTERM twice: it ends at once, and what is in the handlers is repeated."""
+    """Send SIGTERM twice. The drain must end at once, and repeat what was in the handlers."""
     with _chapter(stage) as (backlog, place, report):
         process = place.begin(backlog)
         _let_work(stage, backlog, process)
@@ -136,7 +137,8 @@ def hurried(stage: Stage) -> Report:
 
 
 def stood_still(stage: Stage) -> Report:
-    """SIGSTOP of a worker for longer than its lease, then SIGCONT; and once more, then SIGKILL."""
+    """Send SIGSTOP to a worker for longer than its lease, then SIGCONT; and once more, then
+    SIGKILL."""
     with _chapter(stage) as (backlog, place, report):
         process, victims = place.begin(backlog), []
         for then in (signal.SIGCONT, signal.SIGKILL):
@@ -153,7 +155,7 @@ def stood_still(stage: Stage) -> Report:
 
 
 def broker_killed(stage: Stage) -> Report:
-    """The broker is killed and comes back: the drain waits, and goes on."""
+    """Kill the broker, and start it again. The drain must wait, and then continue."""
     with _chapter(stage, times=2, rewinds=False) as (backlog, place, report):
         process = place.begin(backlog, "--spark-conf", "drainer.wave=512KiB")
         for _ in range(1 if stage.short else 3):
@@ -169,7 +171,8 @@ def broker_killed(stage: Stage) -> Report:
 
 
 def state_deleted(stage: Stage) -> Report:
-    """A person deletes the folder of the state: the drain stops, with the reports that it has."""
+    """Delete the folder of the state, as a person might. The drain must stop, with the reports that
+    it has."""
     with _chapter(stage) as (backlog, place, report):
         process = place.begin(backlog)
         _let_work(stage, backlog, process)
@@ -185,7 +188,7 @@ def state_deleted(stage: Stage) -> Report:
 
 
 def disk_full(stage: Stage) -> Report:
-    """No file of a worker may grow past 64 bytes from a random moment on, as on a full disk."""
+    """Let no file of a worker grow past 64 bytes from a random moment on, as on a full disk."""
     with _chapter(stage) as (backlog, place, report), piped(backlog.trace) as pipe:
         trace = ("--set", f"trace={pipe}")
         process = place.begin(backlog, *trace)
@@ -207,7 +210,8 @@ def disk_full(stage: Stage) -> Report:
 
 
 def two_at_once(stage: Stage) -> Report:
-    """A second drain of the group, with this plan and with another: refused, and not felt."""
+    """Start a second drain of the group, with this plan and with another. It must be refused, and
+    the first drain must not notice it."""
     with _chapter(stage, rewinds=False) as (backlog, place, report):
         first = place.begin(backlog)
         backlog.at_work(first, 500)
@@ -223,7 +227,7 @@ def two_at_once(stage: Stage) -> Report:
 
 
 def executors_killed(stage: Stage) -> Report:
-    """``kill -9`` of executors' JVMs on ``local-cluster[2,1,1024]``, which has new ones then."""
+    """``kill -9`` JVMs of executors on ``local-cluster[2,1,1024]``, which then starts new ones."""
     with _chapter(stage, times=2, master=CLUSTER) as (backlog, place, report):
         process = place.begin(backlog)
         victims: list[int] = []
@@ -241,8 +245,8 @@ def executors_killed(stage: Stage) -> Report:
 
 
 def machines(stage: Stage) -> Report:
-    """A standalone cluster of three machines: at random one comes, one goes, or loses its executor
-    or the Python worker in it."""
+    """Drain on a standalone cluster of three machines. At random, a machine comes or goes, or loses
+    its executor or the Python worker in it."""
     memory = {"spark.executor.memory": "512m"}
     with (
         standalone(stage.folder) as cluster,
@@ -267,7 +271,7 @@ def _change(
     cluster: Standalone,
     up: list[subprocess.Popen[bytes]],
 ) -> list[int]:
-    """Does something to a cluster; gives the processes that are dead by that."""
+    """Do something to a cluster at random, and return the processes that are dead because of it."""
     worker = _worker_at_work(backlog)
     machine = stage.chance.choice(up)
     lost = {"machine": machine.pid, "executor": executor_of(worker), "worker": worker}
@@ -289,7 +293,8 @@ def _change(
 
 
 def driver_frozen(stage: Stage) -> Report:
-    """SIGSTOP of driver and JVM, and a fresh drain with another plan; then SIGCONT, at random."""
+    """Freeze the driver and its JVM, start a fresh drain with another plan, and let the driver
+    continue at a random moment."""
     with _chapter(stage) as (backlog, place, report):
         first = place.begin(backlog)
         _let_work(stage, backlog, first)
@@ -322,19 +327,19 @@ def _chapter(
     master: str = ALONE,
     conf: Mapping[str, str] = MappingProxyType({}),
 ) -> Iterator[tuple[Backlog, Place, Report]]:
-    """Backlog, place and report of a chapter."""
+    """Provide the backlog, the place and the report of a chapter."""
     messages = times * (300 if stage.short else 600)
     with Place.of(stage, master, conf) as place, stage.backlog(messages, PACE) as backlog:
         yield backlog, place, Report(backlog.sub_messages, rewinds=rewinds)
 
 
 def _let_work(stage: Stage, backlog: Backlog, process: Process) -> bool:
-    """For a random while; False when the drain has ended meanwhile."""
+    """Let a drain work for a random while. Return False if it has ended meanwhile."""
     return backlog.at_work(process, 500 + stage.chance.randrange(3_000))
 
 
 def _end(report: Report, backlog: Backlog, process: Process, place: Place) -> None:
-    """The drain ends well; or, where Spark has given up, a resume does."""
+    """Ensure that the drain ends well or, where Spark has given up, that a resume does."""
     if report.ends(process, EXIT_DONE, EXIT_INTERRUPTED) == EXIT_INTERRUPTED:
         _is_plain(report, process)
         report.remarks.append(_last_words(process))
@@ -346,7 +351,7 @@ def _worker_at_work(backlog: Backlog) -> int:
 
 
 def _ensure_gone(report: Report, place: Place, started: Iterable[int]) -> None:
-    """Nothing is left of a drain that was ended; a server keeps its workers."""
+    """Ensure that nothing is left of a drain that was ended. A server keeps its workers."""
     if place.server is None:
         report.ensure(_are_gone(started), "a process was left behind")
 
@@ -365,7 +370,7 @@ def _state(backlog: Backlog) -> Path:
 
 
 def _is_plain(report: Report, process: Process) -> None:
-    """Ensure that its output is for people."""
+    """Ensure that the output is meant for people."""
     printed = process.output
     plain = "Traceback" not in printed and "\tat " not in printed
     report.ensure(plain, f"it printed {printed[-1000:]}")
@@ -379,7 +384,7 @@ def _last_words(process: Process) -> str:
 def _judge(
     report: Report, backlog: Backlog, victims: Iterable[int] = (), *, strict: bool = True
 ) -> Judged:
-    """The laws; and that what is repeated, the victims had in flight or had just finished."""
+    """Check the laws. Only what the victims had in flight or had just finished may be repeated."""
     found = report.judge(backlog)
     killed = [found.runs[pid] for pid in set(victims) if pid in found.runs]
     if strict:

@@ -1,4 +1,4 @@
-"""Place of a chapter's drains on Spark: a Spark of each, or a Connect server for all."""
+"""The place of a chapter's drains on Spark: a Spark for each, or a Connect server for all."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ WAVE = "4MiB"
 
 
 class Place:
-    """A master, and where given the server that has it. ``is_gone`` is printed when it is."""
+    """A master, and the server that has it, if there is one. The drain prints ``is_gone`` once it
+    is gone."""
 
     def __init__(self, master: str, conf: Mapping[str, str], server: ConnectServer | None) -> None:
         self.server = server
@@ -31,7 +32,7 @@ class Place:
     @classmethod
     @contextmanager
     def of(cls, stage: Stage, master: str, conf: Mapping[str, str]) -> Iterator[Place]:
-        """The place of a stage: on a server where that is ``remote``."""
+        """Return the place of a stage, which is on a server if the stage is ``remote``."""
         if not stage.remote:
             yield cls(master, conf, None)
             return
@@ -40,21 +41,21 @@ class Place:
             yield cls(master, conf, server)
 
     def begin(self, backlog: Backlog, *more: str) -> Process:
-        """Begin a drain on it, or resume the one that has a plan."""
+        """Begin a drain there, or resume the one that has a plan."""
         return backlog.begin(*self.words(backlog.plan), *more)
 
     def words(self, plan: Path) -> tuple[str, ...]:
         return (*self._words, "--spark-conf", f"drainer.state={plan}.state")
 
     def jvm(self, process: Process) -> int:
-        """The JVM of Spark's driver."""
+        """Return the JVM of Spark's driver."""
         return jvm_of(process.pid) if self.server is None else self.server.pid
 
     def processes(self, process: Process) -> list[int]:
-        """Processes of Spark that work for a drain."""
+        """Return the processes of Spark that work for a drain."""
         return below(process.pid if self.server is None else self.server.pid)
 
     def restart(self) -> None:
-        """Start a server again, and with it all its workers."""
+        """Start a server again, and with it all of its workers."""
         if self.server is not None:
             self.server.start_again()

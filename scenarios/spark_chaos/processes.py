@@ -1,4 +1,4 @@
-"""The processes of a drain on Spark: what started them, what they run, and how they are stopped."""
+"""The processes of a drain on Spark: what started them, what they run, and how they are frozen."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ EXECUTOR = "CoarseGrainedExecutorBackend"
 
 
 def below(pid: int) -> list[int]:
-    """The processes that it started, and those that these did."""
+    """Return the processes that a process started, and those that these started."""
     children: dict[int, list[int]] = {}
     for child, (parent, _) in _processes().items():
         children.setdefault(parent, []).append(child)
@@ -24,7 +24,7 @@ def below(pid: int) -> list[int]:
 
 
 def above(pid: int) -> list[int]:
-    """Ancestors of a process, its parent first."""
+    """Return the ancestors of a process, its parent first."""
     found, processes = [], _processes()
     while pid in processes:
         pid, _ = processes[pid]
@@ -33,28 +33,28 @@ def above(pid: int) -> list[int]:
 
 
 def program(pid: int) -> str:
-    """Command line of a process; empty for one that is dead."""
+    """Return the command line of a process; empty for one that is dead."""
     return _processes().get(pid, (0, ""))[1]
 
 
 def jvm_of(pid: int) -> int:
-    """The JVM of a driver."""
+    """Return the JVM of a driver."""
     return next(each for each in below(pid) if "java" in program(each))
 
 
 def executors_of(pid: int) -> list[int]:
-    """The JVMs of the executors of a driver with a ``local-cluster``."""
+    """Return the JVMs of the executors of a driver with a ``local-cluster``."""
     return [each for each in below(pid) if EXECUTOR in program(each)]
 
 
 def executor_of(worker: int) -> int | None:
-    """The JVM that a Python worker belongs to; None when it is gone."""
+    """Return the JVM that a Python worker belongs to; None if it is gone."""
     return next((each for each in above(worker) if EXECUTOR in program(each)), None)
 
 
 @contextmanager
 def standing_still(pids: Iterable[int]) -> Iterator[None]:
-    """Freeze processes until the end of the block, as their machine might."""
+    """Freeze processes until the end of the block, as a machine that stands still does."""
     stopped = list(pids)
     for pid in stopped:
         os.kill(pid, signal.SIGSTOP)
@@ -67,7 +67,7 @@ def standing_still(pids: Iterable[int]) -> Iterator[None]:
 
 
 def _processes() -> dict[int, tuple[int, str]]:
-    """Of each that lives what started it, and what it runs."""
+    """Return, for each process that lives, what started it and what it runs."""
     listed = subprocess.run(
         ["ps", "-A", "-ww", "-o", "pid=,ppid=,stat=,args="],
         capture_output=True,

@@ -1,4 +1,4 @@
-"""A standalone cluster of Spark's on this machine, from the jars that PySpark brings."""
+"""A standalone cluster of Spark's on this machine, made of the jars that PySpark brings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SPARK_CLASS = Path(pyspark.__file__).with_name("bin") / "spark-class"
 
 
 class Standalone:
-    """A master that answers; ``worker`` adds a machine, whose process is given."""
+    """A master that answers. ``worker`` adds a machine, and returns its process."""
 
     def __init__(self, folder: Path, opened: ExitStack) -> None:
         self._folder = folder

@@ -1,1 +1,1 @@
-"""Gains of more tasks on Spark: reading one partition."""
+"""Measures what Spark gains and costs, with more tasks and more slots."""

@@ -1,10 +1,11 @@
-"""Gains and costs of Spark on one machine, and what a cluster would by that.
+"""Measures gains and costs of Spark on one machine, and computes from them what a cluster would do.
 
-Reading one partition by more and more tasks; one backlog by more and more slots of the same cores,
-with messages of uneven size; in one process and on Spark, where the handler waits, where it
-computes, and where split does; a hot lane that moves; sub-messages with two sub-keys; 50 waves and
-what they leave on disk; memory by the size of backlog and wave; the model of a cluster. Figures are
-kept in a file, so chapters can be run one by one, and the chart has all of them.
+Its chapters are: reading one partition by more and more tasks; draining one backlog on more and
+more slots of the same cores, with messages of uneven size; draining in one process and on Spark, if
+the handler waits, if it computes, and if ``split`` does; a hot lane that moves; sub-messages with
+two sub-keys; 50 waves, and what they leave on disk; memory by the size of backlog and wave; the
+model of a cluster. Figures are kept in a file, so that chapters can be run one by one, and the
+chart has all of them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from scenarios.spark_scale.drains import Bench, bench
 
 
 class Arguments(argparse.Namespace):
-    """Arguments of the command line."""
+    """The arguments of the command line."""
 
     master: str
     times: int

@@ -1,4 +1,4 @@
-"""The same backlog in one process and on Spark on the same cores, in turns."""
+"""Drains the same backlog in one process and on Spark on the same cores, in turns."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from scenarios.spark_scale.slots import MEAN, Load
 class Case:
     """A handler and its backlog. ``least`` is how many times as fast Spark should be.
 
-    ``compute_s`` is of a sub-message, or of a message's split.
+    ``compute_s`` is the time that a sub-message, or a message's split, computes.
     """
 
     handler: str
@@ -38,12 +38,14 @@ CASES = {
 
 
 def compare(made: Bench, names: Sequence[str], master: str, times: int) -> dict[str, Any]:
-    """Prints a table: sub-messages a second from the start of the work to its end.
+    """Print a table of sub-messages per second, from the start of the work to its end. Return the
+    rates and ratios by case.
 
-    Start-up is what the command takes beside that. Spark reads its first wave, of 8 MiB, while it
-    looks at the tasks, before that. Gives the rates and ratios by case. Beside each is the
-    machine's own ratio, the lesser of just before and just after: what two cores are to one is less
-    than two where they share something, and on a shared machine it changes by the minute.
+    The table also has the start-up, which is what the command takes beside that. Spark reads its
+    first wave, of 8 MiB, before the work starts, while it looks at the tasks. Beside each ratio is
+    the machine's own one, which is the lesser of one just before and one just after. It shows how
+    much more two cores do than one. That is less than twice as much if they share something, and on
+    a shared machine it changes by the minute.
     """
     print(
         "| case | by | sub-messages/s | against one process | s | start-up, s | processor s"
@@ -62,7 +64,7 @@ def compare(made: Bench, names: Sequence[str], master: str, times: int) -> dict[
 
 
 def _all_cores() -> float:
-    """Factor by which a process for each core computes than one alone."""
+    """Return how many times as much processes on all cores compute as one process alone."""
     cores = os.cpu_count() or 1
     with get_context("spawn").Pool(cores) as pool:
         pool.map(compute, [1] * cores)
@@ -110,7 +112,7 @@ def _turns(made: Bench, name: str, master: str, times: int) -> dict[str, Any]:
 
 
 def _rounds(seconds: float) -> int:
-    """Number of rounds of ``compute`` take so long on this machine, now."""
+    """Return how many rounds of ``compute`` take so long on this machine at this moment."""
     tried = 20_000
     taken = []
     for _ in range(7):

@@ -1,4 +1,4 @@
-"""The chart, of the chapters that were run."""
+"""The chart of the chapters that were run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ BLUE, RED, GREY = "#3566a8", "#b8433a", "#999999"
 
 
 def draw(figures: Mapping[str, Any], path: Path) -> None:
-    """Writes it as SVG or PNG, by the path's ending."""
+    """Write the chart as SVG or PNG, by the ending of the path."""
     figure = Figure(figsize=(11, 8), layout="constrained")
     panels = {"against": _against, "slots": _slots, "waves": _waves, "model": _model}
     for axes, (name, panel) in zip(figure.subplots(2, 2).flat, panels.items(), strict=True):

@@ -1,4 +1,5 @@
-"""Sub-messages with two sub-keys: one task gets a wave that has them."""
+"""Drains backlogs with sub-messages that have two sub-keys: one task gets each wave that has
+any."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ def records(messages: int, share: float) -> Iterator[tuple[bytes, bytes, int]]:
 
 
 def compare(made: Bench, master: str, times: int) -> dict[str, Any]:
-    """Prints the time of drains by load and by share of sub-messages with two sub-keys."""
+    """Print the time of drains by load, and by the share of sub-messages with two sub-keys."""
     found: dict[str, list[float]] = {}
     for _ in range(times):
         for load, (messages, options) in LOADS.items():

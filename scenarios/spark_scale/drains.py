@@ -1,4 +1,4 @@
-"""Drains of a backlog on one partition by the command, and what they take."""
+"""Drains a backlog on one partition by the command, and measures what that takes."""
 
 from __future__ import annotations
 
@@ -30,15 +30,16 @@ PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 @dataclass(frozen=True, slots=True)
 class Drained:
-    """Cost of a drain.
+    """The cost of a drain.
 
     Attributes:
         rate: sub-messages per second of ``elapsed_s``.
-        elapsed_s: from the start of its work to its end.
-        command_s: all, from the command's start to its end.
-        processor_s: of all its processes, from the command's start, but for their last moment.
-        sent: bytes that the broker sent.
-        python_mib: the most of any Python process; ``java_mib`` of the JVM.
+        elapsed_s: seconds from the start of its work to its end.
+        command_s: seconds from the command's start to its end.
+        processor_s: processor seconds of all its processes from the command's start, without their
+            last moment.
+        sent: the bytes that the broker sent.
+        python_mib, java_mib: the most memory of any Python process, and of the JVM.
     """
 
     rate: float
@@ -61,7 +62,7 @@ class Bench:
         self._logs: dict[str, int] = {}
 
     def fill(self, topic: str, records: Callable[[], Iterable[tuple[bytes, bytes, int]]]) -> int:
-        """Creates the topic, unless it is there; gives the bytes of its log on disk."""
+        """Create the topic unless it is there. Return the bytes of its log on disk."""
         if topic not in self._logs:
             settings = ClientSettings.load(self.bootstrap_servers)
             create_topic(settings, topic)
@@ -71,7 +72,7 @@ class Bench:
         return self._logs[topic]
 
     def drain(self, topic: str, handler: str, concurrency: int, options: Sequence[str]) -> Drained:
-        """One drain of all of it. Exits when it is not done."""
+        """Drain all of the topic once. Exits if the drain is not done."""
         group = f"g-{secrets.token_hex(4)}"
         command = [sys.executable, "-m", "drainer", "--quiet", "run", "-b", self.bootstrap_servers]
         command += ["--topic", topic, "--group", group, "--handler", f"{HANDLERS}:{handler}"]
@@ -119,7 +120,7 @@ def on_spark(master: str, wave: str | None = None) -> list[str]:
 
 
 class Events:
-    """Spark's event log of one drain. Give ``options`` to it."""
+    """Spark's event log of one drain, which must be given ``options``."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder / f"events-{secrets.token_hex(4)}"
@@ -137,7 +138,7 @@ class Events:
         return [part for each in named for part in ("--spark-conf", each)]
 
     def of(self, name: str) -> Iterator[dict[str, Any]]:
-        """Events of a name, as SparkListenerTaskEnd."""
+        """Return the events of a name, such as SparkListenerTaskEnd."""
         (log,) = [e for e in self._folder.rglob("*") if e.is_file() and e.suffix != ".crc"]
         for line in log.read_bytes().splitlines():
             event = orjson.loads(line)
@@ -145,23 +146,23 @@ class Events:
                 yield event
 
     def shuffled(self) -> tuple[int, int]:
-        """Bytes that tasks shuffled, and how many tasks there were."""
+        """Return the bytes that tasks shuffled, and how many tasks there were."""
         written = [each.get("Shuffle Write Metrics") or {} for each in self._metrics()]
         return sum(each.get("Shuffle Bytes Written", 0) for each in written), len(written)
 
     def read_from_blocks(self) -> int:
-        """Bytes that tasks read of what Spark keeps between jobs."""
+        """Return the bytes that tasks read of what Spark keeps between jobs."""
         read = (each.get("Input Metrics") or {} for each in self._metrics())
         return sum(each.get("Bytes Read", 0) for each in read)
 
     def _metrics(self) -> list[dict[str, Any]]:
-        """Metrics of each task that ended."""
+        """Return the metrics of each task that ended."""
         return [each.get("Task Metrics") or {} for each in self.of("SparkListenerTaskEnd")]
 
 
 @contextmanager
 def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
-    """Calls it in a thread of its own, until the end of the block."""
+    """Call a function again and again in a thread of its own, until the end of the block."""
     over = threading.Event()
 
     def run() -> None:
@@ -178,10 +179,10 @@ def looking(look: Callable[[], None], every_s: float) -> Iterator[None]:
 
 
 class _Watch:
-    """Processor time and memory of a process and all that it begins, looked at now and then.
+    """Processor time and memory of a process and of all that it begins, looked at now and then.
 
-    The system does not report it afterwards: the parent of Spark's Python workers ignores their
-    ends, so their time is not added to any.
+    The system does not report them afterwards: the parent of Spark's Python workers ignores their
+    ends, so nobody adds up their time.
     """
 
     def __init__(self, pid: int) -> None:
@@ -205,7 +206,7 @@ class _Watch:
 
 
 class Stat(NamedTuple):
-    """A process: its own processor time, and that with its children's which it waited for."""
+    """A process: its own processor time, and that of the children for which it has waited."""
 
     name: str
     parent: int
@@ -215,7 +216,7 @@ class Stat(NamedTuple):
 
     @classmethod
     def of(cls, pid: int) -> Stat:
-        """Raises OSError when it is gone."""
+        """Look at a process. Raises OSError if it is gone."""
         text = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8")
         name, _, rest = text.partition("(")[2].rpartition(")")
         fields = rest.split()

@@ -1,6 +1,6 @@
-"""Prints what Spark takes for a task with next to nothing to do, in processor seconds, as JSON.
+"""Prints as JSON how many processor seconds Spark takes for tasks that have next to nothing to do.
 
-``python -m scenarios.spark_scale.empty MASTER TASKS``
+The command is ``python -m scenarios.spark_scale.empty MASTER TASKS``.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def main() -> None:
     jobs = max(1, TASKS // (2 * tasks))  # of two stages each
 
     def run() -> tuple[float, float]:
-        """Processor time of all processes, and of the driver's."""
+        """Return the processor time of all processes, and that of the driver's."""
         before = spent_s(family(here)), spent_s(driver)
         for _ in range(jobs):
             numbers.repartition(tasks, "id").mapInArrow(same, "id long").count()

@@ -1,4 +1,4 @@
-"""The handlers that are measured: one does nothing, one waits, two compute."""
+"""The handlers that are measured: one does nothing, one waits, and two compute."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from drainer import Context, Handler, Message, SubMessage
 
 
 class Documents(Handler):
-    """A message is a JSON object with a list of documents, each an operation."""
+    """Takes each message as a JSON object with a list of documents, each of which is an
+    operation."""
 
     def open(self, context: Context) -> None:
         self.latency_s = float(context.options.get("latency_ms", "0")) / 1000
@@ -24,21 +25,21 @@ class Documents(Handler):
 
 
 class Wait(Documents):
-    """A wait, as for a downstream that takes ``latency_ms``."""
+    """Waits, as for a downstream that takes ``latency_ms``."""
 
     async def handle(self, sub: SubMessage) -> None:
         await asyncio.sleep(self.latency_s)
 
 
 class Nothing(Documents):
-    """Takes no time."""
+    """Does nothing, which takes no time."""
 
     async def handle(self, sub: SubMessage) -> None:
         pass
 
 
 class Connected(Wait):
-    """Some documents have a list of ids, and so several sub-keys. A call occupies its process for
+    """Gives some documents a list of ids, and so several sub-keys. A call occupies its process for
     ``busy_ms``, as one that computes does, but leaves the cores to others."""
 
     def open(self, context: Context) -> None:
@@ -61,14 +62,14 @@ class Connected(Wait):
 
 
 class Compute(Documents):
-    """``rounds`` of pure Python."""
+    """Computes ``rounds`` of pure Python for a sub-message."""
 
     async def handle(self, sub: SubMessage) -> None:
         compute(self.rounds)
 
 
 class Parse(Nothing):
-    """``rounds`` of pure Python to split a message."""
+    """Computes ``rounds`` of pure Python to split a message."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         compute(self.rounds)

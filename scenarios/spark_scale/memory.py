@@ -1,4 +1,5 @@
-"""The most that a process of a drain on Spark takes, by the size of backlog and wave."""
+"""Measures the most memory that a process of a drain on Spark takes, by the size of backlog and
+wave."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ from scenarios.spark_scale.slots import Load
 
 
 def compare(made: Bench, master: str) -> None:
-    """Prints a table."""
+    """Print a table of it."""
     print("| messages | wave | waves | MiB of Python | of Java |\n|---|---|---|---|---|")
     for messages in (5_000, 40_000):
         made.fill(f"memory-{messages}", Load(messages).records)

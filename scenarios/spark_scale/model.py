@@ -1,8 +1,8 @@
-"""A model of a cluster, from what its steps cost here: where the ceiling is, and what it is.
+"""A model of a cluster, made of what its steps cost here: where its ceiling is, and what sets it.
 
-Tasks' processor time grows with the backlog and is shared by all cores. What one place does for all
-is not: the driver, which starts tasks and folds in what they report, and the broker that leads the
-partition.
+The processor time of tasks grows with the backlog, and all cores share it. What one place does for
+all of them is not shared: the driver starts tasks and adds up what they report, and one broker
+leads the partition.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ COMPUTES_S = 0.001  # of a handler that computes, per sub-message
 
 
 def compare(made: Bench) -> dict[str, Any]:
-    """Prints what each step takes of the processor, and the limits by cores; gives both."""
+    """Print what each step takes of the processor, and the limits by cores. Return both."""
     costs = measure(made)
     print("| step | processor time | of |\n|---|---|---|")
     for name, of in STEPS.items():
@@ -105,7 +105,7 @@ def measure(made: Bench) -> dict[str, float]:
 
 
 def _read_s(made: Bench, topic: str, count: int) -> float:
-    """Processor time of reading a topic, librdkafka's threads and all."""
+    """Return the processor time of reading a topic, including librdkafka's threads."""
     settings = ClientSettings.load(made.bootstrap_servers)
     with Cluster.connect(settings) as cluster:
         origin = Origin(topic, cluster.topic(topic).topic_id, 0)
@@ -121,7 +121,7 @@ def _each_s(costs: Mapping[str, float]) -> float:
 
 
 def _subs(costs: Mapping[str, float]) -> float:
-    """Sub-messages of a wave."""
+    """Return the number of sub-messages of a wave."""
     return WAVE_BYTES / costs["log"]
 
 
@@ -139,7 +139,7 @@ LIMITS: dict[str, Callable[[Mapping[str, float], int], float]] = {
 
 
 def _fold_s(made: Bench) -> float:
-    """Processor time of a report of all tasks, from the records to the plan's claims."""
+    """Return the processor time of a report of all tasks, from the records to the plan's claims."""
     plans = [OffsetPlan.decode(path.read_bytes()) for path in made.folder.glob("g-*.json")]
     done = max(plans, key=lambda plan: sum(part.end for part in plan.account.partitions.values()))
     ((number, part),) = done.account.partitions.items()

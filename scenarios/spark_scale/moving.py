@@ -1,6 +1,7 @@
-"""A hot lane that moves: in every second stretch of the backlog, but for the last ones, another
-sub-key has calls for twice the time of the stretch, one after the other. Waves are of about a
-stretch.
+"""Drains a backlog whose hot lane moves, in waves of about a stretch.
+
+In every second stretch of the backlog except the last ones, another sub-key has calls for twice the
+time of the stretch, one after the other.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def records(stretches: int) -> Iterator[tuple[bytes, bytes, int]]:
 
 
 def compare(made: Bench, stretches: int = STRETCHES) -> dict[str, Any]:
-    """Prints how long it took against max(W/C, L)."""
+    """Print how long it took, compared with max(W/C, L)."""
     topic = f"moving-{stretches}"
     log = made.fill(topic, lambda: records(stretches))
     lanes: Counter[str] = Counter()

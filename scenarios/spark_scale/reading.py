@@ -1,6 +1,8 @@
-"""Reads one partition as Spark's data source by more and more tasks, all columns or two of them.
+"""Reads one partition as Spark's data source by more and more tasks, with all columns or two of
+them.
 
-Prints records per second: the median of several reads, beside what one process reads without Spark.
+It prints records per second, each the median of several reads, beside what one process reads
+without Spark.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ def records(count: int, size: int) -> Iterator[tuple[bytes, bytes, int]]:
 
 
 def median_s(read: Callable[[], int], expected: int, times: int) -> float:
-    """Seconds of one read; each has to give all records."""
+    """Return the seconds of one read. Each read has to give all records."""
     taken: list[float] = []
     for _ in range(times):
         begun_s = time.perf_counter()
@@ -48,14 +50,14 @@ def without_spark(settings: ClientSettings, count: int) -> int:
 
 
 def by_tasks(spark: SparkSession, servers: str, tasks: int, columns: tuple[str, ...]) -> int:
-    """Reads everything into the JVM, and counts it there."""
+    """Read everything into the JVM, and count it there."""
     reader = spark.read.format("drainer").schema(ddl(columns)).option("subscribe", TOPIC)
     reader = reader.option("kafka.bootstrap.servers", servers).option("minPartitions", str(tasks))
     return reader.load().count()  # there is no way to read without the columns of the schema
 
 
 def compare(made: Bench, master: str, tasks_tried: Sequence[int], times: int) -> None:
-    """Prints a table: without Spark, and by so many tasks."""
+    """Print a table: without Spark, and by the number of tasks."""
     made.fill(TOPIC, lambda: records(RECORDS, RECORD_BYTES))
     settings = ClientSettings.load(made.bootstrap_servers)
     spark = spark_session(master, "spark-scale")

@@ -1,5 +1,7 @@
-"""One backlog drained on more and more slots of the same cores, with messages of more and more
-uneven size: what a slot costs that brings no core with it.
+"""Drains one backlog on more and more slots of the same cores, with messages of more and more
+uneven size.
+
+It shows what a slot costs that brings no core with it.
 """
 
 from __future__ import annotations
@@ -29,9 +31,9 @@ class Load:
     """A backlog, by how many operations its messages have.
 
     Attributes:
-        messages: how many; all have one key and lie on one partition.
-        cv: standard deviation over mean.
-        drifts: the mean grows from a fifth of ``MEAN`` to 1.8 times it over the backlog.
+        messages: how many there are. All have one key and are on one partition.
+        cv: the standard deviation divided by the mean.
+        drifts: whether the mean grows from a fifth of ``MEAN`` to 1.8 times it over the backlog.
     """
 
     messages: int
@@ -39,7 +41,7 @@ class Load:
     drifts: bool = False
 
     def records(self) -> Iterator[tuple[bytes, bytes, int]]:
-        """(key, value, partition) of every message."""
+        """Yield (key, value, partition) of every message."""
         chance = random.Random(SEED)
         for number in range(self.messages):
             mean = MEAN * (0.2 + 1.6 * number / self.messages) if self.drifts else MEAN
@@ -62,8 +64,12 @@ ONE = Load(1)
 
 
 class Cost(NamedTuple):
-    """Cost of one drain: seconds from plan to summary, processor seconds of all its processes
-    from the command's start, bytes that tasks shuffled, bytes that the broker sent, tasks."""
+    """The cost of one drain.
+
+    It has the seconds from plan to summary, the processor seconds of all its processes from the
+    command's start, the bytes that tasks shuffled, the bytes that the broker sent, and the number
+    of tasks.
+    """
 
     elapsed_s: float
     processor_s: float
@@ -72,12 +78,12 @@ class Cost(NamedTuple):
     tasks: float
 
     def beyond(self, other: Cost) -> Cost:
-        """Cost beyond that of the other one."""
+        """Return the cost beyond that of another drain."""
         return Cost(*(mine - its for mine, its in zip(self, other, strict=True)))
 
 
 def drain(made: Bench, topic: str, slots: int, options: Sequence[str]) -> Cost:
-    """One drain with a handler that does nothing, on ``local[slots]``."""
+    """Drain once with a handler that does nothing, on ``local[slots]``."""
     events = Events(made.folder)
     options = [*on_spark(f"local[{slots}]"), *events.options, *options]
     found = made.drain(topic, "Nothing", 1000, options)
@@ -86,7 +92,8 @@ def drain(made: Bench, topic: str, slots: int, options: Sequence[str]) -> Cost:
 
 
 def empty(master: str, tasks: int) -> dict[str, float]:
-    """Time that Spark takes for tasks with next to nothing to do, as ``empty.py`` prints it."""
+    """Return the time that Spark takes for tasks with next to nothing to do, as ``empty.py`` prints
+    it."""
     command = [sys.executable, "-m", "scenarios.spark_scale.empty", master, str(tasks)]
     found: dict[str, float] = orjson.loads(subprocess.check_output(command))
     return found
@@ -99,11 +106,11 @@ def compare(
     options: Sequence[str],
     times: int,
 ) -> dict[str, Any]:
-    """Prints a table: each load by so many slots. Gives the rows by load and slots.
+    """Print a table with each load by the number of slots. Return the rows by load and slots.
 
-    Ratios are against the fewest slots. What Spark takes for empty tasks is in none but the first;
-    but for the ratio of the whole, what a drain of one message takes is not counted either: it is
-    how Spark starts.
+    Ratios are those to the fewest slots. All of them but the first leave out what Spark takes for
+    empty tasks. All but the ratio of the whole also leave out what a drain of one message takes,
+    because that is how Spark starts.
     """
     made.fill("one", ONE.records)
     empty_s = {slots: empty(f"local[{slots}]", slots)["task_s"] for slots in slots_tried}

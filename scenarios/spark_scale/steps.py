@@ -1,5 +1,6 @@
-"""Processor time of one sub-message by the steps that Spark adds: ``python -m
-scenarios.spark_scale.steps``. It needs no Spark and no broker.
+"""Measures the processor time of one sub-message by the steps that Spark adds.
+
+The command is ``python -m scenarios.spark_scale.steps``. It needs neither Spark nor a broker.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ ORIGIN = Origin("steps", "", 0)
 
 
 def once() -> dict[str, float]:
-    """Splits, encodes and decodes a backlog; gives seconds per sub-message by step."""
+    """Split, encode and decode a backlog. Return seconds per sub-message by step."""
     handler = load_handler(f"{HANDLERS}:Nothing")
     records = Load(MESSAGES).records()
     messages = [Message(ORIGIN, n, key, value) for n, (key, value, _) in enumerate(records)]
@@ -54,7 +55,7 @@ def once() -> dict[str, float]:
 
 
 def measure() -> dict[str, list[float]]:
-    """By step, several times."""
+    """Measure all steps several times, and return their times by step."""
     found = [once() for _ in range(TIMES)]
     return {name: [each[name] for each in found] for name in found[0]}
 

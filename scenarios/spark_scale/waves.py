@@ -1,4 +1,5 @@
-"""Size of Spark's local folders while a backlog is drained in 50 waves on a local cluster."""
+"""Measures the size of Spark's local folders while a backlog is drained in 50 waves on a local
+cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ LOOK_S = 0.05
 
 
 class _Folder:
-    """Bytes and files of a folder over time: (epoch seconds, bytes, files)."""
+    """The bytes and files of a folder over time, as (epoch seconds, bytes, files)."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -37,9 +38,12 @@ class _Folder:
 
 
 def compare(made: Bench) -> dict[str, Any]:
-    """Prints bytes and files at each wave's end, against what Spark writes for a wave: blocks of
-    what was read, and as much for the shuffle; and how often those blocks are scanned, once for the
-    manifests and once by each dispatch of the wave. Gives bytes over time."""
+    """Print bytes and files at each wave's end, compared with what Spark writes for a wave. Return
+    the bytes over time.
+
+    Spark writes blocks of what was read, and as much for the shuffle. The table also shows how
+    often those blocks are scanned: once for the manifests, and once by each dispatch of the wave.
+    """
     topic = "waves"
     log = made.fill(topic, Load(MESSAGES).records)
     local = made.folder / "local"
@@ -77,7 +81,7 @@ def compare(made: Bench) -> dict[str, Any]:
 
 
 def _waves_by_job(events: Events) -> dict[int, list[int]]:
-    """The waves of which each job handles something."""
+    """Return, for each job, the waves of which it handles something."""
     waves: dict[int, list[int]] = {}
     for event in events.of("SparkListenerJobStart"):
         name = event["Properties"].get("spark.job.description", "")
@@ -87,13 +91,13 @@ def _waves_by_job(events: Events) -> dict[int, list[int]]:
 
 
 def _scans(events: Events) -> Counter[int]:
-    """Count of the scans of each wave's blocks."""
+    """Return how often the blocks of each wave were scanned."""
     dealt = Counter(wave for waves in _waves_by_job(events).values() for wave in waves)
     return dealt + Counter(dealt.keys())  # its manifests come first
 
 
 def _ends(events: Events) -> dict[int, float]:
-    """When the last dispatch of each wave was over, in epoch seconds."""
+    """Return when the last dispatch of each wave was over, in epoch seconds."""
     waves = _waves_by_job(events)
     ends: dict[int, float] = {}
     for event in events.of("SparkListenerJobEnd"):

@@ -1,1 +1,1 @@
-"""Pictures of the SQL tab of Spark during a drain."""
+"""Takes pictures of the SQL tab of Spark during a drain."""

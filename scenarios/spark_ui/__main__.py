@@ -1,6 +1,8 @@
-"""Takes a picture of what Spark's SQL tab shows of a drain that runs: its queries, and one's plan.
+"""Takes a picture of what Spark's SQL tab shows of a running drain: its queries, and the plan of
+one.
 
-The picture has the queries of the drain by name, and below the plan of a deal with its row counts.
+The upper part of the picture has the queries of the drain by name. The lower part has the plan of a
+dispatch with its numbers of rows.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ from scenarios.spark_scale.slots import Load
 TOPIC, GROUP = "orders", "indexer"
 MESSAGES, CONCURRENCY, LATENCY_MS = 6_000, 400, 40
 WAVE = "512KiB"
-DEALS = 3  # that are done before the picture is taken
+DISPATCHES = 3  # that are done before the picture is taken
 PATIENCE_S = 240.0
 WIDTH, HEIGHT = 1280, 1600  # all of it is seen without scrolling
 FADES_MS = 500
@@ -66,7 +68,7 @@ def begin(folder: Path, servers: str, where: list[str]) -> subprocess.Popen[byte
 
 
 def queries(address: str) -> list[dict[str, Any]]:
-    """Queries that Spark has, oldest first; none while it is starting."""
+    """Return the queries that Spark has, the oldest first. There are none while it is starting."""
     try:
         with urlopen(f"{address}/api/v1/applications", timeout=10) as answer:
             (application,) = json.load(answer)
@@ -78,8 +80,8 @@ def queries(address: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda each: each["id"])
 
 
-def deals_done(address: str) -> list[dict[str, Any]]:
-    """Queries that handled something, which have a shuffle, and are over."""
+def dispatches_done(address: str) -> list[dict[str, Any]]:
+    """Return the queries that handled something, which have a shuffle, and that are over."""
     return [
         each
         for each in queries(address)
@@ -97,7 +99,8 @@ def wait_for(condition: Callable[[], bool], process: subprocess.Popen[bytes]) ->
 
 
 def shoot(page: Page, address: str, query: int, out: Path) -> None:
-    """Writes a picture of the list of queries, and of the plan of one with its last step chosen."""
+    """Write a picture of the list of queries, and of the plan of one with its last step
+    selected."""
     page.goto(f"{address}/SQL/")
     page.wait_for_load_state("networkidle")
     page.add_style_tag(content=HIDDEN)
@@ -142,8 +145,8 @@ def main() -> None:
         def picture(where: list[str]) -> None:
             process = begin(folder, broker.bootstrap_servers, where)
             try:
-                wait_for(lambda: len(deals_done(address)) >= DEALS, process)
-                shoot(page, address, deals_done(address)[-1]["id"], given.out)
+                wait_for(lambda: len(dispatches_done(address)) >= DISPATCHES, process)
+                shoot(page, address, dispatches_done(address)[-1]["id"], given.out)
                 still = process.poll() is None
             finally:
                 process.terminate()

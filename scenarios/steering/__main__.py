@@ -1,7 +1,8 @@
 """Steers drains from another process while they run with 1,000 calls at once, on a real broker.
 
-Each request is measured by what the handler wrote down: from the request until the
-drain acts by it, for good. Ends with 1 when one took over a second, or a law broke.
+The time of a request is measured by what the handler wrote down: from the request until the drain
+acts by it, and keeps doing so. The scenario ends with exit code 1 if a request took over a second,
+or if a law was broken.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ MOST_S = 1.0
 
 @dataclass(slots=True)
 class Steer:
-    """A request, when it was made, and when the answer came, by the monotonic clock."""
+    """A request: when it was made, and when the answer came, by the monotonic clock."""
 
     what: str
     at_s: float
@@ -61,7 +62,7 @@ class Trace:
         return found
 
     def at_most(self, calls: int, from_s: float, to_s: float) -> float | None:
-        """From when on no more were in flight."""
+        """Return the time from which on no more than this many were in flight."""
         acts = from_s
         for number in range(bisect_right(self.times, from_s), bisect_right(self.times, to_s)):
             if self.in_flight[number] > calls:
@@ -69,7 +70,7 @@ class Trace:
         return acts if acts < to_s - WINDOW_S else None
 
     def begun_at_most(self, per_s: float, from_s: float, to_s: float) -> float | None:
-        """From when on no more were begun, in any window."""
+        """Return the time from which on no more than this many began in any window."""
         acts, allowed = from_s, per_s * WINDOW_S + per_s * 0.1 + 1
         for number in range(bisect_right(self.begun, from_s), bisect_right(self.begun, to_s)):
             before = bisect_right(self.begun, self.begun[number] - WINDOW_S)
@@ -79,7 +80,7 @@ class Trace:
         return acts if acts < to_s - WINDOW_S else None
 
     def begins(self, from_s: float, to_s: float) -> float | None:
-        """When the first call began, and no fewer than many followed."""
+        """Return when the first call began after which no fewer than this many followed."""
         number = bisect_right(self.begun, from_s)
         many = bisect_right(self.begun, to_s) - number > NARROW
         return self.begun[number] if many else None

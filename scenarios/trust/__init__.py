@@ -1,1 +1,1 @@
-"""Cases of broken trust, tried against the installed command."""
+"""Tries, against the installed command, cases in which trust was once broken."""

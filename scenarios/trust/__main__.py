@@ -1,6 +1,6 @@
-"""Tries each case against the installed command and prints a table: case, before, now.
+"""Tries each case against the installed command, and prints a table: case, before, now.
 
-Ends with 1 when one is broken.
+It ends with exit code 1 if trust is broken in a case.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from scenarios.trust.cases import all_cases
 
 
 def attempt(case: Case, stage: Stage) -> tuple[bool, str]:
-    """Whether it is sound, and what happened."""
+    """Try a case. Return whether it is sound, and what happened."""
     stage.folder.mkdir()
     try:
         return True, case.attempt(stage)

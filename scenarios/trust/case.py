@@ -26,7 +26,7 @@ WAIT_S = 60.0
 
 
 class Broken(AssertionError):
-    """Raised by a case when what it tries still breaks trust; the text gives the way."""
+    """Raised by a case if what it tries still breaks trust. The text says how."""
 
 
 def ensure(fact: object, what: str) -> None:
@@ -36,7 +36,8 @@ def ensure(fact: object, what: str) -> None:
 
 
 def wait_until(condition: Callable[[], object], what: str, within_s: float = WAIT_S) -> None:
-    """Check again until the condition is true. Raises Broken with ``what`` when it is late."""
+    """Check again and again until the condition is true. Raises Broken with ``what`` if that takes
+    too long."""
     until_s = time.monotonic() + within_s
     while not condition():
         ensure(time.monotonic() < until_s, f"not within {within_s:.0f} s: {what}")
@@ -45,7 +46,7 @@ def wait_until(condition: Callable[[], object], what: str, within_s: float = WAI
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """Exit code and streams of a command that ended."""
+    """The exit code and the streams of a command that has ended."""
 
     code: int
     out: str
@@ -53,7 +54,7 @@ class Ended:
 
     @property
     def answer(self) -> Any:
-        """The object that ``-o json`` gave."""
+        """The object that ``-o json`` printed."""
         return json.loads(self.out)
 
     @property
@@ -62,7 +63,7 @@ class Ended:
         return " ".join((self.out + self.err).split())
 
     def way_out(self, name: str) -> list[str]:
-        """The words of the command that it printed behind ``resume:`` or ``undo:``."""
+        """Return the words of the command that it printed behind ``resume:`` or ``undo:``."""
         lines = (self.out + self.err).splitlines()
         line = next(line for line in lines if line.startswith(f"{name}: drainer "))
         return shlex.split(line)[2:]
@@ -96,7 +97,7 @@ def launch_script(
     streams: tuple[int, int, int],
     by: tuple[str, ...],
 ) -> Process:
-    """Start the command as a person calls it: the script beside this Python."""
+    """Start the command as a person calls it, by the script beside this Python."""
     program = str(Path(sys.executable).with_name("drainer"))
     stdin, stdout, stderr = streams
     return subprocess.Popen(
@@ -106,7 +107,7 @@ def launch_script(
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A command that was started; its streams go to files."""
+    """A command that was started. Its streams go to files."""
 
     process: Process
     streams: Path
@@ -116,7 +117,8 @@ class Running:
         return self.streams.with_suffix(".err").read_text(errors="surrogateescape")
 
     def prints(self, pattern: str) -> str:
-        """Wait for a text on stderr that fits, and return it. Raises Broken when it ends before."""
+        """Wait for a text on stderr that fits, and return it. Raises Broken if the command ends
+        before."""
         until = time.monotonic() + TRY_S
         while (found := re.search(pattern, self.err)) is None:
             ensure(self.process.poll() is None and time.monotonic() < until, self.err)
@@ -124,12 +126,12 @@ class Running:
         return found[0]
 
     def until(self, condition: Callable[[], object], what: str) -> None:
-        """Wait until the condition is true. Raises Broken when the command ends before."""
+        """Wait until the condition is true. Raises Broken if the command ends before."""
         wait_until(lambda: condition() or self.process.poll() is not None, what, TRY_S)
         ensure(condition(), f"it ended before {what}: {self.err[-600:]}")
 
     def ended(self, within_s: float = TRY_S) -> Ended:
-        """Wait for its end."""
+        """Wait for the end of the command."""
         try:
             code = self.process.wait(within_s)
         except subprocess.TimeoutExpired:
@@ -138,7 +140,7 @@ class Running:
         return Ended(code, out, self.err)
 
     def ends(self, code: int) -> Ended:
-        """Wait for its end, and ensure its exit code."""
+        """Wait for the end of the command, and ensure its exit code."""
         ended = self.ended()
         ensure(ended.code == code, f"exit {ended.code}: {ended.text[-600:]}")
         return ended
@@ -150,7 +152,7 @@ class Running:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """Surroundings of a case: a broker that all share, and an empty folder of its own."""
+    """The surroundings of a case: a broker that all cases share, and an empty folder of its own."""
 
     broker: Broker
     folder: Path
@@ -171,7 +173,7 @@ class Stage:
         return ClientSettings.load(self.bootstrap)
 
     def cluster(self) -> Cluster:
-        """A connection to the brokers, to be used in a ``with``."""
+        """Return a connection to the brokers, to be used in a ``with``."""
         return Cluster.connect(self.settings, 60)
 
     def topic(
@@ -181,7 +183,8 @@ class Stage:
         name: str | None = None,
         partitions: int = 1,
     ) -> str:
-        """A new topic with these keys and values in partition 0, or so many with a key each."""
+        """Make a topic with these keys and values in partition 0, or with so many values that have
+        a key each."""
         name = name or self.name()
         create_topic(self.settings, name, partitions)
         if isinstance(records, int):
@@ -190,19 +193,20 @@ class Stage:
         return name
 
     def file(self, name: str, text: str) -> str:
-        """A file in the folder; its name."""
+        """Write a file in the folder, and return its name."""
         (self.folder / name).write_text(text, encoding="utf-8")
         return name
 
     def run_words(
         self, topic: str, handler: str = "count", *more: str, group: str | None = None
     ) -> list[str]:
-        """The words of a drain of all of a topic; its group has the topic's name if not given."""
+        """Return the words of a drain of all of a topic. By default, its group has the topic's
+        name."""
         what = ["-b", self.bootstrap, "--topic", topic, "--group", group or topic]
         return ["run", *what, "--from", "earliest", "--yes", "--handler", handler, *more]
 
     def resume_words(self, plan: str | Path, *more: str) -> list[str]:
-        """The words of a resume that names the plan's own handler."""
+        """Return the words of a resume that names the plan's own handler."""
         handler = json.loads((self.folder / plan).read_bytes())["handler"]
         return ["resume", str(plan), "--handler", handler, "--yes", *more]
 
@@ -225,7 +229,8 @@ class Stage:
         env: Mapping[str, str] | None = None,
         within_s: float = TRY_S,
     ) -> Ended:
-        """Run the installed command in the folder to its end; ensure its exit code if given."""
+        """Run the installed command in the folder to its end. Ensure its exit code, if one is
+        given."""
         with self.running(*words, env=env) as running:
             ended = running.ended(within_s)
         wrong = f"{' '.join(words[:2])}: exit {ended.code}, not {code}: {ended.text[-600:]}"
@@ -236,7 +241,8 @@ class Stage:
     def running(
         self, *words: str, env: Mapping[str, str] | None = None, by: Sequence[str] = ()
     ) -> Iterator[Running]:
-        """The command while it runs; it is killed at the end if it still runs."""
+        """Provide the command while it runs. At the end of the block it is killed if it still
+        runs."""
         running = self.start(*words, env=env, by=by)
         try:
             yield running
@@ -246,7 +252,7 @@ class Stage:
     def start(
         self, *words: str, env: Mapping[str, str] | None = None, by: Sequence[str] = ()
     ) -> Running:
-        """Start the command, with ``env`` beside this process's variables."""
+        """Start the command, with the variables ``env`` beside those of this process."""
         streams = self.folder.with_name(f"{self.folder.name}-{uuid.uuid4().hex}")
         with (
             Path(os.devnull).open("rb") as nothing,
@@ -260,7 +266,7 @@ class Stage:
         return self.started[-1]
 
     def name(self) -> str:
-        """A name for a topic or group that no other case uses."""
+        """Return a name for a topic or a group that no other case uses."""
         return f"trust-{uuid.uuid4().hex[:10]}"
 
 
@@ -269,7 +275,7 @@ class Case:
     """One row of the table.
 
     ``before`` is what the command did when the fault was found. ``attempt`` returns what it does
-    now, in a few words, and raises Broken when trust is still broken. A ``quick`` one takes a few
+    now, in a few words, and raises Broken if trust is still broken. A ``quick`` case takes a few
     seconds.
     """
 
@@ -289,7 +295,7 @@ CASES: list[Case] = []
 def case(
     title: str, *, before: str, quick: bool = False
 ) -> Callable[[Callable[[Stage], str]], Callable[[Stage], str]]:
-    """Put a function among the cases."""
+    """Add a function to the cases."""
 
     def register(attempt: Callable[[Stage], str]) -> Callable[[Stage], str]:
         CASES.append(Case(title, before, attempt, quick))

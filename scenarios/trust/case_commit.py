@@ -1,4 +1,4 @@
-"""Committed offsets of a group: others' commits, and what becomes of a drain's own."""
+"""Cases of a group's committed offsets: commits of others, and what becomes of a drain's own."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def expired_offsets(stage: Stage) -> str:
 
 
 def _consume(bootstrap: str, group: str, topic: str, offset: int) -> float:
-    """A consumer commits as a member and leaves; when it did."""
+    """Let a consumer commit as a member and leave. Return when it did."""
     conf = {"bootstrap.servers": bootstrap, "group.id": group, "enable.auto.commit": False}
     consumer = Consumer(conf)
     consumer.subscribe([topic])
@@ -145,7 +145,7 @@ def stalled_bounds(stage: Stage) -> str:
 
 
 def _drain_stalled_at(stage: Stage, proxy: StallingProxy, broker: Broker, number: int) -> None:
-    """Drain a topic, the broker stalled at this question about its bounds."""
+    """Drain a topic while the broker stalls at this question about its bounds."""
     topic, settings = stage.name(), ClientSettings.load(broker.bootstrap_servers)
     create_topic(settings, topic)
     fill(settings, topic, ((None, b"x", 0) for _ in range(ENDS)))
@@ -196,7 +196,7 @@ def added_partitions(stage: Stage) -> str:
 
 
 class _Slow:
-    """A drain that is slow, of a log that has a batch for each record."""
+    """A slow drain of a log that has a batch for each record."""
 
     def __init__(self, stage: Stage, broker: Broker) -> None:
         self.topic = stage.name()

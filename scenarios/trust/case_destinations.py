@@ -1,4 +1,4 @@
-"""Plans that name services and registries of a stranger, which must get no login."""
+"""Cases of plans that name services and registries of a stranger, which must get no login."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SENT = (TOKEN, PASSWORD, b64encode(f"{USER}:{PASSWORD}".encode()).decode())
 class Recorder:
     """A registry and a service on one port, which record what they were sent.
 
-    ``status`` is the service's answer.
+    ``status`` is the status that the service answers.
     """
 
     def __init__(self) -> None:
@@ -77,7 +77,8 @@ def recorder() -> Iterator[Recorder]:
 
 
 def halted(stage: Stage, mine: Recorder, *more: str) -> tuple[Path, Ended]:
-    """The plan of a drain by ``mine``, which halts at its first call; and how that ended."""
+    """Make the plan of a drain by ``mine``, which halts at its first call. Return it, and how the
+    drain ended."""
     plan, mine.status = stage.folder / "p.json", 400
     config = stage.folder / stage.file(
         "client.properties", f"bootstrap.servers={stage.bootstrap}\n{LOGINS}"

@@ -1,4 +1,5 @@
-"""Services that echo what they are sent, and plans with more in them than drainer writes."""
+"""Cases of services that echo what they are sent, and of plans that have more in them than drainer
+writes."""
 
 from __future__ import annotations
 
@@ -56,7 +57,7 @@ class Echo(BaseHTTPRequestHandler):
 
 @contextmanager
 def echoing() -> Iterator[str]:
-    """A service that echoes, and its address."""
+    """Provide a service that echoes, and its address."""
     server = ThreadingHTTPServer(("127.0.0.1", 0), Echo)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:
@@ -128,7 +129,7 @@ def echoed_login(stage: Stage) -> str:
 
 
 def forged(plan: Path, **changes: Any) -> None:
-    """Change a plan as somebody does who can compute its digest, too."""
+    """Change a plan in the way of somebody who can compute its digest, too."""
     body = msgspec.json.decode(plan.read_bytes())
     body.pop("digest")
     body |= changes

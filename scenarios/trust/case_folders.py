@@ -1,4 +1,5 @@
-"""Plans and handlers where several users can write: /tmp, the folder of a shift, and a mailbox."""
+"""Cases of plans and handlers where several users can write: /tmp, the folder of a shift, and a
+mailbox."""
 
 from __future__ import annotations
 
@@ -47,7 +48,7 @@ class People:
         self._stage = replace(stage, folder=folder)
 
     def write(self, name: str, text: str | bytes, uid: int, mode: int = 0o644) -> Path:
-        """A file of a user's. It has the group of the folder that it lies in."""
+        """Write a file of a user. It has the group of the folder that it lies in."""
         path = self.folder / name
         if not path.parent.exists():
             path.parent.mkdir()
@@ -58,7 +59,7 @@ class People:
         return path
 
     def start(self, uid: int, *words: str, by: tuple[str, ...] = ()) -> Running:
-        """Start a command of a user, whose umask lets no other user in."""
+        """Start a command of a user whose umask lets no other user read new files."""
         if uid:
             groups = f"--groups={ONCALL}" if uid in (ANNA, BEN) else "--clear-groups"
             by = (*by, "setpriv", f"--reuid={uid}", f"--regid={uid}", groups, *MAY_READ)
@@ -76,7 +77,7 @@ class People:
 
 @contextmanager
 def people(stage: Stage, mode: int, group: int = 0) -> Iterator[People]:
-    """A folder that users of the machine can reach, with this mode and group."""
+    """Provide a folder with this mode and group, which users of the machine can reach."""
     if os.geteuid() != 0:
         raise Broken("run this as root: no other user can act for several")
     folder = Path(tempfile.mkdtemp(prefix="trust-"))

@@ -1,4 +1,5 @@
-"""Modules that another user planted in the working folder, under commands that start a Python."""
+"""Cases of modules that another user put into the working folder, for commands that start a
+Python."""
 
 from __future__ import annotations
 
@@ -30,7 +31,7 @@ ORDER = b"\0\0\0\0\1\0" + b"\x0a\x01a"  # by schema 1, its first message
 
 
 class Plant:
-    """The working folder, with a module of every name that an import could name."""
+    """A working folder that has a module of every name that an import could name."""
 
     def __init__(self, folder: Path) -> None:
         self._ran = folder.with_name(f"{folder.name}-ran")
@@ -48,7 +49,7 @@ class Plant:
 
 @contextmanager
 def registry() -> Iterator[str]:
-    """URL of a registry that answers each question with one Protobuf schema."""
+    """Provide the URL of a registry that answers each question with one Protobuf schema."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

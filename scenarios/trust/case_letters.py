@@ -1,4 +1,4 @@
-"""Dead letters: what others write among them, and whose they are."""
+"""Cases of dead letters: what others write among them, and whose they are."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def produce(
 
 
 def dead_letters(stage: Stage, group: str) -> str:
-    """Drains a topic whose messages all die; returns its dead-letter topic."""
+    """Drain a topic whose messages all become dead letters, and return its dead-letter topic."""
     handler = stage.file("handler.py", HANDLER)
     topic = stage.topic()
     produce(stage, topic, (b"bad", []))
@@ -78,7 +78,8 @@ def redrive(stage: Stage, dead: str, *words: str, code: int | None = 0) -> Ended
 
 
 def forge(stage: Stage, dead: str, *changes: dict[str, Any], value: bytes = b"{}") -> KafkaMessage:
-    """Write copies of the first letter, with something else in their provenance; the letter."""
+    """Write copies of the first letter with something else in their provenance, and return the
+    letter."""
     with stage.cluster() as cluster:
         letter = next(iter(read_letters(cluster, dead)))
     (name, provenance), *headers = letter.headers

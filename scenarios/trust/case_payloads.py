@@ -1,4 +1,5 @@
-"""Schemas and bodies that were made to end a drain: by who may register and who may write."""
+"""Cases of schemas and bodies that were made to end a drain, by users who may register and who may
+write."""
 
 from __future__ import annotations
 
@@ -28,7 +29,7 @@ SAFE = {"schemaType": "AVRO", "schema": '"string"'}
 
 @contextmanager
 def registry(schemas: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """A registry of these schemas, by their numbers; the URL."""
+    """Provide the URL of a registry that has these schemas, by their numbers."""
 
     class Answers(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -60,7 +61,8 @@ def drained(
     schemas: Sequence[Mapping[str, Any]],
     bodies: Sequence[tuple[int, bytes]],
 ) -> Ended:
-    """A drain of bodies, each by the number of its schema, that goes past what it can't decode."""
+    """Drain bodies, each of which has the number of its schema, past those that can't be
+    decoded."""
     topic = stage.topic((b"k", b"\0" + number.to_bytes(4) + body) for number, body in bodies)
     log = stage.folder / "grown"
     with registry(schemas) as url:

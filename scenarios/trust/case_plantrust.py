@@ -1,4 +1,4 @@
-"""Files that are trusted too far: plans, handlers' folders, expressions."""
+"""Cases of files that were trusted too far: plans, handlers' folders, expressions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ TRAP = "from pathlib import Path\nPath({ran!r}).touch()\n\n\ndef handle(sub):\n 
 
 
 def trap(folder: Path) -> tuple[Path, Path]:
-    """A handler that leaves a mark when it is imported, and where that mark is."""
+    """Make a handler that leaves a mark when it is imported. Return it, and the place of the
+    mark."""
     ran = folder / "ran"
     handler = folder / "trap.py"
     handler.write_text(TRAP.format(ran=str(ran)), encoding="utf-8")
@@ -28,7 +29,8 @@ def trap(folder: Path) -> tuple[Path, Path]:
 
 @contextmanager
 def untouched_address() -> Iterator[str]:
-    """The address of a server that nothing may connect to. Raises Broken when something did."""
+    """Provide the address of a server that nothing may connect to. Raises Broken if something
+    did."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         server.setblocking(False)
         yield f"127.0.0.1:{server.getsockname()[1]}"
@@ -38,7 +40,7 @@ def untouched_address() -> Iterator[str]:
 
 
 def change_plan(path: Path, **changes: Any) -> OffsetPlan:
-    """Write a plan with other values, whole and with its digest; the plan."""
+    """Write a plan with other values as a whole, with its digest, and return it."""
     file = PlanFile(path)
     known = file.load().plan
     of_account = {name: changes.pop(name) for name in [*changes] if hasattr(known.account, name)}
@@ -49,7 +51,7 @@ def change_plan(path: Path, **changes: Any) -> OffsetPlan:
 
 
 def evil_library(folder: Path) -> tuple[Path, Path]:
-    """A library that leaves a mark when it is loaded, and where that mark is."""
+    """Make a library that leaves a mark when it is loaded. Return it, and the place of the mark."""
     compiler = shutil.which("cc")
     if compiler is None:
         raise Broken("there is no C compiler to make the plugin with")

@@ -1,5 +1,5 @@
-"""Access of others on the network, in a browser and on the machine to a drain: its ports, its
-files, and its memory."""
+"""Cases of a drain that others reach on the network, in a browser or on the machine: its ports,
+files and memory."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def handle(sub):
 def serving(
     stage: Stage, *words: str, by: tuple[str, ...] = (), env: dict[str, str] | None = None
 ) -> Iterator[tuple[Running, str]]:
-    """A drain that waits for the file ``go``, and the URL of its page."""
+    """Provide a drain that waits for the file ``go``, and the URL of its page."""
     topic = stage.topic([(PERSON.encode(), b"{}")] * 20)
     more = ("--metrics", "0", "--tune", "max-outage=10s", *words)
     words = tuple(stage.run_words(topic, stage.file("waits.py", WAITS), *more))
@@ -102,7 +102,7 @@ def rebinding(stage: Stage) -> str:
 
 
 def others_read(folder: Path) -> list[Path]:
-    """The files in a folder that any user may read."""
+    """Return the files in a folder that any user may read."""
     found = []
     for place, folders, files in os.walk(folder):
         names = [Path(place, name) for name in files]

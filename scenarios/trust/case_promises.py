@@ -1,4 +1,4 @@
-"""Promises of docs/explanation/trust.md about other users, letters and receipts."""
+"""Cases of the promises of docs/explanation/trust.md about other users, letters and receipts."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def profile_of_others(stage: Stage) -> str:
 
 @contextmanager
 def slow_drain(stage: Stage, topic: str, *more: str) -> Iterator[tuple[Running, Path]]:
-    """A drain that runs, and its socket."""
+    """Provide a drain that runs, and its socket."""
     runtime = Path(tempfile.mkdtemp(prefix="run-"))  # the path of a socket has to be short
     more = ("-c", "1", "--plan", "p.json", "--tune", "log-format=json", *more)
     words = stage.run_words(topic, stage.file("slow.py", SLOW), *more)
@@ -84,7 +84,7 @@ def another_user_steers(stage: Stage) -> str:
 
 
 def _answer(path: str, uid: int) -> bytes:
-    """Answer to a user who requests a stop."""
+    """Return the answer to a user who requests a stop."""
     os.seteuid(uid)
     try:
         with socket.socket(socket.AF_UNIX) as client:

@@ -1,4 +1,4 @@
-"""Rights, secrets and personal data."""
+"""Cases of rights, secrets and personal data."""
 
 from __future__ import annotations
 

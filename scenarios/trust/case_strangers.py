@@ -1,4 +1,4 @@
-"""Files that strangers send or leave: plans, states, client properties, sandboxes."""
+"""Cases of files that strangers send or leave: plans, states, client properties, sandboxes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def handle(sub):
 
 
 def halted(stage: Stage) -> Path:
-    """The plan of a drain that is done with ten of twenty messages."""
+    """Make the plan of a drain that is done with ten of twenty messages."""
     stage.file("helpers.py", "LIMIT = 10\n")
     plan = stage.folder / "p.json"
     handler = stage.file("halts.py", HALTS)
@@ -42,7 +42,7 @@ def halted(stage: Stage) -> Path:
 
 
 def give_away(*paths: Path) -> None:
-    """Makes files somebody else's. Raises Broken without root, who alone can."""
+    """Give files to another user. Raises Broken without root, who alone can do that."""
     if os.geteuid() != 0:
         raise Broken("run this as root: no other user can give files away")
     for path in paths:

@@ -1,4 +1,5 @@
-"""Streams that fail, nohup, forged lines, and ends that no resume gets over."""
+"""Cases of streams that fail, of nohup, of forged lines, and of ends from which no resume
+continues."""
 
 from __future__ import annotations
 

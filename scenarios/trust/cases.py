@@ -1,4 +1,4 @@
-"""All cases, in the order of their numbers: importing a module puts its cases in."""
+"""All cases, in the order of their numbers. Importing a module adds its cases."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from scenarios.trust.case import CASES, Case
 
 
 def all_cases() -> list[Case]:
-    """The cases of every module named ``case_…`` in this folder."""
+    """Return the cases of every module named ``case_…`` in this folder."""
     for module in pkgutil.iter_modules(scenarios.trust.__path__):
         if module.name.startswith("case_"):
             importlib.import_module(f"scenarios.trust.{module.name}")

@@ -1,4 +1,4 @@
-"""Cutting a partition's log as an unclean election does: its last records are gone."""
+"""Cuts a partition's log as an unclean election does, so that its last records are gone."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ _BATCH = struct.Struct(">qi")  # base offset, and the length of what follows
 
 
 def cut_log(broker: Broker, topic: str, partition: int, offset: int) -> None:
-    """Kills the broker, takes the batches from ``offset`` on out of its log, and starts it again.
+    """Kill the broker, take the batches from ``offset`` on out of its log, and start it again.
 
-    The batch before has to end there, and the log has to be of one segment.
+    The batch before must end there, and the log must have one segment.
     """
     broker.kill()
     folder = broker.folder / "data" / f"{topic}-{partition}"

@@ -1,4 +1,4 @@
-"""Handlers of the cases in ``case_engine.py``: what a process of the command runs."""
+"""The handlers of the cases in ``case_engine.py``, which a process of the command runs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ from drainer import Barrier, Context, Handler, Message, SubMessage
 
 
 class Rounds(Handler):
-    """A message is a round: so many short ones on a lane, a barrier, and eight that meet.
+    """Takes a message as a round: so many short calls on a lane, a barrier, and eight calls that
+    meet.
 
-    Writes a line for each round to the file ``log``: seconds between the first start of the eight
-    and the last.
+    It writes a line for each round to the file ``log``: the seconds between the first start of the
+    eight and the last.
     """
 
     def open(self, context: Context) -> None:
@@ -46,7 +47,8 @@ class Rounds(Handler):
 
 
 class Measured(Handler):
-    """Writes to the file ``log`` by how many MiB the process has grown since it was opened."""
+    """Writes to the file ``log`` by how many MiB the process has grown since the handler was
+    opened."""
 
     def open(self, context: Context) -> None:
         self.log = Path(context.options["log"])
@@ -57,7 +59,7 @@ class Measured(Handler):
 
 
 class Parks(Measured):
-    """Takes each message as one operation on its key; what is done to ``bad`` fails."""
+    """Takes each message as one operation on its key, and fails for the key ``bad``."""
 
     async def handle(self, sub: SubMessage) -> None:
         if sub.key == b"bad":
@@ -65,7 +67,8 @@ class Parks(Measured):
 
 
 class FansOut(Measured):
-    """A message is how many operations it holds, each on a document of its own."""
+    """Takes a message as the number of its operations, each of which is on a document of its
+    own."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         for index in range(orjson.loads(message.value or b"0")):
@@ -76,7 +79,7 @@ class FansOut(Measured):
 
 
 class Unpacks(Measured):
-    """A message is one operation, packed."""
+    """Takes a message as one operation, which is packed."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         yield SubMessage(f"{message.offset}", zlib.decompress(message.value or b""))
@@ -103,7 +106,7 @@ def _peak_mib() -> float:
 
 
 class TrueAndOne(Handler):
-    """Two operations on what Python takes for one key, and a plan for two."""
+    """Makes two operations on what Python takes for one key, and a plan for two."""
 
     def split(self, message: Message) -> Iterable[SubMessage]:
         return [SubMessage(1), SubMessage(True)]

@@ -1,4 +1,4 @@
-"""Commits as other clients write and read them: through Kafka's own Java client."""
+"""Commits as other clients write and read them, by Kafka's own Java client."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LENGTHS = (1, 7, 8, 24, 40, 300, 1300)  # of metadata, in characters
 
 
 def texts(count: int, seed: int = 1) -> list[str]:
-    """Metadata of all lengths that a broker takes, of characters of one to three bytes."""
+    """Return metadata of all lengths that a broker takes, of characters of one to three bytes."""
     draw = random.Random(seed)
     letters = string.ascii_letters + "é€漢"
     return ["".join(draw.choices(letters, k=draw.choice(LENGTHS))) for _ in range(count)]
@@ -27,13 +27,13 @@ def texts(count: int, seed: int = 1) -> list[str]:
 def commit(
     bootstrap: str, group: str, topic: str, offsets: Sequence[int], metadata: Sequence[str]
 ) -> None:
-    """Commits an offset and its metadata for the partitions from 0 on."""
+    """Commit an offset and its metadata for the partitions from 0 on."""
     pairs = zip(map(str, offsets), metadata, strict=True)
     _run(bootstrap, "commit", group, topic, *(word for pair in pairs for word in pair))
 
 
 def read(bootstrap: str, group: str, topic: str, partitions: int) -> dict[int, tuple[int, str]]:
-    """The committed offset and its metadata by partition, of those that have one."""
+    """Return the committed offset and its metadata by partition, for those that have one."""
     printed = _run(bootstrap, "read", group, topic, str(partitions))
     rows = (line.split("\t", 2) for line in printed.split("\n") if line)
     return {int(number): (int(offset), metadata) for number, offset, metadata in rows}

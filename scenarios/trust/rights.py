@@ -1,7 +1,8 @@
-"""Kafka rights: the table of docs/howto/permissions.md, each command tried with exactly that.
+"""Kafka rights: each command of the table in docs/howto/permissions.md is tried with exactly the
+rights there.
 
-For each right of a command there is a user who has all of them but that one, and one who has no
-more than is needed. No command prints or leaves the password that they all log in with.
+For each right of a command there is a user who has all of its rights but that one, and one who has
+no more than is needed. No command may print or leave the password that they all log in with.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class Waits(Fine):
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """``READ``, ``group``, ``drainer.lock.GROUP``; ``drainer.limits.*`` is all that begin so."""
+    """One right, such as ``READ``, ``group``, ``drainer.lock.GROUP``. ``drainer.limits.*`` stands
+    for all names that begin so."""
 
     operation: str
     kind: str
@@ -81,16 +83,16 @@ class Right:
 
     @property
     def begins(self) -> str:
-        """Beginning of all names that it is for, if it is for several."""
+        """The beginning of all names that the right is for, if it is for several."""
         return self.name.removesuffix("*") if self.name.endswith("*") else ""
 
     def of(self, names: Mapping[str, str]) -> Right:
-        """With the names of an attempt in place of TOPIC and the others."""
+        """Return the right with the names of an attempt in place of TOPIC and the others."""
         return replace(self, name=_named(self.name, names))
 
 
 def rights_of(command: str) -> list[Right]:
-    """The least rights of a command, as the page on permissions has them."""
+    """Return the least rights of a command, by the page on permissions."""
     return [Right(*each) for each in rights_by_command()[command]]
 
 
@@ -99,11 +101,11 @@ class Attempt:
     """A command of the table as it is tried.
 
     Attributes:
-        command: which.
-        words: what is typed; with the handlers of this module beside it.
-        code: how it ends with the least rights.
-        before: commands that somebody with all rights gives first, and how they end.
-        topics: topics that are there beside TOPIC.
+        command: the command in the table.
+        words: what is typed, with the handlers of this module beside it.
+        code: the exit code with the least rights.
+        before: commands that somebody with all rights runs first, each with its exit code.
+        topics: the topics that there are beside TOPIC.
     """
 
     command: str
@@ -151,7 +153,8 @@ ATTEMPTS = (
 
 
 def strict_broker(folder: Path, properties: Mapping[str, str] | None = None) -> Broker:
-    """A broker where users may do what they are granted, and who has no login may do anything."""
+    """Provide a broker where users may do what they are granted, and where a client without a login
+    may do anything."""
     most = max(len(rights) for rights in rights_by_command().values())
     users = [LEAST, *(f"{LACKING}-{number}" for number in range(2 * most))]
     return Broker(
@@ -163,10 +166,10 @@ def strict_broker(folder: Path, properties: Mapping[str, str] | None = None) -> 
 
 
 def try_rights(stage: Stage, attempt: Attempt) -> str:
-    """Everybody who lacks one right is refused with its name, and touches nothing.
+    """Ensure that every user who lacks one right is refused with its name, and changes nothing.
 
-    Who has READ or DELETE made DESCRIBE is refused as well; who has them all, and no more, is
-    served.
+    A user who has only DESCRIBE in place of READ or DELETE must be refused as well. A user who has
+    all of the rights, and no more, must be served.
     """
     names = _prepare(stage, attempt)
     needed = [right.of(names) for right in rights_of(attempt.command)]
@@ -194,7 +197,8 @@ def try_rights(stage: Stage, attempt: Attempt) -> str:
 
 
 def try_right_of_tasks(stage: Stage) -> None:
-    """Tasks on Spark that may no longer read the topic, as the driver could, name that right."""
+    """Ensure that tasks on Spark name the right if they may no longer read the topic, although the
+    driver could."""
     words = f"{_RUN}:Waits --set folder=FOLDER --yes --engine spark {_ON_SPARK}"
     names = _prepare(stage, Attempt("run --engine spark", words))
     needed = [right.of(names) for right in rights_of("run --engine spark")]
@@ -220,7 +224,7 @@ def try_right_of_tasks(stage: Stage) -> None:
 
 
 def try_least_rights(stage: Stage, attempt: Attempt, without: str = "") -> str:
-    """Serve a user who has the rights of the table, and no more; the command's output."""
+    """Serve a user who has the rights of the table and no more. Return the command's output."""
     names = _prepare(stage, attempt)
     rights = rights_of(attempt.command)
     needed = [right.of(names) for right in rights if right.operation != without]
@@ -238,7 +242,7 @@ def _ensure_service(
 
 
 def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
-    """Grants rights to a user, and waits until the broker knows."""
+    """Grant rights to a user, and wait until the broker knows."""
     if not rights:
         return
     bindings = [
@@ -265,7 +269,7 @@ def grant(broker: Broker, user: str, rights: Sequence[Right]) -> None:
 
 
 def take(broker: Broker, name: str | None = None) -> None:
-    """Takes all rights from everybody, or those to what has this name."""
+    """Take all rights from everybody, or only the rights to what has this name."""
     anything = cast(str, None)  # as the filter takes it, and its types do not
     taken = AclBindingFilter(
         ResourceType.ANY,
@@ -282,7 +286,7 @@ def take(broker: Broker, name: str | None = None) -> None:
 
 @contextmanager
 def login(broker: Broker, user: str) -> Iterator[Cluster]:
-    """A connection as this user."""
+    """Return a connection as this user."""
     settings = ClientSettings.load(broker.sasl_bootstrap_servers, None, _properties(user))
     with Cluster.connect(settings, 60) as cluster:
         yield cluster
@@ -350,6 +354,6 @@ def _named(text: str, names: Mapping[str, str]) -> str:
 
 
 def _kept(stage: Stage, names: Mapping[str, str]) -> tuple[object, Mapping[str, int]]:
-    """Committed offsets of the group, and topics of ``drainer limits``."""
+    """Return the committed offsets of the group, and the topics of ``drainer limits``."""
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
         return cluster.committed(names["GROUP"], names["TOPIC"], [0]), find_test_topics(cluster)

@@ -19,10 +19,10 @@ SHELLS = [shell for shell in BEGINS if shutil.which(shell)]
 
 
 def press_tab(shell: str, folder: Path, bootstrap: str, line: str, shows: str) -> str:
-    """Types a line and TAB into a shell, and gives what is on its screen once it shows the words.
+    """Type a line and TAB into a shell, and return what is on its screen once it shows the words.
 
     The shell runs in ``folder``, with the drainer of this Python on its path, for the brokers at
-    ``bootstrap``. Raises TimeoutError, with the screen, when it does not show them.
+    ``bootstrap``. Raises TimeoutError with the screen if it does not show them.
     """
     lines = (BEGINS[shell], COMPLETES.format(shell=shell), f"PS1='{PROMPT}'")
     (folder / f".{shell}rc").write_text("\n".join(lines), encoding="utf-8")

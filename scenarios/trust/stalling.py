@@ -1,4 +1,4 @@
-"""A proxy before a broker that delays one request: as a broker that stalls at that moment."""
+"""A proxy before a broker that delays one request, like a broker that stalls at that moment."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _HEAD = struct.Struct(">ih")  # a request's size, and its kind
 
 
 class StallingProxy:
-    """Passes on what clients send to a broker, but for one question about offsets of a topic.
+    """Passes on what clients send to a broker, except for one question about offsets of a topic.
 
     Attributes:
         port: where it listens.
@@ -36,7 +36,7 @@ class StallingProxy:
     @classmethod
     @contextmanager
     def before(cls, broker_port: int) -> Iterator[StallingProxy]:
-        """Listens until the end."""
+        """Listen until the end of the block."""
         proxy = cls(broker_port)
         try:
             yield proxy
@@ -46,7 +46,7 @@ class StallingProxy:
             proxy._listener.close()
 
     def stall(self, topic: str, number: int) -> None:
-        """The question of this ``number`` (from 1) about the topic waits for ``STALL_S``."""
+        """Let question ``number`` (from 1) about the topic wait for ``STALL_S``."""
         self._topic, self._number, self.requested = topic.encode(), number, 0
 
     def _accept(self) -> None:

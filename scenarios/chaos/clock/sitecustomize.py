@@ -1,7 +1,8 @@
-"""On a process's PYTHONPATH, its wall clock jumps by up to half a day, back or forth, at each look.
+"""Makes the wall clock of a process jump by up to half a day, back or forth, at each look.
 
-All of Python's own ways to read the date and time are changed. The monotonic clock isn't, as it
-isn't by someone who sets the clock; nor is the wall clock that C libraries read from the kernel.
+The folder of this file must be on the process's PYTHONPATH. All of Python's own ways to read the
+date and time are changed. The monotonic clock is not, just as it is not when somebody sets the
+clock. Nor is the wall clock that C libraries read from the kernel.
 """
 
 from __future__ import annotations

@@ -1,1 +1,2 @@
-"""Chapters of a random night: backlogs, faults and kills by chance, one file a chapter."""
+"""Chapters of random nights, one in each file: their backlogs, faults and kills are drawn by
+chance."""

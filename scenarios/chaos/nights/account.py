@@ -1,7 +1,7 @@
-"""The account of a night by what the handler or the service saw, and not by drainer's own.
+"""Judges a night by what the handler or the service saw, and not by drainer's own account.
 
-It takes what has to be handled from the records that the chapter wrote, and each call from the
-other end of it. Unlike ``trace.judge`` it allows calls that fail and are tried again.
+What has to be handled is taken from the records that the chapter wrote, and each call from the
+other end of it. Unlike ``trace.judge``, this allows calls that fail and are tried again.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ ANSWER_S = 30.0
 class Call:
     """One end of a call: ``+`` when it begins, ``-`` when it is done, ``x`` when it has failed.
 
-    ``caller`` is the process that made it.
+    ``caller`` is the process that made the call.
     """
 
     mark: str
@@ -45,7 +45,7 @@ class Seen:
     repeated: int
 
     def judge(self, report: Report, at_most: int | None = None) -> None:
-        """Report what broke a law; ``at_most`` so many may be done again."""
+        """Report what broke a law. Up to ``at_most`` sub-messages may be done again."""
         for name in ("lost", "foreign", "out_of_order", "at_once"):
             count = getattr(self, name)
             report.ensure(not count, f"{count} {name.replace('_', ' ')}")
@@ -55,7 +55,7 @@ class Seen:
 
 
 def seen(calls: Iterable[Call], expected: Mapping[Place, str]) -> Seen:
-    """Compare calls with the sub-messages that have to be handled, and their sub-keys."""
+    """Compare the calls with the sub-messages that have to be handled, and with their sub-keys."""
     lines = list(calls)
     last_line = {call.caller: number for number, call in enumerate(lines)}
     lanes: dict[tuple[str, int], list[Place]] = defaultdict(list)
@@ -81,7 +81,8 @@ def seen(calls: Iterable[Call], expected: Mapping[Place, str]) -> Seen:
 
 
 def traced(path: Path) -> Iterable[Call]:
-    """Calls that ``handler.py`` wrote down; a line that a kill tore has no dot at its end."""
+    """Return the calls that ``handler.py`` wrote down. A line that a kill tore has no dot at its
+    end, and is left out."""
     for text in path.read_text().splitlines() if path.exists() else ():
         if text.endswith(" ."):
             mark, sub_key, partition, offset, index, pid, _, _ = text.split()
@@ -90,7 +91,7 @@ def traced(path: Path) -> Iterable[Call]:
 
 
 def committed(settings: ClientSettings, group: str, topic: str, partitions: int) -> dict[int, int]:
-    """Offsets of a group, by partition; those that there are."""
+    """Return the committed offsets of a group by partition, as far as there are any."""
     consumer = Consumer({"bootstrap.servers": settings.bootstrap_servers, "group.id": group})
     try:
         places = [TopicPartition(topic, number) for number in range(partitions)]

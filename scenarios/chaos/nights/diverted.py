@@ -1,4 +1,5 @@
-"""``--divert``: a flood goes to the letter topic, and comes back by a redrive."""
+"""A random night with ``--divert``: a flood goes to the letter topic, and comes back by a
+redrive."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ FLOOD = "key =~ 'vip.*'"
 
 
 def diverted(stage: Stage) -> Report:
-    """Diverted sub-messages become letters without a call, and are handled by a redrive alone."""
+    """Divert sub-messages to letters without a call. Only a redrive may handle them."""
     report = Report(0)
     chance = stage.chance
     with Lot.of(stage) as lot:
@@ -36,7 +37,7 @@ def diverted(stage: Stage) -> Report:
 
 
 def _redrive(stage: Stage, report: Report, lot: Lot, letters: str) -> None:
-    """Redrive them to the handler, with kills."""
+    """Redrive the letters to the handler, with kills."""
     plan = lot.plan.with_suffix(".redrive")
     words = ["--yes", *lot.words]
     begin = ["redrive", "--dead-letter-topic", letters, "--plan", str(plan), *lot.handler_words]

@@ -1,4 +1,5 @@
-"""One process and Spark by chance, each killed in the midst of it."""
+"""A random night in which one process and Spark take turns by chance, each killed in the middle of
+its work."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from scenarios.spark_chaos.place import ALONE, Place
 
 
 def engines(stage: Stage) -> Report:
-    """Resumes across engines in any order, with kills: each goes on where the other was killed."""
+    """Resume on either engine in any order, with kills. Each run must continue where the one before
+    was killed."""
     report = Report(0)
     chance = stage.chance
     with Lot.of(stage) as lot, Place.of(stage, ALONE, {}) as place:

@@ -1,4 +1,5 @@
-"""The handler ``http`` and a service that fails in all the ways that services have."""
+"""A random night with the handler ``http`` and a service that fails in all the ways that services
+fail."""
 
 from __future__ import annotations
 
@@ -23,8 +24,8 @@ PER_ITEM_S = 0.002
 class Service:
     """A service that acknowledges all of a batch, a part of it or nothing, and notes what it saw.
 
-    An item counts as done for the service as soon as it decides to acknowledge it: what it did
-    before a lost answer comes again. ``caller`` is the number of the drain that calls.
+    An item counts as done for the service as soon as it decides to acknowledge it. So what it did
+    before an answer was lost comes again. ``caller`` is the number of the drain that calls.
     """
 
     def __init__(self, chance: random.Random) -> None:
@@ -70,7 +71,7 @@ class Service:
                 request.sends(200, body)
 
     def next_caller(self) -> None:
-        """The calls of the drain that has ended are over, too."""
+        """Note that a drain has ended, and its calls with it."""
         until(lambda: not self._busy)
         self.caller += 1
 
@@ -82,7 +83,8 @@ class Service:
 
 
 def flaky_service(stage: Stage) -> Report:
-    """Answers acknowledge a part, are HTML, torn, cut off or 503: no operation is lost."""
+    """Answer with a part of the results, with HTML, with torn or cut answers, or with 503. No
+    operation may be lost."""
     report = Report(0)
     chance = stage.chance
     service = Service(random.Random(chance.random()))

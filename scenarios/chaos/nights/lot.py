@@ -1,4 +1,4 @@
-"""A backlog by chance, and a drain of it that is killed and stopped by chance."""
+"""A backlog that is drawn by chance, and a drain of it that is killed and stopped by chance."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ EARLY = -signal.SIGTERM  # before Python could listen to it
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """A record, with the sub-keys of what it splits into; None for one that can't be split."""
+    """A record, with the sub-keys of what it splits into, or None if it can't be split."""
 
     value: bytes
     sub_keys: Sequence[str] | None
@@ -38,14 +38,15 @@ class Record:
 
 
 def record(chance: random.Random, sub_keys: Sequence[str], most: int = 12) -> Record:
-    """A record of up to so many sub-messages, none at times."""
+    """Draw a record of up to so many sub-messages, and sometimes of none."""
     chosen = [chance.choice(sub_keys) for _ in range(chance.randrange(most))]
     value = orjson.dumps({"documents": [{"id": each} for each in chosen]})
     return Record(value, chosen, chance.randrange(PARTITIONS))
 
 
 def keys(chance: random.Random) -> list[str]:
-    """Sub-keys of a backlog: few or many of them, one much hotter than the others at times."""
+    """Draw the sub-keys of a backlog: few or many of them, and sometimes one that is much hotter
+    than the others."""
     found = [f"doc-{number}" for number in range(chance.choice([5, 60, 900]))]
     return found + ["hot"] * (len(found) // 2 * chance.randrange(2))
 
@@ -53,8 +54,8 @@ def keys(chance: random.Random) -> list[str]:
 class Lot(Backlog):
     """A backlog that its chapter writes, and the words of its drains.
 
-    ``expected`` has the sub-keys of all that can be split. ``words`` are given to each command,
-    ``words_of_run`` to the first one.
+    ``expected`` has the sub-keys of everything that can be split. ``words`` are given to each
+    command, and ``words_of_run`` to the first one.
     """
 
     expected: dict[Place, str]
@@ -75,11 +76,11 @@ class Lot(Backlog):
             yield lot
 
     def handled_by(self, name: str) -> None:
-        """Have another class of ``handler.py`` handle it."""
+        """Let another class of ``handler.py`` handle the backlog."""
         self.handler_words = ("--handler", f"{HANDLER}:{name}")
 
     def write(self, records: Sequence[Record]) -> list[Place]:
-        """Produce the records, and expect them; the places of those that can't be split."""
+        """Produce the records, and expect them. Return the places of those that can't be split."""
         fill(
             self.settings, self.topic, ((each.key, each.value, each.partition) for each in records)
         )
@@ -106,7 +107,8 @@ class Lot(Backlog):
         )
 
     def is_amid(self, stage: Stage, process: Process, kills: int) -> bool:
-        """Wait for a random moment of a drain that is to be killed so often; False if it ended."""
+        """Wait for a random moment of a drain that is to be killed so often. Return False if the
+        drain has ended."""
         chance, before = stage.chance, self.progress()
         if chance.random() < STARTING:
             return not process.ends_within(chance.uniform(0, 1.5))
@@ -123,10 +125,12 @@ class Lot(Backlog):
         after: Callable[[], object] = lambda: None,
         also: tuple[int, ...] = (),
     ) -> int:
-        """Drain to the end, with kills and stops by chance; its last exit code, one of ``ends``.
+        """Drain to the end, with kills and stops by chance. Return the last exit code, which is one
+        of ``ends``.
 
-        ``amid`` does something to each drain that runs, ``after`` once it has ended. ``also`` are
-        exit codes after which it is resumed, such as that of a refusal while something is away.
+        ``amid`` is called with each drain that runs, and ``after`` once it has ended. ``also`` are
+        exit codes after which the drain is resumed, such as that of a refusal while something is
+        away.
         """
         report.sub_messages += len(self.expected)
         report.remarks.append(f"{len(self.expected):,} sub-messages")
@@ -152,7 +156,8 @@ class Lot(Backlog):
         return code
 
     def most_repeated(self, report: Report) -> int:
-        """Bound on what is done again: of each kill, the calls in flight and what just finished."""
+        """The most that may be done again: for each kill, the calls in flight and what had just
+        finished."""
         per_s = self.pace.concurrency * 1000 / self.pace.latency_ms
         return int(report.times * (self.pace.concurrency + per_s * JUST_NOW_S))
 

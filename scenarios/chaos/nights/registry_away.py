@@ -1,4 +1,4 @@
-"""A schema registry that goes away, and comes back, while Avro is drained."""
+"""A random night in which a schema registry goes away and comes back while Avro is drained."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ AWAY_S = 1.5
 
 
 class Registry:
-    """A registry with schemas of one shape; ``how`` is the way in which it is away, if it is."""
+    """A registry with schemas of one shape. ``how`` is the way in which it is away, if it is."""
 
     def __init__(self) -> None:
         self.how = ""
         self.faults: Counter[str] = Counter()
 
     def respond(self, request: Request) -> None:
-        """Answer a request for a schema, or as who is away."""
+        """Answer a request for a schema, or fail in the way of ``how``."""
         number = int(request.path.partition("?")[0].rpartition("/")[2])
         self.faults[self.how] += 1
         match self.how:
@@ -68,7 +68,8 @@ def schema(number: int) -> str:
 
 
 def encoded(number: int, texts: Sequence[str]) -> bytes:
-    """A value as Confluent's serialiser has it: one block of an array, by Avro's specification."""
+    """Encode a value as Confluent's serialiser does: as one block of an array, by Avro's
+    specification."""
     parts = [_zigzag(len(texts)), *(_zigzag(len(each)) + each.encode() for each in texts)]
     return b"\0" + number.to_bytes(4) + b"".join(parts) + (b"\0" if texts else b"")
 
@@ -82,7 +83,8 @@ def _zigzag(number: int) -> bytes:
 
 
 def registry_away(stage: Stage) -> Report:
-    """The registry is away, a proxy's or a page for logins by turns: no message is given up."""
+    """Let the registry be away, or answer with a proxy's page or a login page, by turns. No message
+    may be given up."""
     report = Report(0)
     chance = stage.chance
     registry = Registry()

@@ -1,4 +1,4 @@
-"""A server for a service or a registry; its account outlives the drains that call it."""
+"""A server for a service or a registry. Its account outlives the drains that call it."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Request(BaseHTTPRequestHandler):
         self.sends(204, b"")
 
     def sends(self, status: int, body: bytes, kind: str = JSON, part: float = 1.0) -> None:
-        """Send an answer, or so much of its body and no more."""
+        """Send an answer, or only so much of its body."""
         self.send_response(status)
         if body:
             self.send_header("Content-Type", kind)
@@ -52,7 +52,8 @@ class _Server(ThreadingHTTPServer):
 
 @contextmanager
 def serving(respond: Callable[[Request], None]) -> Iterator[str]:
-    """Serve on a free port until the block ends; the URL. ``respond`` runs in many threads."""
+    """Serve on a free port until the block ends, and provide the URL. ``respond`` runs in many
+    threads."""
     server = _Server(respond)
     threading.Thread(target=server.serve_forever, daemon=True).start()
     try:

@@ -1,4 +1,4 @@
-"""Messages that ``split`` rejects, at the head, at the tail and between."""
+"""A random night with messages that ``split`` rejects, at the head, at the tail and between."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ BAD = (b"", b"no JSON", b"{}", b'{"documents": 7}', b"[]")
 
 
 def split_failures(stage: Stage) -> Report:
-    """Bad messages at head and tail: none is handled, each becomes a letter or is skipped."""
+    """Put bad messages at the head and the tail. None may be handled, and each must become a letter
+    or be skipped."""
     report = Report(0)
     chance = stage.chance
     with Lot.of(stage) as lot:

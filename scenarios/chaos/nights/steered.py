@@ -1,4 +1,4 @@
-"""Drains that are steered at random from other processes, and killed amid it."""
+"""A random night in which drains are steered from other processes, and killed meanwhile."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ SLOWER = Pace(concurrency=20, latency_ms=40)  # a request takes a second
 
 
 def steered(stage: Stage) -> Report:
-    """Drains are set, paused, unpaused and stopped at random, and killed: all laws hold."""
+    """Set, pause, unpause and stop drains at random, and kill them. All laws must hold."""
     report = Report(0)
     chance = stage.chance
     with Lot.of(stage, SLOWER) as lot:

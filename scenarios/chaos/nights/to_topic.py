@@ -1,4 +1,5 @@
-"""Redrives to a topic, killed by chance: each letter's message arrives, in the order of its key."""
+"""A random night with redrives to a topic: each letter's message must arrive, in the order of its
+key."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ ANSWER_S, LONGEST_S = 30.0, 6.0
 
 
 def redrive_to_topic(stage: Stage) -> Report:
-    """All messages are rejected by ``split``, and their letters go to a topic, with kills."""
+    """Let ``split`` reject all messages, and redrive their letters to a topic, with kills."""
     report = Report(0)
     chance = stage.chance
     with Lot.of(stage) as lot:
@@ -62,7 +63,7 @@ def redrive_to_topic(stage: Stage) -> Report:
 
 
 def _redrive(stage: Stage, report: Report, lot: Lot, letters: str, target: str) -> int:
-    """Redrive to the end; how often it was killed."""
+    """Redrive to the end, and return how often the redrive was killed."""
     plan, kills, most = lot.plan.with_suffix(".redrive"), 0, stage.times(3, 6)
     running = ["--yes", "--concurrency", str(lot.pace.concurrency), "--rate", "300/s"]
     begin = ["redrive", "--dead-letter-topic", letters, "--to", target, "--plan", str(plan)]
@@ -78,7 +79,7 @@ def _redrive(stage: Stage, report: Report, lot: Lot, letters: str, target: str) 
 
 
 def _read(settings: ClientSettings, topic: str) -> dict[bytes, list[bytes]]:
-    """Values of a topic by key, in their order."""
+    """Return the values of a topic by key, in their order."""
     conf = {"bootstrap.servers": settings.bootstrap_servers, "group.id": f"{topic}.reader"}
     consumer = Consumer(conf | {"enable.auto.commit": False, "auto.offset.reset": "error"})
     found: dict[bytes, list[bytes]] = defaultdict(list)

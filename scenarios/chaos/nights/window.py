@@ -1,4 +1,5 @@
-"""``--no-commit`` by time: records of a window are drained again, wherever they lie."""
+"""A random night with ``--no-commit`` by time: records of a window are drained again, wherever they
+are."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ DAY_S, TRANSACTION = 86_400, 10
 
 
 def window(stage: Stage) -> Report:
-    """Timestamps in any order, in transactions or not: the records of the window, and no commit."""
+    """Write timestamps in any order, in transactions or not. The drain must handle the records of
+    the window, and commit nothing."""
     report = Report(0)
     chance = stage.chance
     with Lot.of(stage) as lot:
@@ -46,7 +48,7 @@ def window(stage: Stage) -> Report:
 def _produce(
     lot: Lot, made: list[Record], times: list[int], *, transactional: bool
 ) -> list[tuple[int, int]]:
-    """Partition and offset of each record."""
+    """Produce the records, and return the partition and offset of each."""
     conf: dict[str, object] = {"bootstrap.servers": lot.settings.bootstrap_servers}
     conf |= {"transactional.id": lot.topic} if transactional else {}
     producer = Producer(conf)
