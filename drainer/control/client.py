@@ -65,7 +65,7 @@ def running() -> list[FoundDrain]:
 
 
 def left_in(folder: Path) -> Iterator[FoundDrain]:
-    """Find the plans in a folder whose drains are not done and run no more.
+    """Find the plans in a folder whose drains are not done and no longer run.
 
     Only the plans are read, neither journals nor the state of tasks, so a drain may have done a
     little more. Plans that another user could have written are skipped, and so are other files.
@@ -110,7 +110,7 @@ def watch(plan: PlanPlace) -> Iterator[DrainReport]:
 
 
 def _look(path: Path) -> FoundDrain | None:
-    """Ask a drain for its status; None if the drain is gone."""
+    """Ask the drain behind a socket for its status. Return None if the drain is gone."""
     pid = 0
     try:
         with closing(_open(path, LOOK_S)) as connection:

@@ -18,7 +18,7 @@ USERS, TMP = Path("/run/user"), Path("/tmp")
 
 
 def socket_name(plan: PlanPlace) -> str:
-    """Return the name of a drain's socket, which its plan decides.
+    """Return the name of a drain's socket, which is a hash of the place of its plan.
 
     A relative path and an absolute one give the same name.
     """
@@ -63,7 +63,10 @@ def is_own_socket(path: Path) -> bool:
 
 
 def owner_of(path: Path, is_right: Callable[[int], bool] = stat.S_ISDIR) -> int | None:
-    """Return the uid that owns a folder, or what else has the right mode; otherwise None."""
+    """Return the uid of the owner of a file or folder; None if it is missing or of another kind.
+
+    ``is_right`` decides by the mode whether the kind is right. By default, it must be a folder.
+    """
     try:
         found = path.lstat()
     except OSError:

@@ -45,7 +45,7 @@ BUG = "This is a bug in drainer: report it. The drain itself continues."
 
 
 class ControlServer:
-    """Answers requests to a drain while its block runs.
+    """Answers requests to a drain while its ``with`` block runs.
 
     It works in threads of its own, so that it never delays the drain. It calls ``give_up`` to end
     the process if the event loop does not notice a request to stop now. If the socket can't be
@@ -172,7 +172,10 @@ class _Listener(QuietServer, UnixStreamServer):
         super().shutdown()
 
     def service_actions(self) -> None:
-        """Make the socket's file again if it is gone: it goes when the user's last session ends."""
+        """Make the socket's file again if it is gone.
+
+        The system removes it when the user's last login session ends.
+        """
         if not os.path.lexists(self._path):
             with suppress(OSError):
                 self._path = self._bind()
@@ -249,7 +252,8 @@ class _Handler(QuietHandler):
     def _body(self) -> bytes:
         """Return the body of the request.
 
-        Raises UsageError if a part of it is missing, because the rest may be another request.
+        Raises UsageError if the body is incomplete, because a part of it may be a valid request
+        with another meaning.
         """
         length = self.headers.get("Content-Length", "0")
         known = length.isdecimal() and len(length) <= LENGTH_DIGITS
@@ -268,7 +272,7 @@ class _Handler(QuietHandler):
 
 
 def _parsed(body: bytes, kind: type[ControlRequest]) -> ControlRequest:
-    """Make a request of its body. Raises UsageError or Refused."""
+    """Decode a request from its body. Raises UsageError or Refused."""
     try:
         return decode(body or b"{}", kind)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""HTTP beside the work of a drain: the base of its control socket and of its metrics port."""
+"""The base classes of the HTTP servers beside a drain: its control socket and its metrics port."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The protocol of the handler ``http``: calls of a service in JSON, and what its answers mean.
 
-A sub-message counts as done only if the answer states it.
+A sub-message counts as done only if the complete answer is one of those that stand for ``done``.
 """
 
 from __future__ import annotations

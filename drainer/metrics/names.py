@@ -29,7 +29,8 @@ MetricRow = tuple[tuple[str, ...], float | None]
 class Metric(Generic[Reads]):
     """A metric, and how its values are read from a status or from the section of an engine.
 
-    ``kind`` is Prometheus' name for it. ``labels`` come after ``topic`` and ``group``.
+    ``kind`` is one of Prometheus' kinds: "gauge", "counter" or "summary". ``labels`` come after
+    ``topic`` and ``group``.
     """
 
     name: str
@@ -55,7 +56,7 @@ class Metric(Generic[Reads]):
 
 @runtime_checkable
 class HasMetrics(Protocol):
-    """The section of an engine that has metrics of its own."""
+    """A section that an engine adds to the status, if it has metrics of its own."""
 
     @property
     def metrics(self) -> Sequence[Metric[Any]]: ...

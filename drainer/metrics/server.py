@@ -1,4 +1,4 @@
-"""The metrics port: it serves metrics of the latest status and a page about the drain by HTTP."""
+"""The metrics port, which serves metrics of the latest status, and a page about the drain."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ PageMaker = Callable[[str], str]  # Makes the HTML of the page. Its script gets 
 
 
 class MetricsServer:
-    """A port that answers requests from when it is made until it is closed.
+    """A port that answers requests from its construction until it is closed.
 
     It serves ``/metrics`` for Prometheus, ``/`` with a page about the drain, ``/healthz`` and
     ``/readyz``. Port 0 stands for any free port. ``url`` is the address of the metrics, and

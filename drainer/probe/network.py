@@ -22,7 +22,7 @@ CONNECT_S = 3.0
 LATE_S = 8.0  # A job that takes longer is reported as late.
 SOON_DAYS, DAY_S = 14, 24 * 60 * 60
 
-_FETCH, _METADATA, _DESCRIBE_TRANSACTIONS = 1, 3, 65  # Kafka's numbers of requests.
+_FETCH, _METADATA, _DESCRIBE_TRANSACTIONS = 1, 3, 65  # Kafka's API keys of these requests.
 
 _AUTHORITY = "Set ssl.ca.location to the certificate of the authority that signed it."
 _NAMES = "Connect by a name that the certificate has, or have this one added to it."
@@ -31,7 +31,8 @@ _HINTS = {9: _CLOCK, 10: _CLOCK, 62: _NAMES, 64: _NAMES}  # The keys are OpenSSL
 _ADVERTISED = "Brokers advertise it: set advertised.listeners to what this machine reaches."
 
 Job = Callable[[], Iterable[Finding]]
-ProbeJobs = Mapping[tuple[str, str], Job]  # By the name of the first check, and its subject.
+# Jobs by the name of their first check and its subject, such as ("name", "broker-1:9092").
+ProbeJobs = Mapping[tuple[str, str], Job]
 
 
 def run_jobs(jobs: ProbeJobs) -> list[Finding]:

@@ -43,7 +43,7 @@ def probe(settings: ClientSettings, names: Mapping[str, str], beside: ProbeJobs)
     """Make all checks. This takes seconds, even if nothing answers.
 
     ``names`` has the known names by their placeholders in rights.md: TOPIC, GROUP, DEAD and TO.
-    ``beside`` has the checks of everything else than Kafka, such as the handler.
+    ``beside`` has the checks of everything that is not Kafka, such as the handler.
     """
     versions = f"drainer {__version__}, librdkafka {confluent_kafka.libversion()[0]}"
     ours = Finding("versions", Level.OK, f"{versions}, Python {platform.python_version()}")
@@ -71,7 +71,8 @@ def _probe_cluster(
     login = Finding("login", Level.OK, _login(settings.properties))
     try:
         cluster = Cluster.connect(settings, CONNECT_S)
-    except BrokerUnreachable as error:  # The broker may be one that another broker has named.
+    except BrokerUnreachable as error:
+        # The broker that does not answer may be one that another broker advertises.
         login = Finding("login", Level.BAD, str(error), error.hint)
         named = {*_NAMED.findall(str(error))}
     except Refused as error:
@@ -102,7 +103,7 @@ def _brokers(settings: ClientSettings) -> set[str]:
         brokers = admin.list_topics(timeout=CONNECT_S).brokers.values()
         return {f"{each.host}:{each.port}" for each in brokers}
     except (KafkaException, Refused):
-        # The client may have failed because of a broker that another broker has named.
+        # The client may have failed because of a broker that another broker advertises.
         return {place for each in log.complaints for place in _NAMED.findall(each.text)}
 
 
@@ -138,6 +139,7 @@ def _rights(cluster: Cluster, kind: str, names: Mapping[str, str]) -> Iterator[F
 
 def _right(cluster: Cluster, kind: str, name: str, needed: Mapping[str, list[str]]) -> Finding:
     missing, absent, one = [], False, name.replace("*", "probe")
+    # CREATE comes last, because it is needed only if the other checks found no topic.
     operations = sorted(needed, key="CREATE".__eq__)
     for operation in operations:
         try:

@@ -1,6 +1,6 @@
 """A real Kafka of one broker on this machine, for demos, scenarios and tests.
 
-Nothing here is a Kafka client, and nothing prints: progress goes to a callback.
+It uses no Kafka client. Only its command prints: the functions report progress to a callback.
 """
 
 from drainer.sandbox.sandbox import SandboxState, down, up

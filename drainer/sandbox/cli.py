@@ -43,7 +43,8 @@ WithRegistry: TypeAlias = Annotated[
 def up(folder: SandboxFolder, registry: WithRegistry, terminal: Terminal) -> None:
     """Start the sandbox, or print where it runs.
 
-    The first start downloads Kafka (43 MB), or the registry (109 MB), into your cache folder.
+    The first start downloads Kafka (43 MB) into your cache folder, and with `--registry` also the
+    registry (109 MB).
 
     Examples:
 

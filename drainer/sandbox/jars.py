@@ -52,7 +52,7 @@ def kafka_jars(
 ) -> tuple[Path, ...]:
     """Return Kafka's jars. They are fetched first if they are not in the cache.
 
-    The jars (45, 43 MB, half a minute) are fetched into a folder beside the cache, which is renamed
+    The 45 jars (43 MB, half a minute) are fetched into a folder beside the cache, which is renamed
     once it is complete. If several processes need them, one fetches and the others wait for it.
 
     Raises SandboxRefused when there is no Java to fetch with, when the network or the disk fails,

@@ -40,9 +40,9 @@ class BrokerPorts:
 def free_port() -> int:
     """Pick a port that is free now, outside the ephemeral range if there is one.
 
-    The ephemeral range would be a trap, and bind(0) picks from it. While the broker is down, a
-    client that retries may get the broker's own port as its source port. Then it connects to
-    itself, and keeps the broker from coming back.
+    A port of the ephemeral range, from which bind(0) picks, would be a trap. While the broker is
+    down, a client that retries may get the broker's own port as its source port. Then it connects
+    to itself, and keeps the broker from coming back.
     """
     above = _ephemeral_from()
     if above - LOWEST_PORT >= PICKS:
@@ -64,7 +64,7 @@ def _ephemeral_from() -> int:
 
 def _is_free(port: int) -> bool:
     with socket.socket() as probe:
-        # The broker sets this, too. A connection in TIME_WAIT does not block the port then.
+        # The broker sets this, too, so that a connection in TIME_WAIT does not block the port.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((HOST, port))

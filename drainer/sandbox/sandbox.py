@@ -153,7 +153,8 @@ def down(folder: Path | None = None, *, print_line: Callable[[str], None] = quie
 def _start(
     folder: Path, state: SandboxState, print_line: Callable[[str], None], die_with_parent: bool
 ) -> SandboxState:
-    # Java and the jars are most often missing. So they are checked before a folder is made.
+    # If anything is missing, it is most often Java or the jars. So they are checked before a folder
+    # is made.
     find_java()
     kafka_jars(print_line=print_line)
     # From now on ``down`` knows the folder, whatever happens.

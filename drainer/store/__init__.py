@@ -1,1 +1,1 @@
-"""The offset plan in a file: its journal, its lock, and files that are written whole."""
+"""Saved plans: where they are, their journals and locks, and files that are replaced as a whole."""

@@ -36,7 +36,7 @@ def prefix_of_new(path: Path) -> str:
 def new_beside(path: Path) -> Path:
     """Return the path of a new file that replaces this file when it is complete.
 
-    The name is random, so that no other user can put a link there before.
+    The name is random, so that no other user can put a link there beforehand.
     """
     return path.with_name(f"{prefix_of_new(path)}{token_hex(8)}{NEW}")
 
@@ -69,8 +69,8 @@ def write_whole(
 def write_all(descriptor: int, data: bytearray) -> None:
     """Write all data. The bytes that were written are removed from ``data``.
 
-    If the disk takes only a part, another write is tried, because that one fails with the reason.
-    Raises OSError. ``data`` then has the bytes that were not written.
+    If a write takes only a part of the data, another one follows, which fails with the reason if
+    the disk is full. Raises OSError. ``data`` then has the bytes that were not written.
     """
     while data:
         written = os.write(descriptor, data)

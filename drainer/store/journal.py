@@ -7,7 +7,7 @@ progress of a claim by partition, the lanes that were parked behind a dead lette
 before, and the counts of sub-messages that were not handled.
 
 A record that was written only in part, because of a crash or a full disk, fails its check. It and
-the records behind it don't count. Records only ever add progress, so reading one twice, or reading
+the records after it don't count. Records only ever add progress, so reading one twice, or reading
 one that the plan already has, changes nothing.
 """
 
@@ -49,8 +49,7 @@ class JournalContent:
     """The content of a journal file.
 
     ``head`` is None if not even the first line is intact. ``torn`` is True if a record is damaged.
-    That record and all records behind it don't count. ``left_out`` has those behind it that are
-    intact.
+    That record and all records after it don't count. ``left_out`` has the intact ones after it.
     """
 
     head: JournalHead | None
@@ -139,7 +138,7 @@ def encode_line(body: object) -> bytes:
 
 
 def decode_line(line: bytes, kind: type[Kind]) -> Kind:
-    """Decode a line. Raises ValueError if it is damaged or has something else."""
+    """Decode a line. Raises ValueError if it is damaged, or has something else than a ``kind``."""
     checksum, _, text = line.partition(b" ")
     body = text.removesuffix(b"\n")
     if not line.endswith(b"\n") or checksum != b"%08x" % zlib.crc32(body):
@@ -148,7 +147,7 @@ def decode_line(line: bytes, kind: type[Kind]) -> Kind:
 
 
 def record_body(record: Record) -> dict[str, Any]:
-    """Return a record as JSON. Parts that have nothing are left out."""
+    """Return a record as JSON. Empty parts are left out."""
     body: dict[str, Any] = {"changes": {n: p.as_json() for n, p in record.changes.items()}}
     if record.parked:
         body["parked"] = record.parked
@@ -172,7 +171,7 @@ class JournalRecords(NamedTuple):
     """The records that journals add to a plan, in their order.
 
     ``torn`` is True if a record is damaged or missing, and ``left_out`` has the intact records
-    behind it. ``last_generation`` is the highest generation of the plan and its journals.
+    after it. ``last_generation`` is the highest generation of the plan and its journals.
     """
 
     records: list[Record]
@@ -239,8 +238,9 @@ class Journals:
         """Return the records that journals add to the plan on the disk.
 
         A journal counts only if those before it are complete, which they may not be after a loss of
-        power. Otherwise a later journal may have a sub-message as finished, but not the one before
-        it in its lane, and a resume would handle the two in the wrong order.
+        power. Otherwise a later journal could say that a sub-message is finished, while the record
+        of the one before it in its lane is lost, and a resume would handle the two in the wrong
+        order.
 
         Raises the errors of ``read_journal``, and PlanRefused if the plan is an old copy.
         """

@@ -2,7 +2,8 @@
 
 A plan may come from a stranger, and drainer signs its requests to a store with this user's
 credentials. So the plan must not decide where requests go. The endpoint, and everything else that
-decides it, comes from a person: by ``drainer.state``, by the plan's own URI, or by the environment.
+decides it, comes from a person: from ``drainer.state``, from the URI by which the person names the
+plan, or from the environment.
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ def uri_to_keep(uri: str) -> str:
 def uri_to_open(uri: str, named: Iterable[str]) -> str | None:
     """Return the URI of a state that a plan names, with the options that a person gave.
 
-    The options are those of the first URI in ``named`` that is in the same bucket. A person gave
-    those URIs. Returns None if none of them is in the same bucket. Raises UsageError if a URI can't
-    be understood.
+    ``named`` are URIs that a person gave. The options are those of the first one in the same
+    bucket. Returns None if none of them is in the same bucket. Raises UsageError if a URI can't be
+    understood.
     """
     if is_folder(uri):
         return uri

@@ -54,7 +54,7 @@ class LoadedPlan:
         written: the plan as the file has it.
         plan: the plan with the records of its journals and of its Spark tasks.
         records: the number of records that ``plan`` has and ``written`` has not.
-        torn: whether a record is damaged or missing. The records behind it are left out.
+        torn: whether a record is damaged or missing. The records after it are left out.
         last_generation: the highest generation of the plan and its journals.
         left_out: the number of sub-messages that finished according to records that are left out.
     """
@@ -82,7 +82,8 @@ class LoadedPlan:
 class SavedPlan(ABC):
     """One plan, in a file or an object. A process acquires it before it writes, and releases it.
 
-    The methods for locks and journals do nothing here, because an object store has neither.
+    The methods for locks and journals do nothing unless a derived class has its own, because an
+    object store has neither.
     """
 
     def __init__(self, *named: str) -> None:
@@ -203,9 +204,10 @@ class SavedPlan(ABC):
         return OffsetPlan(plan.terms, account)
 
     def ensure_unchanged(self, seen: LoadedPlan | None) -> None:
-        """Ensure that the plan is still as it was ``seen`` before it was acquired.
+        """Ensure that the plan has not changed since it was loaded as ``seen``.
 
-        ``seen`` is None if there was no plan. Raises PlanRefused if another process has changed it.
+        The caller loads it before it acquires it. ``seen`` is None if there was no plan. Raises
+        PlanRefused if another process has changed it.
         """
         found = self.load() if self.exists else None
         if found == seen:
@@ -317,7 +319,8 @@ def plan_at(place: PlanPlace, state: str | None = None) -> SavedPlan:
         is_link = place.is_symlink() and os.path.isfile(place)  # noqa: PTH113
         if is_link:
             try:
-                # Whoever can write the link decides which plan it names, so it is checked, too.
+                # Whoever can write the link decides which plan it names, so the link is checked,
+                # too.
                 ensure_own(place)
             except NotTrusted as error:
                 raise _not_trusted(error) from None
@@ -349,7 +352,7 @@ class PlanFile(SavedPlan):
 
     @property
     def exists(self) -> bool:
-        return os.path.exists(self._path)  # noqa: PTH110 - Path's raises where it can't look
+        return os.path.exists(self._path)  # noqa: PTH110 - Path.exists() may raise
 
     def check_writable(self) -> str:
         folder = self._path.absolute().parent
@@ -530,7 +533,7 @@ class PlanFile(SavedPlan):
 def this_machine() -> str:
     """Return a name for the part of this machine in which process ids are unique.
 
-    The name is another one after each boot, and in each container.
+    The name changes with each boot, and differs between containers.
     """
     parts = [socket.gethostname()]
     with suppress(OSError):
