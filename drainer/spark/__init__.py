@@ -1,7 +1,7 @@
 """Spark: drains on a session, a topic as a data source, and sessions. Spark needs Java.
 
-PySpark is imported with the first of these names, since ``drainer.spark.session.settings`` and
-others do without it.
+Each name is imported when it is first used. Some of them import PySpark, which takes half a second,
+and which modules such as ``drainer.spark.session.settings`` don't need.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Drains on Spark: the engine that a preview shows and a drain runs on, and drains from a notebook.
+"""Drains on Spark: the function for notebooks, and the engine that previews show and drains use.
 
 The command imports this module for its preview, so PySpark, which takes half a second, is imported
 only when a drain begins.
@@ -136,13 +136,14 @@ def drain(
         failures: settings that replace those of a plan that is resumed.
         payloads: as for ``drainer.drain``. A plan that is resumed keeps its own.
         conf: drainer's settings on Spark, such as ``{"drainer.state": "s3://drains/orders"}``.
-            A cluster needs the state.
+            On a cluster, ``drainer.state`` is required.
         check: whether to raise the error that ends the drain before all is done.
 
     Raises:
-        UsageError: if an argument makes no sense, or a setting of the session breaks a law.
+        UsageError: if an argument makes no sense, or a drain can't work with a setting of the
+            session.
         Refused: if the drain would not be safe. Nothing was touched.
-        DrainerError: with ``check``, the error that ended the drain. The plan resumes it.
+        DrainerError: with ``check``, the error that ended the drain. Its plan can be resumed.
     """
     from drainer.spark.session.session import Session  # noqa: PLC0415 - with PySpark
 
@@ -270,7 +271,8 @@ class SparkEngine:
 
     settings: SparkSettings
     spark: SparkSession | None = None
-    start_s = 10.0  # measured on local[2]: the session, its workers and the first wave
+    # Seconds until the session, its workers and the first wave are ready, measured on local[2].
+    start_s = 10.0
 
     @property
     def session_s(self) -> float:
@@ -288,10 +290,10 @@ class SparkEngine:
 def spark_settings(
     plan: PlanPlace | None, master: str | None, conf: Mapping[str, str]
 ) -> SparkSettings:
-    """Return the settings of a drain on Spark whose plan is at this place, as a person typed them.
+    """Return the settings of a drain on Spark from what a person typed.
 
-    If the plan is at a URI, all machines can reach it. So the state is beside it, unless ``conf``
-    names another place. Raises UsageError.
+    ``plan`` is the place of its plan. If that is a URI, all machines can reach it. So the state is
+    beside the plan, unless ``conf`` names another place. Raises UsageError.
     """
     if isinstance(plan, str):
         conf = {STATE: state_beside(plan), **conf}

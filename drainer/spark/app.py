@@ -20,7 +20,7 @@ def main() -> None:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         sys.stdout.write(f"{Path(__file__).resolve()}\n")
         return
-    from pyspark.sql import SparkSession  # noqa: PLC0415 - not to print a path
+    from pyspark.sql import SparkSession  # noqa: PLC0415 - a path is printed without it
 
     from drainer.cli import main as command  # noqa: PLC0415
     from drainer.spark.session.start import IMPORTS_NOTHING_HERE  # noqa: PLC0415

@@ -152,7 +152,8 @@ class SparkRun:
             self.ending.end,
         )
         self._working: asyncio.Task[None] | None = None
-        # The dispatches whose reports are in the state, and the last one that was added to them.
+        # ``_kept`` has the dispatches whose reports are in the state. ``_kept_to`` is the number of
+        # the last dispatch that was added to it.
         self._kept: set[int] = set()
         self._kept_to = 0
         self._reports_due_s = self._slots_due_s = 0.0
@@ -311,7 +312,7 @@ class SparkRun:
             return cause
         try:
             return await self._close_handlers(cause)
-        except DrainerError as error:  # It is not raised, since the plan is yet to be saved.
+        except DrainerError as error:  # It is not raised, since the plan has yet to be saved.
             return chain_errors(cause, error)
 
     async def forget(self) -> None:

@@ -123,8 +123,8 @@ class _WavePartition:
         messages: the account of all messages.
         outcomes: by claim, the outcomes of messages that are left.
         units: the offsets of messages that ``split`` rejected.
-        beyond: by claim, what it finished above its mark. Only a claim has that whose dispatch
-            ended early.
+        beyond: by claim, what it finished above its mark. Only claims whose dispatch ended early
+            are in it.
         finished: the offsets that all claims have finished.
         moved: whether a mark has moved since the last call of ``reach``.
     """
@@ -164,7 +164,7 @@ class _WavePartition:
         self.left = subtract(self.left, self.finished)
         over, counts = count_offsets(ended), {}
         outcomes = merge_outcomes(self.outcomes.values())
-        for outcome in reversed(OTHERWISE):  # The worst outcome counts.
+        for outcome in reversed(OTHERWISE):  # A message counts under its worst outcome.
             found = intersect(ended, outcomes.get(outcome, ()))
             counts[outcome.value] = count_offsets(found)
             ended = subtract(ended, found)
@@ -390,7 +390,7 @@ class Aggregation:
         return sum(each.sub_messages.pending for each in self._base.values())
 
     def record(self) -> None:
-        """Do nothing: the journal of the drain is the records of its tasks."""
+        """Do nothing: a drain on Spark has no journal, because its tasks write records."""
 
     def unhandled(self) -> Unhandled:
         """Return the counts of what finished without being handled, in all runs and tasks."""
@@ -453,8 +453,8 @@ class Aggregation:
                 own = others.setdefault(claim, fresh)
                 partial = part.beyond[claim].partial if claim in part.beyond else {}
                 outcomes = part.outcomes.get(claim, {})
-                # If split rejected a message and that is pending, no claim has finished any of it:
-                # the next time, it may split into sub-messages of this claim.
+                # A message that split rejected, and that is pending, is finished in no claim: the
+                # next time, split may make sub-messages of this claim from it.
                 finished = subtract(part.finished_by(claim), units)
                 own[n] = own[n].merge(Progress(0, finished, partial, outcomes=outcomes))
 

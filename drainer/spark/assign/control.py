@@ -1,4 +1,4 @@
-"""What the driver tells its tasks: that it has the lock, how many calls it lends them, when to end.
+"""What the driver tells its tasks: that it has the lock, what it lends them, and when to end.
 
 A task with few lanes gives its share of the calls to tasks with many. Calls that are taken from a
 task are lent to another one only after the first has reported that it obeys, so the sum never
@@ -36,8 +36,8 @@ class _Borrower:
         wanted: the number of calls that it wants.
         granted: the number of calls that it may have in flight.
         reported: its newest report.
-        since: by number, the grants from the one that it obeys on. A grant that a larger one
-            follows is left out.
+        since: the number and the size of each grant, beginning with the newest one that it obeys. A
+            grant is left out if a later one is at least as large.
     """
 
     expected: int = 1
@@ -107,7 +107,7 @@ class Lender:
             self._over = _done(self._over, borrower.reported)
         borrower.reported, borrower.waits = now, False
         wants = now.in_flight + now.ready
-        has_work = wants or now.calls or now.failed  # Its first lanes may still be to come.
+        has_work = wants or now.calls or now.failed  # If not, its first lanes may still be to come.
         borrower.wanted = max(1, wants if has_work else borrower.expected)
         older = [each for each in borrower.since if each[0] <= now.seen]
         borrower.since = [*older[-1:], *(each for each in borrower.since if each[0] > now.seen)]
@@ -115,7 +115,8 @@ class Lender:
     def grants(self) -> dict[str, int]:
         """Return the number of calls that each task may have in flight from now on.
 
-        A task gets none until the others have given enough calls back.
+        A task gets more than before only if so many calls are free. Other tasks may have to give
+        them back first.
         """
         shares = self._shares()
         before = {task: borrower.granted for task, borrower in self._tasks.items()}
@@ -263,7 +264,7 @@ class ControlChannel:
         control = replace(control, lent=self.lent, totals=self.totals)
         if not self._ended.is_set():
             self.state.set_control(self.epoch, control)
-            self._control = control  # If writing failed, the same beat would be written again.
+            self._control = control  # If writing fails, the next beat has the same number.
 
     def _beat_on(self) -> None:
         while not self._ended.wait(self.times.beat_s):
@@ -322,7 +323,10 @@ class QuotaAllocator(Lender):
         await self._lend()
 
     async def look(self) -> None:
-        """Measure what the tasks did, and share the calls out anew, as often as tasks look."""
+        """Measure what the tasks did, and share the calls out anew.
+
+        That happens as often as the tasks look for messages, however often this is called.
+        """
         now_s = self._clock()
         if now_s >= self._due_s:
             self._due_s = now_s + self._channel.times.look_s

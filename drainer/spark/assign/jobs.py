@@ -51,7 +51,7 @@ class PreparedWave:
             sub-messages and their checksum.
         manifests: the manifests of the slices.
         units: the messages that ``split`` rejected, by partition.
-        stops: for each partition that stops at such a message, the offset behind the message.
+        stops: for each partition that stops at such a message, the offset after the message.
     """
 
     rows: DataFrame
@@ -162,10 +162,11 @@ class Jobs:
     ) -> list[tuple[int, Mapping[str, Any]]]:
         """Handle parts of waves, and return the number of each task with its outcome.
 
-        ``parts`` has the rows of a wave, and the number of the task for each shard to handle.
+        ``parts`` has, for each of several waves, its rows and the number of the task for each shard
+        to handle.
         """
         tasks = len(runner.given)
-        # Spark reads rows again that it has lost, and brokers may not answer at that time.
+        # If Spark has lost rows, it reads them again, and brokers may not answer at that time.
         with raised_as(Interrupted, BrokerUnreachable), _stopping():
             self._name(name)
             rows = reduce(lambda one, other: one.union(other), starmap(_assigned, parts))
@@ -213,7 +214,7 @@ def _mapped(
     function: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]],
     schema: str,
 ) -> DataFrame:
-    """Return the rows that a function makes of these. Their schema is a text such as ``CHUNKS``."""
+    """Return the rows that a function makes from these. ``schema`` is a text such as ``CHUNKS``."""
     names_and_types = (column.split() for column in schema.split(", "))
     fields = [StructField(name, _TYPES[kind]) for name, kind in names_and_types]
     return rows.mapInArrow(function, StructType(fields))

@@ -25,10 +25,10 @@ from drainer.spark.task.python_worker import HandlerSpec
 Begun = Callable[[], Awaitable[bool]]
 
 BEGUN_LOOK_S = 0.02
-OUTAGE_S = 120.0  # A broker is waited for this long, which is also how long the lock waits.
+OUTAGE_S = 120.0  # The reader waits this long for a broker. The lock waits as long.
 READ_AGAIN_S = 1.0
 CANCEL_S, CANCEL_AGAIN_S = 2.0, 0.2
-# The mean size of a message is guessed by the first bytes of this many partitions.
+# The mean size of a message is estimated from the first bytes of this many partitions.
 LOOKED_AT, LOOKED_AT_BYTES = 8, 64 * 1024
 
 
@@ -226,7 +226,7 @@ class Reader:
     async def _read_once(self, ranges: Mapping[int, Range]) -> PreparedWave:
         plan, slots = self.plan, max(1, self.settings.slots.count)
         readers = slots
-        if plan.terms.limits is not None:  # Readers that wait for the cap leave half of the slots.
+        if plan.terms.limits is not None:  # Readers wait for the cap, so they get half the slots.
             readers = max(1, slots // 2)
         elif self._ahead and not self._starved:  # The next dispatch must find slots.
             readers = max(1, slots - self.settings.slots.handling)

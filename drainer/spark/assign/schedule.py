@@ -22,9 +22,9 @@ from drainer.spark.read.slices import Slice
 
 FIRST_BYTES = 8 * 1024 * 1024
 GROWTH = 4  # A wave is this many times as large as the wave before it.
-# A slice is worth a task of its own if it takes this processor time. Slices are large, unless split
-# takes long, because where two slices of a partition meet, both tasks read the same producer's
-# batch, and the first also reads some of the next batch.
+# A slice is worth a task of its own if it takes this much processor time. Smaller slices cost too
+# much: where two slices of a partition meet, both tasks read the same batch of a producer, and the
+# first task also reads a part of the next batch.
 SLICE_S = 4.0
 FIRST_SLICE_BYTES = 4 * 1024 * 1024
 SLICE_BYTES_LEAST, SLICE_BYTES_MOST = 1024 * 1024, 16 * 1024 * 1024
@@ -67,7 +67,7 @@ class Schedule:
     """
 
     def __init__(self) -> None:
-        self._waves: dict[int, _Wave] = {}  # By number, the oldest first.
+        self._waves: dict[int, _Wave] = {}  # The waves by number, the oldest first.
         # By shard, the waves in which it has a part that is not done.
         self._chains: defaultdict[Shard, deque[int]] = defaultdict(deque)
         self._under_way: set[Shard] = set()

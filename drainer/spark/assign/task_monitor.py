@@ -50,7 +50,10 @@ class Repeat(NamedTuple):
 
 
 class TaskMonitor(MetricsSampler):
-    """Notes what tasks report, and measures the drain by it; for the driver's event loop only."""
+    """Notes what tasks report, and measures the drain by that.
+
+    Only the driver's event loop uses it.
+    """
 
     def __init__(
         self,
@@ -75,7 +78,7 @@ class TaskMonitor(MetricsSampler):
         # sub-messages to handle, and the number of those that were finished before.
         self._positions = aggregation.watermarks
         self._subs, self._finished = Counter[int](), Counter[int]()
-        self.repeats = deque[Repeat]()  # Repeated tasks that the driver is yet to print.
+        self.repeats = deque[Repeat]()  # Repeated tasks that are yet to be reported.
         self._repeated = 0
         self.waves = 0
         self._about: int | None = None
@@ -83,7 +86,7 @@ class TaskMonitor(MetricsSampler):
         self.tasks_most = 0
 
     def start(self) -> None:
-        """Start to measure, since the tasks are checked and at work."""
+        """Start to measure. The driver calls this once the tasks are checked and at work."""
         self._started = self._wave_began_s = self._dispatched_s = self._clock()
 
     def counts(self) -> tuple[Counts, Counts]:
@@ -127,7 +130,7 @@ class TaskMonitor(MetricsSampler):
         return merge_latencies(each.timing.latency for each in self._ever)
 
     def failures(self, settings: FailureSettings) -> FailureStatus:
-        """Return the failures of all tasks in this run. ``settings`` are theirs."""
+        """Return the failures of all tasks in this run. ``settings`` are those of the tasks."""
         topic, (before, *now) = settings.dead_letter_topic, self._ever
         base = FailureStatus(dead_letter_topic=topic, rate=settings.rate)
         return merge(base, [each.failures for each in now], [before.failures])
@@ -157,7 +160,7 @@ class TaskMonitor(MetricsSampler):
         return sum(each.limits.in_flight for each in self._now)
 
     def measure(self, plan: OffsetPlan) -> None:
-        """Measure about twice a second."""
+        """Take one measurement. The driver calls this about twice a second."""
         self._measure(self._remainder(plan), self.running)
 
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:

@@ -56,7 +56,7 @@ class WaveRunner:
         end: called when nothing is left to do, or with the error that ends the drain.
 
     Attributes:
-        left_alone: the number of records that a redrive leaves alone, by the reason.
+        left_alone: the number of sub-messages that a redrive leaves alone, by the reason.
     """
 
     def __init__(
@@ -294,7 +294,7 @@ class WaveRunner:
         # After an error, this is not reached: the tasks may still be at work.
         for task in dispatch.tasks:
             self._quota.end(task.name)
-            for shard in task.shards_left:  # What it left is parked, and stays so.
+            for shard in task.shards_left:  # What the task left stays parked.
                 self._schedule.done(shard)
 
     async def end_dispatches(self) -> None:
@@ -324,8 +324,8 @@ class WaveRunner:
             known.generation,
             partitions={},
             claims={ALL: {}},
-            # If a partition stops in a wave, no later message of it is read, so its lane needs no
-            # parking.
+            # If a partition stops in a wave, no later message of it is read, so its lane does not
+            # have to be parked.
             parked=tuple(sorted(self.parked - set().union(*self._stopping.values()))),
         )
         terms = replace(self._plan.terms, failures=self.settings.failures)
@@ -382,7 +382,7 @@ class WaveRunner:
     # --- the end ---
 
     def check_limit(self) -> None:
-        """End the drain if all tasks together have given too much up."""
+        """End the drain if all tasks together have given up too much."""
         most = self.settings.failures.max_failures
         given_up = self._monitor.given_up
         if given_up and most.passed(given_up, self._aggregation.counts()[1].finished):

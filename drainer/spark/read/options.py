@@ -35,7 +35,7 @@ class ReadOptions:
 
     Attributes:
         topics: by name of the topic, the partitions to read; empty for all partitions.
-        properties: properties of the client. They count before the properties in the file.
+        properties: properties of the client. They override those in the file.
         client_config: a properties file as for ``drainer run``: a path that is valid on the driver
             and on every executor, or the name of a file that was sent to them.
         group: the group that the broker sees. Reading may begin at its committed offsets.

@@ -33,7 +33,7 @@ from drainer.split.splitting import PAST, Outage, split_failed, split_or_reject
 
 DONE = -1  # In place of a shard's number, it means that the sub-message was finished before.
 # A task fetches this much ahead, in requests of a quarter of it. It is little, because a slice may
-# end anywhere, and what is fetched behind its end is thrown away.
+# end anywhere, and what is fetched beyond its end is thrown away.
 READ_AHEAD_BYTES = 128 * 1024
 
 
@@ -58,7 +58,7 @@ class Manifest(msgspec.Struct):
         connected: whether a barrier or a sub-message belongs to several shards. If so, one task
             must handle the whole wave. A wave that was divided is read again, so the reader stops.
         units: the offsets of messages that ``split`` rejected. Each of them is one unit of work.
-        stop: the offset behind the first message that ``split`` rejected, if its partition stops
+        stop: the offset after the first message that ``split`` rejected, if its partition stops
             there. The slice has no messages from that offset on.
         log_bytes: the size of the keys and values that were read.
         processor_s: the processor time that reading and splitting took.

@@ -112,7 +112,7 @@ class SourceReader(DataSourceReader):
 
 
 class NoStream(DataSourceStreamReader):
-    """Refuses to be a stream in the first call that Spark makes, whose error Spark shows."""
+    """Refuses to be a stream. The first call that Spark makes raises the error."""
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802
         with explained():

@@ -205,7 +205,7 @@ def _trace(cause: BaseException | None) -> str | None:
 
 
 def _text_of(raised: BaseException) -> str:
-    """Return the whole text of an error. If the JVM that has it is gone, return the class."""
+    """Return the whole text of an error; the name of its class if the JVM with the text is gone."""
     if isinstance(raised, Py4JJavaError):
         try:
             return str(raised.java_exception.toString())

@@ -55,7 +55,8 @@ class Session:
     def of(cls, spark: SparkSession) -> Session:
         """Return the session of a program that calls a drain.
 
-        Raises Refused if the session has stopped; UsageError if one of its settings breaks a law.
+        Raises Refused if the session has stopped; UsageError if a drain can't work with one of its
+        settings.
         """
         session = cls(spark)
         try:
@@ -106,7 +107,7 @@ class Session:
         return SERVER_SLOTS_S if self.is_remote else SLOTS_S
 
     def slots(self) -> int:
-        """Return the number of tasks that can run at once on the executors of the moment."""
+        """Return the number of tasks that can run at once on the current executors."""
         if not self.is_remote:
             cores = self.spark.sparkContext.defaultParallelism
         else:
@@ -185,7 +186,7 @@ class Session:
             self.spark.sparkContext.cancelJobsWithTag(tag)
 
     def placed(self, rows: DataFrame, tasks: int, column: str) -> DataFrame:
-        """Return the rows in ``tasks`` partitions: ``column`` has the number of each row's."""
+        """Return the rows in ``tasks`` partitions. ``column`` has the number of the partition."""
         if self.version >= (4, 1):
             return rows.repartitionById(tasks, column)
         keys = ", ".join(map(str, _keys_of(tasks)))
@@ -218,8 +219,8 @@ def _murmur3(number: int) -> int:
 
 
 READERS = 8  # One slot in eight reads ahead. If there are fewer, any slot that is free reads.
-# Tasks wait for this long for Spark to start another executor. If none came, no task waits again
-# until the second time has passed.
+# Tasks wait HOPE_S for Spark to start another executor. If none comes, no task waits again until
+# HOPE_AGAIN_S have passed.
 HOPE_S, HOPE_AGAIN_S = 60.0, 600.0
 GROW_TO = 64  # If no setting tells, a cluster is expected to have this many slots.
 

@@ -26,7 +26,7 @@ STARTING = "Spark was starting"
 # The size of Arrow batches between Spark and a task. Most rows are chunks of some 64 KiB.
 BATCH_BYTES, BATCH_ROWS = 4 * 1024 * 1024, 64
 FAILURES_MOST = 4  # A task on local[N] is tried this often, which is Spark's default on a cluster.
-MOST_TASKS = 10_000  # A higher number is a slip of the finger.
+MOST_TASKS = 10_000  # A higher number must be a typing error.
 
 # These settings of Spark name files with code, which Spark sends to the executors.
 PY_FILES, ARCHIVES = "spark.submit.pyFiles", "spark.archives"
@@ -42,7 +42,7 @@ def _parse_wave(text: str) -> int:
     return size
 
 
-# drainer's own settings on Spark, and how their values are typed.
+# drainer's own settings on Spark, and the types of their values.
 TASKS, SHARDS, WAVE, STATE = "drainer.tasks", "drainer.shards", "drainer.wave", "drainer.state"
 _OWN: dict[str, ValueType] = {
     TASKS: number(1, MOST_TASKS),
@@ -100,7 +100,8 @@ class SessionSettings:
     ``master`` is the URL of a master, or of a server of Spark Connect. ``conf`` has settings of
     Spark and drainer's own by name. ``repr`` shows neither, since both may have secrets.
 
-    Raises UsageError if the text is not a master, or if a setting is unknown or breaks a law.
+    Raises UsageError if the text is not a master, or if a setting is unknown or one that a drain
+    can't work with.
     """
 
     master: str = field(default=EVERY_CORE, repr=False)
@@ -223,7 +224,7 @@ class SparkSettings(SessionSettings):
 
 
 def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:
-    """Ensure that settings of Spark break none of drainer's laws.
+    """Ensure that a drain can work with these settings of Spark.
 
     Settings that are ``typed`` come from the command line, others from a session that exists.
     Raises UsageError, which names the reason.
@@ -236,11 +237,11 @@ def check_conf(conf: Mapping[str, str], *, typed: bool = False) -> None:
 
 
 def _ensure_there(name: str, path: str) -> None:
-    """Ensure that a file of this machine exists, which Spark would notice only much later.
+    """Ensure that a file of this machine exists. Spark notices a missing one only much later.
 
     Raises UsageError.
     """
-    file = path.partition("#")[0]  # The part behind # is where an archive is unpacked.
+    file = path.partition("#")[0]  # The part after # is where an archive is unpacked.
     if "://" not in file and "*" not in file and not Path(file).exists():
         raise UsageError(
             f"--spark-conf {name}: {file} does not exist",

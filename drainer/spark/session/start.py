@@ -1,4 +1,4 @@
-"""Starts Spark sessions, with the settings that drainer's laws depend on."""
+"""Starts Spark sessions, with the settings that a drain needs to be safe."""
 
 from __future__ import annotations
 
@@ -57,7 +57,8 @@ LOCAL_JAVA = (
     " -XX:+IgnoreUnrecognizedVMOptions -XX:+UnlockDiagnosticVMOptions"
     " -XX:-BytecodeVerificationRemote"
 )
-# Spark starts its workers with ``python -m`` in the working folder, which may be another user's.
+# Spark starts its workers with ``python -m`` in the working folder, which may be another user's. So
+# they must not import anything from there.
 IMPORTS_NOTHING_HERE: dict[str, Any] = {"spark.executorEnv.PYTHONSAFEPATH": "1"}
 _DIR, _DIRS = "spark.local.dir", "SPARK_LOCAL_DIRS"
 _PRINTED_EACH_TIME = "WARNING: Using incubator modules"
@@ -298,7 +299,8 @@ def _started(
     if _LOCAL.fullmatch(master):
         settings["spark.authenticate"] = "true"
     settings |= chosen
-    # Spark would print a line about the level, and before that the lines that the level hides.
+    # With this setting, Spark would print a line about the level, and before that also the lines
+    # that the level is to hide.
     settings.pop("spark.log.level", None)
     spark = SparkSession.getActiveSession()
     if spark is None:
@@ -334,7 +336,7 @@ def _begin(
 
 
 def _private(folders: str) -> str:
-    """Make a folder in each of these folders that only this user can read; return the new ones.
+    """Make a folder for this user only in each of these ``folders``, and return the new ones.
 
     Spark keeps blocks of messages there, and lets all users read them. The new folders are removed
     at the end of this process. Raises Refused.

@@ -56,7 +56,7 @@ class LeaseTimes:
 
 
 LOCAL = LeaseTimes(beat_s=0.5, look_s=0.2, stale_s=0, confirm_s=4, lease_s=6, cut_s=4)
-# A look takes four requests. A task makes at most three requests per second, with its records.
+# A look takes four requests. A task makes at most three requests per second, including its records.
 REMOTE = LeaseTimes(beat_s=1, look_s=4, stale_s=0, confirm_s=5, lease_s=11, cut_s=5, listen_s=1.34)
 # An NFS client caches the content of a folder for up to a minute.
 MOUNTED = LeaseTimes(beat_s=1, look_s=2.5, stale_s=60, confirm_s=5, lease_s=150, cut_s=5)

@@ -65,9 +65,9 @@ class TaskStatus:
     """The status of a task, which a resume does not need: sections of its engine's ``Status``.
 
     Attributes:
-        trouble: what the task waits out.
+        trouble: the reason why the task waits, such as an outage; None if it does not.
         borrowed: what the task has borrowed; None once it is over.
-        began_s: when the latest call began that has succeeded, as in ``Totals``.
+        began_s: when the latest successful call began, as in ``Totals``.
     """
 
     host: str = ""

@@ -5,6 +5,9 @@ the driver of the epoch writes again and again:
 
     epochs/EPOCH                          a driver has begun this epoch, which ends all earlier ones
     EPOCH/control                         the driver's newest message: beat, reason to stop, totals
+    EPOCH/reads                           a task has opened the handler and reached Kafka
+    EPOCH/handlers/ID/begun               the process that opens the handler
+    EPOCH/handlers/ID/ended               the handler is closed there, with the error if that failed
     EPOCH/DISPATCH/TASK/ATTEMPT/begun     the process that makes this attempt at a task
     EPOCH/DISPATCH/TASK/ATTEMPT/00000000  what earlier attempts finished; they no longer count
     EPOCH/DISPATCH/TASK/ATTEMPT/00000001  the records of the attempt, whose numbers have no gap
@@ -67,9 +70,10 @@ class Epoch:
 
 @dataclass(frozen=True, slots=True)
 class QuotaGrant:
-    """The calls that each task may have in flight, by the task's name, of ``total`` in all.
+    """The number of calls that each task may have in flight, by the task's name.
 
-    ``number`` rises whenever the grants change.
+    ``total`` is the number that the driver lends to all tasks together. ``number`` rises whenever
+    the grants change.
     """
 
     number: Whole = 0
@@ -430,7 +434,7 @@ class State:
     def remove(self, plan: PlanPlace | None = None) -> None:
         """Remove the state. The epochs are removed first, so that tasks which still run end.
 
-        If the state is a folder beside the ``plan`` that is empty then, the folder is removed, too.
+        If the state is a folder beside the ``plan``, and is empty after that, it is removed, too.
         """
         self.objects.remove(self._name(EPOCHS))
         self.objects.remove(self.drain_id)
@@ -455,8 +459,10 @@ class State:
             time.sleep(min(times.look_s, left_s))
 
     def has_ended(self, attempt: Attempt) -> bool:
-        """Return whether an attempt has reported its end. An attempt
-        that fails reports its end as well. One that is killed can't."""
+        """Return whether an attempt has reported its end.
+
+        An attempt that fails reports its end as well. One that is killed can't.
+        """
         return self._has(f"{attempt.name}/{ENDED}")
 
     def _is_over(self, attempt: Attempt) -> bool:

@@ -67,7 +67,8 @@ class _Chunk:
         values: contents of messages, by the message's place in ``facts``.
         indexes, sub_keys, payloads: the sub-messages in the order of offset and index. They are
             empty for the default split.
-        odd: the sub-messages of derived classes, by their place in these lists.
+        odd: the sub-messages that these lists can't describe, such as those of derived classes, by
+            their place in the lists.
         fill: how full the chunk is, from 0 to 1.
         memory: the bytes of memory that its payloads take.
     """

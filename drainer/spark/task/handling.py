@@ -130,7 +130,7 @@ class TaskRunner:
     def _context(
         self, plan: OffsetPlan, records: TaskRecords, opened: OpenHandler, interval_s: float
     ) -> DrainContext:
-        """Return the context of a task's drain, which records each ``interval_s`` what finished."""
+        """Return the context of a task's drain. It records every ``interval_s`` what finished."""
         running = replace(self.settings, plan_interval_s=NEVER_S, journal_interval_s=interval_s)
         return DrainContext(
             plan=plan,

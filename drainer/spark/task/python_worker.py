@@ -50,7 +50,8 @@ class Fence:
     process that stood still meanwhile. If calls go on some seconds later, the fence ends the
     process. A worker has a fence while its handler is open, and the engine takes it for its lock.
 
-    ``looked`` is called with the fence after each look, in the thread of the fence.
+    ``looked`` is called with the fence, in its thread, after each look and each reading of the
+    driver's message.
     """
 
     state: State
