@@ -53,7 +53,7 @@ class Sample:
         return sum(end - start for start, end in self.ranges.values())
 
     def bytes_per_offset(self) -> dict[int, float]:
-        """Return the mean bytes of keys and values per offset, of each partition that was read."""
+        """Return the mean bytes of keys and values per offset, by partition that was read."""
         offsets, sizes = Counter[int](), Counter[int]()
         for window in self.windows:
             offsets[window.partition] += window.end - window.start

@@ -27,7 +27,7 @@ MAIN_CLASS, SETTINGS = "kafka.Kafka", "server.properties"
 
 
 def new_cluster_id() -> str:
-    """Make the id of a cluster in the way of Kafka's own tools."""
+    """Make the id of a cluster, as Kafka's own tools do."""
     return base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
 
 

@@ -33,7 +33,7 @@ class BrokerPorts:
         return cls(*picked)
 
     def taken(self) -> tuple[int, ...]:
-        """Return those of the ports that another process uses."""
+        """Return the ports of these two that another process uses."""
         return tuple(port for port in (self.client, self.controller) if not _is_free(port))
 
 

@@ -131,7 +131,7 @@ class PreparedWave:
 class Jobs:
     """Runs the jobs of a drain on a session. Each method blocks, so it is called in a thread.
 
-    Errors of Spark become errors of drainer's. All jobs have the tag ``tag``, and each also has a
+    Errors of Spark become drainer's own errors. All jobs have the tag ``tag``, and each also has a
     tag of its own, by which it can be cancelled.
     """
 

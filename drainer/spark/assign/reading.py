@@ -249,7 +249,7 @@ class Reader:
 
 
 def typical_bytes(client: ClientSettings, plan: OffsetPlan) -> float:
-    """Return the mean size of a message, by the first messages of a few partitions.
+    """Estimate the mean size of a message from the first messages of a few partitions.
 
     Raises the same errors as ``read_spans``.
     """

@@ -1,4 +1,4 @@
-"""The schedule of a drain on Spark: what is read next, when each shard is handled, by which task.
+"""The schedule of a drain on Spark: what is read next, and when each shard is handled where.
 
 A backlog is read in waves. A shard goes through the waves one after the other, so that each lane
 keeps its order. Shards don't wait for each other: if a hot lane delays a shard, the other shards go
@@ -110,7 +110,7 @@ class Schedule:
         return self._assigned(self._first(ready, most), slots, least)
 
     def done(self, shard: Shard) -> None:
-        """Note that a part is done: the one of this shard that was assigned last."""
+        """Note that the part of this shard which was assigned last is done."""
         self._under_way.remove(shard)
         number = self._chains[shard].popleft()
         self._waves[number].left -= 1

@@ -155,7 +155,7 @@ def _check(schema: StructType) -> None:
 
 @contextmanager
 def explained() -> Iterator[None]:
-    """Put the hint of an error of drainer's into its text, since Spark only shows the text."""
+    """Put the hint of a drainer error into its text, since Spark only shows the text."""
     try:
         yield
     except DrainerError as error:

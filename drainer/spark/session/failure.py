@@ -113,7 +113,7 @@ _KNOWN: tuple[tuple[str, type[DrainerError], str, str], ...] = (
 
 
 class Carried(Exception):
-    """Raised in a task for an error of drainer's, whose fields it carries as JSON in its text."""
+    """Raised in a task for a drainer error, whose fields it carries as JSON in its text."""
 
     def __init__(self, error: DrainerError) -> None:
         fields = error_as_json(error)
@@ -152,7 +152,7 @@ class TaskFailure(Exception):
 
 @contextmanager
 def carrying() -> Iterator[None]:
-    """Raise ``Carried`` for an error of drainer's, so that the driver can restore the error."""
+    """Raise ``Carried`` for a drainer error, so that the driver can restore the error."""
     try:
         yield
     except DrainerError as error:
@@ -174,7 +174,7 @@ def spark_failures() -> Iterator[None]:
 def failure_of(raised: BaseException) -> DrainerError:
     """Return the error that a task raised, or else an error with Spark's message in one line.
 
-    An error of drainer's has the class, text and hint that it had in the task. Its cause is a
+    A drainer error has the class, text and hint that it had in the task. Its cause is a
     ``TaskFailure``.
     """
     if isinstance(raised, DrainerError):

@@ -1,4 +1,4 @@
-"""The lease of a task: how long it may begin calls, by the beats of its driver that it sees.
+"""The lease of a task: how long it may begin calls after it has seen beats of its driver.
 
 The driver writes *beats*, numbers that rise by one, while the group's coordinator keeps confirming
 its lock. When the beats stop, tasks begin no calls after the time of a lease, and later the calls
@@ -63,7 +63,7 @@ MOUNTED = LeaseTimes(beat_s=1, look_s=2.5, stale_s=60, confirm_s=5, lease_s=150,
 
 
 class Lease:
-    """The permission of one process to work for its driver, by its looks and its own clock.
+    """The permission of one process to work for its driver, from its looks and its own clock.
 
     One new beat proves little: it may have taken long to arrive, or the driver may have stood still
     between looking at its clock and writing. But the driver begins beat n + 2 only after it has

@@ -316,7 +316,7 @@ class State:
                     records.append(head.decoded())
                     if head.whole:
                         return TaskReport(merged(reversed(records)), len(records), torn)
-                except ValueError:  # It is damaged, so it does not count, nor do those after it.
+                except ValueError:  # A damaged record does not count, nor do those after it.
                     records, torn = [], True
         return TaskReport(TaskRecord(), 0, torn)
 

@@ -82,7 +82,7 @@ class TaskRunner:
                 attempt.borrower,
                 self.plan.terms.failures,
                 control=lambda: fence.control,
-                # It reports at once, since other tasks wait for the calls that it gives back.
+                # The task reports at once, since others wait for the calls that it gives back.
                 report=lambda: report(at_once=True),
                 use_share=opened.use_share,
             )
