@@ -276,7 +276,7 @@ class Groups(Connection):
 
         If the group has members, they refuse the commit for that reason, and otherwise because its
         metadata is too long. A broker may be configured to accept such metadata. So the commit is
-        harmless: ``committed`` is a partition and the offset that it has committed already.
+        harmless: it repeats ``committed``, which is a partition and its committed offset.
 
         Raises GroupActive, BrokerUnreachable and TopicMissing as ``alter_committed`` does.
         """
