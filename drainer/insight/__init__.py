@@ -1,1 +1,1 @@
-"""Contents of a backlog, and the time that a drain of it takes. An extension."""
+"""An extension that inspects a backlog, and estimates how long a drain of it takes."""

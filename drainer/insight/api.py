@@ -48,10 +48,10 @@ def inspect(
     Nothing is handled or committed, and the group may be active.
 
     Args:
-        handler: its ``split`` shows the spread over sub-keys; see ``drainer.drain``.
+        handler: as for ``drainer.drain``. Its ``split`` shows the spread over sub-keys.
         client, partitions, from_, until, payloads: as for ``drainer.drain``.
         messages: how many messages to read, spread evenly over the backlog; None for all.
-        skip: expressions of what would be skipped; they need a handler.
+        skip: expressions that select sub-messages to skip. With them, a handler is needed.
 
     Raises:
         UsageError: a value makes no sense.
@@ -82,7 +82,7 @@ def estimate(
     payloads: PayloadSettings = BY_HANDLER,
     on_message: OnMessage = lambda text: None,
 ) -> Estimate:
-    """Estimate how long a drain takes, by a sample of the backlog and its cost on this machine.
+    """Estimate how long a drain takes, from a sample of the backlog and its cost on this machine.
 
     Nothing is handled or committed. The call takes a few seconds.
 

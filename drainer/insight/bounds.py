@@ -1,8 +1,8 @@
-"""The least time that a backlog takes, by each thing that can limit its drain.
+"""Lower bounds for the time that a drain takes, one for each thing that can limit it.
 
-No schedule that keeps the order of lanes is faster than the largest of these bounds, and the
-engine's own schedule comes so close to it that the estimate is the bound itself (list scheduling,
-Graham 1969). ``docs/explanation/estimates.md`` has the formulas and how exact they are.
+No schedule that keeps the order of lanes is faster than the largest of these bounds. The engine's
+own schedule comes so close to that bound that the bound is the estimate (list scheduling, Graham
+1969). ``docs/explanation/estimates.md`` has the formulas, and says how exact they are.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from drainer.model.order import Order
 CONCURRENCY, LANE, RATE, FETCH = "concurrency", "hottest lane", "rate", "fetch"
 SPLIT, HANDLE, CPU, BARRIERS, NOTHING = "split", "handle", "cpu", "barriers", "nothing"
 
-NOTICED = 1.25  # Barriers are named as the limit if they make a drain longer by a quarter.
-# The number of calls is computed in rounds, until two of them differ by less than this share of all
-# sub-messages.
+NOTICED = 1.25  # Barriers count as the limit only if they make a drain longer by a quarter.
+# The number of calls is computed in at most this many rounds. They end earlier if two rounds differ
+# by at most this share of all sub-messages.
 ROUNDS_MOST, AGREES = 100, 1e-3
 
 
 @dataclass(frozen=True, slots=True)
 class Costs:
-    """Seconds that the process itself takes, besides the time that the handler waits.
+    """The time that the process itself takes, besides the time in which the handler waits.
 
     Attributes:
         sub_message_s: the event loop's time for a sub-message, from its delivery to its end.
         message_s: further time for each message: its split, and the interpreter's time that the
             fetch thread takes.
         fetch_s: time from one fetched message to the next.
-        begin_s: time until the first message is there.
+        begin_s: time until the first message has arrived.
         together_s: the event loop's time for the second and each further sub-message of a call.
     """
 
@@ -51,13 +51,13 @@ class Forecast:
     """The time that a backlog takes in one order at one concurrency.
 
     Attributes:
-        seconds: the largest bound, and the time until the first message is there.
+        seconds: the largest bound plus the time until the first message has arrived.
         bound: the name of what limits the drain.
-        bounds: the least seconds that each bound allows for, by its name.
+        bounds: the lower bounds by name, in seconds.
         serial_s: the time of the hottest lane, one call after the other.
-        hottest: that lane; None if the backlog has none.
+        hottest: the hottest lane; None if the backlog has no lanes.
         calls: calls of the handler for all sub-messages.
-        folded: sub-messages that were folded into others, whose calls do them, too.
+        folded: sub-messages that ``coalesce`` folds into others, so that they need no calls.
     """
 
     order: Order
@@ -105,7 +105,7 @@ def forecast(workload: Workload, setting: Setting, order: Order, concurrency: in
     work = _bounds_of_work(workload, setting, concurrency, calls, folded)
     bounds = {**work, LANE: serial_s}
     bound = max(bounds, key=lambda name: bounds[name])
-    # In partition order, sub-messages run one by one anyway.
+    # In partition order, sub-messages run one by one even without barriers.
     if workload.barriers and order is not Order.PARTITION:
         longest_s = bounds[bound]
         barriers_s = _with_barriers(
@@ -124,7 +124,7 @@ def forecast(workload: Workload, setting: Setting, order: Order, concurrency: in
 def _bounds_of_work(
     workload: Workload, setting: Setting, concurrency: int, calls: float, folded: float
 ) -> dict[str, float]:
-    """Return the bounds that follow from the amount of work, whatever lanes it lies in."""
+    """Return the bounds that depend on the amount of work, and not on its spread over lanes."""
     subs, messages, costs = workload.sub_messages, workload.messages, setting.costs
     in_calls_s = calls * costs.sub_message_s + (subs - calls) * costs.together_s
     found = {
@@ -142,12 +142,12 @@ def _bounds_of_work(
 def _with_barriers(
     workload: Workload, latency: Distribution, concurrency: int, work_s: float, serial_s: float
 ) -> float:
-    """Return the time of the partition that its barriers delay most, in seconds.
+    """Return the time of the partition that is delayed most by its barriers, in seconds.
 
-    Before a barrier runs, all calls of its partition have to return, and workers that are free
-    wait. If there are many sub-messages between two barriers, they wait for the longest remainder
-    of a running call. If there are few, they wait for the longest call of all of them. Then the
-    barrier runs alone. Other partitions go on meanwhile, and fill the gaps.
+    Before a barrier runs, all calls of its partition have to return, so workers become idle. If
+    there are many sub-messages between two barriers, the workers wait for the last of the running
+    calls. If there are few, they wait for the longest call since the last barrier. Then the barrier
+    runs alone. Meanwhile the idle workers can take sub-messages of other partitions.
     """
     found, mean_s, overhang_s = 0.0, latency.mean_s, latency.overhang_s(concurrency)
     for subs, barriers in workload.partitions.values():
@@ -165,11 +165,13 @@ def _calls(
 ) -> tuple[float, float]:
     """Return how many calls a backlog takes, and how many sub-messages are folded into others.
 
-    A call takes what waits in its lane. If more comes for a lane during each of its calls, it is
-    called without a pause, and takes what came meanwhile. For any other lane sub-messages gather
-    until its turn comes, among as many lanes as the engine reads ahead. How fast they come depends
-    on the number of calls, so this is computed in rounds until two of them agree. If the engine can
-    read ahead over all lanes, each call takes as many as it may.
+    A call takes the sub-messages that wait in a lane. In a busy lane, at least one arrives during
+    each call, so the next call begins at once and takes those that have arrived. In any other lane,
+    sub-messages gather until it is the lane's turn among all lanes that the engine reads ahead. If
+    the engine can read ahead over all lanes of the backlog, a call may take all of its lane.
+
+    How fast sub-messages arrive depends on the number of calls. So the number is computed in
+    rounds, each of which begins with the result of the last, until two rounds agree.
     """
     lanes, total = workload.lanes(order), workload.sub_messages
     workers = concurrency * batching.lanes
@@ -181,15 +183,16 @@ def _calls(
         before, operations, folded = operations, 0.0, 0.0
         busy = sum(number for (subs, _), number in lanes.items() if workers * subs >= before)
         for (subs, folds), number in lanes.items():
-            comes = subs / before  # This many sub-messages come to the lane during each call.
+            # For each operation that the drain does, this many sub-messages arrive in the lane.
+            comes = subs / before
             unpaused = busy <= workers and workers * comes >= 1
             takes = workers * comes if unpaused else 1 + window * comes
             takes = subs if read_whole else min(takes, subs)
-            # The first sub-message of a lane has none before it to be folded into.
+            # The first sub-message of a lane can't be folded, because there is none before it.
             folding = subs * min(1.0, folds / max(1.0, subs - 1))
             into_others = min(folds, folding * (1 - 1 / min(takes, FOLD_MOST)))
             calls = subs - into_others
-            if run > 1:  # A call also takes what does not fold.
+            if run > 1:  # A call also takes sub-messages of the lane that do not fold.
                 calls = max(subs / takes, least_calls(subs, folds, run))
             operations += number * calls
             folded += number * into_others

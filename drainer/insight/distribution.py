@@ -1,4 +1,4 @@
-"""The latency of a handler as a distribution, typed or measured."""
+"""The latency of a handler as a distribution, which a user typed or a drain measured."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from drainer.model.latency import Latency
 # A share of the calls, from 0 to 1, and the seconds within which that share returns.
 Quantile = tuple[float, float]
 
-STEPS = 20  # This many straight pieces make the curve between two quantiles that the user named.
+STEPS = 20  # The curve between two quantiles that a user typed has this many straight pieces.
 SLICES = 200  # Numeric integrals divide the calls into this many equal parts.
-_EDGE = 1e-4  # A log-normal curve has no p0 and no p100. Its p0.01 and p99.99 stand for them.
+_EDGE = 1e-4  # A log-normal curve has no p0 and no p100, so its p0.01 and p99.99 are used.
 _NORMAL = NormalDist()
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "": 1.0}
 _DURATION = re.compile(r"^\s*(\d+(?:\.\d+)?)\s*([a-z]*)\s*$", re.IGNORECASE)
@@ -39,8 +39,8 @@ class Distribution:
     """A distribution that is given by quantiles, and is linear between two of them.
 
     Attributes:
-        points: the quantiles, which never fall in share or in seconds. The first is at share 0 and
-            the last at share 1. Two at the same share are a step.
+        points: the quantiles, sorted by share and by seconds. The first is at share 0 and the last
+            at share 1. Two quantiles at the same share are a step.
         processor_s: the processor time of a call; None if it is unknown.
     """
 
@@ -53,10 +53,10 @@ class Distribution:
 
     @classmethod
     def parse(cls, text: str) -> Distribution:
-        """Parse ``10ms``, or known quantiles in any order: ``p50=8ms,p99=120ms``.
+        """Parse ``10ms``, or quantiles in any order, such as ``p50=8ms,p99=120ms``.
 
-        No call is shorter than the least of them or longer than the greatest. Between two of them
-        the distribution is log-normal, as latencies mostly are. Raises UsageError.
+        No call is shorter than the lowest quantile or longer than the highest. Between two
+        quantiles the distribution is log-normal, as latencies mostly are. Raises UsageError.
         """
         if "=" not in text:
             return cls.constant(_seconds(text, text))
@@ -74,17 +74,19 @@ class Distribution:
 
     @classmethod
     def measured(cls, latency: Latency) -> Distribution:
-        """Make the distribution that a drain measured.
+        """Make a distribution from the latency that a drain measured.
 
-        The latencies between two percentiles are unknown. The result assumes that each call there
-        took as long as one percentile or the other, in the proportion that gives the measured mean.
-        A straight line would blur two modes, and turn one very late call into 1% of all calls.
+        The latencies between two percentiles are unknown. The distribution assumes that each of
+        these calls took as long as the lower or the upper percentile, in the proportion that gives
+        the measured mean. A straight line would blur two modes, and turn one very late call into 1%
+        of all calls.
         """
         seconds = latency.percentiles_s
         last = len(seconds) - 1
         low_s, high_s = sum(seconds[:-1]) / last, sum(seconds[1:]) / last
         slow = (latency.mean_s - low_s) / (high_s - low_s) if high_s > low_s else 0.0
-        slow = min(1.0, max(0.0, slow))  # This share of the calls took as long as the upper one.
+        # Between two percentiles, this share of the calls is taken to be as long as the upper one.
+        slow = min(1.0, max(0.0, slow))
         points = [(0.0, seconds[0])]
         for number, (low, high) in enumerate(itertools.pairwise(seconds)):
             step = (number + 1 - slow) / last
@@ -118,10 +120,11 @@ class Distribution:
         return sum(self.quantile(rank ** (1 / calls)) for rank in ranks) / SLICES
 
     def overhang_s(self, calls: int) -> float:
-        """Return the mean seconds from the average end of ``calls`` running calls to the last end.
+        """Return how much later the last of ``calls`` running calls ends than their average end.
 
-        What is left of a running call at a random moment has the distribution whose density is the
-        share of calls that last longer (the residual life of renewal theory).
+        The result is a mean, in seconds. At a random moment, the time left of a running call has a
+        density that is proportional to the share of calls that last longer than that time (the
+        residual life of renewal theory).
         """
         seconds = [self.quantile((number + 0.5) / SLICES) for number in range(SLICES)]
         step_s, whole_s = seconds[-1] / SLICES, sum(seconds)
@@ -134,7 +137,7 @@ class Distribution:
         return found_s
 
     def later(self, seconds: float) -> Distribution:
-        """Return the distribution with each call longer by a number of seconds."""
+        """Return the distribution in which each call takes this many seconds longer."""
         points = tuple((share, max(0.0, each + seconds)) for share, each in self.points)
         return replace(self, points=points)
 
@@ -181,7 +184,7 @@ def _seconds(text: str, whole: str) -> float:
 
 
 def latency_from(path: Path) -> Distribution:
-    """Read the latency in a plan, in a drain's ``-o json``, or in a report, which has that JSON.
+    """Read the latency from a plan, from a drain's ``-o json``, or from a report.
 
     Raises UsageError if the file can't be read or has no latency.
     """

@@ -22,19 +22,22 @@ from drainer.model.settings import LocalSettings
 from drainer.operations.start import Request
 from drainer.text.mask import key_repr, masking
 
-TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)  # The table has these multiples of the concurrency.
+# The table of an estimate has a row for each of these multiples of the requested concurrency.
+TABLE = (0.1, 0.2, 0.5, 1, 2, 5, 10)
 ORDERS = (Order.SUB_KEY, Order.KEY, Order.PARTITION)
-UNKNOWN = "how long `handle` computes is unknown and left out: --latency PLAN knows it"
+UNKNOWN = "the processor time of `handle` is unknown and left out: --latency PLAN has it"
 SEVERAL = "sub-messages with several sub-keys wait for each other: allow a tenth more"
-# How late a sleep of 10 ms ends on an idle event loop, on average: 0.3 to 0.45 ms were measured.
+# A sleep of 10 ms ends this much too late on an idle event loop, on average. Measurements gave 0.3
+# to 0.45 ms.
 LATE_S = 0.0004
 
-# The least and the most that drains took, divided by their estimates, by what takes most of the
-# time: waiting for the handler, barriers, or the process itself. The scenario `python -m
+# The shortest and the longest times of drains, divided by their estimates. They depend on what
+# takes most of the time: waiting for the handler, barriers, or the process itself. `python -m
 # scenarios.estimate` measured them on 2026-11-29, on two cores that had little else to do.
 # docs/explanation/estimates.md says how many drains were measured.
 WAITING, WITH_BARRIERS, PROCESSING = (0.98, 1.19), (1.0, 1.15), (0.93, 1.87)
-PROCESSES = 0.5  # If the process is busy this share of the time, it delays the drain.
+# If the process is busy for more than this share of the time, the range of PROCESSING applies.
+PROCESSES = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +46,8 @@ class ClassForecast:
 
     Attributes:
         seconds: seconds from the beginning of the drain.
-        sub_messages: those that are drained in the pass of the class.
-        deferred: those that wait for the rest, since others are ahead of them in their lanes.
+        sub_messages: how many are drained in the pass of the class.
+        deferred: how many wait for the rest, because others are ahead of them in their lanes.
     """
 
     where: str
@@ -55,11 +58,11 @@ class ClassForecast:
 
 @dataclass(frozen=True, slots=True)
 class FirstForecast:
-    """A drain with priority classes: when each of them is drained, and when all is.
+    """The forecast of a drain with priority classes.
 
     Attributes:
-        seconds: seconds until all is drained.
-        later_s: by how much this is later than without priority classes.
+        seconds: seconds until everything is drained.
+        later_s: how many seconds longer that takes than without priority classes.
     """
 
     classes: tuple[ClassForecast, ...]
@@ -69,10 +72,10 @@ class FirstForecast:
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What an estimate has to know besides the request for the drain.
+    """What an estimate needs besides the request for the drain.
 
     Attributes:
-        source: where the latency comes from, in words.
+        source: where the latency comes from, as a text for people.
         measured: whether a drain measured the latency, which then includes the event loop's delay.
     """
 
@@ -86,7 +89,7 @@ class Question:
 class DeadlineVerdict(DeadlineStatus):
     """Whether a drain will meet its deadline.
 
-    ``least_concurrency`` is the least one in the table that meets it; None if none does.
+    ``least_concurrency`` is the lowest concurrency of the table that meets it; None if none does.
     """
 
     least_concurrency: int | None = None
@@ -97,8 +100,8 @@ class Estimate:
     """The estimate of how long a drain will take.
 
     Attributes:
-        orders: the forecast for each order, at the concurrency of the request.
-        table: the forecasts for rising concurrencies, in the order of the request.
+        orders: the forecast for each ordering guarantee, at the requested concurrency.
+        table: the forecasts for rising concurrencies, with the requested ordering guarantee.
         verdict: whether the deadline is met; None without a deadline.
         notes: what the estimate leaves out, one sentence each.
         first: the passes of a drain with priority classes; None without priority classes.
@@ -116,12 +119,12 @@ class Estimate:
 
     @property
     def seconds(self) -> float:
-        """Seconds until all is drained, by the request."""
+        """Seconds until everything is drained, with the requested order and concurrency."""
         return self.requested.seconds if self.first is None else self.first.seconds
 
     @property
     def range_s(self) -> tuple[float, float]:
-        """The shortest and the longest time, in seconds, of drains that had such an estimate."""
+        """The range, in seconds, in which measured drains with such an estimate ended."""
         found = WAITING
         if self.requested.bounds.get(CPU, 0.0) > PROCESSES * self.requested.seconds:
             found = PROCESSING
@@ -135,7 +138,7 @@ class Estimate:
 
     @property
     def requested(self) -> Forecast:
-        """The forecast for the order and the concurrency of the request."""
+        """The forecast for the requested order and concurrency."""
         return self.orders[self.request.order]
 
     def as_json(self) -> dict[str, object]:
@@ -210,9 +213,11 @@ def make_estimate(
 def forecast_first(
     found: Sequence[ClassWorkload], setting: Setting, without: Forecast, rest_s: float
 ) -> FirstForecast:
-    """Forecast the passes of a drain with priority classes; the last one takes ``rest_s``.
+    """Forecast the passes of a drain with priority classes.
 
-    A pass reads the whole backlog and handles little of it, so its costs include the search.
+    The pass of a class reads the whole backlog and handles little of it, so its costs include the
+    search. The last pass, for the rest, takes ``rest_s`` seconds. ``without`` is the forecast of
+    the same drain without priority classes.
     """
     seconds, classes = 0.0, []
     for each in found:
@@ -227,7 +232,7 @@ def forecast_first(
 
 
 def _most_at_once(request: Request, running: LocalSettings) -> int:
-    """Return the concurrency, or the highest one that ``--concurrency auto`` may reach."""
+    """Return the concurrency, or the highest number that ``--concurrency auto`` may reach."""
     return Concurrency.of(running.concurrency).most_for(threads=not request.handler.is_async)
 
 
@@ -236,7 +241,7 @@ def _setting(measured: Measured, request: Request, question: Question) -> Settin
     late_s = LATE_S if request.handler.is_async and not question.measured else 0.0
     caps = EstimatedCaps()
     if request.limits is not None and measured.workload.messages:
-        # A handler that writes records is taken to write one for each sub-message.
+        # The estimate assumes that a handler that writes records writes one for each sub-message.
         records = max(1.0, measured.workload.fan_out) if request.handler.writes_records else 0.0
         caps = EstimatedCaps.of(request.limits, measured.message_bytes, records)
     handle_s = question.latency.processor_s or 0.0
@@ -261,7 +266,7 @@ def _notes(workload: Workload, request: Request, question: Question) -> list[str
         notes.append(SEVERAL)
     if not workload.whole:
         notes.append(
-            f"from {workload.sampled_messages:,} messages read evenly over the backlog, a sample"
+            f"from a sample: {workload.sampled_messages:,} messages, spread evenly over the backlog"
         )
     return notes
 

@@ -1,6 +1,6 @@
 """The inspection of a backlog before it is drained: how large it is, and why.
 
-An inspection reads; it handles and commits nothing.
+An inspection only reads. It handles and commits nothing.
 """
 
 from __future__ import annotations
@@ -40,13 +40,13 @@ from drainer.model.unhandled import RuleStatus
 # A sample is kept in memory, where each message takes half a KiB.
 SAMPLE_MESSAGES, SAMPLE_MOST = 20_000, 500_000
 AGE_BINS = 10
-# From this share of the work on, the lane of a sub-key limits a drain with a concurrency of 100.
+# The lane of a sub-key with this share of the work limits a drain with a concurrency of 100.
 HOT_SHARE = 0.01
 HOT_MESSAGES = 20  # With fewer sub-messages in the sample, a large share may be chance.
 
-OnProgress = Callable[[int, int], None]  # It gets the offsets that were read, and all of them.
+OnProgress = Callable[[int, int], None]  # It gets the numbers of offsets read so far and in all.
 
-# Besides the fields of an inspection, -o json has these properties.
+# -o json has the fields of an inspection, and these of its properties.
 _FIGURES = (
     *("offsets", "messages", "bytes", "sub_messages", "lost", "hot", "age_s", "arrivals_per_s"),
     *("expiry", "retention_s", "offline", "under_replicated"),
@@ -64,12 +64,12 @@ class Bin:
 
 @dataclass(frozen=True, slots=True)
 class PartitionInspection(PartitionBacklog):
-    """One partition's share of the backlog; empty without a leader.
+    """One partition's part of the backlog, which is empty if the partition has no leader.
 
     Attributes:
-        leader: its ``host:port``; empty if the partition has none.
+        leader: the leader's ``host:port``; empty if the partition has no leader.
         messages: how many of the offsets are messages.
-        bytes: bytes of their keys and values.
+        bytes: bytes of the messages' keys and values.
         age_s: the age of the oldest unprocessed message; None if it has no timestamp.
         arrivals_per_s: offsets that were added each second, over the last ``ARRIVALS_S`` seconds.
         expiry: the earliest deletion of the head by retention; None if none is foreseen.
@@ -99,7 +99,7 @@ class PartitionInspection(PartitionBacklog):
 
 @dataclass(frozen=True, slots=True)
 class ReadExtent:
-    """The part of the backlog that was read; ``full`` if that is all of it."""
+    """The part of the backlog that was read. ``full`` says whether that is all of it."""
 
     full: bool
     offsets: int
@@ -113,11 +113,12 @@ class Inspection:
     Attributes:
         handler: the reference of the handler; None without one.
         taken_ms: the time of the inspection, in milliseconds since 1970.
-        ages: the share of the backlog's offsets by age in seconds, the youngest first; empty if no
-            head has a timestamp.
+        ages: the share of the backlog's offsets by age in seconds, the youngest first. It is empty
+            if the first messages of all partitions have no timestamp.
         skew: how the work is spread; None without a handler.
         failures: the messages that ``split`` rejected; None if there are none.
-        remarks: warnings on the bounds of the backlog: what is lost, assumed, or in transactions.
+        remarks: warnings about the range of the backlog: what was deleted, what drainer assumes,
+            and what is in open transactions.
         open_transactions: the open transactions that keep records out of the backlog.
     """
 
@@ -166,7 +167,7 @@ class Inspection:
 
     @property
     def age_s(self) -> float | None:
-        """Age of the oldest unprocessed message."""
+        """Age of the oldest unprocessed message, in seconds; None if none has a timestamp."""
         return max((p.age_s for p in self.partitions if p.age_s is not None), default=None)
 
     @property
@@ -176,7 +177,7 @@ class Inspection:
 
     @property
     def expiry(self) -> Expiry | None:
-        """The earliest deletion of a head by retention; None if none is foreseen."""
+        """The earliest deletion of a partition's head by retention; None if none is foreseen."""
         return earliest_expiry(part.expiry for part in self.partitions)
 
     @property
@@ -191,7 +192,7 @@ class Inspection:
 
     @property
     def under_replicated(self) -> list[int]:
-        """Partitions that have a leader, and replicas that don't keep up with it."""
+        """Partitions that have a leader, and some replicas that don't keep up with it."""
         return [p.partition for p in self.partitions if p.under_replicated and not p.offline]
 
     @property
@@ -203,7 +204,7 @@ class Inspection:
         return hottest
 
     def as_json(self) -> dict[str, Any]:
-        """Return the object of ``-o json``: the fields, the partitions by number, and figures."""
+        """Return the object of ``-o json``: all fields, with partitions by number, and figures."""
         fields = builtins(self)
         del fields["rule_status"]
         return {
@@ -220,11 +221,12 @@ class Inspection:
 
 @dataclass(frozen=True, slots=True)
 class InspectRequest:
-    """A request to inspect a backlog. No partitions means all of them.
+    """A request to inspect a backlog.
 
     Attributes:
-        messages: how many to read; None for all.
-        skip: expressions of what would be skipped.
+        partitions: the partitions to inspect; all of them if it is empty.
+        messages: how many messages to read; None for all.
+        skip: expressions that select the sub-messages that a drain would skip.
         commits: whether the drain to come would move the group.
     """
 
@@ -252,8 +254,8 @@ def inspect_backlog(
 
     Raises:
         TopicMissing: when the topic or a partition does not exist.
-        Refused: when nothing of it can be read.
-        UsageError: when ``from_`` or ``until`` make no sense.
+        Refused: when the backlog can't be read.
+        UsageError: when ``from_`` or ``until`` make no sense, or ``skip`` comes without a handler.
     """
     if request.skip and request.handler is None:
         raise UsageError(
@@ -347,8 +349,8 @@ def _inspected(
 def _ages(cluster: Cluster, backlog: Backlog, oldest_ms: int, now_ms: int) -> tuple[Bin, ...]:
     """Return the share of the backlog's offsets by age in seconds, the youngest first.
 
-    Kafka reports the first offset that is no older than a time. That is exact if timestamps rise
-    with the offsets. If they don't, an offset counts as being as old as those before it.
+    For a point in time, Kafka reports the first offset that is not older. So the result is exact if
+    timestamps rise with the offsets. If they don't, some offsets count as younger than they are.
     """
     step_s = (now_ms - oldest_ms) / 1000 / AGE_BINS
     if not backlog.offsets or step_s <= 0:

@@ -1,4 +1,4 @@
-"""Measuring a backlog before it is drained: its workload, and what it costs on this machine."""
+"""The measurement of a backlog before it is drained: its workload, and its cost on this machine."""
 
 from __future__ import annotations
 
@@ -25,23 +25,24 @@ from drainer.model.settings import LocalSettings
 from drainer.operations.in_memory import drain_of
 from drainer.operations.start import Request
 
-SAMPLED_MOST = 50_000  # This many messages are read of a large backlog.
-WHOLE_MOST = 200_000  # A backlog of up to this many messages is read as a whole.
-PACE_S, PACE_MESSAGES = 0.3, 100_000  # The pace of reading is measured for this long.
-FIRST_WAIT_S = 10.0
+SAMPLED_MOST = 50_000  # The sample of a large backlog has this many messages.
+WHOLE_MOST = 200_000  # A backlog of at most this many offsets is read as a whole.
+# The pace of reading is measured for this long, or over this many messages.
+PACE_S, PACE_MESSAGES = 0.3, 100_000
+FIRST_WAIT_S = 10.0  # If the first message has not come after this time, no pace is measured.
 FETCH_BYTES = 64 * 1024 * 1024  # A drain with default settings fetches this much ahead.
-QUIET_S = 1.5  # No step is reported before this time.
+QUIET_S = 1.5  # A step is reported only if the user has seen nothing for this long.
 
-# Calibration drains this many made-up sub-messages.
+# The calibration drains this many made-up sub-messages.
 SUB_MESSAGES = 30_000
 CONCURRENCY_LEAST, CONCURRENCY_MOST = 400, 1000
 THREADS_MOST = 64
-TOGETHER = 50  # A call of a handler that folds has this many sub-messages.
-# If more sub-messages were in calls at once, the processor's caches would have lost each one by the
-# time its call returns, and the measured cost would be higher than a drain's.
+TOGETHER = 50  # If a handler folds sub-messages, a call of the calibration has this many.
+# At most this many sub-messages are in calls at once. With more, the processor's caches would have
+# lost a sub-message by the time its call returns, and the cost would be higher than in a drain.
 IN_CALLS_MOST = 20_000
 ROUNDS = 4  # Each worker makes about this many calls.
-# The calls are so short that the process is the limit, and long enough for the loop's timers.
+# Calls are so short that the process is the bottleneck, and long enough for the loop's timers.
 LATENCY_PER_WORKER_S = 10e-6
 WARM_UP = 0.2  # The first fifth of the sub-messages does not count.
 MESSAGE_BYTES = 100
@@ -54,11 +55,11 @@ class Measured:
     Attributes:
         split_s: seconds of the handler's ``split`` for one message.
         skipped: what rules leave out of the workload; None without rules.
-        expiry: the earliest deletion of its head by retention.
+        expiry: the earliest deletion of the backlog's head by retention.
         message_bytes: mean bytes of a message: key, value and headers.
-        classes: the passes of its priority classes.
-        rest: the workload after these; None without priority classes.
-        rejected: how many messages ``split`` rejects, and its first error.
+        classes: the passes of the priority classes.
+        rest: the workload that is left after these passes; None without priority classes.
+        rejected: how many messages ``split`` rejects, and the first error.
     """
 
     workload: Workload
@@ -73,7 +74,7 @@ class Measured:
 
 
 def backlog_of(cluster: Cluster, request: Request) -> Backlog:
-    """Return the backlog that a drain would freeze now, for reading only."""
+    """Return the backlog that a drain would have if it began now, only to read it."""
     what = request.topic, request.group, request.partitions or None
     return request.range.freeze(cluster, *what, only_show=True)
 
@@ -87,9 +88,9 @@ def measure_backlog(
 ) -> Measured:
     """Sample and split a backlog, and measure what fetch, split and engine cost on this machine.
 
-    drainer handles nothing and touches no group. The workload has neither what rules leave out nor
-    what ``split`` rejects. Raises Refused if the topic can't be read, if ``split`` rejects the
-    whole sample, or if ``coalesce`` fails.
+    drainer handles nothing and touches no group. The workload leaves out sub-messages that rules
+    skip, and messages that ``split`` rejects. Raises Refused if the topic can't be read, if
+    ``split`` rejects the whole sample, or if ``coalesce`` fails.
     """
     report = StepReporter(print_line)
     handler = request.handler
@@ -101,13 +102,13 @@ def measure_backlog(
     wheres = [each.where for each in request.classes.each]
     divider = PassDivider(wheres, request.order) if wheres else None
     with hurried_interpreter():
-        report("splitting it")
+        report("splitting the sample")
         try:
             split = SampleSplit(sample, handler, request.failures.skip, divider)
         except (SplitFailed, HandleFailed) as error:
             hint = "Fix the handler. Nothing was handled or committed."
             raise Refused(str(error), hint=hint) from error
-        report("measuring how fast it can be fetched")
+        report("measuring how fast messages can be fetched")
         begin_s, fetch_s, wrap_s = _fetch_pace(cluster, backlog, request.group)
         report("measuring what a sub-message costs on this machine")
         fan_out = None if handler.split is None else split.fan_out
@@ -115,7 +116,7 @@ def measure_backlog(
         sub_message_s = together_s = calibration.sub_message_s()
         if handler.batching is not None:
             together_s = min(sub_message_s, calibration.together_s(handler.batching))
-    report("looking when retention reaches it")
+    report("checking when retention reaches the backlog")
     message_s = split.split_s + split.rest_s + wrap_s
     classes: tuple[ClassWorkload, ...] = ()
     if divider is not None:
@@ -136,10 +137,10 @@ def measure_backlog(
 
 
 def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, float, float]:
-    """Measure three times, in seconds, for messages that a fetch thread reads.
+    """Measure how fast a fetch thread reads messages, and return three durations in seconds.
 
-    They are the time to the first message, the time between two messages, and the time that it
-    takes to make a message from a record.
+    The first is the time until the first message arrives, the second the time from one message to
+    the next, and the third the time that it takes to make a message from a record.
     """
     thread = FetchThread(
         cluster.settings,
@@ -184,7 +185,7 @@ def _fetch_pace(cluster: Cluster, backlog: Backlog, group: str) -> tuple[float, 
 
 
 class StepReporter:
-    """Prints the step that begins if the user has seen nothing for a while."""
+    """Prints which step begins, but only if the user has seen nothing for a while."""
 
     def __init__(self, print_line: Callable[[str], None]) -> None:
         self._print_line = print_line
@@ -212,8 +213,8 @@ class Calibration:
     def sub_message_s(self) -> float:
         """Measure the processor time of a sub-message, in seconds, without fetch and ``split``.
 
-        The handler only sleeps, and so briefly that this process is the limit. Each sub-message
-        has a lane of its own. The measurement takes half a second.
+        The handler only sleeps, and so briefly that this process is the bottleneck. Each
+        sub-message has a lane of its own. The measurement takes about half a second.
         """
         workers = min(CONCURRENCY_MOST, max(CONCURRENCY_LEAST, self.concurrency))
         if not self.is_async:
@@ -221,7 +222,7 @@ class Calibration:
         return self._drain(SUB_MESSAGES, workers, workers * LATENCY_PER_WORKER_S)
 
     def together_s(self, batching: Batching) -> float:
-        """Measure the processor time of a sub-message in a full call of many, in seconds."""
+        """Measure the processor time per sub-message when calls are full, in seconds."""
         together = batching.most if batching.most > 1 else TOGETHER
         most = CONCURRENCY_MOST if self.is_async else THREADS_MOST
         calls = max(1, min(most, self.concurrency, IN_CALLS_MOST // together))
@@ -257,15 +258,15 @@ class Calibration:
 class _Sleeper:
     """Base of the handlers that sleep, for single sub-messages and for batches.
 
-    It notes the time at the end of the warm-up and at the last sub-message's start.
+    It notes when the warm-up ended, and when the last sub-message began.
     """
 
     def __init__(self, latency_s: float, subs: int) -> None:
         self._latency_s = latency_s
         self._warm = WARM_UP * subs
         self._begun = 0
-        # The number of sub-messages that had begun, and the time: at the end of the warm-up, and
-        # when the last sub-message began.
+        # Each is a number of sub-messages that had begun, and the time: ``_first`` at the end of
+        # the warm-up, and ``_last`` when the last sub-message began.
         self._first = self._last = (0, 0.0)
 
     @property

@@ -25,8 +25,8 @@ class Retention:
 
     Attributes:
         policy: ``delete``, ``compact`` or both; empty if the user may not see the configuration.
-        ms: Kafka deletes older records; None if it keeps them for any time.
-        bytes: Kafka keeps this much of a partition; None if it keeps all.
+        ms: Kafka deletes records that are older than this; None for no limit.
+        bytes: Kafka keeps this many bytes of a partition; None for no limit.
     """
 
     policy: str
@@ -45,9 +45,9 @@ class Retention:
         """Return seconds until a record may be deleted, and by which setting; None for never.
 
         The result is a lower bound. Kafka deletes whole segments: by age once the newest record of
-        a segment is too old, and by size once the segments after it are large enough. This
-        function assumes that the record is the last one of its segment, so Kafka deletes it no
-        sooner. Kafka also checks only every log.retention.check.interval.ms.
+        a segment is too old, and by size once the segments after it are large enough. This function
+        assumes the worst, that the record is the last one of its segment. Besides, Kafka checks
+        only every log.retention.check.interval.ms.
 
         Args:
             age_s: age of the record; None if it has no timestamp.
@@ -70,11 +70,12 @@ class Retention:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """The earliest deletion of the head of a partition's backlog.
+    """The earliest time at which Kafka may delete the head of a partition's backlog.
 
     Attributes:
+        offset: the offset of the head.
         in_s: seconds from now; 0 if Kafka may delete the head at any moment.
-        by: the setting that does it.
+        by: the setting because of which Kafka deletes it.
     """
 
     partition: int
@@ -89,7 +90,7 @@ class Outlook:
 
     Attributes:
         heads: the oldest unprocessed message of each partition.
-        before: by partition, the end of the log ``ARRIVALS_S`` ago; None if no record has come
+        before: by partition, the end of the log ``ARRIVALS_S`` ago; None if no record has arrived
             since then.
         taken_ms: the time at which these facts were read, in milliseconds since 1970.
     """
@@ -105,7 +106,7 @@ class Outlook:
         return 0.0 if before is None else max(0, part.log_end - before) / ARRIVALS_S
 
     def age_s(self, partition: int) -> float | None:
-        """Return the age of a partition's head; None without a head or its timestamp."""
+        """Return the age of a partition's head in seconds; None without a head or a timestamp."""
         head = self.heads.get(partition)
         if head is None or head.timestamp is None:
             return None

@@ -1,4 +1,4 @@
-"""A sample of a backlog, split as a drain would: its workload, and what rules leave out."""
+"""A sample of a backlog, split as a drain would split it: its workload, and what rules skip."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from drainer.policy.redrive import LeftAlone
 from drainer.policy.rules import RuleFilter, Selection
 from drainer.split.splitting import split_up
 
-SPLIT_MOST = 1_000_000  # At most this many sub-messages are looked at.
-FOLDED_MOST = 200_000  # The limit is lower if ``coalesce`` is called for each sub-message.
+SPLIT_MOST = 1_000_000  # At most this many sub-messages of a sample are used.
+FOLDED_MOST = 200_000  # The limit if ``coalesce`` is called for each sub-message, which takes time.
 
 
 @dataclass(frozen=True, slots=True)
 class Skipped:
-    """The number of sub-messages that each rule leaves out of ``sub_messages``."""
+    """The number of sub-messages that each rule skips. ``sub_messages`` is the number of all."""
 
     sub_messages: int
     by_rule: Mapping[str, int] = field(default_factory=dict)
@@ -40,8 +40,10 @@ class ClassWorkload:
     """The pass of a priority class.
 
     Attributes:
-        search_s: seconds to search one message for its sub-messages.
-        deferred: sub-messages of the class that wait for the rest, since others are ahead of them.
+        where: the expression of the class.
+        search_s: seconds to search one message for sub-messages of the class.
+        deferred: sub-messages of the class that wait for the rest, because others are ahead of
+            them.
     """
 
     where: str
@@ -54,7 +56,7 @@ class PassDivider:
     """Divides the sub-messages of a sample into the passes of a drain, in the order of the log.
 
     Attributes:
-        passes: how many there are, the one for the rest included.
+        passes: the number of passes, including the one for the rest.
         search_s: by class, the seconds that the search for its sub-messages took.
         deferred: by class, how many of its sub-messages wait for the rest.
     """
@@ -99,8 +101,9 @@ class PassDivider:
 class SampleSplit:
     """A sample whose messages are split, and the effect of rules and ``coalesce`` on it.
 
-    A message that ``split`` rejects is counted, and splits into nothing. The handler's ``open`` is
-    not called. Raises SplitFailed if all are rejected, and HandleFailed if ``coalesce`` fails.
+    A message that ``split`` rejects is counted, and has no sub-messages. The handler's ``open`` is
+    not called. Raises SplitFailed if ``split`` rejects messages and there are no sub-messages at
+    all, and HandleFailed if ``coalesce`` fails.
     """
 
     def __init__(
@@ -122,12 +125,13 @@ class SampleSplit:
         self._skipped = dict.fromkeys(skip, 0.0)
         self._divider = divider
         self._keys = Keys()
-        # The first list has all that rules leave of each window. With priority classes, a further
-        # list has the part of each pass.
+        # The first list has, for each window, the messages without what rules skip. With priority
+        # classes, there is a further list for each pass, with the part of it.
         self._parts: list[list[Neighbours]] = [[]]
         if divider is not None:
             self._parts += [[] for _ in range(divider.passes)]
-        # Offsets are compared with offsets: a window has as many holes as the log around it.
+        # A window represents its share of the partition's offsets. Holes are as frequent in the
+        # window as in the log, so its messages represent the same share of the messages.
         read = Counter[int]()
         for window in sample.windows:
             read[window.partition] += window.end - window.start
@@ -150,7 +154,7 @@ class SampleSplit:
 
     @property
     def messages(self) -> int:
-        """Messages that were split."""
+        """How many messages were split, or rejected by ``split``."""
         return self._messages
 
     @property
@@ -160,17 +164,17 @@ class SampleSplit:
 
     @property
     def rest_s(self) -> float:
-        """Mean seconds of rules and ``coalesce`` for the sub-messages of one message."""
+        """Mean seconds that rules and ``coalesce`` take for the sub-messages of one message."""
         return self._rest_s / max(1, self._messages)
 
     @property
     def fan_out(self) -> float:
-        """Mean sub-messages of a message, with those that rules leave out."""
+        """Mean sub-messages per message, including those that rules skip."""
         return self._subs / max(1, self._messages)
 
     @property
     def skipped(self) -> Skipped | None:
-        """Sub-messages of the backlog that rules leave out; None without rules."""
+        """Sub-messages of the backlog that rules skip; None without rules."""
         if self._rule_filter is None:
             return None
         by_rule = {name: round(number) for name, number in self._skipped.items()}
@@ -178,7 +182,7 @@ class SampleSplit:
 
     @property
     def rejected(self) -> tuple[int, str]:
-        """Messages of the backlog that ``split`` rejects, and its first error."""
+        """The number of messages of the backlog that ``split`` rejects, and its first error."""
         return round(self._rejected), str(self._error)
 
     def _first_fan_out(self, sample: Sample) -> float:
@@ -205,7 +209,7 @@ class SampleSplit:
         begun_s = time.perf_counter()
         subs = self._split_up(message, stands_for)
         split_at_s = time.perf_counter()
-        if self._split is not None:  # Calibration measures the engine's own split.
+        if self._split is not None:  # The calibration measures the engine's default split.
             self._split_s += split_at_s - begun_s
         self._messages += 1
         self._subs += len(subs)
@@ -238,7 +242,7 @@ class SampleSplit:
 
 
 class _Folding:
-    """Calls ``coalesce`` with each sub-message and the operation before it on its sub-key.
+    """Calls ``coalesce`` for each sub-message and the operation before it on the same sub-key.
 
     A drain does the same if its lanes are long enough to fill each call.
     """
@@ -249,7 +253,10 @@ class _Folding:
         self._ends: dict[Hashable, tuple[SubMessage, SubMessage, int]] = {}
 
     def folded(self, subs: Sequence[SubMessage]) -> frozenset[int]:
-        """Return the indexes of what folds. Raises HandleFailed if ``coalesce`` fails."""
+        """Return the indexes of those sub-messages that fold into the operation before them.
+
+        Raises HandleFailed if ``coalesce`` fails.
+        """
         folds = []
         for index, sub in enumerate(subs):
             if isinstance(sub, Barrier) or sub.keys is not None:

@@ -23,16 +23,16 @@ from drainer.split.splitting import split_up
 from drainer.text.mask import mask_text
 
 SHOWN = 10
-COUNTED = 10_000  # If there are more different texts, only the most frequent ones are kept.
+COUNTED = 10_000  # If there are many more different texts, only this many frequent ones are kept.
 NO_KEY = "no key"
-LONGEST_MESSAGE_KEY = 256  # This many bytes are shown, and a checksum stands for the rest.
-LONGEST_SUB_KEY = 256  # Of a repr with more characters, both ends and a checksum are shown.
-DIGITS = 2  # Numbers are counted by two digits, so a quantile is off by 5% at most.
+LONGEST_MESSAGE_KEY = 256  # A key with more bytes is cut, and a checksum stands for the rest.
+LONGEST_SUB_KEY = 256  # Of a repr with more characters, both ends and a checksum are kept.
+DIGITS = 2  # Numbers are rounded to two digits, so a quantile is wrong by at most 5%.
 
 
 @dataclass(frozen=True, slots=True)
 class ItemShare:
-    """A key or a rule: how often it was seen in what was read, and its share of that, 0 to 1."""
+    """A key or a rule, how often it was seen, and its share of all that was read, from 0 to 1."""
 
     name: str
     count: int
@@ -53,12 +53,12 @@ class Spread:
 
 
 class Frequent:
-    """Counts texts, and keeps the most frequent ones when there are too many different ones.
+    """Counts texts. If there are too many different ones, it keeps only the most frequent.
 
     These are the counters of J. Misra and D. Gries ("Finding repeated elements", 1982), to which
-    those of Space-Saving are equivalent. Once there are more than twice ``COUNTED`` texts, the
-    largest count that has to go is subtracted from all counts. So no count is too high, and none is
-    too low by more than 1/COUNTED of all texts.
+    those of Space-Saving are equivalent. Once there are more than twice ``COUNTED`` different
+    texts, the highest count among those to be dropped is subtracted from all counts. So no count is
+    too high, and none is too low by more than 1/COUNTED of all texts.
     """
 
     def __init__(self) -> None:
@@ -111,9 +111,9 @@ class Contents:
     """Contents of the messages that were read.
 
     Attributes:
-        bytes: their keys and values.
+        bytes: bytes of keys and values.
         tombstones: messages without a value.
-        sizes: the spread of their bytes.
+        sizes: the spread of the messages' bytes.
         hottest_keys: the message keys with the most messages.
     """
 
@@ -126,16 +126,17 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Skew:
-    """The sub-messages of what was read. Shares are of all sub-messages.
+    """The sub-messages of the messages that were read. Shares are of all sub-messages.
 
-    A sub-message with several sub-keys counts for each of them, so those shares may add up to more
-    than 1.
+    A sub-message with several sub-keys counts for each of them, so the shares of sub-keys may add
+    up to more than 1.
 
     Attributes:
         sub_messages: sub-messages of all messages, barriers included.
         empty: messages that split into no sub-messages.
         fan_out: sub-messages per message.
-        hottest: the sub-keys with the most sub-messages, by Python's repr; the hottest first.
+        hottest: the sub-keys with the most sub-messages, the hottest first. Each is named by its
+            repr.
         rules: the sub-messages that each rule would skip.
     """
 
@@ -150,7 +151,7 @@ class Skew:
 
 @dataclass(frozen=True, slots=True)
 class SplitFailures:
-    """Messages that ``split`` rejected; ``on_split_failure`` decides what a drain does."""
+    """Messages that ``split`` rejected: how many, the first error, and what to do about it."""
 
     messages: int
     first: str
@@ -158,7 +159,7 @@ class SplitFailures:
 
 
 class Survey:
-    """The survey of the messages that ``take`` gets. It calls only the handler's ``split``."""
+    """A survey of the messages that ``take`` gets. Of the handler, it calls only ``split``."""
 
     def __init__(
         self,
@@ -219,11 +220,11 @@ class Survey:
             self._rules.add(filter(None, map(self._rule_filter.rule_for, subs)))
 
     def density(self, partition: int) -> float:
-        """Return messages per offset: of the partition, or of all if nothing of it was read."""
+        """Return a partition's messages per offset; the mean of all if nothing of it was read."""
         return _per(self._messages, self._offsets, partition, 1.0)
 
     def mean_bytes(self, partition: int) -> float:
-        """Return mean bytes of a message: of the partition, or of all if nothing of it was read."""
+        """Return a partition's bytes per message; the mean of all if nothing of it was read."""
         return _per(self._bytes, self._messages, partition, 0.0)
 
     @property
@@ -266,7 +267,7 @@ class Survey:
 
     @property
     def rule_status(self) -> RuleStatus:
-        """Sub-messages that rules could not decide."""
+        """The sub-messages on which rules could not decide, and why."""
         found = self._rule_filter
         return RuleStatus(undecided=dict(found.undecided), why=dict(found.why_undecided))
 
@@ -280,7 +281,7 @@ def message_key_text(key: bytes | None) -> str:
 
 
 def sub_key_text(key: Hashable) -> str:
-    """Return the text by which a sub-key is counted: its repr, shortened in the middle if long."""
+    """Return the text by which a sub-key is counted: its repr, or both ends of a long repr."""
     text = repr(key)
     if len(text) <= LONGEST_SUB_KEY:
         return text

@@ -1,7 +1,7 @@
-"""The workload of a backlog, from a sample that was split: how its sub-messages lie in lanes.
+"""The workload of a backlog: how its sub-messages are spread over lanes, by a sample.
 
-Only the keys of a sample are kept, as small numbers, so that a million sub-messages need little
-memory.
+Only the keys of the sample are kept, and these as small numbers, so that a million sub-messages
+need little memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from drainer.core.batches import FOLD_MOST, Batching, BatchOf
 from drainer.message import Barrier, Message, SubMessage
 from drainer.model.order import Order
 
-# A key that was seen this often in a sample keeps its share of the backlog. A rarer key counts as
-# many different ones, or chance would make a long lane of it.
+# A key that was seen at least this often in a sample has the same share of the backlog. A rarer key
+# is taken to represent many different keys. Otherwise chance would turn it into a long lane.
 RECURS = 3
 NO_KEY = "no key"
 
@@ -26,9 +26,9 @@ LaneNumbers = int | tuple[int, ...] | None
 
 @dataclass(frozen=True, slots=True)
 class Shape:
-    """One message of a sample: its key, and the lanes of its sub-messages.
+    """One message of a sample: the number of its key, and the lanes of its sub-messages.
 
-    ``folds`` has the indexes of the sub-messages that the handler folds into the one before them
+    ``folds`` has the indexes of those sub-messages that the handler folds into the one before them
     on their sub-key.
     """
 
@@ -39,7 +39,7 @@ class Shape:
 
 @dataclass(frozen=True, slots=True)
 class Neighbours:
-    """Successive messages of one partition, and how many of the backlog they stand for."""
+    """Successive messages of one partition, and how many messages of the backlog they represent."""
 
     partition: int
     shapes: Sequence[Shape]
@@ -48,11 +48,11 @@ class Neighbours:
 
 @dataclass(frozen=True, slots=True)
 class Hottest:
-    """The longest lane.
+    """The lane that takes the most calls.
 
     Attributes:
-        sub_messages: how many of the backlog it has.
-        calls: the least number of calls that they take, one after the other.
+        sub_messages: how many sub-messages of the backlog are in the lane.
+        calls: how many calls they take at least, one after the other.
     """
 
     key: Hashable
@@ -63,17 +63,19 @@ class Hottest:
 def least_calls(sub_messages: float, folds: float, run: int) -> float:
     """Return the fewest calls that a lane needs if ``folds`` of its sub-messages fold into others.
 
-    ``run`` is the number of operations in a call.
+    ``run`` is the maximum number of operations in a call.
     """
     return max(sub_messages - folds, sub_messages / FOLD_MOST) / run
 
 
 class Workload:
-    """A sampled backlog. Stretches of one partition come in the order of their offsets.
+    """The workload of a backlog that was sampled.
+
+    ``stretches`` has the stretches of each partition in the order of their offsets.
 
     Attributes:
-        messages, sub_messages: how many the backlog has.
-        sampled_messages: how many the sample has.
+        messages, sub_messages: how many the whole backlog has.
+        sampled_messages: how many messages the sample has.
         fan_out: mean sub-messages per message of the sample.
         partitions: by number, the sub-messages and the barriers of the backlog.
         several: whether some sub-messages have several sub-keys.
@@ -85,7 +87,7 @@ class Workload:
         self._folds = any(shape.folds for each in self._stretches for shape in each.shapes)
         self._sub_keys = Counter[int]()
         self._message_keys = Counter[int]()
-        # The estimate compares many concurrencies, and these answers are the same for all of them.
+        # These results are kept, because the estimate needs them again for each concurrency.
         self._hottest: dict[tuple[Order, int], Hottest | None] = {}
         self._lanes_by_size: dict[Order, Counter[tuple[float, float]]] = {}
         self.partitions: dict[int, tuple[float, float]] = {}
@@ -120,7 +122,7 @@ class Workload:
 
     @property
     def whole(self) -> bool:
-        """Whether all of the backlog is in the sample."""
+        """Whether the sample has the whole backlog."""
         return self.sampled_messages >= self.messages
 
     @property
@@ -150,7 +152,7 @@ class Workload:
         return Hottest(key, found[number], max(1.0, calls(number)))
 
     def lanes(self, order: Order) -> Counter[tuple[float, float]]:
-        """Count lanes by their sub-messages, and by how many of these may be folded."""
+        """Count the lanes by size: the number of sub-messages, and of those that may be folded."""
         if order not in self._lanes_by_size:
             self._lanes_by_size[order] = self._count_lanes(order)
         return self._lanes_by_size[order]
@@ -186,8 +188,8 @@ class Workload:
                     found[number] = found.get(number, 0.0) + times
                     if self._folds:
                         lanes = shape.lanes[index]
-                        # In a lane of a key or a partition, sub-messages of other sub-keys may lie
-                        # between two that would fold.
+                        # In the lane of a message key or a partition, a sub-message of another
+                        # sub-key may lie between two that would fold.
                         if index in shape.folds and last.get(number) == lanes:
                             folded[number] = folded.get(number, 0.0) + times
                         last[number] = lanes
@@ -195,7 +197,7 @@ class Workload:
 
 
 class Keys:
-    """Numbers for keys, in the order in which they are first seen."""
+    """Numbers the keys in the order in which they are first seen. ``of`` has the keys by number."""
 
     def __init__(self) -> None:
         self.of: list[Hashable] = []
@@ -211,8 +213,8 @@ class Keys:
     def shape(
         self, message: Message, subs: Iterable[SubMessage], folds: Set[int] = frozenset()
     ) -> Shape:
-        """Return the shape of a message, for a workload."""
-        # Message keys are compared only with each other, so sub-keys may have the same numbers.
+        """Return the shape of a message with these sub-messages."""
+        # A message key and a sub-key may have the same number, because they are never compared.
         return Shape(self.number(message.key), tuple([self._lanes(sub) for sub in subs]), folds)
 
     def _lanes(self, sub: SubMessage) -> LaneNumbers:
@@ -224,7 +226,7 @@ class Keys:
 
 
 def _lane_numbers(shape: Shape, order: Order, partition: int) -> Iterator[tuple[int, int]]:
-    """Yield the index of each sub-message of a message with each of its lanes."""
+    """Yield the index and the lane of each sub-message, once for each of its lanes."""
     if order is not Order.SUB_KEY:
         lane = shape.key if order is Order.KEY else partition
         yield from zip(range(len(shape.lanes)), repeat(lane), strict=False)

@@ -101,7 +101,7 @@ def estimate(
 
 
 def question_of(latency: str | None, running: LocalSettings) -> Question:
-    """Return the question that these options ask. Without a latency, one is assumed.
+    """Make the question for an estimate from options. Without a latency, ``ASSUMED`` is used.
 
     Raises UsageError if the latency can't be understood.
     """
@@ -117,8 +117,8 @@ def estimate_dry_run(
 ) -> tuple[Preview, dict[str, object]]:
     """Show the preview and the estimate of a dry run, and return both for its JSON object.
 
-    It measures before it shows anything, so that a warning of retention comes first. A handler
-    that can't split is a warning.
+    Everything is measured before anything is shown, so that a warning of retention comes first. If
+    there can be no estimate, for example because ``split`` fails, a warning says why.
     """
     action = prepared.action
     try:
@@ -143,7 +143,7 @@ def estimate_dry_run(
 
 
 def estimate_page(found: Estimate) -> Page:
-    """Make the page: the time, what limits it, other orders and concurrencies, and the basis.
+    """Make the page of an estimate: the time, its limit, other orders and concurrencies, the basis.
 
     If retention would delete messages before they are drained, a warning comes first.
     """
@@ -179,7 +179,7 @@ def estimate_page(found: Estimate) -> Page:
 
 
 def _first(estimate: Estimate) -> Table | None:
-    """Show when each class and everything will be drained, and when without the classes."""
+    """Make a table of when each class will be drained, and when all with and without classes."""
     found = estimate.first
     if found is None:
         return None
@@ -201,7 +201,7 @@ def _first(estimate: Estimate) -> Table | None:
 
 
 def _skipped(measured: Measured) -> Field | None:
-    """Return how many sub-messages rules leave out, for each rule if there are several."""
+    """Return how many sub-messages the rules skip. If there are several rules, each is listed."""
     skipped = measured.skipped
     if skipped is None:
         return None

@@ -53,10 +53,9 @@ from drainer.view.terminal import Terminal
 
 READING_S = 2.0  # The time between two lines of progress where nothing can be redrawn.
 NAME_WIDTH = 40  # A key is cut to this many characters.
-NEAR_S = 24 * 3600  # If a drain's time is unknown, a deletion within this time is a warning.
-# The lists of hot keys leave out smaller shares, and keys that came no more often than this.
-LEAST_SHOWN = 0.0005
-CHANCE = 2
+NEAR_S = 24 * 3600  # Unless a drain's time is known, a deletion within this time is a warning.
+LEAST_SHOWN = 0.0005  # The lists of hot keys leave out keys with a smaller share than this.
+CHANCE = 2  # They also leave out keys that were seen at most this often, which may be chance.
 
 _backlog = partial(option, panel="Backlog")
 
@@ -80,7 +79,7 @@ class InspectedOptions(RecordOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class ReadingOptions:
-    """Options for how much is read."""
+    """Options for how much of the backlog is read."""
 
     sample: int = option(
         "Messages to read, spread evenly over the backlog.",
@@ -149,12 +148,12 @@ def _handler(
     reference: str | None, payload: PayloadOptions, extras: Mapping[str, str]
 ) -> LoadedHandler | None:
     if reference is None and payload != PayloadOptions():
-        reference = "count"  # This handler has the default split.
+        reference = "count"  # This handler splits only as the options say.
     return payload.load(reference, extras) if reference else None
 
 
 def inspection_page(found: Inspection, skip: Sequence[str] = ()) -> Page:
-    """Make the page: the size of the backlog, its contents, and what each rule would skip."""
+    """Make the page of an inspection: the size of the backlog, its contents, and its keys."""
     return Page(
         _headline(found),
         (
@@ -211,7 +210,7 @@ def inspection_warnings(found: Inspection) -> list[str]:
 def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> str | None:
     """Return a warning that retention may delete the head of a backlog before it is drained.
 
-    The result is None if there is time enough. ``drained_in_s`` is how long a drain takes; None if
+    The result is None if there is enough time. ``drained_in_s`` is how long a drain takes; None if
     that is unknown.
     """
     if expiry is None or expiry.in_s >= (NEAR_S if drained_in_s is None else drained_in_s):
@@ -224,7 +223,7 @@ def expiry_warning(expiry: Expiry | None, drained_in_s: float | None = None) -> 
 
 
 def _verdict(found: Inspection) -> Iterator[Line]:
-    """Yield a line on whether the work can be done by many calls at once."""
+    """Yield a line that says whether many calls at once can do the work."""
     if (hot := hot_row(found)) is not None:
         yield Line(hot, Tone.WARN)
     elif found.skew and found.skew.hottest and (most := found.skew.hottest[0]).share < HOT_SHARE:
@@ -233,7 +232,7 @@ def _verdict(found: Inspection) -> Iterator[Line]:
 
 
 def hot_row(found: Inspection) -> str | None:
-    """Return a sentence on the hot sub-key and the bound that it sets; None if none is hot."""
+    """Return a sentence on the hot sub-key, and how fast it lets a drain be; None without one."""
     hot, subs = found.hot, found.sub_messages
     if hot is None or subs is None:
         return None
