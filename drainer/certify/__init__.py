@@ -1,1 +1,1 @@
-"""Checks of what a handler promises, for drainer.testing and the command certify. An extension."""
+"""An extension that checks what a handler promises, for drainer.testing and the command certify."""

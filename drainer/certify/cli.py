@@ -1,4 +1,4 @@
-"""``drainer certify``: it splits a sample, and prints what it found about ``split``."""
+"""``drainer certify``, which splits a sample and prints what it found about ``split``."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def certify(
 
 
 def sample_lines(handler: str, sample: Sample, seed: int) -> Iterator[Line | Field]:
-    """Describe a sample: its messages, and the offsets of the logs that they are taken from."""
+    """Describe a sample: its messages, and the offsets from which they are taken."""
     messages = counted(len(sample.messages), "message")
     logs = f"{counted(sample.offsets, 'offset')} in {counted(len(sample.ranges), 'partition')}"
     yield Line(f"Certify {handler} on {messages} of {sample.topic}", Tone.STRONG)
@@ -88,7 +88,7 @@ def sample_lines(handler: str, sample: Sample, seed: int) -> Iterator[Line | Fie
 
 
 def report_page(report: SplitReport) -> Page:
-    """Show the figures of the sample, and each finding."""
+    """Make a page of the sample's figures and of each finding."""
     fields = [
         Field("sample", counted(report.messages, "message")),
         Field("split into", counted(report.sub_messages, "sub-message")),

@@ -1,7 +1,7 @@
-"""Values as text that shows their structure and is the same in every process.
+"""Turns values into text that shows their structure, and is the same in every process.
 
-``repr`` and ``pickle`` are not: in another process a set has a different order, and an object a
-different address.
+``repr`` and ``pickle`` may differ between processes, because a set has a different order there, and
+an object a different address.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
     kind = type(value)
     try:
         made = value.__reduce_ex__(4)
-    except Exception:  # This may be the code of the user.
+    except Exception:  # The user's own code may run here.
         return f"<opaque {kind.__qualname__}>"
     if isinstance(made, str):
         return f"<{kind.__qualname__} {made}>"
@@ -59,7 +59,10 @@ def _form_of_object(value: Any, inside: tuple[int, ...]) -> str:
 
 
 def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
-    """Return the place where two values first differ, as in ``['a'][3]``, and both contents."""
+    """Return the place where two values first differ, and what each of them has there.
+
+    The place is written as in ``['a'][3]``, after ``place``.
+    """
     if type(one) is type(other):
         if isinstance(one, dict):
             for key in [*one, *(key for key in other if key not in one)]:
@@ -78,13 +81,16 @@ def difference(one: Any, other: Any, place: str = "") -> tuple[str, str, str]:
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Compare by ``==``, or by structure if that fails (arrays) or only compares identities."""
+    """Compare two values by ``==``, or by structure where ``==`` fails or only compares identity.
+
+    ``==`` fails for arrays, for example.
+    """
     by_identity: object = object.__eq__
     try:
         if one == other:
             return True
         structure_counts = type(one).__eq__ is by_identity
-    except Exception:  # This may be the code of the user.
+    except Exception:  # The user's own code may run here.
         structure_counts = True
     return structure_counts and form_of(one) == form_of(other)
 
@@ -93,7 +99,7 @@ def short(value: Any, width: int = 200) -> str:
     """Return the repr of a value, shortened in its middle. Never raises."""
     try:
         text = repr(value)
-    except Exception:  # This may be the code of the user.
+    except Exception:  # The user's own code may run here.
         text = f"<{type(value).__name__}>"
     half = (width - 1) // 2
     return text if len(text) <= width else f"{text[:half]}…{text[-half:]}"

@@ -1,8 +1,8 @@
-"""The laws of ``handle``: different sub-keys commute, and a tail may be repeated.
+"""Checks of the laws of ``handle``: sub-keys commute, and what was handled last may be repeated.
 
 Each check handles the messages in the serial order, and then in other orders that a drain may
 choose. If the states at the end differ, the check looks for a small counter-example: it leaves out
-sub-messages while the states still differ.
+sub-messages as long as the states still differ.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from drainer.message import Barrier, Message, SubMessage
 from drainer.operations.in_memory import ends_of
 from drainer.text.mask import describe
 
-# Returns the state of a handler, which is an instance or a module. It may be async.
+# A function that returns the state of a handler, which is an instance or a module. It may be async.
 StateOf = Callable[[Any], Any]
 Priority = Callable[["Part"], Any]
 
 SEARCH_S = 30.0  # After this time, a check begins no further schedule.
 NARROWING_RUNS = 300  # The number of attempts to find a smaller counter-example.
-NAMED_MOST = 4  # A counter-example names this many sub-messages, and counts the others.
+NAMED_MOST = 4  # A counter-example names at most this many sub-messages, and counts the others.
 
 _REPEAT = (
     "Write values that don't depend on the stored ones, never go back, or store sub.id with the"
@@ -48,7 +48,7 @@ _REPEAT = (
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Part:
-    """A sub-message of the sample, as schedules name it. A barrier has no ``keys``."""
+    """The identity of a sub-message of the sample, for schedules. A barrier has no ``keys``."""
 
     position: int  # The position of its message in the sample.
     index: int
@@ -81,7 +81,7 @@ class Ended:
         return self.raised == other.raised and equal(self.state, other.state)
 
     def against(self, other: Ended) -> tuple[str, str]:
-        """Describe what this end and another one have at the first place where they differ."""
+        """Describe this end and another one at the first place where they differ."""
         if self.raised is not None or other.raised is not None:
             return self.raised or "no error", other.raised or "no error"
         place, here, there = difference(self.state, other.state)
@@ -90,7 +90,7 @@ class Ended:
 
 @dataclass(frozen=True, slots=True)
 class CounterExample:
-    """Parts of the sample for which a ``schedule`` and the serial order end differently."""
+    """Parts of the sample with which ``schedule`` ends in another way than the serial order."""
 
     parts: Sequence[Part]
     schedule: Sequence[Steps]
@@ -99,11 +99,11 @@ class CounterExample:
 
 
 class Trial:
-    """The sample and the handler under test. Each run has a handler of its own.
+    """The sample and the handler under test. Each run has a new handler, where that is possible.
 
-    ``parts`` are the sub-messages of all messages that ``split`` accepts. Raises LawBroken when
-    handling them in the serial order raises or does not always end in the same state, and
-    ValueError when nothing can be learned from the sample.
+    ``parts`` are the sub-messages of all messages that ``split`` accepts. Raises LawBroken if
+    ``handle`` raises in the serial order, or if that order does not always end in the same state.
+    Raises ValueError if nothing can be learned from the sample.
     """
 
     def __init__(self, subject: Subject, messages: Sequence[Message], state: StateOf) -> None:
@@ -149,8 +149,8 @@ class Trial:
     def run(self, *schedule: Steps) -> Ended:
         """Handle the parts of a schedule, and return the state at the end.
 
-        A schedule of several ``Steps`` splits the messages again for each of them, as a process
-        does that resumes after a crash.
+        If the schedule has several ``Steps``, the messages are split again for each of them, as in
+        a process that resumes after a crash.
         """
         return run(self._run(schedule))
 
@@ -170,8 +170,8 @@ class Trial:
             try:
                 return Ended(copy.deepcopy(found))
             except Exception:
-                # The state can't be copied. It may belong to the handler, but no later run has
-                # this handler, so it will not change.
+                # The state can't be copied. This does no harm if each run has a new handler,
+                # because no later run changes this one.
                 return Ended(found)
 
     def _subs(self, handler: LoadedHandler, steps: Steps) -> dict[Part, SubMessage]:
@@ -191,8 +191,8 @@ class Trial:
     def orders(self, parts: Sequence[Part], priority: Priority, width: int) -> Sequence[Steps]:
         """Return a schedule of parts that a drain may choose.
 
-        A drain's dispatcher says which parts are free. Of these, the ``width`` parts with the
-        highest priority go next, together.
+        A drain's dispatcher decides which parts may be handled next. Of these, the ``width`` parts
+        with the highest priority are handled together.
         """
         by_message: defaultdict[int, list[Part]] = defaultdict(list)
         for part in parts:
@@ -221,8 +221,8 @@ class Trial:
     ) -> CounterExample | None:
         """Return a small counter-example among these parts; None if there is none.
 
-        ``schedule`` makes a schedule of some parts. They are a counter-example if it does not end
-        as their serial order does.
+        ``schedule`` makes a schedule of some parts. They are a counter-example if the schedule does
+        not end as their serial order does.
         """
 
         def differs(some: Sequence[Part]) -> CounterExample | None:
@@ -230,7 +230,7 @@ class Trial:
             if serial is None:
                 serial = self._known[tuple(some)] = self.run(_one_by_one(some))
             if serial.raised is not None:
-                # These parts need others that were left out, so an error proves nothing.
+                # These parts need parts that were left out, so the error proves nothing.
                 return None
             made = schedule(some)
             ended = self.run(*made)
@@ -241,9 +241,9 @@ class Trial:
     def serial_groups(self) -> list[Sequence[Part]]:
         """Return the parts in groups, each of which has only one serial order.
 
-        Kafka promises no order between partitions. While one partition waits at a barrier, the
-        sub-messages of others may enter the lanes, and that is a serial order, too. So if there are
-        barriers, each partition is a group of its own.
+        Kafka promises no order between partitions. While one partition waits at a barrier,
+        sub-messages of other partitions may enter the lanes, and this is a valid serial order, too.
+        So if there are barriers, each partition is a group of its own.
         """
         partitions = sorted({part.partition for part in self.parts})
         if len(partitions) < 2 or all(part.keys for part in self.parts):
@@ -260,7 +260,7 @@ def check_commutes(
     schedules: int = 100,
     seed: int = 0,
 ) -> None:
-    """Ensure that every schedule that a drain may choose ends in the state of the serial order.
+    """Ensure that all schedules that a drain may choose end in the state of the serial order.
 
     The check tries up to ``schedules`` random schedules, drawn from ``seed``, for at most 30 s. If
     ``handler`` is a class, or a function that makes handlers, each schedule has a fresh handler,
@@ -301,9 +301,9 @@ def check_idempotent(
     schedules: int = 100,
     seed: int = 0,
 ) -> None:
-    """Ensure that a tail of what was handled may be handled again, as a resume after a kill does.
+    """Ensure that what was handled last may be handled again, as by a resume after a kill.
 
-    The same handler handles sub-messages again: first all of them, and then stretches that are
+    The same handler handles sub-messages again: at first all of them, and then random stretches,
     drawn from ``seed``. The handler keeps its memory, although a real kill would lose it.
 
     Raises:
@@ -326,14 +326,14 @@ def check_idempotent(
 
 
 def _killed(parts: Sequence[Part], before: Set[Part], after: Set[Part]) -> Sequence[Steps]:
-    """Return a schedule with the parts before a kill, and then those that a resume handles."""
+    """Return a schedule of the parts before a kill, and then of those that a resume handles."""
     return [_one_by_one([part for part in parts if part in each]) for each in (before, after)]
 
 
 def _priorities(schedules: int, seed: int) -> Iterator[Priority]:
-    """Yield priorities: first one that prefers the last part, and then random ones.
+    """Yield priorities: at first one that prefers later parts, and then random ones.
 
-    The first reverses each pair of parts that may change places.
+    The first priority reverses each pair of parts that may change places.
     """
     until = monotonic() + SEARCH_S
     yield _last
@@ -354,7 +354,7 @@ def _one_by_one(parts: Sequence[Part]) -> Steps:
 
 
 async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | None:
-    """Handle a sub-message; return the error that ``handle`` raised. ``Skip`` is not an error."""
+    """Handle a sub-message, and return the error that ``handle`` raised. ``Skip`` is no error."""
     try:
         result = handler.handle(sub)
         if handler.is_async:
@@ -362,7 +362,7 @@ async def _error_of(handler: LoadedHandler, sub: SubMessage) -> BaseException | 
         ensure_done(result)
     except Skip:
         return None
-    except InPart as part:  # Raised by handle_batch, which reports each sub-message.
+    except InPart as part:  # Raised if handle_batch returned an outcome for each sub-message.
         return next((each for each in part.results if not isinstance(each, Skip | None)), None)
     except (Exception, SystemExit) as error:
         return error
@@ -374,8 +374,8 @@ def _minimized(
 ) -> CounterExample | None:
     """Return a counter-example with as few parts as possible; None if there is none.
 
-    Half of the parts are left out at first, and then fewer at a time, until every remaining part is
-    needed.
+    At first, half of the parts are left out, and then fewer at a time, until every remaining part
+    is needed.
     """
     found = differs(parts)
     kept = list(parts)
@@ -406,7 +406,7 @@ def _not_commuting(found: CounterExample) -> LawBroken:
             "Don't await between reading and writing a shared value, or name it in `keys`.",
         )
     order, serial = [part for (part,) in found.schedule[0]], list(found.parts)
-    # Both orders may begin and end with the same parts. The order of those does not matter.
+    # The parts with which both orders begin or end are not part of the difference.
     while len(order) > 2 and order[0] is serial[0]:
         del order[0], serial[0]
     while len(order) > 2 and order[-1] is serial[-1]:

@@ -1,6 +1,6 @@
-"""The law of ``split``: a message gives the same sub-messages each time and in every process.
+"""Checks of the law of ``split``: a message gives the same sub-messages each time, everywhere.
 
-Run as a program, this module is the other process with which the results are compared.
+Run as a program, this module is the other process whose results are compared.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ TIMEOUT_S = 120.0  # The other process has this much time to split all messages.
 HASH_SEEDS = ("1", "2")
 KEY_WIDTH = 80  # A sub-key is printed with at most this many characters.
 
-# The result of splitting one message: for each of its sub-messages, a text for the sub-keys and one
-# for the payload. If split rejects the message, it is the reason.
+# The result of splitting one message: for each sub-message, a text for its sub-keys and a text for
+# its payload. If split rejects the message, the result is the reason.
 SplitResult = list[tuple[str, str]] | str
 
 
@@ -163,7 +163,7 @@ def _difference(
 
 
 def _results_elsewhere(subject: Subject, sample: Sequence[Message]) -> list[SplitResult]:
-    """Return the results of a fresh Python, whose ``hash()`` gives different numbers for text.
+    """Return the results of a new Python process, where ``hash()`` of a text is different.
 
     Raises Refused when the handler can't be sent there, or when that Python fails.
     """

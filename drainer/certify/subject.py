@@ -25,7 +25,7 @@ T = TypeVar("T")
 HandlerSource = Any
 Value = bytes | str | None | Mapping[str, Any] | Sequence[Any] | int | float
 
-AT_ONCE = 10  # The concurrency in the context that ``open`` gets.
+AT_ONCE = 10  # The concurrency of tests, which the context for ``open`` has, too.
 TOPIC = "orders"
 TOPIC_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 
@@ -42,8 +42,8 @@ def message(
 ) -> Message:
     """Make a message as ``split`` receives it.
 
-    ``value`` is bytes, None, text (which is encoded in UTF-8), or anything else that JSON can hold.
-    ``headers`` are pairs or a mapping. Text in them is also encoded in UTF-8.
+    ``value`` is bytes, None, text (which is encoded in UTF-8), or anything that can be written as
+    JSON. ``headers`` are pairs or a mapping. Text in them is also encoded in UTF-8.
     """
     origin = Origin(topic, TOPIC_ID, partition)
     pairs = headers.items() if isinstance(headers, Mapping) else headers
@@ -54,13 +54,13 @@ def message(
 def messages(values: Iterable[Value], key: bytes | str | None = None) -> list[Message]:
     """Make a message from each value, as ``message`` does.
 
-    They follow each other in partition 0.
+    The messages have the offsets 0, 1, 2 and so on in partition 0.
     """
     return [message(value, key, offset=offset) for offset, value in enumerate(values)]
 
 
 def again(message: Message) -> Message:
-    """Return a copy of a message, as another run would get it."""
+    """Return a new message with the same content, as another run would get it."""
     headers = list(message.headers)
     return Message(
         message.origin, message.offset, message.key, message.value, message.timestamp, headers
@@ -68,7 +68,7 @@ def again(message: Message) -> Message:
 
 
 def sub_messages_of(handler: LoadedHandler, message: Message) -> list[SubMessage]:
-    """Split a message as another run would get it. Raises SplitFailed."""
+    """Split a copy of a message, and return its sub-messages. Raises SplitFailed."""
     message = again(message)
     subs = split_up(handler.split, message)
     identify(message, subs)
@@ -76,10 +76,7 @@ def sub_messages_of(handler: LoadedHandler, message: Message) -> list[SubMessage
 
 
 class Subject:
-    """The handler under test.
-
-    ``fresh`` makes a new handler for each run, where that is possible.
-    """
+    """The handler under test, from which ``fresh`` makes a new handler for each run."""
 
     def __init__(
         self,

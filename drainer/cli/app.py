@@ -77,7 +77,7 @@ class LazyCommands(Mapping[str, Any]):
 
 @contextmanager
 def _without_collecting() -> Iterator[None]:
-    # Modules that are being loaded leave no garbage. To look for some would take a fifth of the
+    # Modules that are being loaded leave no garbage, and to search for it would take a fifth of the
     # time that a command needs to start.
     gc.disable()
     try:

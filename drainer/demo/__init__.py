@@ -1,1 +1,1 @@
-"""A demo: the emergency for which drainer exists, acted out on a real broker."""
+"""A demo that plays the emergency for which drainer exists on a real broker."""

@@ -1,4 +1,4 @@
-"""``drainer demo``."""
+"""The command ``drainer demo``."""
 
 from __future__ import annotations
 

@@ -22,9 +22,9 @@ def create_topic(settings: ClientSettings, topic: str, partitions: int = 1) -> N
 def fill(
     settings: ClientSettings, topic: str, records: Iterable[tuple[bytes | None, bytes, int]]
 ) -> int:
-    """Produce records (key, value, partition), wait until the broker has them, and count them.
+    """Write records (key, value, partition) to a topic, and return their number.
 
-    Raises DrainerError when one of them was not written.
+    All in-sync replicas have them afterwards. Raises DrainerError when one was not written.
     """
     conf = settings.produce_conf(
         ClientLog(), linger_ms=20, queue_buffering_max_messages=QUEUE_MESSAGES

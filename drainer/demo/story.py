@@ -34,7 +34,7 @@ from drainer.view.summary import show_summary
 from drainer.view.terminal import Terminal
 
 CUSTOMER = b"customer-4711"  # The message key that all messages were given, months ago.
-UPDATE_S = 2.0  # The time that the downstream takes for one update: an embedding and a write.
+UPDATE_S = 2.0  # The downstream takes this long for one update: an embedding and a write.
 UPDATES_PER_MESSAGE = 50
 TWO_WEEKS_S = 14 * 24 * 3600
 MESSAGES = int(TWO_WEEKS_S / UPDATE_S) // UPDATES_PER_MESSAGE
@@ -62,7 +62,7 @@ def values(messages: int, seed: int = SEED) -> Iterator[bytes]:
 
 @dataclass(slots=True)
 class Index:
-    """The downstream. It keeps each document's version, and counts what must not happen."""
+    """The downstream. It keeps each document's version, and counts violations of the order."""
 
     versions: dict[str, int] = field(default_factory=dict)
     updates: int = 0
@@ -99,7 +99,7 @@ class Reindex(Handler):
 
 
 class Demo:
-    """One performance, on a topic and group of its own, which it removes at the end."""
+    """One run of the demo, on a topic and group of its own, which are removed at the end."""
 
     def __init__(
         self, terminal: Terminal, cluster: Cluster, folder: Path, messages: int, concurrency: int
@@ -115,7 +115,7 @@ class Demo:
         self._running = LocalSettings(concurrency=concurrency, grace_s=10 + UPDATE_S)
 
     def perform(self) -> None:
-        """Play the demo from start to finish, and clean up whatever happens."""
+        """Play the demo from start to finish, and remove the topic and the group in any case."""
         print_line, cluster = self._terminal.print_line, self._cluster
         print_line("6 pm. A customer goes live at 8 am, and their backlog is on one partition")
         cluster.create_topic(self._topic, 1)
@@ -176,7 +176,7 @@ class Demo:
     def _drain(
         self, drain: Callable[..., Summary], *, interrupt_at: float | None = None
     ) -> Summary:
-        """Drain or resume; send this process Ctrl-C once ``interrupt_at`` messages are finished."""
+        """Drain or resume, and press Ctrl-C once ``interrupt_at`` messages are finished."""
         due = interrupt_at
         with progress_view(self._terminal) as view:
 
@@ -210,7 +210,8 @@ class Demo:
         """
         ensure_all(examine(self._cluster, self._file.load()))
         index = Reindex.index
-        # The last update of a document in the backlog has its newest version.
+        # A document's last update in the backlog has its newest version, so later ones replace
+        # earlier ones here.
         newest = {sub.key: sub.payload for _, subs in self._split() for sub in subs}
         checks = [
             ("the first run reported its interruption", first.exit_code == EXIT_INTERRUPTED),

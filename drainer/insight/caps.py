@@ -1,4 +1,4 @@
-"""The caps of ``--broker-limits`` in an estimate: the least time that they allow, and words."""
+"""The rates that ``--broker-limits`` allows, for an estimate and its page."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class EstimatedCaps:
     def of(cls, limits: CapCurve, message_bytes: float, records: float) -> EstimatedCaps:
         """Return the rates for messages of this mean size.
 
-        The handler writes this many ``records`` for each message, which together are taken to be
-        as large as the message.
+        The handler writes this many ``records`` for each message. The estimate assumes that they
+        are together as large as the message.
         """
         size = max(1.0, message_bytes)
         read_cap = limits.reading.cap(size).messages_per_s
@@ -42,7 +42,7 @@ class EstimatedCaps:
         return cls(read_cap, limits.cap(max(1.0, size / records)).messages_per_s)
 
     def bounds(self, messages: float, subs: float) -> dict[str, float]:
-        """Return the least seconds in which so many can be read and written, by bound."""
+        """Return how long it takes at least to read and write so many, in seconds by bound."""
         work = ((READ_CAP, messages, self.read_cap), (WRITE_CAP, subs, self.write_cap))
         return {
             bound: max(0.0, number - 1) / rate for bound, number, rate in work if rate is not None

@@ -1,1 +1,1 @@
-"""An extension: find the load that brokers tolerate, and keep a drain below it."""
+"""An extension that finds the load that brokers tolerate, and keeps a drain below it."""

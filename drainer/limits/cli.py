@@ -108,7 +108,7 @@ def limits(
             if left is not None:
                 terminal.warn(str(left))
                 terminal.hint(left.hint or "")
-        elif found != prepared.on_disk:  # Another --safe-share needs no trials.
+        elif found != prepared.on_disk:  # A different --safe-share needs no new trials.
             prepared.file.write(found)
     page = limits_page([(hosts.out, found)])
     terminal.print_line("")

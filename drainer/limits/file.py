@@ -1,4 +1,4 @@
-"""The limits file: it is written whole after each trial, and locked by one process.
+"""The limits file, which is rewritten after each trial, and which one process locks meanwhile.
 
 ``load_limits`` and ``within_limits`` apply such a file to a drain (``--broker-limits FILE``).
 """
@@ -31,7 +31,7 @@ _BYTES_MOST = 256 * 1024 * 1024  # A larger file is not a limits file.
 
 
 class LimitsFile:
-    """A measurement on disk. While it is made, a lock file ``.NAME.lock`` lies beside it."""
+    """A measurement on disk. During the measurement, a lock file ``.NAME.lock`` lies beside it."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -61,8 +61,9 @@ class LimitsFile:
         try:
             yield
         finally:
-            # The lock file is removed while it is still locked: a process that opened it meanwhile
-            # must fail to lock it, since a later one would make and lock another file.
+            # The lock file is removed while it is still locked. Otherwise another process could
+            # lock this file just before it is removed, and a third one could make and lock a new
+            # file.
             with suppress(OSError):
                 Path(self._lock.lock_file).unlink()
             self._lock.release()
@@ -70,15 +71,15 @@ class LimitsFile:
     def find(self) -> MeasuredLimits | None:
         """Return the measurement; None when there is no file.
 
-        Raises LimitsRefused when it is damaged, or of another version, or not a limits file.
+        Raises LimitsRefused when the file is damaged, of another version, or not a limits file.
         """
         return self.load() if os.path.lexists(self.path) else None
 
     def load(self) -> MeasuredLimits:
         """Return the measurement.
 
-        Raises LimitsRefused when the file is missing or damaged, or of another version, or not a
-        limits file.
+        Raises LimitsRefused when the file is missing, damaged, of another version, or not a limits
+        file.
         """
         with raised_as(LimitsRefused, about=f"limits file {self.path}: "):
             try:
@@ -95,10 +96,10 @@ class LimitsFile:
                 raise LimitsRefused("it is not JSON", hint=_OTHER) from None
 
     def write(self, limits: MeasuredLimits) -> None:
-        """Replace the file, which only its owner can read.
+        """Replace the file by a new one, which only its owner can read.
 
-        After a crash there is either the old file or the new one. If the new one can't be written,
-        the old one stays, and LimitsNotWritten is raised.
+        Even after a crash, there is either the old file or the new one. If the new one can't be
+        written, the old one stays, and LimitsNotWritten is raised.
         """
         data = orjson.dumps(as_json(limits), option=orjson.OPT_INDENT_2) + b"\n"
         try:
@@ -112,21 +113,21 @@ class LimitsFile:
 
 
 def load_limits(path: Path) -> CapCurve:
-    """Return the cap by message size of a limits file.
+    """Return the rates that a limits file allows, by message size.
 
     Raises LimitsRefused when the file is not a readable limits file, or when no traffic was safe.
     """
     measured = LimitsFile(path).load()
     with raised_as(LimitsRefused, about=f"{path}: "):
         curve = cap_curve(measured)
-        curve.cap(1)  # It raises LimitsRefused if no traffic was safe.
+        curve.cap(1)  # This raises LimitsRefused if no traffic was safe.
     return curve
 
 
 def within_limits(cluster: Cluster, prepared: Prepared, curve: CapCurve) -> Prepared:
-    """Put the cap on reading into the preview of a drain whose plan has this curve.
+    """Add the limit on reading to the preview of a drain whose plan has this curve.
 
-    The cap depends on the size of the messages, so a sample of the backlog is read.
+    The limit depends on the size of the messages, so this reads a sample of the backlog.
 
     Raises LimitsRefused when no traffic of that size is safe, and Refused when the topic can't be
     read.

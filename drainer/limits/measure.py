@@ -1,4 +1,4 @@
-"""The life of ``drainer limits``: check that it is safe, measure, and remove the test topics."""
+"""The course of ``drainer limits``: check that it is safe, measure, and remove the test topics."""
 
 from __future__ import annotations
 
@@ -44,16 +44,16 @@ from drainer.model.listed import listed
 
 @dataclass(frozen=True, slots=True)
 class PreparedLimits:
-    """A measurement that was checked and may begin. Nothing was changed on the cluster yet."""
+    """A measurement that was checked and may begin. The cluster was not changed yet."""
 
     file: LimitsFile
-    limits: MeasuredLimits  # The trials that are known already, with the settings of this run.
-    on_disk: MeasuredLimits | None  # The content of the file, unless there is none.
+    limits: MeasuredLimits  # The trials of earlier runs, with the settings of this run.
+    on_disk: MeasuredLimits | None  # The content of the file; None if there is no file.
     targets: TrafficTargets
     left_behind: tuple[str, ...]  # Test topics of killed runs, which nothing writes to.
 
 
-# A context in which the clients can run. It yields a function that begins traffic on topics.
+# A context in which clients can run. It yields a function that begins traffic on given topics.
 TrafficHost = AbstractContextManager[Callable[[TrafficTargets], AbstractContextManager[Traffic]]]
 
 
@@ -61,13 +61,14 @@ def prepare_limits(cluster: Cluster, settings: LimitSettings, out: Path) -> Prep
     """Check the cluster and the file, and return a measurement that may begin or resume.
 
     Raises:
-        LimitsRefused: when the file is of another cluster or other settings, or no limits file.
+        LimitsRefused: when the file belongs to another cluster or other settings, or is not a
+            limits file.
         Refused: when others use the cluster, or a right is missing.
     """
     at = datetime.now(UTC)
     file = LimitsFile(out)
     on_disk = file.find()
-    with file.lock():  # If it can't be locked, the user should learn that before any question.
+    with file.lock():  # If it can't be locked, the user learns that before any question.
         pass
     brokers = len(brokers_of(cluster))
     limits = MeasuredLimits(cluster.cluster_id, brokers, at.timestamp(), settings)
@@ -96,13 +97,13 @@ def measure_limits(
 ) -> tuple[MeasuredLimits, DrainerError | None]:
     """Make the trials that are missing. A stop signal ends all traffic at once.
 
-    The test topics are removed in any case. The second result is the reason why one of them is
-    still there.
+    The test topics are removed however it ends. The second result is an error if one of them could
+    not be removed, and otherwise None.
 
     Raises:
         LimitsRefused: when another process uses the file.
         Refused: when the traffic can't begin.
-        Interrupted: when it was stopped or can't go on; the file keeps the trials until then.
+        Interrupted: when it was stopped or can't continue. The file keeps the trials until then.
     """
     file, targets, created = prepared.file, prepared.targets, False
     topics = targets.topics
@@ -133,7 +134,7 @@ def measure_limits(
             except BaseException as error:
                 is_refusal = isinstance(error, Refused) and not isinstance(error, BrokerUnreachable)
                 if is_refusal and not created:
-                    raise  # A user who may not create the topic may not delete it, either.
+                    raise  # There is no topic to remove, and this user may not remove one.
                 if (left := _remove(cluster, topics)) is not None:
                     raise chain_errors(error, left) from error
                 raise
@@ -141,7 +142,7 @@ def measure_limits(
 
 
 def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:
-    """Remove the test topics; return an error when one of them is still there."""
+    """Remove the test topics. Return an error if one of them could not be removed."""
     still, hint = f"test topic {listed(topics)} is still there", "Repeat the command to remove it."
     try:
         delete_test_topics(cluster, topics)
@@ -156,13 +157,13 @@ def _remove(cluster: Cluster, topics: Sequence[str]) -> DrainerError | None:
 
 @contextmanager
 def _stop_signals() -> Iterator[None]:
-    """Raise KeyboardInterrupt for any stop signal. By itself, Spark would kill its tasks first."""
+    """Raise KeyboardInterrupt for any stop signal. Spark's own handler would kill its tasks."""
 
     def stop(number: int, _: FrameType | None) -> None:
         raise KeyboardInterrupt(signal.Signals(number).name)
 
-    # Only the main thread of Python can handle signals. A program that calls this in another
-    # thread handles them itself.
+    # Python lets only the main thread handle signals. A program that calls this in another thread
+    # handles them itself.
     listens = threading.current_thread() is threading.main_thread()
     with signals_to(stop) if listens else nullcontext():
         yield
@@ -183,7 +184,7 @@ def _naming_the_way_to_resume(file: LimitsFile) -> Iterator[None]:
 
 
 def _resumed(found: MeasuredLimits, requested: MeasuredLimits, path: Path) -> MeasuredLimits:
-    """Return the requested measurement with the trials of the file at this path.
+    """Return the requested measurement with the trials that were found in the file.
 
     Raises LimitsRefused when the cluster or the settings differ.
     """
@@ -195,7 +196,7 @@ def _resumed(found: MeasuredLimits, requested: MeasuredLimits, path: Path) -> Me
             f"{path} is for {was}, but this is {now_is}", hint="Name another file with --out."
         )
     before, now = found.settings, requested.settings
-    # A resumed measurement may have more sizes, another limit of trials and another safe share.
+    # A resume may add message sizes, and change the maximum of trials and the safe share.
     more = set(before.message_bytes) <= set(now.message_bytes)
     sizes = now.message_bytes if more else before.message_bytes
     before = replace(before, message_bytes=sizes, safe_share=now.safe_share, trials=now.trials)

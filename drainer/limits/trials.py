@@ -1,4 +1,4 @@
-"""The trials of a measurement: which traffic is made next, and what is kept of it."""
+"""The trials of a measurement: which traffic comes next, and what is kept of its result."""
 
 from __future__ import annotations
 
@@ -14,22 +14,23 @@ from drainer.limits.search.trial import Found, Point, Signals, Trial, judge
 
 # The round trip without load is measured at this pace in messages/s, which no broker notices.
 BASELINE_PACE = 5.0
-# If the highest rate is low, that pace is at most this part of it.
+# If the highest rate is very low, that pace is at most the highest rate divided by this.
 BASELINE_PART = 10
 # After a trial, the brokers get at most this much time to become idle again.
 COOL_DOWN_S_MOST = 60.0
 # The estimate of the time left assumes this number of trials per boundary.
 USUAL_TRIALS = 14
-# The time per trial in which clients connect and brokers become idle, for the same estimate.
+# The estimate of the time left adds this time per trial, for clients to connect and for brokers to
+# become idle.
 SURROUNDINGS_S = 6.0
-# These phases of a trial are named in the live view.
+# The live view names these phases of a trial.
 BASELINE, COOLING_DOWN = "baseline", "cooling down"
 
 Observe = Callable[[str, Signals | None], None]
 
 
 class Traffic(Protocol):
-    """A maker of traffic: tasks on Spark, or the modelled cluster of the tests."""
+    """A source of traffic: tasks on Spark, or the modelled cluster of the tests."""
 
     def measure(
         self, point: Point, *, warm_up_s: float, window_s: float, observe: Observe
@@ -41,7 +42,7 @@ class Traffic(Protocol):
         ...
 
     def rest(self, cool_down_s_most: float, observe: Observe) -> bool:
-        """Wait until the brokers are idle. Return False when that took too long."""
+        """Wait until the brokers are idle. Return False if that took too long."""
         ...
 
 
@@ -51,10 +52,10 @@ class LimitsStatus:
 
     limits: MeasuredLimits
     message_bytes: int  # The message size whose boundary is searched for now.
-    found: Found | None  # What is known of that boundary; None before its search has begun.
+    found: Found | None  # What is known of this boundary; None before its search has begun.
     elapsed_s: float  # The time since this run began.
     left_s: float  # A rough estimate of the time left.
-    point: Point | None = None  # The traffic that is made now; None between trials.
+    point: Point | None = None  # The traffic of the trial that runs; None between trials.
     phase: str = ""
     signals: Signals | None = None
 
@@ -63,7 +64,7 @@ class LimitsStatus:
 class Trials:
     """Searches for the boundary of one message size after the other, and keeps every trial."""
 
-    limits: MeasuredLimits  # Trials that it has already are not repeated.
+    limits: MeasuredLimits  # The trials that it contains are not repeated.
     traffic: Traffic
     file: LimitsFile
     _: KW_ONLY
@@ -81,7 +82,7 @@ class Trials:
 
         Raises:
             LimitsNotWritten: when a trial can't be kept.
-            Interrupted: when the traffic can't go on; the trials until then are kept.
+            Interrupted: when the traffic can't continue. The trials until then are kept.
         """
         for message_bytes in self._settings.message_bytes:
             if self.limits.boundary(message_bytes) is None:
@@ -154,11 +155,11 @@ class Trials:
 
 
 def usual_s(settings: LimitSettings) -> float:
-    """Return roughly how many seconds a trial takes, with everything around it."""
+    """Return roughly how many seconds a trial takes, including the time around it."""
     return settings.warm_up_s + settings.window_s + SURROUNDINGS_S
 
 
 def baseline_point(limits: MeasuredLimits, message_bytes: int) -> Point:
-    """Return the traffic of one producer at this message size that no broker notices."""
+    """Return the traffic for measuring brokers without load: one producer, very slow."""
     unnoticed = limits.point(message_bytes, LEVELS // BASELINE_PART)
     return replace(unnoticed, producers=1, pace=min(BASELINE_PACE, unnoticed.messages_per_s))

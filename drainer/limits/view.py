@@ -1,7 +1,7 @@
 """The output of ``drainer limits``: the preview, the progress, and the page of results.
 
-The page has one measurement, or several side by side, which may be of clusters of different sizes,
-or of different traffic on one cluster.
+The page shows one measurement, or several side by side. These may come from clusters of different
+sizes, or from different traffic on one cluster.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _ENDS = {
 def show_limits_action(
     terminal: Terminal, prepared: PreparedLimits, bootstrap_servers: str, master: str
 ) -> None:
-    """Print the preview: the traffic, the topics that it goes to, and topics that are removed."""
+    """Print the preview: the traffic, its topics, and test topics that drainer will remove."""
     limits = prepared.limits
     settings = limits.settings
     brokers, path = figures.counted(limits.brokers, "broker"), str(prepared.file.path)
@@ -76,9 +76,9 @@ def show_limits_action(
 
 
 class SearchView(RunningLine):
-    """Prints a line per trial and per boundary; on a screen, a last line shows what runs now.
+    """Prints a line per trial and per boundary. On a screen, a last line shows what runs now.
 
-    Trials and boundaries that are ``known`` already are not printed.
+    The trials and boundaries of ``known`` are not printed.
     """
 
     def __init__(self, terminal: Terminal, known: MeasuredLimits) -> None:
@@ -195,9 +195,9 @@ def _mb(bytes_per_s: float) -> str:
 
 
 def named_limits(found: Sequence[tuple[Path, MeasuredLimits]]) -> list[NamedLimits]:
-    """Name each measurement by what it differs in, such as ``3 brokers``.
+    """Name each measurement by how it differs from the others, such as ``3 brokers``.
 
-    If that does not tell them apart, the file is added. A single measurement has an empty name.
+    If such names are the same, the file is added. A single measurement has an empty name.
     """
     if len(found) == 1:
         return [("", found[0][1])]
@@ -214,7 +214,7 @@ def named_limits(found: Sequence[tuple[Path, MeasuredLimits]]) -> list[NamedLimi
 
 
 def curves(found: Sequence[NamedLimits]) -> list[Curves]:
-    """Return charts like Dropbox's: the boundary over the message size, in MB/s and messages/s."""
+    """Return charts of the boundary over the message size, in MB/s and in messages/s."""
     charts: tuple[tuple[str, str, Callable[[MeasuredLimits, Boundary], float]], ...] = (
         ("mb-per-s", "MB/s a broker", lambda limits, each: limits.mb_per_s_a_broker(each)),
         ("messages-per-s", "messages/s", lambda _, each: each.messages_per_s),
@@ -235,7 +235,7 @@ def curves(found: Sequence[NamedLimits]) -> list[Curves]:
 def limits_page(found: Sequence[tuple[Path, MeasuredLimits]]) -> Page:
     """Return the page with the boundaries, what decided them, and what a drain may use of them.
 
-    The page's data, for programs, have every trial.
+    The page's data for programs include every trial.
     """
     named = named_limits(found)
     measured = [limits for _, limits in named]

@@ -1,1 +1,1 @@
-"""Operations of the commands, without a terminal: check, prepare, and run the engine."""
+"""The operations behind the commands, without a terminal: check, prepare, and run a drain."""

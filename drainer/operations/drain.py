@@ -1,4 +1,4 @@
-"""Running a prepared drain: lock the plan and the group, check again, and run its passes."""
+"""Runs a prepared drain: it locks the plan and the group, checks again, and runs the passes."""
 
 from __future__ import annotations
 
@@ -57,20 +57,20 @@ from drainer.model.listed import counted
 from drainer.model.status import CLASS_DONE, CLASS_WAITS
 from drainer.operations.engine import IN_PROCESS, Engine, InProcess
 
-# Ends the tasks of a former driver, and returns a function that removes their reports. Raises
-# Refused when the tasks can't be ended.
+# A function that ends the tasks of a former driver, and returns a function that removes their
+# reports. It raises Refused when the tasks can't be ended.
 TakeOver = Callable[[OffsetPlan, PlanPlace, Callable[[str], None]], Callable[[], None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Callbacks:
-    """Functions of a program that a drain calls.
+    """Functions of a command or program that a drain calls.
 
     Attributes:
         observe: gets each status.
         print_line: gets each message to a person.
-        give_up: ends the process. ``LocalDrain`` calls it from another thread when a handler blocks
-            the event loop.
+        give_up: ends the process. It is called from another thread, when a person wants to stop at
+            once and the handler blocks the event loop.
         resuming: returns what a resume needs besides the plan.
     """
 
@@ -95,7 +95,7 @@ def drain(
     runtime: Runtime = THIS_PROCESS,
     make_lock: Callable[..., GroupLock] = GroupLock,
 ) -> Summary:
-    """Run a prepared drain to its end, for programs, commands and Spark's drivers alike.
+    """Run a prepared drain to its end, for commands and programs, and on every engine.
 
     ``make_lock`` makes the lock on the group. If the backlog is empty, nothing is read or written.
 
@@ -146,7 +146,7 @@ def drain(
 
 
 def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:
-    """Add how long the messages of dead letters are kept, and the exit code of a redrive."""
+    """Add how long messages whose letters have no payload are kept, and a redrive's exit code."""
     failures, code = summary.last.failures, summary.exit_code
     if failures.left_out_letters and terms.redrive is None:
         config: Mapping[str, str] = {}
@@ -160,7 +160,7 @@ def _with_letters(cluster: Cluster, terms: Terms, summary: Summary) -> Summary:
 
 
 def _nothing_to_drain(prepared: Prepared) -> Summary:
-    """Return the summary of an empty backlog, of which nothing was read, written or committed."""
+    """Return the summary of an empty backlog. Nothing was read, written or committed."""
     plan = prepared.plan
     return Summary(
         Status(plan.terms.topic, plan.terms.group, "", ProgressStatus(), LimitStatus()),
@@ -179,7 +179,10 @@ def _nothing_to_drain(prepared: Prepared) -> Summary:
 def _plan_written(
     prepared: Prepared, forget_tasks: Callable[[], None], print_line: Callable[[str], None]
 ) -> Iterator[None]:
-    """Write the plan. If a new drain ends before it handles anything, undo that."""
+    """Write the plan, and run the block. If the block raises an error, a new plan is removed again.
+
+    The plan that lay at its place before is then restored.
+    """
     file, plan = prepared.file, prepared.plan
     if prepared.action.resumes:
         file.write(plan)
@@ -195,7 +198,7 @@ def _plan_written(
             print_line(f"kept the earlier plan as {archived}")
         yield
     except DrainerError:
-        # At the latest, the handler's open() has raised it: nothing was handled yet.
+        # Nothing was handled yet, because a drain raises nothing after the handler's open().
         file.rollback(plan, archived)
         if archived is not None:
             print_line(f"put the earlier plan back to {file.path}")
@@ -227,7 +230,7 @@ def _committer(
 def _resolve_failures(
     cluster: Cluster, plan: OffsetPlan, failures: FailureSettings
 ) -> FailureSettings:
-    """Complete new failure settings of a running drain, and make the topic that they need."""
+    """Complete new failure settings of a running drain, and create the topic that they need."""
     terms = plan.terms
     policy = resolve_policy(
         cluster, terms.topic, terms.group, failures, redrives=terms.redrive is not None
@@ -266,10 +269,11 @@ def _drain(prepared: Prepared, context: LocalContext) -> Summary:
             and summary.exit_code in (EXIT_DONE, EXIT_DEAD_LETTERS)
         ):
             return summary
-        # What was open at the preview may have ended since.
+        # Transactions that were open at the preview may have ended since.
         terms, partitions = kept.plan.terms, kept.plan.account.partitions
         ends = {number: part.end for number, part in partitions.items()}
-        with suppress(DrainerError):  # A failure changes nothing: all is committed.
+        # An error does not matter here, because everything is committed.
+        with suppress(DrainerError):
             logs = kept.cluster.log_bounds(terms.topic, ends, terms.isolation)
             open_ = open_transactions(terms.topic, logs, ends)
             summary = replace(summary, open_transactions=open_)
@@ -281,7 +285,7 @@ def _taken_over(
 ) -> tuple[Prepared, Callable[[], None]]:
     """End the tasks of a former driver, and add to the plan what they reported.
 
-    Call the function that is returned once that plan is on disk: it removes the reports.
+    The returned function removes the reports. Call it once the new plan is on disk.
     """
     if prepared.seen is None or prepared.seen.written.account.state is None:
         return prepared, lambda: None
@@ -298,7 +302,7 @@ def _taken_over(
 
 
 def _recheck(cluster: Cluster, prepared: Prepared) -> None:
-    # A person may have taken an hour to confirm.
+    # The person may have taken an hour to confirm.
     plan = prepared.plan
     if plan.terms.commits:
         check_inactive(cluster, plan.terms.group, plan.terms.topic)
@@ -318,8 +322,9 @@ def _recheck(cluster: Cluster, prepared: Prepared) -> None:
 def in_passes(context: LocalContext, engine: Engine) -> Summary:
     """Drain each priority class in a pass in this process, and then the rest by ``engine``.
 
-    Each pass begins with the plan on disk, as a resume does. Whatever stops a pass stops the drain.
-    Raises Refused when the first pass can't begin.
+    Each pass begins with the plan on disk, as a resume does. If a pass ends with an error, the
+    drain ends. If the error is only that lanes are parked, the next pass begins, unless --only was
+    given. Raises Refused when the first pass can't begin.
     """
     passes: list[Summary] = []
     try:
@@ -336,7 +341,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
     in_process = engine if isinstance(engine, InProcess) else IN_PROCESS
     now, unread = context, dict[str, str]()
     while (where := now.plan.account.classes.next) is not None:
-        # Each pass opens and closes a handler of its own.
+        # Each pass has a handler of its own, which it opens and closes.
         handler = context.handler.fresh().configured(context.options)
         if now.plan.terms.redrive is not None:
             handler = Extension.REDRIVING.load().redriving(
@@ -354,7 +359,7 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
         now = replace(
             now,
             observe=partial(_observe_all, context.observe, before),
-            # The number given up counts all passes so far.
+            # ``given_up`` counts sub-messages of all passes so far.
             this_pass=replace(now.this_pass, given_up=summary.last.failures.given_up),
         )
         classes = now.plan.account.classes
@@ -372,9 +377,9 @@ def _in_passes(context: LocalContext, engine: Engine, passes: list[Summary]) -> 
 
 
 def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
-    """Return the summary of a drain with --only that could not drain all of its classes.
+    """Return the summary of a drain with --only whose classes are not completely drained.
 
-    ``unread`` has the offsets that this run did not read, by class.
+    ``unread`` describes the offsets that this run did not search, by class.
     """
     waiting = []
     for each in summary.last.progress.classes:
@@ -392,9 +397,9 @@ def _waits(summary: Summary, unread: Mapping[str, str]) -> Summary:
 
 
 def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
-    """Return the summary of a drain that is stopped between two passes, or as a pass begins.
+    """Return the summary of a drain that stops between two passes, or at the beginning of one.
 
-    A refusal counts as an interruption, because an earlier pass has handled something.
+    Refused becomes Interrupted, because an earlier pass has handled sub-messages.
     """
     match error:
         case KeyboardInterrupt():
@@ -411,7 +416,7 @@ def _stopped(passes: Sequence[Summary], error: BaseException) -> Summary:
 
 
 def _next_pass(context: LocalContext, where: str, summary: Summary) -> LocalContext:
-    """Return the context of the pass after this class."""
+    """Note in the plan that the pass of a class has ended, and return the next pass's context."""
     loaded, now = context.file.load(), context.runtime.now()
     (found,) = (each for each in summary.last.progress.classes if each.where == where)
     account = loaded.plan.account
@@ -429,5 +434,5 @@ def _observe_all(
 
 
 def _together(passes: Sequence[Summary]) -> Summary:
-    """Merge the summaries of passes. The last of them decides how the drain ended."""
+    """Merge the summaries of all passes. The last one decides how the drain ended."""
     return replace(passes[-1], last=Status.merge([each.last for each in passes]))

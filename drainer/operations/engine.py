@@ -1,4 +1,4 @@
-"""Engines: this process, or what an extension brings."""
+"""The engines that can run a drain: this process, or one that an extension provides."""
 
 from __future__ import annotations
 
@@ -22,24 +22,27 @@ from drainer.store.plan_file import SavedPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalContext(DrainContext):
-    """The context of a drain that reads a cluster."""
+    """The context of a drain that reads from a cluster."""
 
     file: SavedPlan
     lock: GroupLock
     cluster: Cluster
-    message_bytes: float  # The mean size of messages, as far as it is known.
+    message_bytes: float  # The mean size of messages, if it is known.
 
 
 class Engine(Protocol):
-    """Runs a drain to its end, however it ends. Raises Refused when the drain can't begin."""
+    """Runs a drain, and returns its summary however it ends.
+
+    Raises Refused when the drain can't begin.
+    """
 
     @property
     def session_s(self) -> float:
-        """Seconds for which the lock has to keep others out when this process falls silent."""
+        """Seconds for which the lock keeps other drains out if this process does not respond."""
 
     @property
     def start_s(self) -> float:
-        """The time until the first call of the handler, roughly."""
+        """The approximate time until the first call of the handler, in seconds."""
 
     def __call__(self, context: LocalContext) -> Summary: ...
 
@@ -49,7 +52,7 @@ class InProcess:
     """The engine that drains in this process. ``wrap`` may replace the source of messages."""
 
     wrap: Callable[[Source, Dispatcher], Source] = lambda source, _: source
-    session_s = 0.0  # If this process falls silent, so does all that handles.
+    session_s = 0.0  # If this process does not respond, its handler does not run either.
     start_s = 0.0
 
     def __call__(self, context: LocalContext) -> Summary:

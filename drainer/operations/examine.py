@@ -1,4 +1,4 @@
-"""Checks of a plan against the cluster, for a resume and for ``plan verify``."""
+"""Checks of a plan against itself and the cluster, for a resume and for ``plan verify``."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ Check = tuple[str, DrainerError | None]
 def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False) -> list[Check]:
     """Check everything that must be true before the plan is resumed, and touch nothing.
 
-    If a check fails, it is the last one of the list. With ``gap_accepted``, records that are
-    pending may be gone.
+    If a check fails, it is the last one of the list. With ``gap_accepted``, pending messages may be
+    missing from the log.
     """
     plan = loaded.plan
     pending = f"{'other' if gap_accepted else 'all'} pending messages are still in the log"
@@ -57,10 +57,10 @@ def examine(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool = False)
 
 
 def ensure_same_place(cluster: Cluster, loaded: LoadedPlan) -> None:
-    """Ensure that this plan may move its group, wherever the group's offsets are now.
+    """Ensure that this plan may move its group. The group's current offsets are not checked.
 
-    Raises PlanRefused when the cluster or the topic is another one, and GroupActive when the group
-    has members.
+    Raises PlanRefused when the cluster or the topic is not the plan's, and GroupActive when the
+    group has members.
     """
     for look in (_cluster, _topic, _group):
         look(cluster, loaded)
@@ -129,7 +129,7 @@ def _log(cluster: Cluster, loaded: LoadedPlan, *, gap_accepted: bool) -> None:
 
 
 def ensure_same_records(cluster: Cluster, loaded: LoadedPlan) -> None:
-    """Raise LogCut when the log has lost records of the backlog, finished or not."""
+    """Raise LogCut if the log has lost records of the backlog, even if they are finished."""
     plan = loaded.plan
     LogCheck(cluster, plan.terms.topic, plan.terms.group, loaded.written.account.log_ends).check()
 
@@ -141,14 +141,14 @@ def _group(cluster: Cluster, loaded: LoadedPlan) -> None:
 def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]:
     """Return the committed offsets of the group, by partition.
 
-    An offset is None if the group never had one, or if it has expired. Raises PlanRefused when
-    something other than this drain has moved one.
+    An offset is None if the group never had one, or if it has expired. Raises PlanRefused if
+    something other than this drain has moved an offset.
     """
     plan = loaded.plan
     found = committed_offsets(cluster, plan)
     for number, part in plan.account.partitions.items():
-        # A commit whose answer was lost may have arrived. So any offset is possible from the last
-        # known commit up to the watermark that was written to the plan.
+        # A commit may have succeeded although its answer was lost. So the drain may have left any
+        # offset from its last known commit up to the watermark in the plan.
         lowest = part.start if part.committed is None else part.committed
         offset, highest = found[number], loaded.written.account.watermark(number)
         if offset is None or lowest <= offset <= highest:
@@ -164,7 +164,7 @@ def group_offsets(cluster: Cluster, loaded: LoadedPlan) -> dict[int, int | None]
 
 
 def changes(cluster: Cluster, plan: OffsetPlan, committed: Mapping[int, int | None]) -> list[str]:
-    """Describe the changes since the plan was made that don't prevent a resume."""
+    """Describe those changes since the plan was made that don't prevent a resume."""
     gone = [n for n, part in plan.account.partitions.items() if part.committed is not None]
     gone = [n for n in gone if committed.get(n) is None]
     found = added_partitions(cluster.topic(plan.terms.topic), plan)

@@ -1,4 +1,4 @@
-"""The group of a drain: it is checked before anything is done, and locked."""
+"""The checks of a drain's group before anything is done, and the lock on it."""
 
 from __future__ import annotations
 
@@ -18,11 +18,14 @@ WAIT_EVERY_S = 0.5
 
 
 def check_inactive(cluster: Cluster, group: str, topic: str) -> str:
-    """Return the state of a group without members. Raises GroupActive, which names the members."""
+    """Return the state of a group that has no members.
+
+    Raises GroupActive, which names the members, if it has some.
+    """
     found = cluster.group(group)
     if found.kind != "consumer":
-        # This commits an offset that is committed already. The error with which the coordinator
-        # refuses it shows the kind; if it does not refuse, the group has no members.
+        # Commit an offset that is committed already. If the group has members, the coordinator
+        # refuses that with an error that shows the kind of the group.
         offsets = cluster.committed(group, topic, cluster.topic(topic).partitions)
         for number, offset in offsets.items():
             if offset is not None:
@@ -38,7 +41,8 @@ def await_inactive(
 ) -> None:
     """Wait until the group has no members, and no open transaction has offsets of it.
 
-    It waits ``most_s`` seconds at most. So the caller has to check the group again.
+    This waits for at most ``most_s`` seconds and raises nothing if that was not enough, so the
+    caller has to check the group again.
     """
     until_s, shown = boottime_s() + most_s, ""
     while boottime_s() < until_s:
@@ -53,7 +57,7 @@ def await_inactive(
 
 
 def live_readers(cluster: Cluster, group: str) -> str | None:
-    """Make a warning that names the group's members, or the drain that works for it; or None."""
+    """Return a warning that names the group's members or running drains; None without any."""
     names = group, lock_group(group)
     found = [cluster.group(name, right="DESCRIBE") for name in names]
     readers = [each.readers for each in found if each.members or each.kind != "consumer"]
@@ -89,10 +93,11 @@ def locked(
 
     Args:
         seen: the content of the file when the preview was made; None if there was no file.
-        server: it serves as soon as the file is locked, because the group's lock may take seconds.
+        server: a context that is entered as soon as the file is locked, because the lock on the
+            group may take seconds.
 
     Raises PlanRefused when the file is locked, or has changed since the preview; LockHeld when
-    another drain works for the group.
+    another drain holds the lock on the group.
     """
     file.acquire()
     try:
@@ -101,8 +106,8 @@ def locked(
             cluster,
             plan.terms.group,
             plan.terms.topic,
-            # The name of the lock's member. If another process has it, that is an earlier owner of
-            # this file, which has ended, since the file is locked now.
+            # The name of the lock's member. If the lock group has a member of this name, it belongs
+            # to an earlier owner of this file. That process has ended, or the file would be locked.
             f"{plan.terms.drain_id}.{file.owner}",
             report=print_line,
             commits=plan.terms.commits,

@@ -1,4 +1,4 @@
-"""A drain of messages in memory, without Kafka: to measure the engine, or to test a handler."""
+"""A drain of messages in memory, without Kafka, to measure the engine or to test a handler."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def drain_of(
     open_letters: Callable[[str], DeadLetters] | None = None,
     runtime: Runtime = THIS_PROCESS,
 ) -> Iterator[LocalDrain]:
-    """Make a drain that can be run within the block. Its plan lies in a temporary folder.
+    """Make a drain that can be run within the block. Its plan is kept in a temporary folder.
 
     Raises ValueError when the offsets of a partition don't rise.
     """
@@ -59,7 +59,7 @@ def drain_of(
 
 
 def ends_of(messages: Sequence[Message]) -> Mapping[int, int]:
-    """Return the offset behind the last message, by partition.
+    """Return the offset after the last message, by partition.
 
     Raises ValueError when the offsets of a partition don't rise.
     """
@@ -81,7 +81,7 @@ class _Batch:
 
 
 class _Source:
-    """A source that delivers given messages in order."""
+    """A source that delivers messages in their order."""
 
     trouble: str | None = None
     failure: DrainerError | None = None

@@ -1,4 +1,4 @@
-"""Dead letters of a run: what the engine gives up on, written to the dead-letter topic."""
+"""Writes the sub-messages that a run gives up to the dead-letter topic."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from drainer.policy.redrive import Redriven
 def letter_writers(
     client: ClientSettings, plan: OffsetPlan, runtime: Runtime = THIS_PROCESS
 ) -> Iterator[Callable[[str], LetterWriter]]:
-    """Provide a function that opens a writer to a topic, and close all writers at the end."""
+    """Yield a function that opens a writer to a topic, and close all writers at the end."""
     with ExitStack() as opened:
 
         def writer_to(topic: str) -> LetterWriter:
@@ -31,7 +31,7 @@ def letter_writers(
 
 
 class LetterWriter:
-    """Writes a dead letter for each sub-message that was given up; the engine's ``DeadLetters``."""
+    """Writes dead letters of sub-messages that were given up. It implements ``DeadLetters``."""
 
     def __init__(
         self, client: ClientSettings, plan: OffsetPlan, topic: str, runtime: Runtime
@@ -45,7 +45,10 @@ class LetterWriter:
         return self._topic.trouble
 
     def send(self, sub: SubMessage, error: BaseException, acknowledge: Acknowledge) -> None:
-        """Write the letter of a sub-message that this error ended; call ``acknowledge`` later."""
+        """Write the letter of a sub-message that was given up because of an error.
+
+        ``acknowledge`` is called once the topic has the letter, or with the reason if it may not.
+        """
         former = sub.letter if isinstance(sub, Redriven | Unsplit) else None
         letter = dead_letter(
             sub.original if isinstance(sub, Redriven) else sub,

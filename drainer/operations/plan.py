@@ -1,4 +1,4 @@
-"""``plan undo``: putting the group back to where it stood before a drain."""
+"""The operation of ``plan undo``: it moves the group back to its offsets from before a drain."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from drainer.store.plan_file import LoadedPlan, SavedPlan
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One partition's committed offset now (``found``), and the one to commit (``target``).
+    """A partition's committed offset now (``found``), and the offset to commit (``target``).
 
-    They are equal if the group is back already, and only the plan has to note that.
+    The two are equal if the group was moved back already, and only the plan does not know it.
     """
 
     partition: int
@@ -33,14 +33,14 @@ class Move:
 
 
 def undo_moves(cluster: Cluster, loaded: LoadedPlan) -> list[Move]:
-    """List the moves of ``plan undo``, back to where the group stood before the drain.
+    """List the moves that take the group back to its offsets from before the drain.
 
-    The group's current offsets don't matter: something else may have moved it, even back already,
-    and the plan need not be resumable. In a partition where the group had no offset before, it is
-    put where the drain began.
+    The group may be at any offset now, because something else may have moved it, and the plan need
+    not be resumable. If the group had no offset in a partition before, the target is where the
+    drain began.
 
-    Raises PlanRefused when the cluster or the topic is not the plan's, or when the drain was one
-    that commits nothing; GroupActive when the group has members.
+    Raises PlanRefused when the cluster or the topic is not the plan's, or when the drain commits
+    nothing; GroupActive when the group has members.
     """
     moves = []
     plan = loaded.plan
@@ -67,15 +67,15 @@ def undo(
     print_line: Callable[[str], None],
     reason: str | None = None,
 ) -> None:
-    """Move the group, and note that in the plan. The plan keeps what is finished as finished.
+    """Move the group, and note that in the plan. What is finished stays finished in the plan.
 
-    ``moves`` are those that a person confirmed.
+    ``moves`` are the moves that a person confirmed.
 
     Raises:
         Refused: the plan, the group or its offsets have changed since they were shown. Nothing is
             moved then.
-        CommitDelayed: no answer came, so the group may or may not have been moved.
-        OffsetMoved: the offsets that are read back are not those that were written.
+        CommitDelayed: no answer came, so it is unknown whether the group was moved.
+        OffsetMoved: the offsets that were read back are not those that were written.
     """
     with locked(cluster, file, loaded, loaded.plan, print_line):
         if undo_moves(cluster, loaded) != moves:
@@ -89,8 +89,8 @@ def undo(
 def _move(
     cluster: Cluster, file: SavedPlan, loaded: LoadedPlan, moves: list[Move], reason: str | None
 ) -> None:
-    # The plan is written first. If this process dies then, the group may be anywhere between the
-    # lower of its two offsets and the watermark, and the plan accepts all of that as its own doing.
+    # The plan is written first. If this process dies after that, the group may be at its old offset
+    # or at the target. With the lower of these two in the plan, a resume accepts both.
     lower = {
         each.partition: None if each.found is None else min(each.found, each.target)
         for each in moves

@@ -1,6 +1,6 @@
 """The failure policy of a drain, and the topic of dead letters that it needs.
 
-The topic is checked before the preview, and made once the drain is confirmed.
+The topic is checked before the preview, and created after the drain was confirmed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from drainer.policy.dead_letter import default_dead_letter_topic
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Failure settings with the topic for dead letters.
+    """Failure settings, and what was found about their dead-letter topic.
 
     Attributes:
         failures: the settings, with the name of the topic.
@@ -40,7 +40,7 @@ class Policy:
 
     @property
     def warnings(self) -> list[str]:
-        """Warnings of what a resume can't undo."""
+        """Warnings about losses that a resume can't undo."""
         found = self._of_topic()
         if self.failures.skip:
             found.append(
@@ -65,11 +65,11 @@ class Policy:
 
     @property
     def makes(self) -> str | None:
-        """The name of the topic that will be made; None if none has to be made."""
+        """The name of the topic that drainer has to create; None if it exists or is not needed."""
         return self.topic.name if self.topic is not None and not self.topic.exists else None
 
     def make(self, cluster: Cluster) -> None:
-        """Make the topic if it is missing. Raises Refused."""
+        """Create the topic if it does not exist. Raises Refused."""
         if self.topic is not None and not self.topic.exists:
             make_dead_letter_topic(cluster, self.topic)
 
@@ -77,9 +77,9 @@ class Policy:
 def resolve_policy(
     cluster: Cluster, topic: str, group: str, failures: FailureSettings, *, redrives: bool
 ) -> Policy:
-    """Check the expressions, and whether dead letters can be written if there may be any.
+    """Check the expressions, and that dead letters can be written, if there may be any.
 
-    Nothing is made yet. The dead letters of a redrive go where they came from.
+    Nothing is created yet. With ``redrives``, letters go back to the topic that they came from.
 
     Raises Refused when letters can't be written; UsageError when an expression can't be understood.
     """

@@ -1,4 +1,4 @@
-"""Resuming a drain: everything that is checked before it continues from its plan."""
+"""Prepares a resume: everything that is checked before a drain continues from its plan."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ LoadHandler = Callable[[str, PayloadSettings, Mapping[str, str]], LoadedHandler]
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequest:
-    """A request to resume a plan. A field that is None leaves what the plan has.
+    """A request to resume a plan. If a field is None, the plan's own value is used.
 
     Attributes:
         client_config: the file of the client's properties, which the plan names from now on.
-        accept_gap: whether to continue behind records that were deleted before they were handled.
-        same_split: whether to continue after the handler's code has changed, although what a
-            priority class has finished depends on that code.
+        accept_gap: whether to continue although records were deleted before they were handled.
+        same_split: whether to continue although the handler's code has changed, and the progress of
+            a priority class depends on that code.
         handler: the reference of the handler.
         limits: the broker limits, in place of those of the plan; False for none.
     """
@@ -81,7 +81,7 @@ def prepare_resume(
     runtime: Runtime = THIS_PROCESS,
     load: LoadHandler = load_handler,
 ) -> Prepared:
-    """Check that a drain can be resumed, and touch nothing. ``load`` loads the handler.
+    """Check that a drain can be resumed, and touch nothing.
 
     Raises PlanRefused or GroupActive when it can't be resumed.
     """
@@ -115,7 +115,7 @@ def prepare_resume(
         handler_code=handler.code,
         options=handler.kept_options(options),
     )
-    # The drain continues from the offsets that the group has now.
+    # In the new plan, the group's offsets are those that it has now.
     partitions = {n: replace(p, committed=committed.get(n)) for n, p in known.partitions.items()}
     event = Event(
         *(runtime.now(), EventKind.RESUMED, runtime.user(), running.reason),
@@ -152,7 +152,7 @@ def _actions(account: Account, committed: Mapping[int, int | None]) -> tuple[Par
 
 
 def resumed(prepared: Prepared, loaded: LoadedPlan) -> Prepared:
-    """Return the prepared drain with what its account has gained since."""
+    """Return a prepared resume with the account that was loaded again after its preview."""
     if prepared.seen is not None and loaded.plan == prepared.seen.plan:
         return prepared
     terms, known = prepared.plan.terms, prepared.plan.account
@@ -169,7 +169,7 @@ def _resumed(
     classes: PriorityClasses,
     event: Event,
 ) -> OffsetPlan:
-    """Make the plan of a resume: new terms, and the account that was loaded."""
+    """Make the plan of a resume from new terms and the account that was loaded."""
     parks = terms.failures.stops_behind_dead
     account = replace(
         loaded.plan.account,
@@ -177,7 +177,7 @@ def _resumed(
         classes=classes,
         generation=loaded.last_generation,
         parked=loaded.plan.account.parked if parks else (),
-        state=None,  # This process has no tasks, and the account has all that tasks reported.
+        state=None,  # No tasks run yet, and the account has everything that former tasks reported.
     )
     account = account.past(account.lost).next_generation(event.at)
     return OffsetPlan(terms, account.with_event(event))
@@ -186,8 +186,8 @@ def _resumed(
 def _ensure_same_split(plan: OffsetPlan, handler: LoadedHandler) -> None:
     """Raise PlanRefused if the code has changed, and progress of a class depends on the old code.
 
-    What such a class has finished of a message depends on what ``split`` gave then. A redrive
-    splits nothing, because each letter holds its own sub-message.
+    If the expression of a class uses the sub-message, then which sub-messages are finished depends
+    on how ``split`` made them. A redrive does not split, because each letter holds a sub-message.
     """
     if plan.terms.redrive is not None or plan.terms.handler_code in (None, handler.code):
         return

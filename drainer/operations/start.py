@@ -1,4 +1,4 @@
-"""Starting a drain: everything that is checked before the first message is touched."""
+"""Prepares a new drain: everything that is checked before the first message is touched."""
 
 from __future__ import annotations
 
@@ -43,14 +43,17 @@ from drainer.store.place import PlanPlace, absolute, default_path
 from drainer.store.plan_file import LoadedPlan, SavedPlan, plan_at
 from drainer.text.escape import command
 
-LAST = 10  # This many last offsets of a partition are read: the very last may hold no message.
+# To find a late message of a partition, this many offsets before the end of its backlog are read,
+# because an offset may hold no message.
+LAST = 10
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request for a new drain, all of which goes into the plan. No partitions means all of them.
+    """A request for a new drain, all of which goes into the plan.
 
-    A redrive begins with what remains of its topic, whatever ``from_`` is.
+    If ``partitions`` is empty, all partitions are drained. A redrive ignores ``from_``: it begins
+    at the committed offset, or else at the beginning of its topic.
     """
 
     topic: str
@@ -64,7 +67,7 @@ class Request:
     client_config: Path | None = None
     failures: FailureSettings = field(default_factory=FailureSettings)
     redrive: RedriveSettings | None = None
-    limits: CapCurve | None = None  # The traffic that the brokers tolerate.
+    limits: CapCurve | None = None  # The rates that the brokers tolerate.
     classes: PriorityClasses = field(default_factory=PriorityClasses)
     commits: bool = True  # If it is False, a range is drained again and the group stays as it is.
 
@@ -82,14 +85,14 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A drain that was found safe.
+    """A drain that passed all checks.
 
     Attributes:
         action: what the drain will do, with its plan.
-        seen: what lay at the plan's path: the plan that is resumed, or a finished one that a new
-            drain sets aside; None if there was none.
+        seen: the plan that was found at the plan's path: the one to resume, or an earlier one that
+            a new drain sets aside; None if there was none.
         policy: what the drain needs for its dead letters.
-        file: where the plan is kept.
+        file: the place where the plan is kept.
     """
 
     action: Preview
@@ -114,12 +117,12 @@ class Prepared:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """Facts that preparing a drain found, for its preview.
+    """Facts for the preview of a drain, which were found while it was prepared.
 
     Attributes:
-        checks: what was found right, a sentence each.
+        checks: the checks that passed, a sentence for each.
         open_transactions: transactions that keep newer records out of the backlog.
-        readers: a warning of live readers, for a drain that leaves the group as it is.
+        readers: a warning about live consumers, for a drain that commits nothing.
     """
 
     partitions: tuple[PartitionAction, ...]
@@ -137,7 +140,7 @@ def prepare(
     *,
     new_group: bool = False,
 ) -> Prepared:
-    """Check the cluster, the group and the disk, and touch none of them.
+    """Check the cluster, the group and the disk, and change none of them.
 
     The handler must be configured already. With ``new_group``, there is no warning that the group
     has no committed offset. Raises Refused when the drain would not be safe.
@@ -195,7 +198,7 @@ def build_prepared(
     seen: LoadedPlan | None,
     findings: Findings,
 ) -> Prepared:
-    """Make the preview of a drain that was found safe, and keep what the drain needs to run."""
+    """Make the preview of a drain that passed all checks, and keep what the drain needs to run."""
     ends = partial(_first_and_last, cluster, plan.terms, findings.partitions)
     checks, warnings = handler.check_before_preview(ends)
     action = Preview(
@@ -222,7 +225,7 @@ def build_prepared(
 def _first_and_last(
     cluster: Cluster, terms: Terms, parts: Sequence[PartitionAction]
 ) -> Iterator[Message]:
-    """Yield the first message of each partition, and one of its last, whose schema may differ."""
+    """Yield the first message of each partition, and a late one, whose schema may be different."""
     if terms.redrive is not None:  # The topic of a redrive has letters instead of messages.
         return
     first = {each.partition: (each.start, each.end) for each in parts}
@@ -310,7 +313,8 @@ def _new_plan(
 def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan | None:
     """Return the plan at the place of a new one, if it may be set aside; None if there is none.
 
-    Raises PlanRefused if it is the plan of another drain, or of one that is unfinished.
+    Raises PlanRefused if it belongs to another topic or group, or if its drain is unfinished. A new
+    redrive may set the plan of an unfinished redrive aside.
     """
     if not file.exists:
         return None
@@ -335,11 +339,12 @@ def _check_plan(file: SavedPlan, request: Request, topic_id: str) -> LoadedPlan 
 
 
 def _check_committed(cluster: Cluster, path: PlanPlace, seen: LoadedPlan) -> None:
-    # A new drain would handle again what this plan has finished and the group never got committed.
+    # If the group is not at the offsets that this plan has finished, a new drain would handle again
+    # what lies between.
     plan = seen.plan
     if not plan.terms.commits:
         return
-    # An unfinished redrive is checked by its commits: the next one reads the rest from its plan.
+    # For an unfinished redrive, its commits count, because the next redrive reads its plan.
     done = plan.account.watermarks if plan.account.complete else plan.account.committed
     found = committed_offsets(cluster, plan)
     for number, offset in found.items():

@@ -1,1 +1,1 @@
-"""Text for people and for machines: made safe, masked, and without secrets."""
+"""Makes text safe for people and programs, masks personal data in it, and removes secrets."""

@@ -1,8 +1,8 @@
-"""Makes text from elsewhere safe to keep and to show: as a line for people, as JSON for programs.
+"""Makes text from elsewhere safe: as one line for people, and as JSON for programs.
 
 Sub-keys, payloads, headers, errors and names come from whoever writes to the topic, answers a
-request or sends a plan. Unescaped, such a text could forge lines, hide other text, reverse it or
-send commands to the terminal. And half of a surrogate pair can't be written at all.
+request or sends a plan. Unless it is escaped, such text could forge lines, hide or reverse other
+text, or send commands to the terminal. Half of a surrogate pair could not even be written.
 """
 
 from __future__ import annotations
@@ -17,9 +17,10 @@ from pathlib import Path
 
 from drainer.text.secret import redact
 
-SCREEN = 2_000  # The characters of a foreign text that are kept: 25 lines of 80 characters.
+# At most this many characters of a text from elsewhere are kept: 25 lines of 80 characters.
+SCREEN = 2_000
 
-# Characters that Python calls printable although nobody sees them: fillers, joiners and variation
+# Characters that Python calls printable although they are invisible: fillers, joiners and variation
 # selectors.
 _UNSEEN = re.compile(
     "[\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2800\u3164\ufe00-\ufe0f\uffa0\U000e0100-\U000e01ef]"
@@ -29,9 +30,9 @@ _UNSEEN = re.compile(
 def foreign(text: str, most: int = SCREEN) -> str:
     """Return a text from elsewhere as drainer keeps it: printable, short and without secrets.
 
-    Texts of errors go through here as they enter: ``DrainerError``, ``mask.describe`` and the
-    client's log call it. So the places that write or show them need not. Secrets are replaced
-    before the text is cut, because a part of a secret is secret, too.
+    ``DrainerError``, ``mask.describe`` and the client's log call this for every text that they
+    take in, so that code that writes or shows these texts need not. Secrets are replaced before the
+    text is cut, because a part of a secret is secret, too.
     """
     safe = printable(redact(text)[: most + 1])
     return safe if len(safe) <= most else f"{safe[: most - 1]}…"
@@ -58,21 +59,21 @@ def is_printable(text: str) -> bool:
 
 
 def encodable(text: str) -> str:
-    """Return the text with halves of surrogate pairs spelled out, which UTF-8 does not have."""
+    """Return the text with halves of surrogate pairs escaped, because UTF-8 can't encode them."""
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
 def command(verb: str, *words: str | Path, options: Sequence[str] = ()) -> str:
     """Return a command that can be copied into a shell, such as ``drainer resume 'my plan.json'``.
 
-    A word that begins with a dash is written so that it remains a path.
+    A word that begins with a dash gets ``./`` before it, so that it is not taken for an option.
     """
     paths = [f"./{word}" if str(word).startswith("-") else str(word) for word in words]
     return shlex.join(["drainer", *verb.split(), *paths, *options])
 
 
 def json_text(obj: object, *, indent: bool = False) -> str:
-    """Return an object as JSON that any parser can read and no terminal obeys.
+    """Return an object as JSON that any parser can read, without control characters.
 
     In addition to what orjson accepts, the object may contain raw JSON, keys that are not strings,
     halves of surrogate pairs and numbers beyond 64 bits. Anything else is written as its ``repr``.
@@ -120,14 +121,14 @@ def _escape_unencodable(error: UnicodeError) -> tuple[str, int]:
     return json.dumps(error.object[error.start : error.end])[1:-1], error.end
 
 
-# The name of the error handler with which streams encode characters that their encoding lacks. It
-# writes them as JSON does, so that JSON remains JSON.
+# The name of the error handler for characters that the encoding of a stream does not have. They are
+# escaped as in JSON, so that JSON stays valid.
 UNENCODABLE = "drainer.text.escape"
 codecs.register_error(UNENCODABLE, _escape_unencodable)
 
 
 def shorten(text: str, width: int) -> str:
-    """Cut a text to a width in its middle, because both ends of an id matter."""
+    """Shorten a text to a width by leaving out its middle, because both ends of an id matter."""
     if len(text) <= width:
         return text
     if width <= 1:

@@ -1,7 +1,7 @@
-"""Masking of personal data: keys and error texts, wherever they are made texts for people.
+"""Masks personal data, which may be in keys and in error texts, wherever drainer shows them.
 
-An environment variable switches it on, because it applies to everything that a process writes,
-whatever the command. Its value is the secret that masks are made with.
+An environment variable switches masking on, because it applies to everything that a process writes,
+whatever the command is. The value of the variable is the secret with which masks are made.
 """
 
 from __future__ import annotations
@@ -18,21 +18,21 @@ VARIABLE = "DRAINER_MASK_KEYS"
 MASKED = "(masked)"
 TYPE_CHARACTERS = 200  # The name of an exception's class is cut to this many characters.
 ERROR_CHARACTERS = 1000  # The error of a sub-message that is given up is cut to this many.
-LEAVES_MOST = 3  # This many exceptions of a group are shown.
+LEAVES_MOST = 3  # At most this many exceptions of a group are shown.
 LEAF_CHARACTERS = 300  # Each exception of a group is cut to this many characters.
-CAUSES_MOST = 10  # This many causes are followed, because a chain of causes may be a circle.
+CAUSES_MOST = 10  # At most this many causes are followed, because they may form a circle.
 _DIGITS_BYTES = 4
 _MASK = re.compile("key#[0-9a-f]{8}")
 _LONGEST_KEY = 256  # repr() of a longer key is slow, so only its two ends are used.
 
 
 def secret() -> str:
-    """Return the secret that masks are made with; empty if nothing is masked."""
+    """Return the secret with which masks are made; empty if nothing is masked."""
     return os.environ.get(VARIABLE, "")
 
 
 def use(found: str) -> None:
-    """Mask keys with this secret, which another process uses. An empty one changes nothing."""
+    """Mask keys with the secret of another process. An empty secret changes nothing."""
     if found:
         os.environ[VARIABLE] = found
 
@@ -46,7 +46,7 @@ def mask_text(text: str) -> str:
     """Return the text of a key, or a mask such as ``key#3fa9c1d2`` if masking is on.
 
     The same text and secret give the same mask. Without the secret, nobody can find the text by
-    trying many.
+    trying many texts.
     """
     if not masking():
         return text
@@ -87,7 +87,7 @@ def short_key(key: Hashable, width: int = 24) -> str:
 
 
 def class_name(error: BaseException) -> str:
-    """Return the name of an exception's class, or the class that all members of a group have."""
+    """Return the name of an exception's class, or of the class of all exceptions in a group."""
     own = error if isinstance(error, BaseExceptionGroup) else None
     names = {type(leaf).__name__ for leaf in leaves(own)}
     return foreign(names.pop() if len(names) == 1 else type(error).__name__, TYPE_CHARACTERS)
@@ -113,8 +113,8 @@ def leaves(error: BaseException | None) -> list[BaseException]:
 def error_text(error: BaseException, most: int = SCREEN, *, whole: bool = False) -> str:
     """Return the first line of an exception's text, and those of the exceptions in its group.
 
-    Of a group, only some different exceptions are shown, and the number of the others. If masking
-    is on, the text has only the types of the exceptions in a group. With ``whole``, which is for a
+    Of a group, only a few different exceptions are shown, and the others are counted. If masking is
+    on, the text has only the types of the exceptions in a group. With ``whole``, which is for a
     dead letter, the text has all lines and is never masked.
 
     It never raises, although a ``__str__`` may be the user's own code.

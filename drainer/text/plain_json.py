@@ -1,4 +1,4 @@
-"""Values as JSON for other programs, without their types in Python."""
+"""Writes values as JSON for other programs, which do not know the values' types in Python."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ def plain_json(value: Any) -> bytes:
     try:
         return orjson.dumps(value, default=_in_json)
     except TypeError:
-        # Keys that are not text may be the reason. Allowing them takes twice as long.
+        # The reason may be keys that are not text. They are allowed only now, because that takes
+        # twice as long.
         with suppress(RecursionError):  # If it is nested too deeply, orjson raises TypeError below.
             value = _with_large(value)
         return orjson.dumps(value, default=_in_json, option=orjson.OPT_NON_STR_KEYS)

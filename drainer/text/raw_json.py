@@ -1,7 +1,7 @@
-"""JSON that drainer writes just as it was read.
+"""JSON that drainer writes exactly as it was read.
 
-It remains ``msgspec.Raw`` until its value is needed. So numbers, escapes, white space and repeated
-fields don't change on the way.
+The JSON stays ``msgspec.Raw`` until its value is needed. So numbers, escapes, white space and
+repeated fields don't change on the way.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from msgspec.json import Decoder
 
 # Lists and objects may be nested at most this deep, because later code recurses into them.
 MOST_NESTED = 250
-# An exponent has at most this many characters, because Python may write out all digits of a number.
+# An exponent may have at most this many characters, because Python may later write out all digits.
 MOST_EXPONENT = 5
 
 
 def decode_json(data: bytes, decode: Callable[[bytes], Any]) -> Any:
-    """Decode JSON with a decoder that skips a part of it, and ensure that all of it is UTF-8.
+    """Decode JSON, and ensure that all of it is UTF-8, also those parts that ``decode`` skips.
 
-    Raises ValidationError, which is a ValueError, when the JSON has a different type than the
-    decoder wants. Raises another ValueError or a RecursionError when the data are not JSON.
+    Raises ValidationError, which is a ValueError, when the JSON does not have the type that the
+    decoder expects. Raises another ValueError or a RecursionError when the data are not JSON.
     """
     _ = data.isascii() or data.decode()
     return decode(data)
 
 
 def raw_json(data: bytes) -> Raw:
-    """Check that bytes are JSON, and mark them as such. Raises ValueError or RecursionError."""
+    """Ensure that bytes are JSON, and return them as Raw. Raises ValueError or RecursionError."""
     decode_json(data, _SKIP)
     return Raw(data)
 
@@ -57,7 +57,10 @@ def read_json(text: Raw) -> Any:
 
 
 def read_level(text: bytes) -> Any:
-    """Read JSON with decimals as ``Decimal``; the parts of an object or an array stay raw."""
+    """Read the top level of JSON: the parts of an object or array stay raw.
+
+    Decimals are read as ``Decimal``.
+    """
     first = text.lstrip()[:1]
     return (_FIELDS if first == b"{" else _ITEMS if first == b"[" else _READ_EXACT)(text)
 

@@ -1,8 +1,8 @@
-"""Secrets: settings that must not be shown, and how they are removed from foreign texts.
+"""Recognizes settings that must not be shown, and removes secrets from texts.
 
-A service, registry or broker may echo in an error what drainer sent to it. So each process
-remembers the secrets of its settings, and ``escape.foreign`` replaces them in every foreign text.
-They are only in memory: nothing pickles, writes or prints what is remembered.
+A service, registry or broker may repeat in an error what drainer sent to it. So each process
+remembers the secrets of its settings, and ``escape.foreign`` replaces them in every text from
+elsewhere. The secrets are only in memory: they are never pickled, written or printed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from base64 import b64encode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from urllib.parse import quote, unquote
 
-# If the value of a property is ``user:password``, the property's name ends with this.
+# A property whose name ends with this has a value of the form ``user:password``.
 LOGIN_PAIR = "user.info"
 # A secret with fewer characters may be a part of a word, so it is replaced as a whole word only.
 SHORT = 8
@@ -38,8 +38,8 @@ _IN_A_QUERY = re.compile(
 )
 _QUERY_OF_A_URL = re.compile(r"://[^\s?#]*(\?[^\s#]+)")
 REDACTED = "***"
-# Secret names among those that the authors of handlers choose. It is better to hide too many values
-# than too few.
+# This finds the names of secrets among the names that authors of handlers choose. It is better to
+# hide too many values than too few.
 _CHOSEN = re.compile(
     r".key$|auth|bearer|cookie|cred|dsn|jwt|pass|private|pwd|^pw$|signature|token", re.IGNORECASE
 )
@@ -56,7 +56,7 @@ def is_secret(name: str) -> bool:
 def hides(name: str, value: str) -> bool:
     """Return whether a setting of any program must not be shown.
 
-    The name may be harmless, because values such as Java options and URLs may contain secrets.
+    Its value is examined, too, because Java options and URLs, for example, may contain secrets.
     """
     texts = _SECRET.search(name), _SECRET.search(value), IN_A_URL.search(value)
     return is_secret(name) or any(texts)
@@ -65,8 +65,8 @@ def hides(name: str, value: str) -> bool:
 def remember(properties: Mapping[str, str], *, chosen: bool = False) -> None:
     """Remember the secrets in these properties, so that ``redact`` replaces them in this process.
 
-    With ``chosen``, a handler's author chose the names. Then a property is also secret if its name
-    is like that of a secret and its value looks random.
+    With ``chosen``, a handler's author has chosen the names. A property is then also secret if its
+    name is similar to that of a secret and its value looks random.
     """
     found = (secret.strip().strip("\\") for secret in _secrets_in(properties, chosen))
     for secret in filter(None, found):
@@ -77,7 +77,7 @@ def remember(properties: Mapping[str, str], *, chosen: bool = False) -> None:
 
 
 def redact(text: str) -> str:
-    """Replace every secret that was remembered in a text, however it is encoded there."""
+    """Replace every remembered secret in a text, however it is encoded there."""
     patterns = sorted(remembered.values(), key=len, reverse=True)
     return re.sub("|".join(patterns), REDACTED, text) if patterns else text
 
@@ -127,7 +127,7 @@ def _pattern_of_character(char: str) -> str:
 
 
 def may_hide(name: str, value: str, chosen: bool) -> bool:
-    """Return whether a ``name=value`` might be secret, so that it is better not to show it.
+    """Return whether the value of a setting might be secret, so that it is better not to show it.
 
     If a handler's author has ``chosen`` the name, more names and values count as secret.
     """

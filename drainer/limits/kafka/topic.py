@@ -1,6 +1,6 @@
-"""The test topics of ``drainer limits``: made, found again, and removed; and traffic of others.
+"""The test topics of ``drainer limits``, and the detection of other traffic on the cluster.
 
-A topic is removed only if its name has exactly the form that ``new_topic_name`` gives it.
+A topic is removed only if its name has exactly the form of ``new_topic_name``.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ from drainer.model.listed import listed
 
 PREFIX = "drainer.limits."
 REPLICAS_MOST = 3
-WATCH_S = 2.5
+WATCH_S = 2.5  # A topic whose end does not move within this time has no traffic.
 RETENTION_MS = 15 * 60 * 1000
-# A partition may grow larger than this, since brokers check its size only every 5 minutes.
+# A partition may grow larger than this, because brokers check its size only every 5 minutes.
 PARTITION_BYTES = 512 * 1024 * 1024
 SEGMENT_BYTES = 64 * 1024 * 1024
 MESSAGE_BYTES_LEAST = 1024 * 1024
-# A batch with one large message may exceed the size of its payload by this much.
+# A batch with one large message may be larger than its payload by this much.
 BATCH_BYTES = 64 * 1024
 
 _TOPIC = re.compile(r"drainer\.limits\.\d{8}-\d{6}-[0-9a-f]{6}")
@@ -56,8 +56,8 @@ def brokers_of(cluster: Cluster) -> tuple[int, ...]:
 def ensure_removable(cluster: Cluster) -> None:
     """Ensure that this user may remove test topics, as far as that can be known beforehand.
 
-    Brokers report it only to a user who has no right at all on such a topic. Raises the
-    same errors as ``delete_test_topics``.
+    This deletes a topic that does not exist. Brokers then report a missing right only to a user who
+    has no right on such a topic at all. Raises the same errors as ``delete_test_topics``.
     """
     delete_test_topics(cluster, (new_topic_name(),))
 
@@ -65,7 +65,7 @@ def ensure_removable(cluster: Cluster) -> None:
 def create_test_topic(
     cluster: Cluster, name: str, partitions: int, message_bytes_most: int
 ) -> None:
-    """Create a test topic, whose leaders Kafka spreads evenly, and wait until brokers know it.
+    """Create a test topic, and wait until brokers know it. Kafka spreads its leaders evenly.
 
     Raises Refused when this user may not create it, or when Kafka rejects it.
     """
@@ -102,9 +102,9 @@ def ensure_usable(cluster: Cluster, name: str) -> None:
 
 
 def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int], Replicas]:
-    """Look up the replicas of each partition of some topics.
+    """Look up the replicas of each partition of these topics.
 
-    Raises Refused when a topic does not exist.
+    Raises Refused when one of them does not exist.
     """
 
     def attempt(left: float) -> dict[tuple[str, int], Replicas]:
@@ -119,18 +119,19 @@ def replicas_of(cluster: Cluster, topics: Sequence[str]) -> dict[tuple[str, int]
 
 
 def find_test_topics(cluster: Cluster) -> dict[str, int]:
-    """Find the test topics that killed runs left behind, and those that runs use now.
+    """Return the numbers of partitions of all test topics by name.
 
-    Returns the number of partitions of each.
+    Killed runs have left some of them behind, and running ones use the others.
     """
     return {name: count for name, count in _topics(cluster).items() if _TOPIC.fullmatch(name)}
 
 
 def find_left_behind(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
-    """List the test topics that nothing writes to. It takes ``watch_s`` when there are any topics.
+    """List the test topics that nothing writes to. If there are test topics, it takes ``watch_s``.
 
-    A topic counts as written to unless brokers tell the end of each of its partitions twice: a run
-    that overloads them may have made them too busy to answer.
+    A topic counts as unused only if brokers report the end of each partition twice, and it has not
+    moved. If no end is reported, a run may be using the topic, and have made brokers too busy to
+    answer.
     """
     partitions = find_test_topics(cluster)
     if not partitions:
@@ -148,9 +149,9 @@ def find_left_behind(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, .
 
 
 def delete_left_behind(cluster: Cluster, names: Collection[str]) -> tuple[str, ...]:
-    """Remove test topics, unless something writes to them now, and return the names of the removed.
+    """Remove those of these test topics that nothing writes to now, and return their names.
 
-    The topics are watched again, because a run may have begun while the user was asked.
+    They are watched again, because a run may have begun while the user was asked.
     """
     still = tuple(name for name in find_left_behind(cluster) if name in names) if names else ()
     delete_test_topics(cluster, still)
@@ -161,8 +162,8 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
     """Remove test topics. A topic that does not exist is not an error.
 
     Raises:
-        ValueError: when a name is not that of a test topic; nothing is removed then.
-        Refused: when this user may not remove them.
+        ValueError: when a name is not that of a test topic. Nothing is removed then.
+        Refused: when this user may not remove the topics.
     """
     _ensure_test_topics(names)
     with _needing("DELETE"):
@@ -173,10 +174,10 @@ def delete_test_topics(cluster: Cluster, names: Collection[str]) -> None:
 def live_traffic(cluster: Cluster, watch_s: float = WATCH_S) -> tuple[str, ...]:
     """Describe in sentences how others use the cluster.
 
-    The sentences name topics that are written to, groups with members, and groups that may have
-    members because the client can't describe them. To find the topics, the ends of all logs are
-    read twice, ``watch_s`` apart. Another run of ``drainer limits`` is live traffic, too. Kafka's
-    own topics (``__…``) are left out: clients that cause writes to them show up in another way.
+    The sentences name topics that are written to, groups with members, and groups of other kinds,
+    whose members are unknown. To find the topics, the ends of all logs are read twice, ``watch_s``
+    apart. Another run of ``drainer limits`` is live traffic, too. Kafka's own topics (``__…``) are
+    left out, because clients that cause writes to them are found by their groups or other topics.
     """
     partitions = {n: count for n, count in _topics(cluster).items() if not n.startswith("__")}
     moving = _moving(cluster, partitions, watch_s)
@@ -206,7 +207,7 @@ def _topics(cluster: Cluster) -> dict[str, int]:
 
 def _active_groups(cluster: Cluster) -> list[str]:
     def attempt(left: float) -> list[str]:
-        # list_groups gives groups of all kinds, and list_consumer_groups the state of some.
+        # list_groups returns groups of all kinds, but list_consumer_groups only some, with states.
         names = {str(each.id) for each in cluster.admin.list_groups(timeout=left)}
         future = cluster.admin.list_consumer_groups(request_timeout=left)
         states = {each.group_id: each.state for each in cluster.wait(future, left).valid}
@@ -239,7 +240,7 @@ def _ends(cluster: Cluster, partitions: Mapping[str, int]) -> dict[tuple[str, in
 
 @contextmanager
 def _needing(right: Right) -> Iterator[None]:
-    """Report a right as missing on all test topics, because each run gives them new names."""
+    """Name all test topics in an error about a missing right, because each run makes new names."""
     try:
         yield
     except RightMissing as error:

@@ -1,7 +1,7 @@
-"""The clients that make the traffic of a trial: producers with a pace, and consumers.
+"""The clients that make the traffic of a trial: producers with a fixed pace, and consumers.
 
-Each producer is a Kafka client with connections of its own, as an application has. So many clients
-put a load on brokers that one client, which would batch everything, could not. Consumers read
+Each producer is a Kafka client with connections of its own, as an application has. Many clients put
+a load on brokers that a single client could not, because it would batch everything. Consumers read
 everything as soon as it arrives.
 """
 
@@ -28,8 +28,8 @@ from drainer.limits.search.trial import Point
 
 # The time between two bursts of a producer.
 TICK_S = 0.01
-# A producer that falls further behind than this skips messages. If it caught up, it would send at
-# another rate than the trial asks for.
+# A producer that falls further behind than this skips messages. If it sent them later, its rate
+# would not be that of the trial.
 CATCH_UP_S = 0.5
 # The queue of a producer holds the messages of this many seconds.
 QUEUE_S = 2.0
@@ -39,15 +39,16 @@ STATISTICS_MS = 250
 # Statistics take processor time, so only this many producers of a task report them.
 PRODUCERS_MEASURED = 8
 MESSAGE_TIMEOUT_MS = 15_000
-# Random payloads are taken from a pool in turn. It is far larger than a batch, so that no batch has
-# the same payload twice, which would compress well.
+# Random payloads are taken from a pool in turn. The pool is far larger than a batch. Otherwise a
+# batch could have the same payload twice, and would compress well.
 POOL_BYTES = 16 * 1024 * 1024
 POOL_MOST = 20_000
 # The amount that a consumer fetches ahead.
 READ_KBYTES = 16 * 1024
 READ_MESSAGES = 5_000
-# The pause of consumers that found nothing to read.
+# Consumers that found nothing to read pause for this long.
 IDLE_S = 0.005
+# A request to the brokers may take this long, and is repeated after a pause if they are not ready.
 REQUEST_S, RETRY_S = 10.0, 0.1
 
 _PURGED = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})
@@ -59,8 +60,8 @@ class TrafficTargets:
     """Topics and partitions that the traffic goes to, and the groups that read them."""
 
     topics: tuple[str, ...]  # The test topics.
-    partitions: int  # Of each topic.
-    groups: int  # The number of consumer groups. Each reads everything that is written from now on.
+    partitions: int  # The number of partitions of each topic.
+    groups: int  # The number of consumer groups, each of which reads everything.
     payload: Payload = Payload.RANDOM
 
     @property
@@ -78,17 +79,17 @@ def make_payloads(message_bytes: int, payload: Payload = Payload.RANDOM) -> list
 
 
 class ClientStatistics:
-    """Samples of the statistics that several clients have reported since the last ``take``."""
+    """Statistics that several clients have reported since the last ``take``."""
 
     def __init__(self) -> None:
         self._samples: deque[tuple[list[float], list[float], bool]] = deque()
 
     def add(self, round_trips_ms: list[float], queued_ms: list[float], *, throttled: bool) -> None:
-        """Add a sample of one client, with a value per broker. The slowest broker counts."""
+        """Add a sample of one client. The lists have a value per broker; the slowest one counts."""
         self._samples.append((round_trips_ms, queued_ms, throttled))
 
     def take(self) -> dict[str, Any]:
-        """Return the samples as fields of a ``TrafficReport``, and start over."""
+        """Return the samples as fields of a ``TrafficReport``, and forget them."""
         taken = [self._samples.popleft() for _ in range(len(self._samples))]
         return {
             "round_trips_ms": tuple(round(max(trips), 3) for trips, _, _ in taken if trips),
@@ -99,9 +100,9 @@ class ClientStatistics:
 
 
 class PacedProducer:
-    """One producer with a pace, which counts the messages that it sent and that were acknowledged.
+    """A producer with a fixed pace, which counts the messages that were sent and acknowledged.
 
-    It sends one burst to each of the ``places`` in turn, beginning with number ``first``.
+    It sends a burst to each of the ``places`` in turn, beginning with number ``first``.
 
     Raises UsageError when librdkafka rejects the settings.
     """
@@ -121,7 +122,7 @@ class PacedProducer:
         self._statistics = statistics
         self._answered_s = monotonic()
         self._throttled_until_s = 0.0
-        self._gone = 0  # Messages that failed, or were given up when the producer was halted.
+        self._gone = 0  # Messages that failed, or that were dropped when the producer was halted.
         self.pace = point.pace
         self.offered = self.errors = self._passed_over = 0
         self._failure: Interrupted | None = None
@@ -152,7 +153,10 @@ class PacedProducer:
             raise _not_connected("a producer", error.args[0]) from None
 
     def send_up_to(self, due: int) -> None:
-        """Send messages until ``due`` were sent since the start. Skip those without room."""
+        """Send messages until ``due`` were sent since the start.
+
+        Messages for which the queue has no room are skipped.
+        """
         count = due - self.offered - self._passed_over
         late = count - max(1, int(CATCH_UP_S * self.pace))
         if late > 0:
@@ -174,17 +178,14 @@ class PacedProducer:
         self._producer.poll(0)
 
     def ensure_working(self) -> None:
-        """Raise Interrupted when the producer has failed for good."""
+        """Raise Interrupted if the producer has failed and can't recover."""
         if self._failure is not None:
             raise self._failure
         if login := rejected_login(self._log.complaints):
             raise Interrupted(f"a broker rejected a producer's login: {login.text}")
 
     def halt(self) -> None:
-        """Give up all messages that are not yet sent and acknowledged.
-
-        Those that were acknowledged before stay counted.
-        """
+        """Drop all messages that are not acknowledged yet."""
         self._producer.purge(in_queue=True, in_flight=True, blocking=False)
         self._producer.poll(0)
 
@@ -208,7 +209,7 @@ class PacedProducer:
         if trips:
             self._answered_s = now_s
         elif any(one["waitresp_cnt"] for one in brokers):
-            # No request was answered, so the round trip takes at least as long as this.
+            # No request was answered lately, so a round trip takes at least as long as this.
             trips = [(now_s - self._answered_s) * 1000]
         else:
             self._answered_s = now_s
@@ -217,7 +218,8 @@ class PacedProducer:
             for one in brokers
             if one["int_latency"]["cnt"]
         ]
-        # A throttle time comes once, with an answer. For that long the broker takes nothing more.
+        # A throttle time comes once, with an answer, and the broker accepts nothing for that long.
+        # So the samples until then count as throttled, too.
         throttle_ms = max((one["throttle"]["max"] for one in brokers), default=0)
         if throttle_ms > 0:
             self._throttled_until_s = now_s + throttle_ms / 1000
@@ -243,8 +245,8 @@ def _not_connected(who: str, answer: KafkaError) -> Interrupted:
 
 
 def _ms(window: dict[str, Any]) -> float:
-    # The percentiles leave out values above the range of the histogram, which ends at half a second
-    # for a round trip. The average has them.
+    # Percentiles leave out values beyond the range of the histogram, which ends at half a second
+    # for a round trip. The average includes them.
     micros: float = window["avg"] if window["outofrange"] else window["p50"]
     return micros / 1000
 
@@ -270,15 +272,15 @@ class Pacer(Loop):
             producer.connect()
 
     def ensure_working(self) -> None:
-        """Raise what the thread raised, or Interrupted when a producer has failed for good."""
+        """Raise what the thread raised, or Interrupted if a producer can't recover."""
         super().ensure_working()
         for producer in self._producers:
             producer.ensure_working()
 
     def _go_on(self) -> None:
         begun_s, tick = monotonic(), 0
-        # The producers send at different moments. If all of them sent a large message at once, that
-        # would be a burst.
+        # Producers send at different moments, because large messages of all of them at once would
+        # be a burst.
         count = len(self._producers)
         early = [max(TICK_S, 1 / each.pace) * i / count for i, each in enumerate(self._producers)]
         while not self._halted.is_set():
@@ -290,10 +292,10 @@ class Pacer(Loop):
 
 
 class GroupReader:
-    """One consumer of a group, which reads some partitions from their ends on.
+    """A consumer that reads some partitions of a group, ``places``, beginning at their ends.
 
-    It reads the partitions in ``places`` and does not join the group, because a rebalance would
-    disturb the measurement. The group ``name`` never has members or commits.
+    It does not join the group, because a rebalance would disturb the measurement. So the group
+    ``name`` never has members or commits.
 
     Raises UsageError when librdkafka rejects the settings.
     """
@@ -314,7 +316,7 @@ class GroupReader:
         self._consumer = settings.consumer(conf)
 
     def skip(self) -> None:
-        """Go on at the current ends of the partitions. Raises Interrupted if no answer comes."""
+        """Continue at the current ends of the partitions. Raises Interrupted if no answer comes."""
         places = [TopicPartition(*place) for place in self._places]
         until_s = monotonic() + REQUEST_S
         try:
@@ -332,7 +334,7 @@ class GroupReader:
                     place, timeout=max(RETRY_S, left_s)
                 )
             except KafkaException as error:
-                # Right after a topic was made, not all brokers know its leaders.
+                # Right after a topic was created, not all brokers know its leaders.
                 if error.args[0].code() not in RETRIABLE or left_s < 0:
                     raise
                 sleep(RETRY_S)
@@ -341,7 +343,7 @@ class GroupReader:
                     return ends[1]
 
     def read(self) -> int:
-        """Read what has arrived, without waiting, and return the number of messages."""
+        """Read the messages that have arrived, without waiting, and return their number."""
         messages = self._consumer.consume(READ_MESSAGES, 0)
         return sum(1 for message in messages if message.error() is None)
 
@@ -350,9 +352,9 @@ class GroupReader:
 
 
 class Readers(Loop):
-    """A thread that reads with several consumers, each of them of the group with this number.
+    """A thread that reads with several consumers, each given with the number of its group.
 
-    It adds the number of messages that they read to ``counts``, by group.
+    It adds the numbers of messages that were read to ``counts``, by group.
     """
 
     def __init__(self, readers: Sequence[tuple[int, GroupReader]], counts: list[int]) -> None:

@@ -19,7 +19,8 @@ KEEP_S = 600.0  # Samples are kept for this long.
 PATIENCE_S = 5.0  # ``halt`` waits this long for a sample that is being taken.
 
 Seen = TypeVar("Seen")
-InSync = Mapping[tuple[str, int], frozenset[int]]  # The ids of brokers by topic and partition.
+# The ids of the brokers whose replicas are in sync, by topic and partition.
+InSync = Mapping[tuple[str, int], frozenset[int]]
 
 
 class Loop:
@@ -64,9 +65,10 @@ class Loop:
 
 
 class Watch(Loop, Generic[Seen]):
-    """A thread that takes samples, and keeps each with its time by the monotonic clock.
+    """A thread that calls ``sample`` regularly, and keeps each result with its time.
 
-    If ``sample`` raises BrokerUnreachable, the sample is left out. Any other error ends the thread.
+    Times are by the monotonic clock. If ``sample`` raises BrokerUnreachable, that sample is left
+    out. Any other error ends the thread.
     """
 
     def __init__(
@@ -89,10 +91,11 @@ class Watch(Loop, Generic[Seen]):
 
 
 class InSyncWatch(Watch[InSync]):
-    """A thread that samples which replicas of some topics are in sync, by a connection of its own.
+    """A thread that samples which replicas of some topics are in sync.
 
-    ``usual`` is the first sample, taken before there is any traffic. ``failure`` is set when the
-    topics no longer exist, or when this user may not see them any more.
+    It has a connection of its own. ``usual`` is the first sample, taken before there is any
+    traffic. ``failure`` is set when the topics no longer exist, or when this user may no longer see
+    them.
 
     Raises BrokerUnreachable and Refused as ``Cluster`` does.
     """

@@ -1,4 +1,4 @@
-"""The boundary of what brokers tolerate, for each message size, and the cap of a drain from it."""
+"""The boundaries of what brokers tolerate, by message size, and a drain's limits based on them."""
 
 from __future__ import annotations
 
@@ -27,9 +27,10 @@ from drainer.model.codec import convert, encode
 from drainer.model.rate_cap import CapCurve, CapPoint
 
 FORMAT = 5
-# The rates from 0 to the highest one at first are divided into this many levels of the same size.
+# Level n is n / LEVELS of the highest rate with which the search begins. If the search widens, it
+# tries higher levels than LEVELS.
 LEVELS = 16_384
-# At low levels, this many producers send more slowly, instead of fewer producers at full pace.
+# A level has at least this many producers. At low levels, they send more slowly.
 PRODUCERS_LEAST = 20
 
 _AGAIN = "Measure them again with `drainer limits --out FILE`."
@@ -40,14 +41,13 @@ class Boundary:
     """The highest rate of messages of one size that the brokers tolerate.
 
     Attributes:
-        messages_per_s: the rate that brokers acknowledged at the safe level. It counts as the
-            boundary, and is 0 when no traffic was safe.
-        read_per_s: the rate at which all consumer groups together read meanwhile. Without groups it
-            is ``messages_per_s``.
+        messages_per_s: the rate that brokers acknowledged at the highest safe level. It counts as
+            the boundary, and is 0 when no traffic was safe.
+        read_per_s: the rate at which all consumer groups together read at that level. Without
+            groups, it is ``messages_per_s``.
         low, high: the boundary lies between these rates with a probability of about 95%. ``high``
-            is None when it may lie anywhere above ``low``.
-        why: the reasons for the verdict at the overloaded level, or the reasons why the clients
-            could send no more.
+            is None when the boundary may lie anywhere above ``low``.
+        why: why the lowest level above was overloaded, or why the clients could send no more.
     """
 
     message_bytes: Positive
@@ -69,16 +69,16 @@ class Boundary:
 
     @property
     def is_open(self) -> bool:
-        """Whether the brokers may tolerate more than this."""
+        """Whether the brokers may tolerate any rate above this one."""
         return self.high is None and (self.messages_per_s > 0 or self.end is End.CLIENTS)
 
 
 @dataclass(frozen=True, slots=True)
 class MeasuredLimits:
-    """The measurement of a cluster, complete or as far as it got.
+    """The measurement of a cluster, which may not be complete.
 
     ``at`` is its beginning, in seconds since the epoch. ``baseline`` has the round trip of brokers
-    without load, in ms by message size.
+    without load, in milliseconds by message size.
     """
 
     cluster_id: str
@@ -101,7 +101,10 @@ class MeasuredLimits:
         return 1e6 * (MB_PER_S_A_BROKER * self.brokers if most is None else most)
 
     def point(self, message_bytes: int, level: int) -> Point:
-        """Return the traffic of a level: as many producers as it takes at their full pace."""
+        """Return the traffic of a level: as many producers as it takes at their full pace.
+
+        Low levels have PRODUCERS_LEAST producers, which send more slowly.
+        """
         most = self.settings.max_producers
         producers = max(min(PRODUCERS_LEAST, most), ceil(level * most / LEVELS))
         pace = self.bytes_per_s_most * level / LEVELS / producers / message_bytes
@@ -122,7 +125,7 @@ class MeasuredLimits:
 
         def rate(level: float) -> float:
             # Producers may send a little less than a level requires. So the rate of any level is
-            # derived from the rate that was measured at the safe one.
+            # derived from the rate that was measured at the safe level.
             return sent * (level / found.safe) if safe else level * full
 
         full = self.point(message_bytes, 1).messages_per_s
@@ -158,7 +161,7 @@ class MeasuredLimits:
 
 
 def cap_curve(measured: MeasuredLimits) -> CapCurve:
-    """Return the cap that a measurement gives a drain. Raises LimitsRefused without a boundary."""
+    """Return the limits of a drain by a measurement. Raises LimitsRefused without a boundary."""
     if not measured.boundaries:
         raise LimitsRefused("these limits have no boundary yet", hint=_AGAIN)
     rising = sorted(measured.boundaries, key=lambda each: each.message_bytes)
@@ -173,9 +176,9 @@ def as_json(measured: MeasuredLimits) -> dict[str, Any]:
 
 
 def from_json(body: object) -> MeasuredLimits:
-    """Read what ``as_json`` gave.
+    """Read a measurement from what ``as_json`` returned.
 
-    Raises LimitsRefused when the body is something else, of another version or damaged.
+    Raises LimitsRefused when the body is something else, of another version, or damaged.
     """
     if not isinstance(body, dict) or "drainer_limits" not in body:
         raise LimitsRefused("it is JSON, but not a limits file", hint=_AGAIN)
@@ -187,7 +190,7 @@ def from_json(body: object) -> MeasuredLimits:
         )
     try:
         found = convert(body, MeasuredLimits)
-        if as_json(found) != body:  # A field with a default must be there, too.
+        if as_json(found) != body:  # Even a field with a default must be in the file.
             raise ValueError("it has not just the fields that it should")
     except ValueError as error:
         raise LimitsRefused(

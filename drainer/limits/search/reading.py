@@ -1,4 +1,4 @@
-"""Combines the reports of all tasks of a trial into the signals of any stretch of time."""
+"""Makes the signals of any stretch of time from the reports of all tasks of a trial."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from statistics import linear_regression, median
 
 from drainer.limits.search.trial import Point, Signals
 
-# The live view shows the signals of at least this time, and of at least this many messages.
+# The live view shows the signals of the last moments: at least this time and this many messages.
 RUNNING_S = 1.0
 RUNNING_MESSAGES = 10
 # Consumers fetch in bursts, so the live view takes their lag over a longer time.
 RUNNING_LAG_S = 4.0
 
-# Brokers are idle if their round trip is at most AT_REST times the shortest one so far, and
-# AT_REST_MS more.
+# Brokers count as idle if their round trip is at most AT_REST times the shortest one so far, plus
+# AT_REST_MS.
 AT_REST = 2.0
 AT_REST_MS = 5.0
-# Idle brokers also acknowledge at least this share of the messages.
+# Besides, brokers count as idle only if they acknowledge at least this share of the messages.
 AT_REST_PACE = 0.5
 
 _acknowledged = attrgetter("acknowledged")
@@ -35,11 +35,11 @@ class TrafficReport:
     ready: bool  # Whether all of its producers and consumers are connected.
     acknowledged: int  # Messages that the brokers have acknowledged.
     errors: int  # Messages that were refused or timed out.
-    consumed: tuple[int, ...]  # Messages that were read, by number of the consumer group.
+    consumed: tuple[int, ...]  # Messages that were read, by the number of the consumer group.
     busy_s: float  # Processor time of the task's process.
     # The round trip of produce requests in each sample of a client since the last report.
     round_trips_ms: tuple[float, ...] = ()
-    # The time that messages waited in the client, for the same samples.
+    # The time that messages waited in the client before they were sent, in each of these samples.
     queued_ms: tuple[float, ...] = ()
     samples: int = 0  # The number of samples since the last report.
     throttled: int = 0  # The number of those samples in which brokers throttled the client.
@@ -51,7 +51,7 @@ class TrafficReport:
 class TrafficReading:
     """Keeps the reports of all tasks, and computes the groups' lag and the signals from them.
 
-    All times are by the driver's clock. The signals lack the brokers' own metrics.
+    All times are by the driver's clock. The signals do not include the brokers' own metrics.
     """
 
     def __init__(self, tasks: int, groups: int) -> None:
@@ -60,12 +60,12 @@ class TrafficReading:
         self._latest: dict[int, TrafficReport] = {}
         self._reports: list[tuple[float, int, TrafficReport]] = []
         self._lags: list[tuple[float, tuple[int, ...]]] = []
-        self._base = (0,) * groups  # Messages that a group skipped, and will never read.
+        self._base = (0,) * groups  # How many messages each group skipped, and will never read.
 
     def take(self, at_s: float, task: int, report: TrafficReport) -> None:
-        """Keep a report that came from a task at this time.
+        """Keep a report that arrived from a task at this time.
 
-        Raises ValueError when it does not have the expected number of groups.
+        Raises ValueError when the report is not of a known task and of all groups.
         """
         if len(report.consumed) != self._groups or not 0 <= task < self.tasks:
             raise ValueError(f"a report of task {task} with {len(report.consumed)} groups")
@@ -74,12 +74,12 @@ class TrafficReading:
         self._lags.append((at_s, self.lags))
 
     def forget_before(self, at_s: float) -> None:
-        """Drop the reports that came before this time."""
+        """Drop the reports that arrived before this time."""
         self._reports = [each for each in self._reports if each[0] >= at_s]
         self._lags = [lag for lag in self._lags if lag[0] >= at_s]
 
     def ready(self, order: int) -> bool:
-        """Return whether all tasks carry out the order of this number."""
+        """Return whether all tasks carry out the order with this number."""
         return len(self._latest) == self.tasks and all(
             report.order == order and report.ready for report in self._latest.values()
         )
@@ -109,7 +109,7 @@ class TrafficReading:
         return (min(lags), max(lags)) if lags else None
 
     def set_caught_up(self) -> None:
-        """Note that the groups have skipped the messages that they had yet to read."""
+        """Note that the groups have skipped all messages that they had not read yet."""
         self._base = tuple(base + lag for base, lag in zip(self._base, self.lags, strict=True))
         self._lags.clear()
 
@@ -146,7 +146,7 @@ class TrafficReading:
         )
 
     def running(self, point: Point, begun_s: float, now_s: float) -> Signals | None:
-        """Return the signals of the last moments of this traffic; None while it is too young.
+        """Return the signals of the last moments; None while the traffic has just begun.
 
         The consumers' lag is taken over a longer time, and is not measured before that has passed.
         """
@@ -159,10 +159,10 @@ class TrafficReading:
         )
 
     def _within(self, begin_s: float, end_s: float) -> list[list[TrafficReport]]:
-        """Return the reports of each task in a stretch of time, at least two of each.
+        """Return the reports of each task within a stretch of time, at least two per task.
 
-        If a task has only one report in it, its last report before is added. If there is none
-        before either, the task is left out.
+        If a task has only one report within it, its last earlier report is added. A task that has
+        no earlier report either is left out.
         """
         by_task: dict[int, list[TrafficReport]] = {}
         before: dict[int, TrafficReport] = {}
@@ -193,7 +193,7 @@ class TrafficReading:
 
 
 class IdleDetector:
-    """Detects that brokers answer a little traffic as quickly as they do when they are idle.
+    """Detects that brokers are idle, by how quickly they answer a little traffic.
 
     ``pace`` is the rate of that traffic in messages/s.
     """
@@ -203,8 +203,8 @@ class IdleDetector:
         self._least_ms = float("inf")
 
     def update(self, seen: Signals) -> bool:
-        """Take the next signals, and return whether they show idle brokers."""
-        # Brokers that lack in-sync replicas refuse messages, and they also do so quickly.
+        """Take the next signals, and return whether they are those of idle brokers."""
+        # Brokers without enough in-sync replicas answer quickly, too, because they refuse messages.
         if not seen.round_trip_ms or seen.sent_per_s < AT_REST_PACE * self._pace:
             return False
         self._least_ms = min(seen.round_trip_ms, self._least_ms)

@@ -1,14 +1,14 @@
 """The search for the boundary of one message size: which level to try next, and the result.
 
-A binary search believes every verdict, so a single wrong one sends it astray for good. This search
+A binary search trusts every verdict, so a single wrong verdict makes its result wrong. This search
 keeps a probability for each place where the boundary may be, and tries the level whose verdict is
-expected to tell the most. While little is known that is about the median. Later it may be an edge
-that was tried before, if other verdicts have made it doubtful.
+expected to give the most information. While little is known, that level is near the median. Later
+it may be a level that was tried before, if other verdicts contradict its verdict.
 
 This is probabilistic bisection (Horstein, 1963; Waeber, Frazier and Henderson, "Bisection search
-with noisy responses", 2013). Verdicts depend on chance near the boundary, and are now and then
-wrong anywhere, as in the search for thresholds in psychophysics (QUEST: Watson and Pelli, 1983;
-QUEST+ tries what is expected to tell the most).
+with noisy responses", 2013). Verdicts depend on chance near the boundary, and may be wrong at any
+level, as in the search for thresholds in psychophysics (QUEST: Watson and Pelli, 1983; QUEST+ tries
+what is expected to give the most information).
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from numpy.typing import NDArray
 from drainer.limits.search.settings import TRIALS_MOST
 from drainer.limits.search.trial import End, Found, Verdict
 
-# The search assumes that this share of the verdicts is wrong, at any level. A share that is too
-# large costs only a few more trials.
+# The search assumes that this share of the verdicts is wrong, at any level. If the true share is
+# smaller, that costs only a few more trials.
 LIES = 0.08
-# Near the boundary, the verdict depends on chance. The probability of "overloaded" rises there
-# along a logistic curve of this scale, as a share of the boundary.
+# Near the boundary, the verdict depends on chance: the probability of "overloaded" rises along a
+# logistic curve. This is the scale of the curve, as a share of the boundary.
 SPREAD = 0.017
 # The probability with which the boundary lies in the reported interval.
 SURE = 0.95
 # A level is called safe only if the boundary lies above it with at least this probability.
 SAFE_SURE = 0.35
-# The levels that the search may try are this many times as dense as the precision requires.
+# The levels that the search may try are this many times closer than the precision requires.
 FINE = 5
 # The distance between two levels is at least this share of the lower one.
 STEP_LEAST = 0.005
 # The search ends after this many trials in a row without a verdict.
 UNCLEAR_MOST = 4
-# A search that widens tries at most this many times its first maximum.
+# A search that widens goes up to at most this many times its first maximum.
 WIDEST = 64
 
 # Before anything is known: the probability that not even level 1 is safe, and that all levels are.
@@ -55,16 +55,17 @@ class BoundarySearch:
     of it on either side. At low levels, the next level may be further away than that. Then the
     result is wide.
 
-    ``known`` are the trials of an earlier run, as (level, verdict) in their order. They bring the
-    search to where it was.
+    ``known`` are the trials of an earlier run in their order, each as (level, verdict). The search
+    continues from there.
 
-    ``most`` is tried only when everything below looks safe. To overload brokers many times over
-    tells no more than to overload them a little, and they need long to recover. If ``most`` is safe
-    and the search ``widens``, it goes on to twice as much with as many trials again, up to WIDEST
-    times the first maximum.
+    The search does not try ``most`` before lower levels look safe, because brokers that are heavily
+    overloaded need long to recover. If ``most`` is safe and the search ``widens``, it continues up
+    to twice that level with as many trials again, until it has reached WIDEST times the first
+    maximum.
 
-    If the clients are the bottleneck, the search finds the highest level that they can send, as a
-    lower bound: a level that is too much for them counts as too much.
+    If the clients are the bottleneck, the search finds the highest level that they can send, which
+    is a lower bound. A level that is too high for the clients counts like one that overloads the
+    brokers.
     """
 
     def __init__(
@@ -90,7 +91,7 @@ class BoundarySearch:
         return self._posterior.most_informative() if self._end() is End.OPEN else None
 
     def take(self, level: int, verdict: Verdict) -> None:
-        """Take the verdict on a level in."""
+        """Add the verdict on a level."""
         self._trials.append((level, verdict))
         self._posterior.fit(level, verdict)
         if self._end() is End.MOST and self.most < self._widest:
@@ -101,7 +102,7 @@ class BoundarySearch:
                 self._posterior.fit(*trial)
 
     def found(self) -> Found:
-        """Return what is known by now. Once the search has ended, it is the result."""
+        """Return what is known of the boundary so far; the result once the search has ended."""
         end = self._end()
         safe, overloaded = self._edges()
         low, high = self._posterior.interval()
@@ -128,7 +129,10 @@ class BoundarySearch:
         return End.CLIENTS if clients else End.WIDE
 
     def _edges(self) -> tuple[int, int | None]:
-        """Return the level that counts as safe, and the lowest level above that was too much."""
+        """Return the level that counts as safe, and the lowest level above it that is too high.
+
+        The second is None if no level above it was too high.
+        """
         too_much = (Verdict.OVERLOADED, Verdict.CLIENTS)
         passed = Counter(n for n, verdict in self._trials if verdict is Verdict.SAFE)
         failed = Counter(n for n, verdict in self._trials if verdict in too_much)
@@ -140,17 +144,17 @@ class BoundarySearch:
 class _Posterior:
     """The probability of each place where the boundary may be.
 
-    The places are the gaps between levels, up to the highest one, and what is beyond it.
+    The places are below level 1, between two neighbouring levels, and above the highest level.
     """
 
     def __init__(self, most: int, precision: float) -> None:
         self._levels = _levels(most, max(precision / FINE, STEP_LEAST))
         self._logs = np.log(self._levels)
-        # The boundary is below level 1, between two levels, or above the highest level.
+        # These are positions that represent the places, as logarithms.
         between = (self._logs[1:] + self._logs[:-1]) / 2
         self._bounds = np.concatenate(([log(0.5)], between, [log(most) + 1]))
-        # It is not known whether the boundary may have any order of magnitude, or lies near the
-        # highest level. So the prior is the mean of both assumptions.
+        # The prior is the mean of two: that each level is equally likely, which favours high ones,
+        # and that each order of magnitude is equally likely.
         width = np.diff(self._levels) / most
         octaves = np.diff(self._logs) / max(log(most), 1e-9)
         chances = np.concatenate(([_NONE], (width + octaves) / 2, [_BEYOND]))
@@ -167,7 +171,7 @@ class _Posterior:
             self._chances /= self._chances.sum()
 
     def most_informative(self) -> int:
-        """Return the level whose verdict is expected to tell the most."""
+        """Return the level whose verdict is expected to give the most information."""
         information = _entropy(self._expected @ self._chances) - self._unsure @ self._chances
         return int(self._levels[int(np.argmax(information))])
 
@@ -183,7 +187,7 @@ class _Posterior:
     def interval(self) -> tuple[float, float]:
         """Return the narrowest range that contains the boundary with probability SURE.
 
-        The upper end is infinite if no finite range does.
+        The upper end is infinite if no finite range contains it with that probability.
         """
         edges = np.concatenate(([0.0], self._levels, [inf]))
         summed = np.concatenate(([0.0], np.cumsum(self._chances)))
@@ -200,7 +204,7 @@ class _Posterior:
 
 
 def _levels(most: int, step: float) -> NDArray[np.int64]:
-    """Return levels from 1 to ``most``. Each is a share ``step`` above the last, and at least 1."""
+    """Return levels from 1 to ``most``, each higher by the share ``step`` or by 1."""
     found = [1]
     while found[-1] < most:
         found.append(min(most, max(found[-1] + 1, round(found[-1] * exp(step)))))

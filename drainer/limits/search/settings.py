@@ -23,18 +23,20 @@ from drainer.model.option import (
 )
 
 MESSAGE_BYTES_MOST = 64 * 1024 * 1024
-# Clients report a few times a second, so a window misses up to one report at each end.
+# Clients report a few times a second. At each end, up to one report lies outside the window, so a
+# window has to be longer by this time.
 REPORTS_S = 1.0
 TRIALS_MOST = 20  # The default limit of trials for one boundary.
-# The highest rate at first, if no maximum is given. It is more than most brokers that also serve
-# readers tolerate (Dropbox: 60 MB/s with five groups). If it is safe, twice as much is tried.
+# The highest rate with which the search begins, unless there is a maximum. Most brokers that also
+# serve readers tolerate less (Dropbox: 60 MB/s with five groups). If this rate is safe, the search
+# doubles it.
 MB_PER_S_A_BROKER = 200.0
 
 
 class Payload(StrEnum):
     """Content of the messages that producers send."""
 
-    RANDOM = "random"  # Nothing compresses it, which is the worst case for brokers.
+    RANDOM = "random"  # It can't be compressed, which is the worst case for brokers.
     CONSTANT = "constant"
 
 
@@ -57,7 +59,7 @@ def _parse_window(text: str) -> float:
 
 
 def _share(least: float, most: float) -> ValueType:
-    """Return the type of shares, which a person types as ``5%`` or ``0.05``."""
+    """Return the type of options that are shares, which a person types as ``5%`` or ``0.05``."""
 
     def parse(text: str) -> float:
         word = text.strip()
@@ -81,7 +83,11 @@ _search = partial(option, panel="Search")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LimitSettings:
-    """Settings of a measurement. A measurement can be resumed only with the same settings."""
+    """Settings of a measurement.
+
+    A measurement can be resumed only with the same settings, except that message sizes may be
+    added, and ``trials`` and ``safe_share`` may change.
+    """
 
     message_bytes: tuple[Positive, ...] = _traffic(
         "Message sizes; each gets its own boundary.",
@@ -133,7 +139,7 @@ class LimitSettings:
             raise ValueError(f"{list(self.message_bytes)} are not sizes, each once")
 
     def differences(self, other: LimitSettings) -> list[str]:
-        """Describe each setting that another one has changed: ``topics was 1, and is 2``."""
+        """Describe each setting that is different in ``other``: ``topics was 1, and is 2``."""
         names = [each.name for each in fields(self)]
         pairs = ((name, getattr(self, name), getattr(other, name)) for name in names)
         return [f"{name} was {was}, and is {now}" for name, was, now in pairs if was != now]

@@ -20,7 +20,7 @@ Positive = Annotated[int, Meta(gt=0)]
 Amount = Annotated[float, Meta(ge=0)]
 AboveZero = Annotated[float, Meta(gt=0)]
 
-Reasons = tuple[str, ...]  # Phrases that say what is wrong; none when nothing is.
+Reasons = tuple[str, ...]  # Phrases for people. Each gives a reason for a verdict.
 
 # Request handlers (JMX) that are idle for a smaller share of their time are overloaded.
 HANDLERS_IDLE_LEAST = 0.20
@@ -28,7 +28,7 @@ HANDLERS_IDLE_LEAST = 0.20
 ISR_CHANGING_MOST = 0.5
 # Brokers may throttle clients in at most this share of the samples. A quota is a limit, too.
 THROTTLED_MOST = 0.05
-# A round trip is late if it takes this many times the unloaded one, and this much longer as well.
+# A round trip is late if it is longer than the unloaded one by both this factor and this time.
 ROUND_TRIP_FACTOR = 5.0
 ROUND_TRIP_OVER_MS = 20.0
 # The slowest consumer group may fall behind by at most this share of the messages that are sent.
@@ -37,7 +37,7 @@ FALLING_BEHIND_MOST = 0.05
 ERRORS_MOST = 0.001
 # The rate may fall short of the requested one by at most this share.
 PACE_SHORTFALL_MOST = 0.05
-# A client process that uses a larger share of a core measures itself, not the brokers.
+# If a client process uses a larger share of a core, it measures its own delays, not the brokers'.
 CLIENTS_BUSY_MOST = 0.90
 # Messages that wait longer than this in their producers are held up by the clients.
 QUEUE_MS_MOST = 200.0
@@ -67,7 +67,7 @@ class Verdict(StrEnum):
 
     SAFE = "safe"
     OVERLOADED = "overloaded"
-    CLIENTS = "clients"  # The clients were the bottleneck, so nothing is known of the brokers.
+    CLIENTS = "clients"  # The clients were the bottleneck, so the trial says nothing of brokers.
     UNCLEAR = "unclear"  # Something was not measured, or the window was too short.
 
 
@@ -87,7 +87,7 @@ class Signals:
     throttled: float
     # How fast the slowest consumer group falls behind, as a share of the messages that are sent.
     falling_behind: float | None
-    # The share of their time that the request handler threads of the busiest broker are idle (JMX).
+    # The share of the time in which the busiest broker's request handler threads are idle (JMX).
     handlers_idle: float | None
     # The share of the window in which the set of in-sync replicas changed or was not complete.
     isr_changing: float | None
@@ -124,7 +124,8 @@ class End(StrEnum):
 
     OPEN = "open"  # It has not ended.
     NARROW = "narrow"  # The boundary is known as precisely as the settings require.
-    # The boundary is known less precisely: no more trials are allowed, or no level lies between.
+    # The boundary is known less precisely, because no more trials are allowed, or because no level
+    # lies between the safe one and the overloaded one.
     WIDE = "wide"
     MOST = "most"  # Even the highest level is safe, so the boundary lies above it.
     CLIENTS = "clients"  # The clients can send no more, so the boundary lies above what they sent.
@@ -158,9 +159,9 @@ def judge(point: Point, signals: Signals, baseline_round_trip_ms: float) -> tupl
     idle, in-sync replicas that change, and throttling. When the clients themselves are busy, their
     other measurements say nothing about the brokers.
 
-    Without JMX, late answers and consumers that fall behind count as overload. With JMX they do so
-    only if the requested rate was not reached either, because idle handlers may stand behind a
-    network or a disk that is full.
+    Without JMX, late answers and consumers that fall behind count as overload. With JMX, late
+    answers count as overload only if the requested rate was not reached or consumers fell behind:
+    request handlers may be idle although the network or a disk is overloaded.
 
     A trial that did not reach its rate is never safe. If the brokers look fine, the clients were
     the bottleneck.
@@ -177,7 +178,7 @@ def judge(point: Point, signals: Signals, baseline_round_trip_ms: float) -> tupl
     if overload := _broker_reasons(signals):
         verdict, reasons = Verdict.OVERLOADED, overload
     elif signals.clients_busy > CLIENTS_BUSY_MOST:
-        # A process that waits for processor time measures its own delays as those of the brokers.
+        # A process that waits for processor time measures its own delays, not those of the brokers.
         if found := short + behind + failed + (() if has_jmx else late):
             busy = f"a client is busy {_percent(signals.clients_busy)} of a core"
             verdict, reasons = Verdict.CLIENTS, (busy, *found)

@@ -1,6 +1,6 @@
-"""A task of ``drainer limits``: it hosts a share of the clients, and does what the driver orders.
+"""The Spark tasks of ``drainer limits``. Each runs a part of the clients by the driver's orders.
 
-It stops its traffic at once when the driver is gone, or when no order comes for a second.
+A task stops its traffic at once when the driver is gone, or when no order comes for a second.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Hosting:
-    """The function that Spark runs in each task. It yields the task's number when it is over."""
+    """The function that Spark runs in each task. It yields the task's number once it has ended."""
 
     client: ClientSettings
     targets: TrafficTargets
     tasks: int  # The number of tasks.
     address: tuple[str, int]  # Where the driver listens.
-    token: str = field(repr=False)  # It proves to the driver that a task is one of its own.
+    token: str = field(repr=False)  # A task proves by it to the driver that it belongs to the run.
 
     def __call__(self, numbers: Iterable[int]) -> Iterator[int]:
         with carrying():
@@ -51,7 +51,7 @@ class Hosting:
 
 
 class Host:
-    """One task at work: its producers and consumers, and its connection to the driver."""
+    """A running task: its producers and consumers, and its connection to the driver."""
 
     def __init__(self, hosting: Hosting, task: int) -> None:
         self._hosting = hosting
@@ -62,7 +62,7 @@ class Host:
         self._consumed = [0] * hosting.targets.groups
         self._pacer, self._readers = Pacer([]), Readers([], self._consumed)
         self._pool: list[bytes] = []
-        # The messages of earlier producers that were acknowledged, and that failed.
+        # How many messages of earlier producers were acknowledged, and how many failed.
         self._past = (0, 0)
         self._acknowledged = 0
         self._silences = 0
@@ -78,7 +78,7 @@ class Host:
                 try:
                     self._serve(line)
                 except DrainerError as error:
-                    # Spark reports the error as well, but later.
+                    # Spark reports the error, too, but later.
                     with suppress(Interrupted):
                         _send(line, {"failure": error_as_json(error)})
                     raise
@@ -120,7 +120,7 @@ class Host:
         hosting, places = self._hosting, self._hosting.targets.all
         if not self._pool or len(self._pool[0]) != point.message_bytes:
             self._pool = make_payloads(point.message_bytes, hosting.targets.payload)
-        # Producers are numbered across all tasks, so each begins at a different partition.
+        # Producers are numbered across all tasks, so that each begins at a different partition.
         first = range(self._task, point.producers, hosting.tasks)
         return Pacer(
             [
@@ -139,7 +139,7 @@ class Host:
     def _make_readers(self) -> Readers:
         hosting = self._hosting
         places, groups = hosting.targets.all, hosting.targets.groups
-        members = max(1, hosting.tasks // max(1, groups))  # Consumers of each group.
+        members = max(1, hosting.tasks // max(1, groups))  # The number of consumers of each group.
         readers: list[tuple[int, GroupReader]] = []
         for unit in range(self._task, groups * members, hosting.tasks):
             group, member = divmod(unit, members)
@@ -152,10 +152,10 @@ class Host:
         self._pacer.halt()
         self._past = self._sent()
         self._acknowledged = self._past[0]
-        self._pacer = Pacer([])  # The producers' connections close with the last reference.
+        self._pacer = Pacer([])  # Without a reference to them, the producers' connections close.
 
     def _sent(self) -> tuple[int, int]:
-        """Return how many messages of all producers so far were acknowledged, and how many not."""
+        """Return how many messages of all producers so far were acknowledged, and failed."""
         acknowledged, errors = self._past
         return acknowledged + self._pacer.acknowledged, errors + self._pacer.errors
 
@@ -187,7 +187,10 @@ def _send(line: Connection, message: object) -> None:
 
 
 def _receive(line: Connection) -> TrafficOrder | None:
-    """Return the driver's order; None if none comes soon. Raises Interrupted without a driver."""
+    """Return the driver's next order; None if none comes within POLL_S.
+
+    Raises Interrupted if the driver is gone.
+    """
     try:
         if line.poll(POLL_S):
             return msgspec.json.decode(line.recv_bytes(), type=TrafficOrder)

@@ -1,8 +1,8 @@
-"""The brokers' own metrics by JMX, read through the JVM that Spark starts anyway.
+"""The brokers' own metrics by JMX, which are read through the JVM that Spark starts anyway.
 
-The request handlers of a broker count the nanoseconds in which they had nothing to do, divided by
-their number. So the growth of that count over a stretch of time is their idle share in it. The
-meter also has rates, but the fastest of them is an average over minutes.
+A meter of each broker counts the nanoseconds in which its request handlers are idle, divided by
+their number. So the growth of that count, divided by the time, is the share in which they are idle.
+The meter also has rates, but these are averages over minutes.
 """
 
 from __future__ import annotations
@@ -23,8 +23,9 @@ REACH_S = 5.0
 CALIBRATE_S = 1.0
 
 _POOL = "kafka.server:type=KafkaRequestHandlerPool,name="
-# A node that is both a broker and a controller has two pools. Since Kafka 4.2 (KIP-1207) each has a
-# meter of its own. Before, both counted in the same one, which grew by 2 when all was idle.
+# A node that is both a broker and a controller has two pools of request handlers. Since Kafka 4.2
+# (KIP-1207), each pool has a meter of its own. Before, both counted in the same meter, which showed
+# an idle share of 2 when all handlers were idle.
 _OF_BROKER = f"{_POOL}BrokerRequestHandlerAvgIdlePercent"
 _OF_ALL = f"{_POOL}RequestHandlerAvgIdlePercent"
 
@@ -36,8 +37,8 @@ class BrokerMetrics:
     """The metrics of one broker, at ``host:port``: how idle its request handlers are.
 
     Raises:
-        UsageError: when that is not an address.
-        BrokerUnreachable: when nothing there speaks JMX without a login, or it is not a broker.
+        UsageError: when ``address`` is not an address.
+        BrokerUnreachable: when there is no JMX without a login, or when it is not a Kafka broker.
     """
 
     def __init__(self, context: SparkContext, address: str) -> None:
@@ -47,7 +48,7 @@ class BrokerMetrics:
             raise UsageError(
                 f"--jmx {address} is not HOST:PORT", hint="Give one, such as broker-1:9999."
             )
-        # Java would wait for minutes if nothing answers.
+        # Without an answer, Java would wait for minutes, so the address is tried first.
         try:
             socket.create_connection((host.strip("[]"), int(port)), timeout=REACH_S).close()
         except OSError as error:
@@ -67,7 +68,7 @@ class BrokerMetrics:
         self.pools = 1  # The number of pools that count in the meter.
 
     def calibrate(self) -> None:
-        """Find out how many pools count in the meter. It takes a second without any traffic."""
+        """Find out how many pools count in the meter. It takes a second, without any traffic."""
         first = self.read()
         time.sleep(CALIBRATE_S)
         self.pools = max(1, round(_share(first, self.read())))
@@ -81,7 +82,7 @@ class BrokerMetrics:
 
     def idle_share(self, first: Reading, last: Reading) -> float:
         """Return the share of the time in between that the broker's request handlers were idle."""
-        # The handlers of a controller have nothing to do with the traffic, so they stay idle.
+        # The handlers of a controller take no part in the traffic, so they are always idle.
         return min(1.0, max(0.0, _share(first, last) - (self.pools - 1)))
 
     def close(self) -> None:

@@ -1,4 +1,4 @@
-"""The traffic of ``drainer limits`` on Spark: one job, whose tasks host the clients."""
+"""The traffic of ``drainer limits`` on Spark: one job, whose tasks run the clients."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ from drainer.spark.session.start import session_on
 from drainer.text.mask import describe
 
 NAME = "drainer limits"
-# All tasks begin at once or not at all (barrier mode). Spark does that only on a fixed set of
-# executors, and it has to look for them for as long as drainer waits.
+# All tasks begin at once or not at all (barrier mode), which needs a fixed set of executors. Spark
+# has to wait for free slots for as long as drainer does.
 _GANG = {
     "spark.dynamicAllocation.enabled": "false",
     "spark.scheduler.barrier.maxConcurrentTasksCheck.interval": "1s",
@@ -49,12 +49,13 @@ STOP_S = 5.0
 POLL_S = 0.1
 # The live view shows broker metrics of the last BROKERS_S, in which there are several samples.
 BROKERS_S = 1.5
-# Between two trials, this many messages/s of this size show whether the brokers are idle.
+# Between two trials, drainer sends this many messages/s of this size to see whether the brokers are
+# idle.
 PROBE_PACE = 20.0
 PROBE_BYTES = 100
-PROBE_S = 1.0  # The time over which that traffic is measured.
+PROBE_S = 1.0  # Signals of the traffic between two trials are taken over this time.
 LAG_AT_REST = 2 * PROBE_PACE  # A group with at most this lag counts as caught up.
-ATTEMPTS = 3  # A window that was disturbed is repeated until this many were measured.
+ATTEMPTS = 3  # If a window was disturbed, it is repeated until there were this many windows.
 # On a cluster, executors start one after the other. If none has started for QUIET_S, no more are
 # expected.
 EXECUTORS_S, QUIET_S, LOOK_S = 30.0, 3.0, 0.2
@@ -88,7 +89,7 @@ def traffic_host(
 
 def _slots_at_rest(session: Session) -> int:
     """Wait until no more executors seem to come, and return the number of slots."""
-    session.spark.range(1).count()  # It returns when the first executor has come.
+    session.spark.range(1).count()  # This returns once the first executor has started.
     known, changed_s = session.slots(), time.monotonic()
     until_s = changed_s + EXECUTORS_S
     while changed_s + QUIET_S > time.monotonic() < until_s:
@@ -108,8 +109,8 @@ def spark_traffic(
 ) -> Iterator[SparkTraffic]:
     """Connect to the brokers, and start the tasks, all of which have to run at once.
 
-    When the block ends, traffic, tasks and connections are gone. ``jmx`` has the addresses
-    ``host:port`` of the brokers' metrics.
+    Traffic, tasks and connections end with the block. ``jmx`` has the addresses ``host:port`` of
+    the brokers' metrics.
 
     Raises Refused when a broker's metrics can't be read, when the topics can't be reached, or when
     Spark has no room for all tasks.
@@ -155,11 +156,11 @@ class HostingJob(Loop):
                 hosts.barrier().mapPartitions(self._hosting).collect()
         except DrainerError:
             raise
-        except Exception as error:  # A session that was stopped meanwhile raises anything.
+        except Exception as error:  # A session that was stopped meanwhile may raise any exception.
             raise Interrupted(f"the Spark job failed: {describe(error)}", cause=error) from error
 
     def runs(self, wait_s: float) -> bool:
-        """Wait for ``wait_s``, and return whether the job still runs."""
+        """Wait up to ``wait_s`` for the end of the job, and return whether it still runs."""
         self._thread.join(wait_s)
         return self._thread.is_alive()
 
@@ -174,9 +175,9 @@ class HostingJob(Loop):
 class SparkTraffic:
     """Traffic on test topics, and its signals. ``spark_traffic`` makes it.
 
-    All traffic ends with this process. The methods are for one thread. They raise Interrupted, or
-    what a task raised, when the traffic can't go on: a task is gone, Spark failed, or the clients
-    lost a topic or the right to use it.
+    All traffic ends with this process. Only one thread may call the methods. They raise
+    Interrupted, or what a task raised, when the traffic can't continue: a task is gone, Spark
+    failed, or the clients lost a topic or the right to use it.
     """
 
     _groups: int  # The number of consumer groups.
@@ -213,7 +214,8 @@ class SparkTraffic:
 
         ``observe`` gets the phase and the signals of the last moments, ten times a second.
 
-        Raises Interrupted when every window was disturbed, because this process could not run.
+        A window is disturbed if a task stopped its traffic because this process sent no order in
+        time. Raises Interrupted if that happens to ATTEMPTS windows.
         """
         try:
             observe("connecting", None)
@@ -295,7 +297,7 @@ class SparkTraffic:
     def _with_broker_signals(
         self, seen: Signals | None, begin_s: float, end_s: float
     ) -> Signals | None:
-        """Add the idle share of the request handlers, and how long in-sync replicas changed."""
+        """Add the idle share of request handlers, and the share of time with ISR changes."""
         if seen is None:
             return None
         return replace(
@@ -305,7 +307,10 @@ class SparkTraffic:
         )
 
     def _poll(self) -> None:
-        """Wait for a moment, and take the new reports. Raises the error that ended the traffic."""
+        """Wait for a moment, and take the new reports.
+
+        Raises the error because of which the traffic has ended, if it has.
+        """
         runs = self._job.runs(POLL_S)
         while self._reports:
             self._reading.take(*self._reports.popleft())

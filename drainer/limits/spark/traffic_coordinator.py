@@ -2,10 +2,10 @@
 
 A task sends a report, and the driver answers with its order: at once if the order is new to the
 task, and otherwise after a moment. A task that gets no answer for a second stops its traffic. So
-all traffic ends with the driver, whatever ends that.
+all traffic ends with the driver, however the driver ends.
 
-First of all, both ends prove that they know the same token (``multiprocessing.connection``). After
-that they exchange JSON. Nothing that comes over the connection is ever unpickled.
+First, both sides prove that they know the same token (``multiprocessing.connection``). After that,
+they exchange JSON. Nothing that comes over the connection is ever unpickled.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class TrafficOrder:
     number: int
     point: Point | None = None  # The traffic of all tasks together; None for no traffic.
     skips: int = 0  # The number of times that the groups skipped what they had not read yet.
-    over: bool = False  # Whether the tasks end.
+    over: bool = False  # Whether the tasks have to end.
 
 
 def connect(address: tuple[str, int], token: str) -> Connection:
@@ -71,7 +71,7 @@ def connect(address: tuple[str, int], token: str) -> Connection:
 
 
 def driver_gone() -> Interrupted:
-    """Return the error of a task whose driver is gone."""
+    """Return the error that a task raises when its driver is gone."""
     return Interrupted("the driver is gone: the traffic has stopped")
 
 
@@ -106,13 +106,16 @@ class TrafficCoordinator(QuietServer, TCPServer):
         threading.Thread(target=self.serve_forever, args=(0.1,), name=name, daemon=True).start()
 
     def give(self, order: TrafficOrder) -> None:
-        """Give all tasks another order, at once."""
+        """Send all tasks a new order at once."""
         with self._ordered:
             self.order = order
             self._ordered.notify_all()
 
     def close(self) -> None:
-        """Order the end, and accept no more connections. A busy task gets the order later."""
+        """Order all tasks to end, and accept no more connections.
+
+        A busy task gets the order later.
+        """
         self.give(TrafficOrder(self.order.number + 1, over=True))
         self.shutdown()
         self.server_close()
@@ -129,7 +132,7 @@ class TrafficCoordinator(QuietServer, TCPServer):
                 deliver_challenge(line, self.token.encode())
                 answer_challenge(line, self.token.encode())
                 if self.lost is not None:
-                    return  # Spark has started a task again that failed.
+                    return  # Spark has restarted a task that failed. The traffic can't continue.
                 task = int(line.recv_bytes(MESSAGE_BYTES_MOST))
                 late.cancel()
                 self.connected.add(task)
