@@ -104,8 +104,8 @@ def stopped_long(stage: Stage) -> Report:
 def overtaken(stage: Stage) -> Report:
     """Send SIGSTOP for longer than the session, while another drain takes the lock.
 
-    The first drain must begin no call after that, stop by itself, and leave the group to the other
-    one.
+    After that the first drain must begin no call other than one that it was just beginning, stop by
+    itself, and leave the group to the other one.
     """
     return _overtaken(stage, "Traced")
 
@@ -141,7 +141,8 @@ def _overtaken(stage: Stage, handler: str) -> Report:
         found = report.judge(backlog, at_once=more + SLOW.concurrency)
         last_s = max(0.0, found.runs[first.pid].ended_s - woken_s)
         report.remarks.append(f"the first began {more} more, its last line {last_s:.2f} s after")
-        report.ensure(not more, f"the first one began {more} calls after SIGCONT")
+        # SIGSTOP may come between the check of the lock and the first line of the handler.
+        report.ensure(more <= 1, f"the first one began {more} calls after SIGCONT")
         report.ensure(last_s < STOPS_WITHIN_S, "the first one went on")
         return report
 
