@@ -182,7 +182,7 @@ class Batcher:
             batch.members.append(sub)
             most = min(most, self._most(sub))
             if self._looks_behind and not isinstance(sub, Barrier):
-                self._go_on_behind(sub, batch, most)
+                self._add_run(sub, batch, most)
             else:
                 batch.subs.append(sub)
             sub = self._next_lane(batch, most)
@@ -294,7 +294,7 @@ class Batcher:
             return None
         return self._inner.take()
 
-    def _go_on_behind(self, lead: SubMessage, batch: Batch, most: int) -> None:
+    def _add_run(self, lead: SubMessage, batch: Batch, most: int) -> None:
         """Add the first sub-message of a lane to a batch, and those behind it that fit."""
         batching, lanes = self._batching, self.lanes
         coalesce, runs = batching.coalesce, batch.runs[-1][1]

@@ -240,8 +240,8 @@ class PriorityDispatcher(Dispatcher):
     ) -> Status:
         """Turn the status of a run that drains only this class into the status of the whole drain.
 
-        What is left of the run is what is left of the class. What is left for later passes is
-        added to it.
+        What is left of the run is what is left of the class. Unless the drain ends with the class
+        (``--only``), what is left for later passes is added to it.
         """
         status = super().complete_status(status, plan, failures)
         now, progress = self.counts_of_class(), status.progress

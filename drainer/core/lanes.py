@@ -16,7 +16,7 @@ from typing import Any, cast
 
 from drainer.message import SubMessage
 
-# The live view names the lanes in which at least this many sub-messages wait.
+# The live view names only lanes in which at least this many sub-messages have waited at once.
 HOT_WAITING = 64
 # Once this many lanes are ready, the pump reads no further. More ready lanes would give no better
 # schedule (with one per worker, a drain takes 1.004 times max(W/C, L) at worst), and they would
@@ -80,16 +80,16 @@ class MultiKeyEntry:
 class Lanes:
     """All lanes that have work, and the choice of the one that a free worker should take.
 
-    ``left`` is called with each sub-message that stays pending because its lane is parked. Lanes
+    ``leave`` is called with each sub-message that stays pending because its lane is parked. Lanes
     are parked from the start if the ``repr`` of their key is in ``parked``.
     """
 
     def __init__(
         self,
-        left: Callable[[SubMessage], None] = lambda sub: None,
+        leave: Callable[[SubMessage], None] = lambda sub: None,
         parked: AbstractSet[str] = frozenset(),
     ) -> None:
-        self._left = left
+        self._leave = leave
         self._parked_before = parked
         self._lanes: dict[Hashable, Lane | SubMessage] = {}
         self._buckets: list[deque[Lane | SubMessage]] = [deque()]
@@ -125,7 +125,7 @@ class Lanes:
         if lane is None:
             if self._parked_before and repr(key) in self._parked_before:
                 self._park(key)
-                self._left(sub)
+                self._leave(sub)
                 return
             self._lanes[key] = sub
             sub.lane = ALONE_READY
@@ -338,7 +338,10 @@ class Lanes:
         return tuple(self._park(each.key).key for each in lane.lanes)
 
     def hottest(self, most: int) -> list[tuple[Hashable, int]]:
-        """Return the hottest lanes as (sub-key, number waiting), of those past HOT_WAITING."""
+        """Return the hottest lanes, each as its sub-key and the number that wait in it.
+
+        Only lanes that have reached HOT_WAITING are looked at.
+        """
         lanes = nlargest(most, self._hot, key=lambda lane: lane.waiting)
         return [(lane.key, lane.waiting) for lane in lanes if lane.waiting]
 
@@ -357,7 +360,7 @@ class Lanes:
             behind, node.next = node.next, None
             if type(node) is not Slot:
                 node.lane = None
-                self._left(node)
+                self._leave(node)
             node = behind
         return lane
 
@@ -375,7 +378,7 @@ class Lanes:
         if lane.head is None:
             if lane.parked:
                 if type(node) is not Slot:
-                    self._left(cast(SubMessage, node))
+                    self._leave(cast(SubMessage, node))
                 return
             lane.head = lane.tail = node
             lane.waiting = 1

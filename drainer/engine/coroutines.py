@@ -40,10 +40,10 @@ class AsyncWorkers(Workers):
         self._over = False  # Whether nothing waits for the workers any more.
         self.surplus = 0
         self._next: Callable[[CallInput], CallInput | None] = self._source.finish_and_take
-        self._pending: list[asyncio.Future[None]] = []
+        self._resting: list[asyncio.Future[None]] = []  # They wake the workers above the limit.
         self._current: list[SubMessage | None] = []  # By worker.
         self._overdue: dict[int, int] = {}  # How often each worker was cancelled for its attempt.
-        self._sleepers: deque[asyncio.Future[None]] = deque()
+        self._sleepers: deque[asyncio.Future[None]] = deque()  # They wake the idle workers.
         self._late = False  # Whether this turn of the loop has lasted long enough.
         self._slice_end = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -65,7 +65,7 @@ class AsyncWorkers(Workers):
         """Return how many calls run, including those that nothing waits for any longer."""
         if self._over:  # Some handlers swallow a cancellation, and go on while the loop runs.
             return sum(not task.done() for task in self._tasks)
-        at_work = len(self._tasks) - len(self._sleepers) - len(self._pending)
+        at_work = len(self._tasks) - len(self._sleepers) - len(self._resting)
         return min(at_work, self._lanes.running)
 
     @property
@@ -78,13 +78,13 @@ class AsyncWorkers(Workers):
         if self._stopping:
             return
         self._concurrency = most
-        too_many = len(self._tasks) - len(self._pending) - most
+        too_many = len(self._tasks) - len(self._resting) - most
         self.surplus = max(0, too_many)
         for _ in range(min(self.surplus, len(self._sleepers))):
             _wake(self._sleepers.popleft())
-        for _ in range(min(-too_many, len(self._pending))):
-            _wake(self._pending.pop())
-        for number in range(len(self._tasks), len(self._pending) + most):
+        for _ in range(min(-too_many, len(self._resting))):
+            _wake(self._resting.pop())
+        for number in range(len(self._tasks), len(self._resting) + most):
             self._current.append(None)
             self._gaps.append(0)
             self._tasks.append(spawn(self._work(number), f"worker-{number}", self._events.halt))
@@ -104,7 +104,7 @@ class AsyncWorkers(Workers):
 
     async def drain(self) -> None:
         """Return when no call is in flight any longer."""
-        for sleeper in (*self._sleepers, *self._pending):
+        for sleeper in (*self._sleepers, *self._resting):
             _wake(sleeper)
         if self._tasks:
             await asyncio.wait(self._tasks)
@@ -136,9 +136,9 @@ class AsyncWorkers(Workers):
         self.surplus -= 1
         self._choose_next()
         self._current[number] = None
-        pending = self._loop.create_future()
-        self._pending.append(pending)
-        await pending  # At least one worker does not rest, and notices when all is done.
+        resting = self._loop.create_future()
+        self._resting.append(resting)
+        await resting  # At least one worker does not rest, and notices when all is done.
 
     def _finish_only(self, sub: SubMessage) -> SubMessage | None:
         self._finish(sub)

@@ -206,8 +206,8 @@ class Lifecycle:
             cause,
             messages,
             subs,
-            # What former runs of a redrive gave up is in its dead-letter topic, and is drained
-            # again, so it does not count here.
+            # A redrive may drain what its former runs gave up once more. The policy's count leaves
+            # that out (``given_up_before``).
             gave_up=status.failures.given_up
             if plan.terms.redrive
             else subs.given_up - account.unhandled().dead_by_request,

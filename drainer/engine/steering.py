@@ -39,7 +39,7 @@ class Steering:
         shut_down: Callable[..., None],
     ) -> None:
         self._context, self._work, self._checkpointer = context, work, checkpointer
-        self._end, self._apply_pause, self._shut_down = ending, apply_pause, shut_down
+        self._ending, self._apply_pause, self._shut_down = ending, apply_pause, shut_down
         self._runtime = context.runtime
         self._control = context.control
         self._settings = Settings(context.running, context.plan.terms.failures)
@@ -50,7 +50,7 @@ class Steering:
         Requests for other settings are served apart, because they may wait for the brokers.
         """
         while True:
-            is_paused = self._control.paused is not None and not self._end.has_come
+            is_paused = self._control.paused is not None and not self._ending.has_come
             if is_paused and self._runtime.monotonic() >= self._control.unpause_at_s:
                 details = ("the time of its pause is over",)
                 self._unpause(self._event(EventKind.UNPAUSED, details=details))
@@ -72,7 +72,7 @@ class Steering:
                 control.stopper = requested.by, request.reason
                 self._shut_down(Signalled(f"stopped by {requested.by}"), now=now)
                 return (f"stopping: {self._in_flight}",)
-            case _ if self._end.has_come:
+            case _ if self._ending.has_come:
                 raise self._refusal()
             case Pause(for_s=for_s):
                 self._pause(requested, for_s)
@@ -120,7 +120,7 @@ class Steering:
         details = before.changes_to(wanted)
         if not details:
             return ("nothing changed",)
-        if self._end.has_come:  # The drain began to end while the brokers were asked.
+        if self._ending.has_come:  # The drain began to end while the brokers were asked.
             raise self._refusal()
         await self._work.change(wanted)
         self._checkpointer.change(wanted.failures)

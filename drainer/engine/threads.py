@@ -16,7 +16,7 @@ from drainer.host.calls import ensure_done
 from drainer.host.forks import call_alone
 from drainer.message import SubMessage
 
-# This many sub-messages wait for a free thread, so that no thread waits for the event loop.
+# This many calls wait for a free thread, so that no thread waits for the event loop.
 AHEAD = 32
 
 
@@ -29,18 +29,18 @@ class ThreadWorkers(Workers):
 
     def __init__(self, calls: Calls, failures: Failures, events: Events) -> None:
         super().__init__(calls, failures, events)
-        # By thread, the sub-message that it handles, and since when.
+        # By thread, the input of its call, and since when it runs.
         self._started: dict[int, tuple[SubMessage, float]] = {}
         self._threads = 0  # Threads that were ever started.
-        # During a pause, the sub-messages that were taken back before a thread began them.
+        # During a pause, the inputs of calls that were taken back before a thread began them.
         self._kept: list[SubMessage] = []
         # A leave is a list with one entry. In the inbox, it tells the thread that removes the entry
         # to end. If ``limit`` removes the entry first, no thread ends.
         self._leaves: list[list[bool]] = []
-        self._out = 0  # Sub-messages that were handed to the threads and not handed back.
+        self._out = 0  # The number of calls that were handed to the threads and not handed back.
         self._inbox = self._runtime.queue()
         self._outbox: deque[tuple[SubMessage, BaseException | None]] = deque()
-        self._called = False  # Whether the loop is about to look into the outbox.
+        self._collecting = False  # Whether the loop is about to look into the outbox.
         self._drained = asyncio.Event()
 
     def calls(self) -> int:
@@ -81,7 +81,7 @@ class ThreadWorkers(Workers):
                 self._failures.returned(sub)
 
     def pause(self, paused: bool) -> None:
-        """While ``paused``, keep back the sub-messages that no thread has started yet."""
+        """While ``paused``, keep back the calls that no thread has begun yet."""
         if not paused:
             while self._kept:
                 self._inbox.put(self._kept.pop(0))
@@ -89,7 +89,7 @@ class ThreadWorkers(Workers):
         self._kept += self._recalled()
 
     def _recalled(self) -> list[SubMessage]:
-        """Take back, in order, the sub-messages that no thread has begun."""
+        """Take back, in order, the inputs of calls that no thread has begun."""
         leaves: list[list[bool]] = []
         ahead: list[SubMessage] = []
         with suppress(Empty):
@@ -102,7 +102,7 @@ class ThreadWorkers(Workers):
 
     @property
     def kept_back(self) -> int:
-        """The number of sub-messages that were handed out and that no thread has begun."""
+        """The number of calls that were handed out and that no thread has begun."""
         return max(0, self._out - len(self._started))
 
     def wake(self) -> None:
@@ -186,15 +186,15 @@ class ThreadWorkers(Workers):
                 error = raised
             del self._started[number]
             self._outbox.append((sub, error))
-            if not self._called:
-                self._called = True
+            if not self._collecting:
+                self._collecting = True
                 try:
                     self._loop.call_soon_threadsafe(self._collect)
                 except RuntimeError:  # The loop is closed: this thread was abandoned.
                     return
 
     def _collect(self) -> None:
-        self._called = False
+        self._collecting = False
         while self._outbox:
             self._end_call(*self._outbox.popleft())
         if self._stopping and self._out <= 0:

@@ -74,13 +74,13 @@ class OfRegistry:
         self.made_bytes = 0  # The memory in bytes of the value that was decoded last.
 
     def __call__(self, data: bytes, headers: Headers, topic: str) -> Any:
-        schema_id, body, beside = framed(data, headers, self._header)
+        schema_id, body, after_id = framed(data, headers, self._header)
         read = self._readers.get(schema_id)
         if read is None and (fault := self._faults.get(schema_id)):
             raise Undecodable(fault[0])
         read = read or self._reader(schema_id)
         try:
-            found, self.made_bytes = read(body, beside)
+            found, self.made_bytes = read(body, after_id)
         except Exception as error:
             # A body that does not fit its schema may raise any error, not only ValueErrors.
             is_cut = isinstance(error, IndexError | struct.error)

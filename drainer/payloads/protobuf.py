@@ -58,13 +58,13 @@ def protobuf(schema: Schema) -> Callable[[bytes, bytes | None], tuple[Any, int]]
     main = next(file for file in files.file if file.name == MAIN)
     readers: dict[tuple[int, ...], Callable[[bytes], tuple[Any, int]]] = {}
 
-    def read(body: bytes, beside: bytes | None) -> tuple[Any, int]:
-        indexes, rest = message_indexes(body if beside is None else beside)
+    def read(body: bytes, after_id: bytes | None) -> tuple[Any, int]:
+        indexes, rest = message_indexes(body if after_id is None else after_id)
         found = readers.get(indexes)
         if found is None:
             descriptor = pool.FindMessageTypeByName(_name_at(main, indexes))
             found = readers[indexes] = _reader(pool, descriptor)
-        return found(rest if beside is None else body)
+        return found(rest if after_id is None else body)
 
     return read
 
