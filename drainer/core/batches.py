@@ -1,6 +1,6 @@
 """Batches: several sub-messages in one call of a handler with ``coalesce`` or ``handle_batch``.
 
-The batcher stands between the workers and the dispatcher, and has the dispatcher's methods. It does
+The batcher stands between the workers and the dispatcher, and has the same methods. It does
 everything that is special about batches, so that workers, lanes and ledger know nothing of them.
 What holds for single sub-messages holds in a batch, too: each one keeps its lane busy until the
 call has returned, and each one is finished on its own.
@@ -155,7 +155,7 @@ class Batcher:
     def __init__(self, inner: SubMessageSource, batching: Batching) -> None:
         self._batching = batching
         self._looks_behind = batching.folds
-        self.calls = 0  # Calls that have done at least some of their work.
+        self.calls = 0  # The number of calls that have done at least some of their work.
         self._inner = inner
         self.lanes = inner.lanes
 
@@ -333,7 +333,7 @@ def coalesced(
     """Call ``coalesce``, and return the sub-message that stands for both; None to keep them apart.
 
     ``first`` is the sub-message with which the operation ``earlier`` began. Raises HandleFailed
-    when ``coalesce`` fails, or returns something else than None or a SubMessage of that sub-key.
+    when ``coalesce`` fails, or returns anything but None or a SubMessage of the same sub-key.
     """
     if later.keys is not None or first.keys is not None or first.key != later.key:
         return None  # They share the lane of a message key or a partition, but not a sub-key.

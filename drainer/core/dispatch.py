@@ -62,7 +62,8 @@ class Dispatcher:
         order: which sub-messages share a lane.
         parked: the lanes (``repr`` of their keys) that an earlier run parked behind a dead letter,
             and the partitions that it parked behind a barrier.
-        rule_filter: decides which sub-messages enter a lane. Those that do not hold nothing back.
+        rule_filter: decides which sub-messages enter a lane. A sub-message that does not enter one
+            holds nothing back.
         others: what claims other than "all" have finished. The dispatcher does not count it
             as read, pending or finished, and no message waits for it.
         named: what the earlier run reported about the parked lanes.
@@ -87,8 +88,8 @@ class Dispatcher:
     ) -> None:
         self.ledgers: dict[int, Ledger] = {}
         self.load = LedgerLoad(len(ledgers))
-        # There may be thousands of ledgers, so lists of those that are not complete or delivered
-        # yet save a look at each.
+        # There may be thousands of ledgers, so those that are not complete, and those that are not
+        # delivered, are kept in lists of their own.
         self._incomplete: list[Ledger] = []
         self._undelivered: list[Ledger] = []
         self._changing: dict[int, Ledger] = {}
@@ -172,7 +173,7 @@ class Dispatcher:
     def deliver(self, message: Message, subs: Iterable[SubMessage]) -> None:
         """Deliver a message with the sub-messages that it split into.
 
-        If ``subs`` has something that is not a sub-message, or a sub-key that can't be one, the
+        If ``subs`` has something that is not a sub-message, or a key that can't be a sub-key, the
         whole message becomes one unit, as it does when ``split`` raises.
 
         Raises SplitFailed when an earlier drain saw other sub-messages. In that case, nothing of
@@ -524,7 +525,7 @@ class Dispatcher:
             self._named.append(ParkedLane(key[:KEY_LENGTH], str(sub), error))
 
     def _shut_behind(self, barrier: Barrier, error: str) -> None:
-        # Everything of its partition that is not in a lane yet is behind the barrier.
+        # Everything of the barrier's partition that is not in a lane yet is behind the barrier.
         number = barrier.message.origin.stream
         if isinstance(barrier, Unsplit):
             error = f"split failed, so its lanes are unknown: {error}"

@@ -77,7 +77,8 @@ class PartialMessage:
 class LedgerLoad:
     """Sums over all ledgers of one drain.
 
-    The ledgers keep them up to date, because a task on Spark has thousands of ledgers.
+    The ledgers keep them up to date, because a task on Spark has thousands of ledgers, and adding
+    them up would take too long.
     """
 
     __slots__ = ("left_pending", "left_pending_subs", "pending_bytes", "purge_bytes")

@@ -125,7 +125,7 @@ class Unpause(ControlRequest):
 
 @dataclass(frozen=True, slots=True)
 class Stop(ControlRequest):
-    """Stop as after Ctrl-C, or with ``now`` as after the second one."""
+    """Stop the drain as Ctrl-C does; with ``now``, as a second Ctrl-C does."""
 
     name = "stop"
     now: bool = False

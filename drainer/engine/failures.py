@@ -228,7 +228,7 @@ class Failures:
             self._moved()
 
     def _call_failed_in_part(self, batch: Batch, results: Results, batcher: Batcher) -> None:
-        # The batcher finishes first what is done, so that the breaker knows of the successes.
+        # The batcher first finishes what is done, so that the breaker knows of the successes.
         for sub, raised, members in batcher.take_apart(batch, results):
             fault, error = self._blame(raised)
             if members == 1 or isinstance(error, Retry) or _ends_all(error):
@@ -257,7 +257,8 @@ class Failures:
             self._failed_subs += 1
         match error:
             case Skip():
-                policy.excuse(sub, now_s)  # The handler may not have asked the downstream at all.
+                # This proves nothing: the handler may not have asked the downstream at all.
+                policy.excuse(sub, now_s)
                 self._skip_by_handler(sub, error)
             case Retry():
                 self._carry_out(sub, policy.try_later(sub, error.after, now_s), error)
@@ -294,7 +295,8 @@ class Failures:
                 break  # Everything behind a message waits until its letter is safe.
             unit = self._dispatcher.next_rejected()
             if unit is None:
-                self._events.on_moved()  # Some may have been left pending behind a parked one.
+                # Some messages may have been left pending behind a parked one.
+                self._events.on_moved()
                 break
             if unit.skip is not None:
                 self._skip_by_handler(unit, Skip(unit.skip))

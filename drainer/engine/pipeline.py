@@ -37,7 +37,7 @@ from drainer.text.mask import describe
 
 
 class Pipeline:
-    """The parts that move the sub-messages of one drain, and the ``Events`` that they report."""
+    """The parts that move the sub-messages of one drain. They report ``Events`` to this object."""
 
     look_s = 0.05  # Trouble in the fetch thread or with the lock is noticed within this time.
 

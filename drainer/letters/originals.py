@@ -30,7 +30,7 @@ READER = "drainer-originals"
 # because a seek would take longer.
 GAP_OFFSETS = 500
 PART_BYTES = 16 * 1024 * 1024  # The originals that are in memory at once have about this size.
-LETTERS_MOST = 2_000  # The letters whose originals are read together.
+LETTERS_MOST = 2_000  # The originals of at most this many letters are read together.
 LOOK_S = 5.0  # After this time, only the original of the first letter is still waited for.
 CLOCKS_MS = 5_000  # The clocks of two hosts may differ by this much.
 RETRY_S = 1.0

@@ -19,7 +19,7 @@ from drainer.policy.exact_json import Encoding
 
 HOTTEST = 10
 _COUNTED = ("letters", "redriven", "outstanding", "matching", "foreign")
-TALLIED = 50_000  # The different errors, reasons or sub-keys that are counted at once.
+TALLIED = 50_000  # At least this many different errors, reasons or sub-keys are counted.
 
 
 @dataclass(frozen=True, slots=True)

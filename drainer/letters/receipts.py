@@ -43,9 +43,11 @@ from drainer.store.place import absolute, parse_place
 from drainer.store.plan_file import plan_at
 from drainer.text.escape import command, printable
 
-RANGES_EACH = 10_000  # The ranges in one receipt, which are about 200 KB. Every topic accepts that.
+# A receipt has at most this many ranges. They take about 200 KB, which every topic accepts.
+RANGES_EACH = 10_000
 RECEIPT_BYTES_MOST = 1024 * 1024  # No receipt is as large as this.
-RANGES_MOST = 1_000_000  # The ranges of one partition that are kept in memory: about 100 MB.
+# At most this many ranges of one partition are kept in memory. They take about 100 MB.
+RANGES_MOST = 1_000_000
 WRITE_S = 30.0
 SHOWN = 200  # The characters of a receipt that an error quotes.
 # The number of letters that are prepared at once, and their bytes.

@@ -31,8 +31,8 @@ from drainer.policy.exact_json import Encoding
 from drainer.policy.redrive import SOURCE, why_left_alone
 from drainer.store.place import default_path
 
-SHOWN = 3  # The origins that an error names.
-ORIGINS_MOST = 100  # The origins that are counted apart. All others count as MANY.
+SHOWN = 3  # An error names this many origins.
+ORIGINS_MOST = 100  # At most this many origins are counted apart. All others count as MANY.
 MANY: From = ("…", "…", "…")
 
 

@@ -19,9 +19,9 @@ from drainer.policy.redrive import SOURCE, Redriven
 
 REFERENCE = f"{__name__}:Resend"
 HANDLER = "handler"  # The value of --to that names no topic.
-TOPICS_MOST = 32  # The topics that are written to at once. Each takes a producer with threads.
+TOPICS_MOST = 32  # At most this many topics are written to at once. Each needs a producer.
 WAIT_S = 0.2  # If all TOPICS_MOST are in use, a letter tries again after this time.
-GROUPS_MOST, GROUPS_S = 100, 2.0  # The groups that are looked at, and the time for that.
+GROUPS_MOST, GROUPS_S = 100, 2.0  # At most this many groups are looked at, for this long.
 
 _OWN = (REDRIVES, "drainer.topic", "drainer.id")
 

@@ -183,7 +183,7 @@ class StateReference(JsonRecord):
     units: Mapping[Whole, str] = field(default_factory=dict)
 
     def has_taken(self, epoch: int, dispatch: int) -> bool:
-        """Return whether the plan has all records of a dispatch, so that they must not be added."""
+        """Return whether the plan has all records of a dispatch. If so, they must not be added."""
         if epoch != self.epoch:
             return epoch < self.epoch
         return dispatch < self.next and dispatch not in self.open

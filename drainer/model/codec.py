@@ -12,7 +12,7 @@ from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
-# If two threads at once are the first to read a kind of record, the process ends (msgspec 0.22).
+# If two threads at once are the first to read a kind of record, the process crashes (msgspec 0.22).
 _LEARNING = RLock()
 
 Kind = TypeVar("Kind")

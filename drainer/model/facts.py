@@ -1,4 +1,4 @@
-"""Facts: what an expression can see of a sub-message, and whether it is true for that.
+"""Facts: what an expression can see of a sub-message.
 
 Payloads appear as views. A view has the fields of a mapping or an object, but no methods and
 properties, and nothing whose name begins with an underscore.

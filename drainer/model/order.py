@@ -18,7 +18,7 @@ class Order(Enum):
     NONE = "none"  # There is no order at all.
 
 
-# The lane of a sub-message in the orders in which that is not the lane of its sub-key.
+# The lane of a sub-message in all orders but SUB_KEY.
 LANE_OF: dict[Order, Callable[[SubMessage], Hashable]] = {
     Order.KEY: lambda sub: sub.message.key,
     Order.PARTITION: lambda sub: sub.message.partition,

@@ -15,7 +15,7 @@ from drainer.message import KeySums, Message, NoKeys
 from drainer.model.codec import JsonRecord, Whole
 from drainer.model.ranges import Range, Ranges, RangeSet, encode_ranges, join_ranges
 
-# The messages of which a sub-message ended with an outcome, as ranges of offsets.
+# By outcome, the offsets of the messages of which a sub-message ended with it, as ranges.
 OutcomeRanges = Mapping["Outcome", tuple[Range, ...]]
 
 if TYPE_CHECKING:

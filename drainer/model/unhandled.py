@@ -1,4 +1,4 @@
-"""Sub-messages that finished without being handled: how many, by name of what decided it."""
+"""Counts of sub-messages that finished without being handled, by the rule or reason for that."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ from drainer.text.mask import (
 
 FORMAT = "drainer-dead-letter/2"  # the header that has the provenance
 RECEIPT = "drainer-redriven/1"  # the header of a record of a redrive (letters/receipts)
-TOPIC_CHARACTERS = 249  # Kafka allows no longer name of a topic.
+TOPIC_CHARACTERS = 249  # The length of the longest name that Kafka allows for a topic.
 TOPIC_NAME = rf"^[a-zA-Z0-9._-]{{1,{TOPIC_CHARACTERS}}}\Z"
 # A topic id that begins with this means that the place of the message is not known, and that of its
 # letter stands in. The name of the letter's topic follows.

@@ -707,8 +707,8 @@ class FailurePolicy:
 class Retries:
     """Sub-messages that wait for their next attempt, by the time at which it is due.
 
-    If several are due at the same time, the one that was added first is the first. Their lanes
-    wait, too.
+    If several are due at the same time, the one that was added first comes first. Their lanes wait,
+    too.
 
     Attributes:
         started: how many further attempts have begun.

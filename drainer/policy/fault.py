@@ -25,14 +25,14 @@ RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0
 
 
 class Fault(Enum):
-    """What has to change before an attempt can succeed: the message, the downstream, or unclear."""
+    """Whose fault an error is. Only if that changes can another attempt succeed."""
 
     OWN = "own"
     DOWNSTREAM = "downstream"
     UNCLEAR = "unclear"
 
 
-# Classes by the first part of their module, and their names; "" stands for any module.
+# The names of classes, by the first part of their module; "" stands for any module.
 _OWN = {
     "builtins": "ValueError TypeError LookupError ArithmeticError AssertionError UnicodeError",
     # These are of DB-API 2.0, for any driver; asyncpg and MongoDB have names of their own.
@@ -148,7 +148,7 @@ def blame(
         return (Fault.DOWNSTREAM if answer else Fault.OWN), error
     try:
         return fault_of(error), as_retry(error) or error
-    except Exception:  # An attribute of the error is not what it is in the libraries known here.
+    except Exception:  # An attribute has another meaning than in the libraries known here.
         return Fault.UNCLEAR, error
 
 
