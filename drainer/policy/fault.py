@@ -25,7 +25,7 @@ RETRY_AFTER_LEAST_S, RETRY_AFTER_MOST_S = 0.2, 3600.0
 
 
 class Fault(Enum):
-    """Whose fault an error is. Only if that changes can another attempt succeed."""
+    """Whose fault an error is, and so what has to change before an attempt can succeed."""
 
     OWN = "own"
     DOWNSTREAM = "downstream"
