@@ -1,5 +1,5 @@
-"""Writes ``docs/reference/cli``: a page for each command, with all of its options; and the OpenAPI
-document of the handler ``http``.
+"""Writes ``docs/reference/cli``, a page for each command with all of its options; the table of
+metrics in ``docs/reference/metrics.md``; and the OpenAPI document of the handler ``http``.
 
 Run it as ``python docs/generate.py``; a test compares what it would write with what is there.
 """
@@ -19,9 +19,12 @@ from typer.main import get_command
 from drainer.cli.app import PANELS, app
 from drainer.cli.declared import declared_by
 from drainer.http.protocol import Answer, CallItem, SingleAnswer
+from drainer.metrics.names import METRICS, Metric
 from drainer.model.option import PREFIX, Option, ValueType
+from drainer.spark.assign.status import METRICS as METRICS_OF_SPARK
 
 FOLDER = Path(__file__).parent / "reference/cli"
+METRICS_PAGE = FOLDER.parent / "metrics.md"
 OPENAPI = FOLDER.parent / "http.openapi.json"
 PROTOCOL = "1"
 HEAD = "option | meaning | default | variable\n---|---|---|---"
@@ -150,7 +153,20 @@ def main() -> None:
             old.unlink()
     for name, text in wanted.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    METRICS_PAGE.write_text(metrics_page(), encoding="utf-8")
     OPENAPI.write_text(openapi_text(), encoding="utf-8")
+
+
+def metrics_page() -> str:
+    """The page of the metrics, with a row for each metric in its table."""
+    rows = "".join(map(metric_row, (*METRICS, *METRICS_OF_SPARK)))
+    table = re.compile(r"(?:^\| `drainer_.*\n)+", re.MULTILINE)
+    return table.sub(lambda _: rows, METRICS_PAGE.read_text(encoding="utf-8"), count=1)
+
+
+def metric_row(metric: Metric[Any]) -> str:
+    labels = f"{{{','.join(metric.labels)}}}" if metric.labels else ""
+    return f"| `{metric.name}{labels}` | {metric.meaning} |\n"
 
 
 def openapi_text() -> str:

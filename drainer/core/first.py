@@ -120,7 +120,7 @@ class PriorityDispatcher(Dispatcher):
             },
             order,
             plan.account.parked,
-            RuleFilter(plan.terms.failures.skip, plan.account.unhandled, selects),
+            RuleFilter.of(plan, selects),
             OtherClaims(before, ShardMap(order)),
             plan.account.parked_lanes,
         )
@@ -422,7 +422,7 @@ class Pass:
             },
             Order(plan.terms.order),
             plan.account.parked,
-            RuleFilter(plan.terms.failures.skip, plan.account.unhandled, selects),
+            RuleFilter.of(plan, selects),
             other_claims(plan, self.maps),
             plan.account.parked_lanes,
             behind,

@@ -174,11 +174,11 @@ class MetricsSampler(ABC):
         starved: bool,
         limits: LimitStatus,
         partitions: tuple[PartitionStatus, ...],
-        latency_recent: Latency | None,
+        timing: TimingStatus,
         engine: EngineStatus | None = None,
     ) -> Status:
         messages, subs = self.counts()
-        now, latency, moments = self._clock(), self.overall(), self._moments
+        now, moments = self._clock(), self._moments
         rate_now, pace_now, _ = self._rates(WINDOW_S)
         _, pace, reading = self._rates(self._window_s)
         eta_s = lane_s = None
@@ -206,7 +206,7 @@ class MetricsSampler(ABC):
                 lane_s=lane_s,
             ),
             limits=limits,
-            timing=TimingStatus(elapsed_s, latency=latency, latency_recent=latency_recent),
+            timing=replace(timing, elapsed_s=elapsed_s),
             engine_status=engine,
         )
 
@@ -347,7 +347,7 @@ class LocalSampler(MetricsSampler):
                 )
                 for number, ledger in self._dispatcher.ledgers.items()
             ),
-            latency_recent=self._latencies.recent(),
+            timing=TimingStatus(latency=self.overall(), latency_recent=self._latencies.recent()),
         )
 
     def overall(self) -> Latency | None:

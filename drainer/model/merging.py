@@ -13,7 +13,8 @@ def merged(how: Callable[[list[Any]], Any], default: Any = 0, *, present: bool =
     """Declare a field by how ``merge`` makes its value from those of several parts of a drain.
 
     Args:
-        how: makes one value of the values of all parts.
+        how: makes one value of the values of all parts. It is called with an empty list if there
+            are no parts.
         default: the value of the field, or a type that makes it.
         present: whether the field is a state, so that parts that are over no longer count.
     """

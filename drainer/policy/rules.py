@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from drainer.errors import BadExpression, raised_as
 from drainer.message import Barrier, SubMessage, Unsplit
 from drainer.model.facts import Facts, Undecided
+from drainer.model.plan import OffsetPlan
 from drainer.model.predicate import Predicate
 from drainer.model.progress import Outcome
 from drainer.model.unhandled import RuleStatus, Unhandled
@@ -20,8 +21,8 @@ OTHER_REASONS = "other reasons"
 class RuleFilter:
     """Decides which delivered sub-messages enter a lane, and counts those that are not handled.
 
-    Every reason to skip a sub-message before it enters a lane belongs here. One such reason is a
-    rule, which is an expression of ``--skip``.
+    Every reason to skip a sub-message before it enters a lane is a branch of ``rule_for``. One
+    such reason is an expression of ``--skip``.
 
     Args:
         expressions: the rules. Raises BadExpression when one of them can't be understood.
@@ -54,8 +55,17 @@ class RuleFilter:
         self.undecided: Counter[str] = Counter()
         self.why_undecided: dict[str, str] = {}
 
+    @classmethod
+    def of(cls, plan: OffsetPlan, selects: Callable[[SubMessage], bool] | None) -> RuleFilter:
+        """Return the filter of a run that goes on from a plan."""
+        return cls(plan.terms.failures.skip, plan.account.unhandled, selects)
+
     def rule_for(self, sub: SubMessage) -> str | None:
-        """Return the rule that skips a sub-message; None if no rule does."""
+        """Return the rule that skips a sub-message, as a user typed it; None if no rule does.
+
+        A further reason to skip is one more branch here, and one more condition of ``passes_all``.
+        What this returns is counted in ``skipped_by``, as work that the handler never sees.
+        """
         if isinstance(sub, Redriven):
             sub = sub.original
         facts: Facts | None = None
@@ -76,8 +86,7 @@ class RuleFilter:
 
         A sub-message that is skipped is finished here. One that stays pending in this run is passed
         to ``leave``. ``done`` has the bits of sub-messages that are finished already; the result
-        has them, too. A further reason to skip is one more branch here, and one more condition of
-        ``passes_all``.
+        has them, too.
         """
         for sub in subs:
             bit = 1 << sub.index

@@ -62,7 +62,10 @@ def test_each_text_of_a_plan_is_a_destination_or_known_to_be_none() -> None:
     )
     named = {"options", "payloads.value_format", "payloads.key_format", "payloads.registry"}
     named |= {"failures.dead_letter_topic", "redrive.to"}
-    assert set(texts(Terms)) == named | NO_DESTINATIONS
+    assert set(texts(Terms)) == named | NO_DESTINATIONS, (
+        "a plan has another text: if it names a place that drainer connects or writes to, add it to"
+        " drainer/model/destinations.py and here, and otherwise to NO_DESTINATIONS"
+    )
     places = [each.place for each in destinations(full)]
     assert places == [EVIL, "topic=by-key", EVIL, "a:v", "a:k", "dead", "source"]
 

@@ -123,8 +123,8 @@ def paths(body: Any, known: frozenset[str] = frozenset(), at: str = "") -> Itera
 def ensure_same(output: list[str], found: set[str]) -> None:
     assert len(set(output)) == len(output), "a field is there twice"
     objects = {each for each in found if any(path.startswith(f"{each}.") for path in found)}
-    assert found - set(output) - objects == set(), "fields that the page does not have"
-    assert set(output) - found == set(), "fields that there are not"
+    assert found - set(output) - objects == set(), "fields that docs/reference/formats.md lacks"
+    assert set(output) - found == set(), "fields of docs/reference/formats.md that there are not"
 
 
 def test_each_field_of_a_plan_is_on_the_page_and_no_other() -> None:

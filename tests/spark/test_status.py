@@ -10,7 +10,8 @@ import pytest
 
 from builders import a_plan, a_status, changed, counts
 from drainer.model.claims import Shard
-from drainer.model.status import LimitStatus, Load, Status
+from drainer.model.latency import Latency
+from drainer.model.status import LimitStatus, Load, Status, TimingStatus
 from drainer.spark.assign.aggregation import Aggregation
 from drainer.spark.assign.status import SparkStatus, repeat_words, task_name
 from drainer.spark.assign.task_monitor import Repeat, TaskMonitor
@@ -100,7 +101,13 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     (one, other) = aggregation.dispatch([[(1, "3/8"), (1, "7/8")], [(1, "2/8")]]).tasks
     monitor.note_wave(1, [Manifest(0, 0, 40, subs={2: 1_000, 3: 1_000, 7: 1_000})])
     monitor.note_dispatch()
-    at_work = TaskStatus("worker-1", LimitStatus(in_flight=10, busy=10), borrowed=Borrowed())
+    took = Latency.of(1, 0.1, [0.1] * 101)
+    at_work = TaskStatus(
+        "worker-1",
+        LimitStatus(in_flight=10, busy=10),
+        timing=TimingStatus(latency=took, latency_recent=took),
+        borrowed=Borrowed(),
+    )
 
     def shown() -> tuple[int | None, SparkStatus]:
         status = monitor.status(plan, ahead=False)
@@ -117,6 +124,9 @@ def test_a_silent_task_is_reported_and_makes_no_calls_until_it_is_repeated() -> 
     assert (busy, engine.silent) == (10, ("1.0 on worker-1 (shards 3, 7)",))
     assert engine.tasks == {"handling": 1, "silent": 1}
     assert ("silent", "1.0 on worker-1 (shards 3, 7)") in engine.facts
+    timing = monitor.status(plan, ahead=False).timing
+    assert timing.latency is not None
+    assert (timing.latency.count, timing.latency_recent) == (2, took)
 
     monitor.note_report(one, Attempt(1, 1, 0, 3), None)
     monitor.note_report(other, Attempt(1, 1, 1, 2), replace(at_work, borrowed=None))

@@ -179,4 +179,6 @@ def test_a_screen_is_what_it_was(name: str, monkeypatch: pytest.MonkeyPatch) -> 
     kept = FOLDER / f"{name}.txt"
     if os.environ.get("DRAINER_WRITE_SCREENS"):
         kept.write_text(seen)
-    assert seen == kept.read_text()
+    assert seen == kept.read_text(), (
+        "To write it anew: DRAINER_WRITE_SCREENS=1 pytest tests/view/test_screens.py"
+    )

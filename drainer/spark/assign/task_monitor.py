@@ -166,6 +166,7 @@ class TaskMonitor(MetricsSampler):
     def status(self, plan: OffsetPlan, *, ahead: bool) -> Status:
         """Return the status of the drain. ``ahead`` is whether the next wave is being read."""
         watermarks, now = self.aggregation.watermarks, self._now
+        past = [each.timing for each in self._past]
         at_work = [each.limits for each in now if each.borrowed is not None]
         base = LimitStatus(concurrency=self.concurrency, buffer_bytes=self._buffer_bytes)
         subs, left = self.aggregation.sub_messages, self._remainder(plan)
@@ -188,7 +189,7 @@ class TaskMonitor(MetricsSampler):
                 )
                 for number, part in plan.account.partitions.items()
             ),
-            latency_recent=merge_latencies(each.timing.latency_recent for each in now),
+            timing=merge(TimingStatus(), [each.timing for each in now], past),
             engine=self._spark(ahead=ahead),
         )
         rules = RuleStatus() + self.aggregation.unhandled()
@@ -258,6 +259,12 @@ class TaskMonitor(MetricsSampler):
     def _now(self) -> list[TaskStatus]:
         """The newest statuses of the tasks, except of silent ones, which may be out of date."""
         return [e.status for e in self._tasks if e.status and self._state(e) != SILENT]
+
+    @property
+    def _past(self) -> list[TaskStatus]:
+        """The sum of the attempts that are over, and the last statuses of the silent tasks."""
+        silent = (e.status for e in self._tasks if e.status and self._state(e) == SILENT)
+        return [self._before, *silent]
 
     @property
     def _ever(self) -> list[TaskStatus]:
