@@ -185,7 +185,7 @@ class DrainRange:
             later = Bound(time_ms=min(until.time_ms + CLOCK_SKEW_MS, LAST_MS))
             until = later if _brokers_set_times(cluster, topic) else END
         found = take(until)
-        of_broker = until.time_ms is None or _ends_at_time_of_broker(cluster, found)
+        of_broker = until.time_ms is None or _brokers_set_times_after(cluster, found)
         if not of_broker and not self.commits:
             until, found = END, take(END)
         elif not of_broker:
@@ -347,7 +347,7 @@ def _brokers_set_times(cluster: Cluster, topic: str) -> bool:
     return timestamps == "LogAppendTime" and not may_misplace_times(cluster, topic)
 
 
-def _ends_at_time_of_broker(cluster: Cluster, found: Backlog) -> bool:
+def _brokers_set_times_after(cluster: Cluster, found: Backlog) -> bool:
     """Return whether brokers set the times of all records from the end of a backlog on.
 
     The topic's setting may have been changed since older records were written, and producers may

@@ -292,7 +292,7 @@ class GroupLock:
                 self._lose(
                     f"the lock on group {self._group} was not confirmed for"
                     f" {REGAIN_TIMEOUT_S:.0f} s",
-                    "another drain may have taken it; resume with the plan",
+                    "Resume with the plan. Another drain may have taken the lock.",
                 )
 
     def _confirm(self, client: _Client, now_s: float) -> None:
@@ -323,7 +323,7 @@ class GroupLock:
             self._lose(
                 f"{who} took the lock on group {self._group}, while this process was suspended or"
                 " disconnected",
-                "let that one finish; both may have handled some sub-messages",
+                "Let that drain finish. Both may have handled some sub-messages.",
             )
         elif members:
             self._membership = Membership.MEMBER

@@ -34,8 +34,8 @@ KIB, MIB = 1024, 1024 * 1024
 # cuts it off, and sends the whole batch again in the next fetch. The broker exceeds the limit only
 # if the first batch is larger, which it then sends whole. Most batches are larger than the minimum.
 FETCH_BYTES_MIN, FETCH_BYTES_MAX = 32 * KIB, MIB
-# A fetch may have 1/256 of the bytes to prefetch. librdkafka decompresses a whole fetch at once,
-# and a byte of gzip becomes up to 1,032 bytes.
+# Within these limits, a fetch may have 1/256 of the bytes to prefetch. librdkafka decompresses a
+# whole fetch at once, and a byte of gzip becomes up to 1,032 bytes.
 PREFETCH_BY_FETCH = 256
 PREFETCH_RECORD_BYTES = 512  # Every record counts as at least this many bytes to prefetch.
 
@@ -232,8 +232,9 @@ class ClientSettings:
         """Return the configuration of a consumer that only reads what it is assigned.
 
         It joins no group, commits nothing, and never jumps to another offset. It reads about
-        ``prefetch_bytes`` ahead, and may exceed that by one fetch. Decompressed, a fetch is at most
-        four times that, unless a single batch of a producer is larger.
+        ``prefetch_bytes`` ahead, and may exceed that by one fetch. If these are at least 8 MiB, a
+        decompressed fetch is at most about four times as large, unless a single batch of a producer
+        is larger.
         """
         fetch_bytes = min(
             max(prefetch_bytes // PREFETCH_BY_FETCH, FETCH_BYTES_MIN), FETCH_BYTES_MAX

@@ -69,7 +69,7 @@ class Lender:
         self._tasks: dict[str, _Borrower] = {}
         self._over = Borrowed()  # The work of tasks and attempts that have ended.
         self._gone = False  # Whether a task has ended since the last grants.
-        self._tried = 0  # The number of the first grants under the current total.
+        self._first_of_total = 0  # The number of the first grants under the current total.
         # The last measurement: its time, the work done by then, and calls that were not in use.
         self._last: tuple[float, Borrowed, int] | None = None
 
@@ -151,7 +151,7 @@ class Lender:
         last, self._last = self._last, (now_s, did, idle)
         if last is None or self.search is None:
             return
-        if any(0 < each.seen < self._tried for each in reports):
+        if any(0 < each.seen < self._first_of_total for each in reports):
             return
         then_s, before, idle_before = last
         limit = self.search.observe(
@@ -165,11 +165,11 @@ class Lender:
         )
         if limit != self.total:
             self.total = limit
-            self._tried = self.number + 1
+            self._first_of_total = self.number + 1
 
     def restart(self) -> None:
         """Start to measure anew, because the total or the tasks' permission to work has changed."""
-        self._last, self._tried = None, 0
+        self._last, self._first_of_total = None, 0
 
     def _shares(self) -> dict[str, int]:
         left = self._left

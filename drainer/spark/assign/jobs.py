@@ -32,7 +32,7 @@ _TYPES = {"int": IntegerType(), "long": LongType(), "binary": BinaryType()}
 
 
 @contextmanager
-def _stopping() -> Iterator[None]:
+def _as_interrupted() -> Iterator[None]:
     """Raise failures of Spark as Interrupted: they stop the drain, which can be resumed."""
     with raised_as(Interrupted, SparkBroke), spark_failures():
         yield
@@ -124,7 +124,7 @@ class PreparedWave:
 
     def release(self) -> None:
         """Let Spark remove the chunks."""
-        with _stopping():
+        with _as_interrupted():
             self.rows.unpersist()
 
 
@@ -144,7 +144,7 @@ class Jobs:
 
         Its chunks are on the disks of the executors.
         """
-        with _stopping():
+        with _as_interrupted():
             self._name(name)
             rows = _mapped(self._numbers(max(tasks, len(task.slices))), task.split, CHUNKS)
             rows = rows.persist(StorageLevel.DISK_ONLY)
@@ -167,7 +167,7 @@ class Jobs:
         """
         tasks = len(runner.given)
         # If Spark has lost rows, it reads them again, and brokers may not answer at that time.
-        with raised_as(Interrupted, BrokerUnreachable), _stopping():
+        with raised_as(Interrupted, BrokerUnreachable), _as_interrupted():
             self._name(name)
             rows = reduce(lambda one, other: one.union(other), starmap(_assigned, parts))
             placed = self._session.placed(rows, tasks, "task")
@@ -187,12 +187,12 @@ class Jobs:
 
     def slots(self) -> int:
         """Return the number of tasks that can run at once."""
-        with _stopping():
+        with _as_interrupted():
             return self._session.slots()
 
     def cancel(self, name: str) -> None:
         """End a job; Spark kills its tasks."""
-        with _stopping():
+        with _as_interrupted():
             self._session.cancel(self._tag_of(name))
 
     def _name(self, name: str) -> None:
