@@ -259,7 +259,7 @@ class _Handler(QuietHandler):
         known = length.isdecimal() and len(length) <= LENGTH_DIGITS
         if not known or int(length) > BODY_MOST or "Transfer-Encoding" in self.headers:
             raise UsageError(
-                "the request's body has no length, or too much of it",
+                "the request's body has no length, or is too long",
                 hint=f"Send Content-Length, up to {BODY_MOST:,}.",
             )
         body = self.rfile.read(int(length))

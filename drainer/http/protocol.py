@@ -233,5 +233,5 @@ def _decoded(response: Response, kind: Any) -> Any:
         return msgspec.json.decode(response.body, type=kind)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         raise UnclearAnswer(
-            f"the service answered {response.status} with other JSON than it must ({error})"
+            f"the service answered {response.status} with JSON that is no answer ({error})"
         ) from None

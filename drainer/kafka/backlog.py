@@ -191,8 +191,8 @@ class DrainRange:
         elif not of_broker:
             why = (
                 f"a drain that commits can't end at --until {until}: producers set the times of"
-                f" {topic} (or this user may not see that brokers do), so earlier records may lie"
-                " behind any offset"
+                f" {topic} (or this user may not see that brokers do), so earlier records may"
+                " follow any offset"
             )
             if not only_show:
                 raise Refused(why, hint=_UNTIL_HINT)
@@ -207,8 +207,8 @@ class DrainRange:
         checks = []
         if self.from_.time_ms is not None:
             checks.append(
-                f"it starts at the first offset of {self.from_} or later: earlier records behind it"
-                " are handled, too"
+                f"it starts at the first offset of {self.from_} or later: earlier records that"
+                " follow it are handled, too"
             )
         if until.time_ms is not None:
             checks.append(f"it ends at the first offset of {until} or later")

@@ -76,7 +76,7 @@ class TopicCheck:
             return gone
         if logs is None:
             return Interrupted(
-                f"{place} has no record at offset {position}, and the brokers don't answer why",
+                f"{place} has no record at offset {position}, and the brokers don't say why",
                 hint="Resume once the brokers answer.",
             )
         start, _ = logs[number]

@@ -136,7 +136,7 @@ OF_STATUS = (
     ),
     _by_name(
         *("sub_messages_undecided", "rule", "rules.undecided"),
-        "Handled because the rule could not decide, in this run.",
+        "Sub-messages handled because the rule could not decide, in this run.",
     ),
     _gauge(
         "sub_messages_per_second",

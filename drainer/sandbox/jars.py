@@ -146,7 +146,7 @@ def _fetch(cache: Path, print_line: Callable[[str], None]) -> None:
             raise _fetch_refused(log)
         if changed := _changed(jars):
             raise SandboxRefused(
-                f"a downloaded jar of Kafka {KAFKA_VERSION} differs from the published: {changed}",
+                f"a jar of Kafka {KAFKA_VERSION} differs from the published one: {changed}",
                 hint="Check the proxy or mirror for Maven Central. drainer kept nothing.",
             )
         if cache.exists():

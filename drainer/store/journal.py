@@ -163,7 +163,7 @@ def not_written(what: str, path: Path, error: OSError) -> PlanNotWritten:
     return PlanNotWritten(
         f"can't write the {what} {path}: {describe_os(error)}",
         hint=f"{way_out(error, 'Make it writable.')} Then resume. The plan and its journal are"
-        " valid, but what was done since the last write repeats.",
+        " valid, but what was done since the last write is repeated.",
     )
 
 

@@ -110,7 +110,7 @@ def test_a_drain_that_commits_ends_at_a_time_only_where_brokers_set_times(
     refused = command("run", *command.what(topic), *what, "@2026-03-01T09:00Z", code=3)
 
     from_time = command.drain(topic, "--from", "@2026-03-01T08:00Z", "--dry-run")
-    assert "earlier records behind it are handled, too" in from_time.out
+    assert "earlier records that follow it are handled, too" in from_time.out
     assert "producers set the times" in refused.error
     assert "--no-commit" in refused.hint
     estimated = command(

@@ -68,7 +68,7 @@ class PreparedWave:
         """Return the wave that ``task`` has read. Raises Interrupted if slices are missing."""
         read = sorted((each.partition, each.start, each.end) for each in manifests)
         if read != sorted((each.partition, each.start, each.end) for each in task.slices):
-            raise Interrupted("Spark gave other slices than were to be read", hint=DOES_IT_SHUFFLE)
+            raise Interrupted("Spark read other slices than were requested", hint=DOES_IT_SHUFFLE)
         ranges: dict[int, Range] = {}
         delivered: dict[int, list[Range]] = {}
         subs: dict[Shard, Counter[int]] = {}

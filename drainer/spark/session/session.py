@@ -124,7 +124,7 @@ class Session:
         for name, value in conf.items():
             if self.conf(name) != value:
                 raise UsageError(
-                    f"--spark-conf {name} can't change the session that runs",
+                    f"--spark-conf {name} can't change the running session",
                     hint=f"Give it to spark-submit, as --conf {name}=….",
                 )
 

@@ -159,7 +159,8 @@ class ChunkSource:
         what = f"{left:,} fewer" if left > 0 else f"{-left:,} more" if left else "other"
         return Interrupted(
             f"shard {Stream(stream).shard.number} has {what} sub-messages than at the first read:"
-            " Spark read lost rows again, but the log, or what split makes of it, had changed",
+            " Spark had lost rows and read them again, but the log, or what split makes of it, had"
+            " changed",
             hint="Resume with the plan: that reads again what is not done.",
         )
 
