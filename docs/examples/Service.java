@@ -55,7 +55,7 @@ public class Service {
             if (call.batch() == null) {
                 return put(new Item(call.id(), call.key(), call.attempt(), call.payload()));
             }
-            // One result for each item: what is not done holds only its own lane.
+            // One result for each item: an item that is not done holds up only its own lane.
             return new Answer(call.batch().stream().map(this::put).toList());
         }
 

@@ -73,7 +73,7 @@ func (index *Index) ServeHTTP(answer http.ResponseWriter, request *http.Request)
 		}
 		return
 	}
-	results := []Result{} // one for each item: what is not done holds only its own lane
+	results := []Result{} // one for each item: an item that is not done holds up only its own lane
 	for _, item := range call.Batch {
 		results = append(results, index.Put(item))
 	}

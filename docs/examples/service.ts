@@ -43,7 +43,7 @@ async function put({ id, key, attempt, payload }: Item): Promise<Result> {
 /** The status and the body of an answer. */
 async function answer(call: Call): Promise<[number, object?]> {
   if ("batch" in call) {
-    // One result for each item: what is not done holds only its own lane.
+    // One result for each item: an item that is not done holds up only its own lane.
     return [200, { results: await Promise.all(call.batch.map(put)) }];
   }
   const result = await put(call);
