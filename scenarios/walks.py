@@ -237,7 +237,9 @@ def _broker(bootstrap: str | None) -> Iterator[str]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.walks", description=__doc__)
-    parser.add_argument("-b", "--bootstrap-server", help="a broker that is running")
+    parser.add_argument(
+        "-b", "--bootstrap-server", help="a broker that runs already; by default one is started"
+    )
     parser.add_argument("--write", action="store_true", help="write the lists into the page")
     options = parser.parse_args()
     with _broker(options.bootstrap_server) as bootstrap:

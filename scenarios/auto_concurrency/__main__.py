@@ -62,8 +62,18 @@ def main() -> None:
         prog="python -m scenarios.auto_concurrency", description=__doc__
     )
     parser.add_argument("--latency-ms", type=float, default=20.0)
-    parser.add_argument("--seconds", type=float, default=8.0, help="of a drain at 300")
-    parser.add_argument("--auto-seconds", type=float, default=40.0, help="of the one with auto")
+    parser.add_argument(
+        "--seconds",
+        type=float,
+        default=8.0,
+        help="the seconds that a drain with 300 calls at once takes",
+    )
+    parser.add_argument(
+        "--auto-seconds",
+        type=float,
+        default=40.0,
+        help="the seconds that the drain with auto takes",
+    )
     parser.add_argument("--only", choices=tuple(KINDS), action="append")
     parser.add_argument("--chart", type=Path, default=Path("auto_concurrency.svg"))
     given = parser.parse_args()

@@ -61,7 +61,9 @@ def main() -> None:
     parser.add_argument("--warm-up", default="5s")
     parser.add_argument("--window", default="8s")
     parser.add_argument("--consumer-groups", type=int, default=2)
-    parser.add_argument("--out", type=Path, default=Path("broker_limits"), help="a folder")
+    parser.add_argument(
+        "--out", type=Path, default=Path("broker_limits"), help="the folder for results and reports"
+    )
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     missed = False

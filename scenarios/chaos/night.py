@@ -33,14 +33,28 @@ def play(
     The chapters in ``on_three`` get three brokers unless --brokers is given. All others get one.
     """
     parser = argparse.ArgumentParser(prog=prog, description=description)
-    parser.add_argument("--short", action="store_true", help="fewer and smaller, on less")
-    parser.add_argument("--only", choices=chapters, action="append", help="some of the chapters")
-    parser.add_argument("--brokers", type=int, choices=(1, 3), help="default: as chapters need")
-    parser.add_argument("--kills", type=int, help="or stalls, starts, …: how many in a chapter")
-    parser.add_argument("--rounds", type=int, default=1, help="how often each is played")
+    parser.add_argument(
+        "--short", action="store_true", help="play shorter chapters, with smaller backlogs"
+    )
+    parser.add_argument(
+        "--only",
+        choices=chapters,
+        action="append",
+        help="play only this chapter; repeat for several",
+    )
+    parser.add_argument(
+        "--brokers",
+        type=int,
+        choices=(1, 3),
+        help="the number of brokers; by default as many as the chapter needs",
+    )
+    parser.add_argument(
+        "--kills", type=int, help="how often a chapter kills, stalls or starts something"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="how often each chapter is played")
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     if on_spark:
-        parser.add_argument("--remote", action="store_true", help="on Spark Connect servers")
+        parser.add_argument("--remote", action="store_true", help="drain on Spark Connect servers")
     given = parser.parse_args()
     remote = on_spark and given.remote
     reports: dict[str, Report] = {}

@@ -39,11 +39,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m scenarios.emergency_onboarding", description=__doc__
     )
-    parser.add_argument("--messages", type=int, default=8_000, help="of 50 operations each")
+    parser.add_argument(
+        "--messages", type=int, default=8_000, help="the number of messages, each of 50 operations"
+    )
     parser.add_argument("--concurrency", type=int, default=300)
     parser.add_argument("--latency-ms", type=int, default=10)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--no-demo", action="store_true", help="leave the story out")
+    parser.add_argument(
+        "--no-demo", action="store_true", help="leave out the story of `drainer demo`"
+    )
     given = parser.parse_args()
     if not given.no_demo:
         subprocess.run([sys.executable, "-m", "drainer", "demo"], check=True)

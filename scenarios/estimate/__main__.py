@@ -223,12 +223,28 @@ def _line(row: Row) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.estimate", description=__doc__)
     parser.add_argument(
-        "-b", "--bootstrap-server", help="brokers; default: the sandbox, brought up"
+        "-b",
+        "--bootstrap-server",
+        help="the brokers; by default the sandbox, which is started if it does not run",
     )
-    parser.add_argument("--only", choices=WORKLOADS, action="append", help="some of the workloads")
-    parser.add_argument("--fan-out", type=int, action="append", help="default: 1 and 50")
-    parser.add_argument("--concurrency", type=int, action="append", help="default: 10, 100, 1000")
-    parser.add_argument("--seconds", type=float, default=8.0, help="that a drain shall take")
+    parser.add_argument(
+        "--only", choices=WORKLOADS, action="append", help="only this workload; repeat for several"
+    )
+    parser.add_argument(
+        "--fan-out",
+        type=int,
+        action="append",
+        help="operations of a message; repeat for several; by default 1 and 50",
+    )
+    parser.add_argument(
+        "--concurrency",
+        type=int,
+        action="append",
+        help="calls at once; repeat for several; by default 10, 100 and 1000",
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=8.0, help="the seconds that each drain should take"
+    )
     given = parser.parse_args()
     bootstrap = given.bootstrap_server or sandbox.up(print_line=print).bootstrap_servers
     bench = Bench(bootstrap)

@@ -97,9 +97,13 @@ class Moment:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.eta", description=__doc__)
-    parser.add_argument("--seconds", type=float, default=90.0, help="that a drain shall take")
-    parser.add_argument("--engine", choices=ENGINES, action="append", help="default: both")
-    parser.add_argument("--only", help="workloads whose names have this in them")
+    parser.add_argument(
+        "--seconds", type=float, default=90.0, help="the seconds that each drain should take"
+    )
+    parser.add_argument(
+        "--engine", choices=ENGINES, action="append", help="the engine; by default both"
+    )
+    parser.add_argument("--only", help="only workloads whose names contain this text")
     given = parser.parse_args()
     wanted = [each for each in WORKLOADS if (given.only or "") in each.name]
     good = True

@@ -217,4 +217,5 @@ def main() -> None:
     print("|---|---|---|---|---|---|", *rows, sep="\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

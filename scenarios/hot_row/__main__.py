@@ -75,4 +75,5 @@ def main() -> None:
         )
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -195,8 +195,12 @@ def ensure_noticed(mutant: Mutant, copy: Copy) -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scenarios.mutants", description=__doc__)
-    parser.add_argument("names", nargs="*", metavar="NAME", help="mutants to try; all by default")
-    parser.add_argument("--check", action="store_true", help="only list those that do not apply")
+    parser.add_argument(
+        "names", nargs="*", metavar="NAME", help="the mutants to try; by default all"
+    )
+    parser.add_argument(
+        "--check", action="store_true", help="only list the mutants that do not apply"
+    )
     given = parser.parse_args()
     known = list(mutants_of(TABLE.read_text("utf-8")))
     if unknown := set(given.names) - {mutant.name for mutant in known}:

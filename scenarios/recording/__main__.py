@@ -200,4 +200,5 @@ def main() -> None:
             cluster.delete_group(GROUP)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -230,9 +230,13 @@ PARTS: dict[str, Callable[[Bench], list[Row]]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.side_by_side", description=__doc__)
     parser.add_argument(
-        "-b", "--bootstrap-server", help="brokers; default: the sandbox, brought up"
+        "-b",
+        "--bootstrap-server",
+        help="the brokers; by default the sandbox, which is started if it does not run",
     )
-    parser.add_argument("--only", choices=PARTS, action="append", help="some of the parts")
+    parser.add_argument(
+        "--only", choices=PARTS, action="append", help="run only this part; repeat for several"
+    )
     parser.add_argument("--chart", type=Path, default=Path("side_by_side.svg"))
     given = parser.parse_args()
     bootstrap = given.bootstrap_server or sandbox.up(print_line=print).bootstrap_servers
@@ -262,4 +266,5 @@ def _table(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
-main()
+if __name__ == "__main__":
+    main()

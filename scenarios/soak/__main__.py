@@ -83,7 +83,9 @@ def main() -> None:
     parser.add_argument("--latency-ms", type=int, default=10)
     parser.add_argument("--buffer", default="8MiB")
     parser.add_argument("--workload", choices=WORKLOADS, default="plain")
-    parser.add_argument("--every", type=float, default=10.0, help="seconds between two rows")
+    parser.add_argument(
+        "--every", type=float, default=10.0, help="the seconds between two rows of the table"
+    )
     given = parser.parse_args()
     seconds = (given.minutes if not given.hours else given.hours * 60) * 60
     with (

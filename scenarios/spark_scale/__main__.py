@@ -57,12 +57,22 @@ CHAPTERS: dict[str, Callable[[Bench, Arguments], dict[str, Any] | None]] = {
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.spark_scale", description=__doc__)
     parser.add_argument("--master", default="local[2]")
-    parser.add_argument("--times", type=int, default=1, help="of each, in turns")
-    parser.add_argument("--tasks", type=int, nargs="+", default=[1, 2, 4], help="that read")
-    parser.add_argument("--slots", type=int, nargs="+", default=[2, 8, 24, 64], help="of local[N]")
+    parser.add_argument(
+        "--times", type=int, default=1, help="how often each case is measured, in turns"
+    )
+    parser.add_argument(
+        "--tasks", type=int, nargs="+", default=[1, 2, 4], help="the numbers of tasks that read"
+    )
+    parser.add_argument(
+        "--slots",
+        type=int,
+        nargs="+",
+        default=[2, 8, 24, 64],
+        help="the numbers of slots, as in local[N]",
+    )
     parser.add_argument("--load", nargs="+", choices=slots.LOADS, default=list(slots.LOADS))
     parser.add_argument("--case", nargs="+", choices=against.CASES, default=list(against.CASES))
-    parser.add_argument("--shards", type=int, help="for the chapter on slots")
+    parser.add_argument("--shards", type=int, help="the number of shards, for the chapter on slots")
     parser.add_argument("--only", nargs="+", choices=CHAPTERS, default=list(CHAPTERS))
     parser.add_argument("--figures", type=Path, default=Path("spark_scale.json"))
     parser.add_argument("--chart", type=Path, default=Path("spark_scale.svg"))
@@ -76,4 +86,5 @@ def main() -> None:
     draw(figures, given.chart)
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -125,7 +125,7 @@ def shoot(page: Page, address: str, query: int, out: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.spark_ui", description=__doc__)
-    parser.add_argument("--remote", action="store_true", help="on a server of Spark Connect")
+    parser.add_argument("--remote", action="store_true", help="drain on a server of Spark Connect")
     parser.add_argument("--out", type=Path, default=Path("spark_sql.png"))
     given = parser.parse_args()
     with socket.create_server(("127.0.0.1", 0)) as free:
@@ -162,4 +162,5 @@ def main() -> None:
             picture(["--engine", "spark", "--master", "local[2]", *options])
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -88,8 +88,18 @@ class Trace:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m scenarios.steering", description=__doc__)
-    parser.add_argument("--messages", type=int, default=12_000, help="of 50 sub-messages each")
-    parser.add_argument("--rounds", type=int, default=3, help="drains, each stopped and resumed")
+    parser.add_argument(
+        "--messages",
+        type=int,
+        default=12_000,
+        help="the number of messages, each of 50 sub-messages",
+    )
+    parser.add_argument(
+        "--rounds",
+        type=int,
+        default=3,
+        help="the number of drains, each of which is stopped and resumed",
+    )
     given = parser.parse_args()
     good = True
     with (

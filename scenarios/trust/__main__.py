@@ -33,7 +33,9 @@ def attempt(case: Case, stage: Stage) -> tuple[bool, str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m scenarios.trust", description=__doc__)
-    parser.add_argument("--case", action="append", help="only this case, by its name")
+    parser.add_argument(
+        "--case", action="append", help="try only the case of this name; repeat for several"
+    )
     wanted = parser.parse_args().case
     cases = [case for case in all_cases() if not wanted or case.attempt.__name__ in wanted]
     table = Table("name", "case", "before", "now", "", title="trust", show_lines=True)
