@@ -117,7 +117,7 @@ class Broker(broker.Broker):
         try:
             self.launch()
             self.wait_ready()
-        except BaseException:  # Ctrl-C too: half a broker is of no use
+        except BaseException:  # Ctrl-C is caught, too: half a broker is of no use.
             self.kill()
             raise
 
@@ -253,12 +253,12 @@ def _address(port: int | None, made_with: str) -> str:
 
 def _frozen(pid: int) -> bool:
     if sys.platform != "linux":
-        return True  # as far as can be seen
+        return True  # That is so as far as it can be seen.
     # A stop reaches the threads one by one, and the last of them may still answer a client.
     try:
         stats = [task.read_text() for task in Path(f"/proc/{pid}/task").glob("*/stat")]
     except OSError:
-        return False  # a thread ended while they were read
+        return False  # A thread ended while the threads were read.
     return all(stat.rpartition(")")[2].split()[0] in "TZX" for stat in stats)
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from playwright.sync_api import Browser, sync_playwright
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_ALONE = (  # it loads nothing by itself
+_ALONE = (  # With these options, the browser loads nothing by itself.
     "--disable-gpu",
     "--disable-quic",
     "--no-first-run",

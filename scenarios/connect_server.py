@@ -19,7 +19,7 @@ import pyspark
 from drainer.host.process import bound_to_parent
 
 _CLASS = "org.apache.spark.sql.connect.service.SparkConnectServer"
-_START_S = 120  # on a machine with other work to do
+_START_S = 120  # This is long enough on a machine with other work to do.
 _STOP_S = 20
 _LOOK_S = 0.05
 _LOCALHOST = "127.0.0.1"
@@ -125,5 +125,5 @@ class ConnectServer:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C in a test is not for the server
+                start_new_session=True,  # Ctrl-C in a test must not reach the server.
             )

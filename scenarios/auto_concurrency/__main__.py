@@ -32,7 +32,7 @@ RETRIES = ("--retries", "1000", "--tune", "retry-delay=50ms", "--tune", "breaker
 KINDS = {
     "waits": ("Pool", FIXED, ()),
     "becomes slower": ("Degrading", FIXED, ()),
-    "refuses": ("Refusing", FIXED[:4], RETRIES),  # with more, hardly anything gets done
+    "refuses": ("Refusing", FIXED[:4], RETRIES),  # With more calls, hardly anything gets done.
 }
 ENOUGH = 0.95
 WITHIN = 0.2
@@ -48,7 +48,8 @@ class Run:
     rate: float
     failures: int
     auto: dict[str, object]
-    trace: tuple[tuple[float, int, int], ...]  # seconds, in the handler, done
+    # Seconds, sub-messages in the handler, and sub-messages done.
+    trace: tuple[tuple[float, int, int], ...]
 
     @property
     def last_rate(self) -> float:

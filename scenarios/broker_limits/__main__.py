@@ -27,11 +27,12 @@ from drainer.limits.file import LimitsFile
 from drainer.limits.search.boundary import MeasuredLimits
 from scenarios.broker_limits.cases import CASES, Case
 
-WITHIN = 0.15  # of each other, and of half
-RUNS = (("first", 1.0), ("again", 1.0), ("half", 0.5))  # with their capacity
-MOST = 2.5  # times the boundary that is tried at most
-PRODUCERS = 50  # that reach the boundary of the first; of the same pace in all runs
-TRIES = 3  # of a run that was interrupted: it goes on
+WITHIN = 0.15  # The runs may differ by this share from each other, and from half of the capacity.
+# The runs, each with the share of the usual capacity that it has.
+RUNS = (("first", 1.0), ("again", 1.0), ("half", 0.5))
+MOST = 2.5  # Rates of up to this many times the boundary are tried.
+PRODUCERS = 50  # These reach the boundary of the first run. Their pace is the same in all runs.
+TRIES = 3  # A run that was interrupted is continued this often.
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +41,7 @@ class Run:
 
     case: Case
     name: str
-    times: float  # what one broker does at its usual capacity
+    times: float  # How many times its usual capacity each broker has.
     limits: MeasuredLimits
     path: Path
     took_s: float

@@ -27,11 +27,11 @@ from scenarios.chaos.trace import silence_around
 
 ABORTED = -signal.SIGABRT
 STALL_S = 20.0
-AWAY_BEFORE = 0.3  # of the drains start while a leader is stopped
-STOPPED = 0.7  # of the brokers that go are stopped, others killed
-TRIES = 30  # of a drain that is refused while a leader is away
+AWAY_BEFORE = 0.3  # This share of the drains starts while a leader is stopped.
+STOPPED = 0.7  # This share of the brokers that go away is stopped, and the others are killed.
+TRIES = 30  # A drain that is refused while a leader is away is tried this often.
 GOES_ON_WITHIN_S = 10.0
-CUT = Pace(concurrency=50, latency_ms=60)  # 42 s: time for an election
+CUT = Pace(concurrency=50, latency_ms=60)  # The drain takes 42 s, which is enough for an election.
 SMALL = Spread(partitions=12, fan_out=10)
 LETTERS = Spread(partitions=24, fan_out=2)
 SEVERAL = Spread(partitions=6)
@@ -182,9 +182,9 @@ def stalled(stage: Stage) -> Report:
                     _stall(stage.chance.choice(stage.brokers.each))
                     report.times += 1
                     while (code := report.ends(process, EXIT_DONE, EXIT_REFUSED)) == EXIT_REFUSED:
-                        process = backlog.begin()  # it stalled before anything had begun
+                        process = backlog.begin()  # The broker stalled before anything had begun.
                     if code != EXIT_DONE:
-                        report.finish(backlog)  # what was lost by that is seen then
+                        report.finish(backlog)  # It shows what was lost.
                     report.judge(backlog)
     ends = (f"{what} {code} x{times}" for (what, code), times in sorted(beside.items()))
     report.remarks.append(f"beside it: {', '.join(ends)}")
@@ -267,7 +267,7 @@ def _begin_amid_trouble(stage: Stage, backlog: Backlog) -> Process:
         broker.pause()
     process = backlog.begin()
     if not before:
-        # Amid the requests of a start: they take a third of a second.
+        # This is amid the requests of a start, which take a third of a second.
         sockets = chance.randint(3, 8)
         until(lambda: process.sockets >= sockets or backlog.traced_bytes > 0, _is_over(process))
         process.ends_within(chance.uniform(0, 0.06))

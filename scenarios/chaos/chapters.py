@@ -19,8 +19,8 @@ from scenarios.chaos.stage import KILLED, SLOW, WIDE, Report, Stage, limit, pipe
 from scenarios.chaos.trace import began_after
 
 HERE = Path(__file__).parent
-SESSION_S = 6.0  # of the lock
-STARTING = 0.2  # of the kills come while the drain is starting
+SESSION_S = 6.0  # The session of the lock.
+STARTING = 0.2  # This share of the kills comes while the drain is starting.
 SMALLEST_FILE = 2048
 LEAK_KIB = 64
 ROOM_MIB = 256
@@ -135,9 +135,9 @@ def _overtaken(stage: Stage, handler: str) -> Report:
         report.ends(first, EXIT_INTERRUPTED)
         report.ensure("took the lock" in first.output, f"it printed {first.output}")
         report.ends(second, EXIT_DONE)
-        report.ends(backlog.begin(), EXIT_REFUSED)  # the group is where the other left it
+        report.ends(backlog.begin(), EXIT_REFUSED)  # The group is where the other drain left it.
         more = began_after(backlog.trace, first.pid, woken_s)
-        # The other one begins what was in flight, and calls on threads end after SIGCONT.
+        # The other drain begins what was in flight, and calls on threads end after SIGCONT.
         found = report.judge(backlog, at_once=more + SLOW.concurrency)
         last_s = max(0.0, found.runs[first.pid].ended_s - woken_s)
         report.remarks.append(f"the first began {more} more, its last line {last_s:.2f} s after")

@@ -13,7 +13,7 @@ from scenarios.chaos.drain import Backlog, Pace, Spread, until
 from scenarios.chaos.stage import Stage
 from scenarios.trust.cut_log import cut_log
 
-CUT_AT, WRITTEN, LATER = 300, 700, 600  # records
+CUT_AT, WRITTEN, LATER = 300, 700, 600  # Offsets and counts of records.
 UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 
 
@@ -44,7 +44,7 @@ class CutLog:
                 try:
                     yield log
                 finally:
-                    _start(stage)  # else its topic can't be deleted
+                    _start(stage)  # Without the broker, its topic can't be deleted.
         finally:
             _start(stage)
 

@@ -203,7 +203,7 @@ class Backlog:
     def at_work(self, process: Process, lines: int = 1) -> bool:
         """Wait until so many further lines are in the trace. Return False if the process ended
         first."""
-        wanted = self.traced_bytes + 42 * lines  # about
+        wanted = self.traced_bytes + 42 * lines  # A line has about 42 bytes.
         return until(lambda: self.traced_bytes >= wanted, lambda: not process.running)
 
     def _start(self, words: list[str], env: Mapping[str, str] | None) -> Process:

@@ -33,7 +33,7 @@ class Tracing(Handler):
         self.hog = int(options.get("hog", "-1"))
         self.dead = "dead" in options
         self.pid = os.getpid()
-        # Written pages outlive the process: what it did before a kill is known exactly.
+        # Written pages outlive the process, so it is known exactly what it did before a kill.
         self.trace = os.open(options["trace"], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
 
     def split(self, message: Message) -> Iterable[SubMessage]:
@@ -43,7 +43,8 @@ class Tracing(Handler):
     def note(self, mark: str, sub: SubMessage) -> None:
         place = f"{sub.message.partition} {sub.message.offset} {sub.index}"
         line = (
-            f"\n{mark} {sub.key} {place} {self.pid} {time.monotonic_ns()} ."  # a kill may tear it
+            # A kill may tear the line.
+            f"\n{mark} {sub.key} {place} {self.pid} {time.monotonic_ns()} ."
         )
         os.write(self.trace, line.encode())
 

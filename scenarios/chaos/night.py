@@ -71,7 +71,8 @@ def play(
         print(f"seed {given.seed}", flush=True)
         for number, name in product(range(1, given.rounds + 1), given.only or chapters):
             chapter = chapters[name]
-            # Of its own, so that the same seed plays a chapter again without the others.
+            # Each chapter has a random generator of its own, so that a seed plays it again without
+            # the others.
             chance = random.Random(f"{given.seed} {number} {name}")
             on = brokers(given.brokers or (3 if name in on_three else 1))
             stage = Stage(on, Path(folder), chance, given.short, given.kills, remote)

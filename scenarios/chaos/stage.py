@@ -22,7 +22,8 @@ from scenarios.chaos.drain import ONE_PARTITION, PATIENCE_S, Backlog, Pace, Proc
 from scenarios.chaos.trace import Judged, Run, judge
 
 WIDE = Pace(concurrency=200, latency_ms=5)
-SLOW = Pace(concurrency=50, latency_ms=20)  # 2,500/s: time for things to happen
+# At 2,500 per second there is time for things to happen.
+SLOW = Pace(concurrency=50, latency_ms=20)
 KILLED = -9
 
 
@@ -165,7 +166,7 @@ def piped(trace: Path) -> Iterator[Path]:
     """Make a pipe whose lines go to the trace, for handlers that may not write to files."""
     pipe = trace.with_suffix(".pipe")
     os.mkfifo(pipe)
-    end = os.open(pipe, os.O_RDWR)  # with a writer of its own it never comes to an end
+    end = os.open(pipe, os.O_RDWR)  # The pipe has a writer of its own, so it never comes to an end.
     over = threading.Event()
 
     def copy() -> None:

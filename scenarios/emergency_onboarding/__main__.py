@@ -31,7 +31,7 @@ from scenarios.brokers import Broker, delete_topic
 
 HANDLER = Path(__file__).with_name("handler.py")
 CUSTOMERS, CUSTOMER, UNKNOWN = 40, 4, 99
-OPERATIONS, DOCUMENTS = 50, 997  # of a message, of a customer
+OPERATIONS, DOCUMENTS = 50, 997  # Operations of a message, and documents of a customer.
 LATER, LATER_ALL = 1.1, 1.05
 
 

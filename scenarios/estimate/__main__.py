@@ -36,9 +36,10 @@ SEED = 1
 WAITS_WITHIN, BARRIERS_WITHIN, WITHIN = 0.05, 0.20, 0.25
 SUB_KEYS = 20_000
 SUB_MESSAGES_MOST = 400_000
-PROCESS_S = 10e-6  # of a sub-message, roughly: how long a backlog has to be for a given time
+# About the processor time of a sub-message, which decides how long a backlog has to be.
+PROCESS_S = 10e-6
 ONE_KEY = b"customer-4711"
-WAITS = {"concurrency", "hottest lane"}  # bounds of a drain that waits for its handler
+WAITS = {"concurrency", "hottest lane"}  # The bounds of a drain that waits for its handler.
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,9 +54,9 @@ class Workload:
     slow_share: float = 0.0
     latency: str = "10ms"
     hottest: float = 0.0
-    handler: str = ""  # in place of the one for the fan-out
-    in_a_call: float = 1.0  # sub-messages, roughly
-    barrier_every: int = 0  # messages; none without
+    handler: str = ""  # The handler, if it is not the one for the fan-out.
+    in_a_call: float = 1.0  # About how many sub-messages a call has.
+    barrier_every: int = 0  # One of so many messages is a barrier; 0 for none.
 
     @property
     def mean_s(self) -> float:
@@ -255,7 +256,7 @@ def main() -> None:
         for name in given.only or WORKLOADS:
             for fan_out in given.fan_out or (1, 50):
                 if WORKLOADS[name].handler and fan_out > 1:
-                    continue  # those have the default split
+                    continue  # These have the default split.
                 for concurrency in given.concurrency or (10, 100, 1000):
                     row = bench.compare(WORKLOADS[name], fan_out, concurrency, given.seconds)
                     rows.append(row)

@@ -30,14 +30,17 @@ from scenarios.brokers import Broker, delete_topic
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 WITHIN, WITHIN_S = 0.25, 1.0
-SILENT_FIRST_S = 3.0  # no estimate is shown before
-SILENT_MOST_S = 30.0  # without an estimate: between two passes Spark is started
+SILENT_FIRST_S = 3.0  # No estimate is shown before this time.
+# There may be no estimate for this long, because Spark starts between two passes.
+SILENT_MOST_S = 30.0
 LATENCY_MS, CONCURRENCY = 10, 20
-FAN_OUT_MOST, FAN_OUT = 60, 30.5  # of a message; on average
-CUSTOMERS, DOCUMENTS = 10, 400  # of each customer
-STRIDE = 37  # no factor of these in common: each run of 60 messages has every fan-out once
-PADDING = "x" * 200  # of an operation: the backlog is several waves
-SHOW_FROM_S = 0.2  # between two tries to find the drain
+FAN_OUT_MOST, FAN_OUT = 60, 30.5  # The greatest fan-out of a message, and the mean.
+CUSTOMERS, DOCUMENTS = 10, 400  # The customers, and the documents of each.
+# It has no factor in common with the numbers above, so each run of 60 messages has every fan-out
+# once.
+STRIDE = 37
+PADDING = "x" * 200  # With this padding of each operation, the backlog has several waves.
+SHOW_FROM_S = 0.2  # The time between two tries to find the drain.
 ENGINES = {
     "process": ("--engine", "process"),
     "spark": ("--master", "local[2]", "--engine", "spark", "--spark-conf", "drainer.wave=4MiB"),
@@ -51,9 +54,9 @@ class Workload:
     name: str
     handler: str = "Operations"
     words: tuple[str, ...] = ()
-    barrier_every: int = 0  # messages
-    barriers_from: float = 0.0  # of the backlog
-    hot_share: float = 0.0  # of operations, on one document
+    barrier_every: int = 0  # One of so many messages is a barrier.
+    barriers_from: float = 0.0  # Barriers come from this share of the backlog on.
+    hot_share: float = 0.0  # This share of the operations is on one document.
     faster: float = 1.0
 
     def records(self, messages: int) -> Iterator[tuple[bytes, bytes, int]]:
@@ -119,7 +122,7 @@ def main() -> None:
             for engine in given.engine or ENGINES:
                 moments = _drain(settings, Path(folder), workload, engine, given.seconds)
                 good &= _print(engine, workload.name, moments, lambda status: status.progress.eta_s)
-                # Of a class that a barrier cuts short it is unknown until then how much there is.
+                # If a barrier cuts a class short, the size of the class is unknown until then.
                 while not workload.barrier_every and (where := _turn(moments)) is not None:
                     own = [each for each in moments if _turn([each]) == where]
                     after = moments[moments.index(own[-1]) + 1 :]
@@ -155,7 +158,7 @@ def _drain(
 
 def _watched(plan: Path, process: subprocess.Popen[bytes]) -> Iterator[Moment]:
     while process.poll() is None:
-        with suppress(Refused):  # it does not run yet
+        with suppress(Refused):  # The drain does not run yet.
             for report in watch(plan):
                 if report.status is not None:
                     yield Moment(time.monotonic() - report.age_s, report.status)

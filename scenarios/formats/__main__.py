@@ -40,7 +40,7 @@ from drainer.payloads.protobuf import compiled
 from scenarios.side_by_side.measure import Measured, measure
 
 TOPIC, CONCURRENCY, KEYS = "formats", 100, 10_000
-DECODED = 20_000  # values, without a drain
+DECODED = 20_000  # This many values are decoded without a drain.
 AVRO = {
     "type": "record",
     "name": "Order",
@@ -98,7 +98,8 @@ class Format:
     confluent: Callable[[bytes], Any] | None = None
     options: tuple[str, ...] = ()
     topic: str = field(default_factory=lambda: f"{TOPIC}-{secrets.token_hex(3)}")
-    drains: list[tuple[Measured, Measured]] = field(default_factory=list)  # few, many
+    # Drains of few messages and of many.
+    drains: list[tuple[Measured, Measured]] = field(default_factory=list)
 
 
 def formats(url: str) -> Iterator[Format]:
@@ -139,7 +140,7 @@ def formats(url: str) -> Iterator[Format]:
     (file,) = compiled({main: registry.Schema("PROTOBUF", PROTOBUF)}, main).file
     pool.Add(file)
     made: Any = GetMessageClass(pool.FindMessageTypeByName("Order"))
-    # As Confluent's serialiser does: its deserialiser can't read text.
+    # Confluent's serialiser does the same, because its deserialiser can't read text.
     of_protobuf = framed("PROTOBUF", b64encode(file.SerializeToString()).decode()) + b"\0"
     theirs = ProtobufDeserializer(made, {"use.deprecated.format": False}, client)
     yield of_registry(
@@ -164,7 +165,7 @@ def us_per_value(decode: Callable[[bytes], Any] | None, values: Sequence[bytes])
     """Return the processor time to decode a value, in microseconds."""
     if decode is None:
         return None
-    decode(values[0])  # which gets the schema
+    decode(values[0])  # The first decoding gets the schema.
     begun_s = process_time()
     for value in values:
         decode(value)

@@ -58,7 +58,7 @@ def block(count: int, body: bytes) -> bytes:
     return bytes([*number, left]) + body + b"\0"
 
 
-# By its name: what makes its reader, and the body.
+# What makes the reader, and the body, by name.
 BODIES: dict[str, tuple[Callable[[], Callable[[bytes], Any]], Callable[[], bytes]]] = {
     "Avro: records of 900 nulls": (lambda: of_avro(WIDE), lambda: block(20_000, bytes(20_000))),
     "Avro: 200 records in one another": (

@@ -36,7 +36,8 @@ def play(
     dispatcher = Dispatcher({}, order)
     source: Any = dispatcher if batching is None else Batcher(dispatcher, batching)
     ready_most = look_ahead(concurrency * (batching.lanes if batching else 1))
-    unread, ties = iter(messages), count()  # sub-messages themselves have no order
+    # The ties are needed because sub-messages themselves have no order.
+    unread, ties = iter(messages), count()
     running: list[tuple[float, int, Any]] = []
     now_s, calls = 0.0, 0
     while True:

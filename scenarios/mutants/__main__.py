@@ -34,7 +34,8 @@ from time import monotonic
 ROOT = Path(__file__).parents[2]
 TABLE = Path(__file__).with_name("table.txt")
 ENTRY = re.compile(r"^(\S+) \((.+)\) in (\S+): (.+)\n((?:-.*\n)+)((?:\+.*\n)*)", re.MULTILINE)
-TIMEOUT_S = 240  # for the tests of one mutant; tests that take longer hang, which is a failure too
+# The tests of one mutant have this long. Tests that take longer hang, which counts as a failure.
+TIMEOUT_S = 240
 
 # Hypothesis reports the first example that it finds, because the smallest one is of no use here.
 UNSHRUNK = """

@@ -67,7 +67,7 @@ class Shell:
         if not self.pid:
             os.chdir(folder)
             os.execvpe("bash", ["bash", "--norc", "--noprofile"], env)
-        os.set_inheritable(self.terminal, False)  # or the other shell would keep it open
+        os.set_inheritable(self.terminal, False)  # Otherwise the other shell would keep it open.
         ioctl(self.terminal, termios.TIOCSWINSZ, struct.pack("HHHH", lines, COLUMNS, 0, 0))
         self.screen = Screen(COLUMNS, lines)
         self._stream = Stream(self.screen)
@@ -84,7 +84,7 @@ class Shell:
         """Show what came."""
         while select.select([self.terminal], [], [], 0)[0]:
             text = os.read(self.terminal, 1 << 16).decode("utf-8", "replace")
-            # Where the cursor of what was killed stood is the end of a line for a reader.
+            # For a reader, the line ends where the cursor of the killed process was.
             self._stream.feed(text.replace(KILLED, f"\r\n{KILLED}"))
 
     def close(self) -> None:

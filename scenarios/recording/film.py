@@ -9,8 +9,9 @@ from itertools import groupby
 
 from pyte.screens import Char, Screen
 
-WIDTH, HEIGHT, MARGIN = 8.4, 17.0, 14.0  # of a character, of a line, and around, in pixels
-LAST_S = 4.0  # the last screen stays
+# The sizes of a character, of a line and of the margin, in pixels.
+WIDTH, HEIGHT, MARGIN = 8.4, 17.0, 14.0
+LAST_S = 4.0  # The last screen stays for this long.
 INK, PAPER = "#d7dae0", "#16191f"
 COLOURS = {
     "black": "#5c6370", "red": "#e06c75", "green": "#98c379", "brown": "#e5c07b",
@@ -19,7 +20,7 @@ COLOURS = {
     "brightbrown": "#e5c07b", "brightblue": "#61afef", "brightcyan": "#56b6c2",
 }  # fmt: skip
 
-Rows = tuple[str, ...]  # each a line as SVG
+Rows = tuple[str, ...]  # Each row is a line as SVG.
 
 
 @dataclass(frozen=True, slots=True)

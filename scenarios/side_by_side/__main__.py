@@ -32,12 +32,14 @@ from scenarios.side_by_side.workloads import Workload
 
 HOT = Workload("one hot key, 50 each", 22_000, 50, 14_000, one_key=True, latency_ms=10)
 HOT_SHORT_MESSAGES = 2_000
-CONVENTIONAL_MESSAGES = 20  # of 50 sub-messages: ten seconds at 10 ms, one at a time
+# The messages, of 50 sub-messages each, that are measured in the conventional orders. One at a time
+# at 10 ms, they take ten seconds.
+CONVENTIONAL_MESSAGES = 20
 DISTINCT = Workload("distinct keys", 1_000_000, 1, 1_000_000, one_key=False, latency_ms=10)
 ZIPF = Workload("Zipf(1.1)", 10_000, 1, 10_000, one_key=False, latency_ms=10, skew=1.1)
 MEMORY_BUFFER = "32MiB"
-PAIRS = 3  # of runs with and without the plan each second
-JOURNAL_PAIRS = 5  # of runs with and without the journal
+PAIRS = 3  # Pairs of runs with and without a plan each second.
+JOURNAL_PAIRS = 5  # Pairs of runs with and without the journal.
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,7 +185,8 @@ def journal_cost(bench: Bench) -> list[Row]:
     for workload, concurrency, latency_ms in ((DISTINCT, 100, 0), (HOT, 100, 0), (HOT, 1000, 10)):
         rates, cpu = [], []
         for pair in range(JOURNAL_PAIRS):
-            # Each goes first every other time: who comes second finds the machine as it was left.
+            # Each goes first every other time, because the second one finds the machine as the
+            # first left it.
             found = {
                 program: bench.run(workload, concurrency, latency_ms=latency_ms, program=program)
                 for program in (DRAINER, WITHOUT_JOURNAL)[:: 1 if pair % 2 else -1]

@@ -32,13 +32,19 @@ from scenarios.brokers import Broker
 
 HANDLER = Path(__file__).with_name("handler.py")
 TOPIC = GROUP = "soak"
-HOT_SHARE = 1.0  # of what one worker gets done: its lane is always busy, and never far behind
+# The hot lane gets this share of what one worker can do. So it is always busy, and never far
+# behind.
+HOT_SHARE = 1.0
 LOOK_EVERY_S = 1.0
-HALTED = 5  # exit code of a drain that leaves parked lanes
-PARKED_MOST = 20_000  # messages; a drain stops when it has parked 50,000
-BOUND_BUFFERS, BOUND_MIB = 2.0, 24  # the client's memory and the allocator's included
-FILLING, EMPTYING = 0.25, 0.15  # of the time are left out of the trend
-GROWTH = 0.05  # of the memory between the middle and the end: more is growth
+HALTED = 5  # The exit code of a drain that leaves parked lanes.
+# This many messages are parked at most, because a drain stops once it has parked 50,000.
+PARKED_MOST = 20_000
+# Buffers and MiB that the memory may take; they include the client's and the allocator's.
+BOUND_BUFFERS, BOUND_MIB = 2.0, 24
+# The trend leaves out these shares of the time, at its beginning and at its end.
+FILLING, EMPTYING = 0.25, 0.15
+# If the memory differs by more than this share between the middle and the end, it grows.
+GROWTH = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ def _drain(bootstrap: str, folder: Path, given: argparse.Namespace) -> Iterator[
 
 
 def _look(pid: int, plan: Path, at_s: float) -> Look | None:
-    # In a moment between two looks it may end, or a journal be removed.
+    # Between two looks the process may end, or a journal may be removed.
     process = Path(f"/proc/{pid}")
     try:
         pages = int((process / "statm").read_text().split()[1])

@@ -28,7 +28,8 @@ from scenarios.spark_chaos.processes import (
 )
 from scenarios.spark_chaos.standalone import Standalone, standalone
 
-PACE = Pace(concurrency=50, latency_ms=20)  # 2,500/s: time for things to happen
+# At 2,500 per second there is time for things to happen.
+PACE = Pace(concurrency=50, latency_ms=20)
 CLUSTER = "local-cluster[2,1,1024]"
 SMALLEST_FILE = 64
 PROCESSES_GO_S = 30.0
@@ -283,10 +284,11 @@ def _change(
     pid = lost[what]
     if what == "machine":
         up.remove(machine)
-    if pid is None:  # it has died by itself
+    if pid is None:  # The process has died by itself.
         return []
     dead = [pid, *below(pid)]
-    for each in dead if what == "machine" else [pid]:  # a machine goes with all that it runs
+    # A machine takes everything with it that runs there.
+    for each in dead if what == "machine" else [pid]:
         with suppress(ProcessLookupError):
             os.kill(each, signal.SIGKILL)
     return dead
@@ -299,7 +301,7 @@ def driver_frozen(stage: Stage) -> Report:
         first = place.begin(backlog)
         _let_work(stage, backlog, first)
         frozen_s = time.monotonic()
-        jvm = [place.jvm(first)] if place.server is None else []  # a server goes on by itself
+        jvm = [place.jvm(first)] if place.server is None else []  # A server goes on by itself.
         other = backlog.plan.with_suffix(".other")
         with standing_still([first.pid, *jvm]):
             engine = stage.chance.choice([("--engine", "process"), place.words(other)])
@@ -309,7 +311,7 @@ def driver_frozen(stage: Stage) -> Report:
         if place.server is None:
             report.ends(fresh, EXIT_DONE)
             report.ends(first, EXIT_INTERRUPTED, EXIT_UNRESUMABLE)
-        else:  # a lease in a folder that others may have mounted outlasts the freeze
+        else:  # A lease in a folder that others may have mounted outlasts the freeze.
             report.ends(fresh, EXIT_REFUSED)
             report.ends(first, EXIT_DONE)
         found = report.judge(backlog)

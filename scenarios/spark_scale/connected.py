@@ -12,12 +12,12 @@ import orjson
 
 from scenarios.spark_scale.drains import Bench, on_spark
 
-MEAN = 50  # sub-messages of a message
+MEAN = 50  # The mean number of sub-messages of a message.
 SUB_KEYS = 100_000
 TEXT_BYTES = 100
-SHARES = (0.0, 0.01, 0.3)  # of sub-messages that have two
+SHARES = (0.0, 0.01, 0.3)  # The shares of sub-messages that have two sub-keys.
 CONCURRENCY = 200
-# Count of messages, and options of the handler.
+# The number of messages, and the options of the handler.
 LOADS = {
     "no-op": (10_000, ()),
     "waits 2 ms": (10_000, ("--set", "latency_ms=2")),

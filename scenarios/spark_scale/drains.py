@@ -23,7 +23,7 @@ from scenarios.brokers import Broker
 
 HANDLERS = Path(__file__).with_name("handlers.py")
 IN_PROCESS = ("--engine", "process")
-LOOK_S = 0.3  # all of /proc is read each time
+LOOK_S = 0.3  # It is not shorter, because each look reads all of /proc.
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
@@ -99,7 +99,7 @@ class Bench:
         )
 
     def _sent(self) -> int:
-        # Fetches go out by sendfile, which counts as written; no producer is at work then.
+        # Fetches are sent by sendfile, which counts as written. No producer is at work then.
         assert self._broker.mark is not None
         lines = Path(f"/proc/{self._broker.mark.pid}/io").read_text(encoding="ascii").splitlines()
         return int(dict(line.split(": ") for line in lines)["wchar"])

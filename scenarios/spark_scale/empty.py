@@ -15,7 +15,7 @@ import pyarrow as pa
 from drainer.spark import spark_session
 from scenarios.spark_scale.drains import Stat, family
 
-TASKS = 500  # in about as many jobs as that takes
+TASKS = 500  # About as many jobs are run as this many tasks take.
 
 
 def spent_s(pids: Iterable[int]) -> float:
@@ -36,7 +36,7 @@ def main() -> None:
     jvms = [pid for pid, stat in stats if stat.name == "java" and stat.parent == here]
     driver = [here, *jvms]
 
-    jobs = max(1, TASKS // (2 * tasks))  # of two stages each
+    jobs = max(1, TASKS // (2 * tasks))  # Each job has two stages.
 
     def run() -> tuple[float, float]:
         """Return the processor time of all processes, and that of the driver's."""
@@ -45,7 +45,7 @@ def main() -> None:
             numbers.repartition(tasks, "id").mapInArrow(same, "id long").count()
         return spent_s(family(here)) - before[0], spent_s(driver) - before[1]
 
-    run()  # until Java has compiled most of it
+    run()  # The first run lets Java compile most of the code.
     task_s, driver_s = (each / (jobs * 2 * tasks) for each in run())
     print(orjson.dumps({"task_s": task_s, "driver_s": driver_s}).decode())
     session.stop()

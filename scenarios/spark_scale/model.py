@@ -29,11 +29,12 @@ from scenarios.spark_scale import slots, steps
 from scenarios.spark_scale.drains import IN_PROCESS, Bench
 
 CORES = (16, 100, 1_000)
-LINE_BYTES_PER_S = 1.25e9  # of the leader: 10 Gbit/s
-REQUESTS_PER_S = 3  # of a task to an object store, at most: drainer/spark/state/lease.py
-DISPATCHES = 2  # of a wave: a dispatch waits for half of the slots
-TASKS, HOLES = 200, 5_000  # of the account that is measured
-COMPUTES_S = 0.001  # of a handler that computes, per sub-message
+LINE_BYTES_PER_S = 1.25e9  # The line of the leader has 10 Gbit/s.
+# A task makes this many requests to an object store at most (drainer/spark/state/lease.py).
+REQUESTS_PER_S = 3
+DISPATCHES = 2  # A wave has this many dispatches, because a dispatch waits for half of the slots.
+TASKS, HOLES = 200, 5_000  # The tasks and holes of the account that is measured.
+COMPUTES_S = 0.001  # A handler that computes takes this long for a sub-message.
 
 
 def compare(made: Bench) -> dict[str, Any]:
@@ -126,7 +127,7 @@ def _subs(costs: Mapping[str, float]) -> float:
 
 
 def _dispatches(costs: Mapping[str, float], cores: int) -> float:
-    # Slices are read once, and their blocks are sorted out to tasks by each dispatch.
+    # Slices are read once, and each dispatch sorts their blocks out to tasks.
     slices = min(cores, WAVE_BYTES / SLICE_BYTES_LEAST)
     return _subs(costs) / (((1 + DISPATCHES) * slices + cores) * costs["begin"])
 

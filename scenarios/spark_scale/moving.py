@@ -16,14 +16,14 @@ import orjson
 from scenarios.spark_scale.drains import Bench, on_spark
 
 CONCURRENCY, LATENCY_MS = 200, 100
-STRETCHES, STRETCH_S = 8, 20  # long against a dispatch's start and a lending
+STRETCHES, STRETCH_S = 8, 20  # A stretch is long compared with the start of a dispatch.
 MEAN = 50
-MESSAGES = STRETCH_S * CONCURRENCY * 1000 // LATENCY_MS // MEAN  # of a stretch
+MESSAGES = STRETCH_S * CONCURRENCY * 1000 // LATENCY_MS // MEAN  # The messages of a stretch.
 HOT = 2 * MESSAGES * MEAN // CONCURRENCY
 SUB_KEYS = 3_000
 TEXT_BYTES = 400
 SLOTS = 8
-MOST = 1.1  # times max(W/C, L)
+MOST = 1.1  # A drain may take this many times max(W/C, L).
 
 
 def records(stretches: int) -> Iterator[tuple[bytes, bytes, int]]:

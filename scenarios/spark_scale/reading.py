@@ -53,7 +53,7 @@ def by_tasks(spark: SparkSession, servers: str, tasks: int, columns: tuple[str, 
     """Read everything into the JVM, and count it there."""
     reader = spark.read.format("drainer").schema(ddl(columns)).option("subscribe", TOPIC)
     reader = reader.option("kafka.bootstrap.servers", servers).option("minPartitions", str(tasks))
-    return reader.load().count()  # there is no way to read without the columns of the schema
+    return reader.load().count()  # There is no way to read without the columns of the schema.
 
 
 def compare(made: Bench, master: str, tasks_tried: Sequence[int], times: int) -> None:
@@ -66,7 +66,7 @@ def compare(made: Bench, master: str, tasks_tried: Sequence[int], times: int) ->
     print("| read by | columns | seconds | records/s |\n|---|---|---|---|")
 
     def row(by: str, columns: str, read: Callable[[], int]) -> None:
-        read()  # once for what starts with the first one
+        read()  # The first read starts what later ones find running.
         took_s = median_s(read, RECORDS, times)
         print(f"| {by} | {columns} | {took_s:.2f} | {RECORDS / took_s:,.0f} |", flush=True)
 

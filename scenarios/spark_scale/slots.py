@@ -19,9 +19,9 @@ import orjson
 from scenarios.spark_scale.drains import Bench, Events, on_spark
 
 SUB_KEYS = 14_000
-MEAN = 50  # operations of a message
+MEAN = 50  # The mean number of operations of a message.
 SEED = 1
-# What a figure may be, at so many slots. Times and bytes are against the fewest.
+# The most that a figure may be with so many slots. Times and bytes are ratios to the fewest slots.
 MOST = {"whole_s_ratio": (1.3, 24), "shuffled_ratio": (1.5, 64), "shuffled_of_log": (1.0, 64)}
 MOST |= {"sent_of_log": (1.1, 64)}
 

@@ -30,7 +30,7 @@ class _Folder:
         sizes = []
         for folder, _, names in os.walk(self._path):
             for name in names:
-                # What the executors are sent to run lies there, too.
+                # What Spark sends the executors to run is in this folder, too.
                 if name.startswith(("rdd_", "shuffle_", "temp_shuffle_")):
                     with suppress(FileNotFoundError):
                         sizes.append((Path(folder) / name).stat().st_size)
@@ -93,7 +93,7 @@ def _waves_by_job(events: Events) -> dict[int, list[int]]:
 def _scans(events: Events) -> Counter[int]:
     """Return how often the blocks of each wave were scanned."""
     dealt = Counter(wave for waves in _waves_by_job(events).values() for wave in waves)
-    return dealt + Counter(dealt.keys())  # its manifests come first
+    return dealt + Counter(dealt.keys())  # A wave's manifests are scanned before that.
 
 
 def _ends(events: Events) -> dict[int, float]:

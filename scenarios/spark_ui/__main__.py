@@ -33,9 +33,9 @@ from scenarios.spark_scale.slots import Load
 TOPIC, GROUP = "orders", "indexer"
 MESSAGES, CONCURRENCY, LATENCY_MS = 6_000, 400, 40
 WAVE = "512KiB"
-DISPATCHES = 3  # that are done before the picture is taken
+DISPATCHES = 3  # The picture is taken once this many dispatches are done.
 PATIENCE_S = 240.0
-WIDTH, HEIGHT = 1280, 1600  # all of it is seen without scrolling
+WIDTH, HEIGHT = 1280, 1600  # All of it is seen without scrolling.
 FADES_MS = 500
 HIDDEN = "[class*=scroll-btn] { display: none !important }"
 HEADING, GRAPH, NAME = "h3:has-text('Details for Query')", "#plan-viz-graph", "[role=tooltip]"
@@ -108,7 +108,7 @@ def shoot(page: Page, address: str, query: int, out: Path) -> None:
     page.goto(f"{address}/SQL/execution/?id={query}")
     page.wait_for_selector(f"{GRAPH} g.node")
     page.add_style_tag(content=HIDDEN)
-    # The first in the document is the last of the plan.
+    # The first one in the document is the last step of the plan.
     page.locator(f"{GRAPH} g.node", has_text="MapInArrow").first.click()
     page.wait_for_selector(NAME)
     page.wait_for_timeout(FADES_MS)

@@ -26,8 +26,8 @@ from scenarios.chaos.trace import judge, read_lines
 
 WIDE = Pace(concurrency=1000, latency_ms=10)
 NARROW, SLOW_PER_S = 50, 1000
-STAYS_S = 1.5  # between two questions
-WINDOW_S = 0.2  # that a rate is seen in
+STAYS_S = 1.5  # The time between two requests.
+WINDOW_S = 0.2  # A rate is measured over this time.
 MOST_S = 1.0
 
 
@@ -38,7 +38,7 @@ class Steer:
     what: str
     at_s: float
     answered_s: float
-    acts_s: float | None = None  # from then on for good; None when it never did
+    acts_s: float | None = None  # From when on the drain acts by it for good; None if it never did.
 
 
 @dataclass(slots=True)

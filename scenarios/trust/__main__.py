@@ -25,7 +25,7 @@ def attempt(case: Case, stage: Stage) -> tuple[bool, str]:
         return True, case.attempt(stage)
     except Broken as broken:
         return False, str(broken)
-    except Exception as error:  # the table goes on
+    except Exception as error:  # The other cases are still tried.
         return False, f"{type(error).__name__}: {error}"
     finally:
         stage.close()

@@ -21,7 +21,7 @@ from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from scenarios.brokers import Broker
 
-TRY_S = 300.0  # for one command, or it hangs
+TRY_S = 300.0  # If a command takes longer than this, it hangs.
 WAIT_S = 60.0
 
 
@@ -84,7 +84,8 @@ class Process(Protocol):
     def kill(self) -> None: ...
 
 
-# Starts the command: its words, folder, environment, streams, and words before the program's.
+# Starts the command, with its words, folder, environment and streams, and words before the
+# program's.
 Launch = Callable[
     [Sequence[str], Path, Mapping[str, str], tuple[int, int, int], tuple[str, ...]], Process
 ]

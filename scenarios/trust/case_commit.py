@@ -23,9 +23,10 @@ from scenarios.trust.stalling import StallingProxy
 
 PARTITIONS = 40
 ENDS = 5
-RECORDS, SOME = 400, 20  # of a log that is cut, and handled before
+# The records of a log that is cut, and how many of them are handled before.
+RECORDS, SOME = 400, 20
 CUT_S = 60.0
-BOUNDS = range(1, 4)  # the questions about the bounds of a log
+BOUNDS = range(1, 4)  # The numbers of the questions about the bounds of a log.
 SLOW = """
 import os
 import time
@@ -42,7 +43,7 @@ class Slow(drainer.Handler):
 WAITS = "while sub.message.{at} and not os.path.exists('go'): time.sleep(0.05)"
 SLEEPS = SLOW.format(until="time.sleep(0.05)")
 WAITS_AFTER_SOME = SLOW.format(until=WAITS.format(at=f"offset >= {SOME}"))
-EXPIRY_S = 60  # the least that a broker accepts is a minute
+EXPIRY_S = 60  # The least that a broker accepts is a minute.
 RUNS = 5
 
 
@@ -105,7 +106,7 @@ def _consume(bootstrap: str, group: str, topic: str, offset: int) -> float:
 def cut_amid_a_drain(stage: Stage) -> str:
     with Broker(stage.folder / "broker", die_with_parent=True) as broker:
         drain = _Slow(stage, broker)
-        running = drain.begin(buffer="64KiB")  # most is yet to be read when it is cut
+        running = drain.begin(buffer="64KiB")  # Most of the log is yet to be read when it is cut.
         cut_log(broker, drain.topic, 0, RECORDS - 20)
         ended = running.ended(CUT_S)
         running.kill()

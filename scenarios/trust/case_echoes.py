@@ -27,7 +27,8 @@ FORMS = (
 )
 DEBUG = {"DRAINER_DEBUG": "1"}
 LOUD = ("--tune", "log-format=json", "-o", "json", "--report", "report.html")
-SCREEN_BYTES = 20_000  # of a command's whole output; a page of a few screens
+# The whole output of a command has at most this many bytes, which are a few screens.
+SCREEN_BYTES = 20_000
 
 
 class Echo(BaseHTTPRequestHandler):

@@ -8,8 +8,9 @@ from pathlib import Path
 from scenarios.trust.case import Stage, case, ensure
 
 HANDLERS = Path(__file__).with_name("handlers_engine.py")
-ROUNDS = range(1, 36)  # short ones before the eight that are to meet
-GROWTH_MIB = 40  # with a buffer of 16 MiB, the client's and the interpreter's own included
+ROUNDS = range(1, 36)  # The numbers of short calls before the eight that are to meet.
+# With a buffer of 16 MiB, this includes the client's memory and the interpreter's own.
+GROWTH_MIB = 40
 
 
 @case(

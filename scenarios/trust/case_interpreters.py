@@ -27,7 +27,7 @@ def handle(sub):
     pass
 """
 SCHEMA = 'syntax = "proto3"; message Order { string id = 1; }'
-ORDER = b"\0\0\0\0\1\0" + b"\x0a\x01a"  # by schema 1, its first message
+ORDER = b"\0\0\0\0\1\0" + b"\x0a\x01a"  # The first message of schema 1.
 
 
 class Plant:

@@ -31,7 +31,7 @@ from scenarios.trust.case import TRY_S, Ended, Stage, case, ensure
 
 NEW_TOPICS, NEW_PARTITIONS = 40, 48
 FOREIGN_TOPICS = 1_001
-TOPIC_TAKES = 1_048_588  # bytes of a record, by default
+TOPIC_TAKES = 1_048_588  # The bytes of a record that a topic takes by default.
 
 HANDLER = """
 from pathlib import Path

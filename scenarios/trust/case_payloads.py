@@ -15,9 +15,11 @@ from typing import Any
 from scenarios.trust.case import Ended, Stage, case, ensure
 
 HANDLERS = Path(__file__).with_name("handlers_engine.py")
-FAILED = 6  # the exit code where some could not be decoded, and were skipped
-GROWTH_MIB = 60  # with a buffer of 16 MiB: it, one value, and the libraries of the formats
-DECIMAL_S = 100.0  # for a whole drain of ten decimals; each took 13.7 s
+FAILED = 6  # The exit code if some messages could not be decoded, and were skipped.
+# With a buffer of 16 MiB, this is for the buffer, one value, and the libraries of the formats.
+GROWTH_MIB = 60
+# A whole drain of ten decimals may take this long. Each decimal once took 13.7 s.
+DECIMAL_S = 100.0
 FIELDS = " ".join(f"string f{number} = {number};" for number in range(2, 31))
 PROTO = f'syntax = "proto3"; message M {{ repeated M m = 1; {FIELDS} }}'
 NULLS = [{"name": f"n{number}", "type": "null"} for number in range(900)]
@@ -79,7 +81,7 @@ def drained(
 )
 def few_bytes_many_values(stage: Stage) -> str:
     avro = [{"schemaType": "AVRO", "schema": json.dumps({"type": "array", "items": WIDE})}, SAFE]
-    # 40 are within what a short body may become, and count in the buffer; 20,000 are not.
+    # 40 values are within what a short body may become, and count in the buffer. 20,000 are not.
     many = [(1, b"\x50" + bytes(40) + b"\0"), (1, b"\xc0\xb8\2" + bytes(20_000) + b"\0")]
     grown = []
     drained(stage, "protobuf", [{"schemaType": "PROTOBUF", "schema": PROTO}], [(1, b"\0")])

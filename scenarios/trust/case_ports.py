@@ -67,10 +67,10 @@ def slow_clients(stage: Stage) -> str:
         port = int(url.rstrip("/").rpartition(":")[2])
         for _ in range(CLIENTS):
             client = s.enter_context(socket.create_connection(("127.0.0.1", port), 10))
-            with suppress(ConnectionError):  # closed at once
+            with suppress(ConnectionError):  # The drain closes it at once.
                 client.sendall(b"GET /metrics HTTP/1.0\r\n")
         open_ = 0
-        for _ in range(20):  # it accepts them one after the other
+        for _ in range(20):  # The drain accepts the connections one after the other.
             time.sleep(0.1)
             open_ = max(open_, len(list(Path(f"/proc/{running.process.pid}/fd").iterdir())))
         ensure(open_ < DESCRIPTORS // 2, f"{open_} of {DESCRIPTORS} descriptors are taken")

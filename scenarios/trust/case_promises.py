@@ -50,7 +50,7 @@ def profile_of_others(stage: Stage) -> str:
 @contextmanager
 def slow_drain(stage: Stage, topic: str, *more: str) -> Iterator[tuple[Running, Path]]:
     """Provide a drain that runs, and its socket."""
-    runtime = Path(tempfile.mkdtemp(prefix="run-"))  # the path of a socket has to be short
+    runtime = Path(tempfile.mkdtemp(prefix="run-"))  # The path of a socket has to be short.
     more = ("-c", "1", "--plan", "p.json", "--tune", "log-format=json", *more)
     words = stage.run_words(topic, stage.file("slow.py", SLOW), *more)
     try:
@@ -74,8 +74,9 @@ def another_user_steers(stage: Stage) -> str:
         ensure(not open_to_others, f"others may use {open_to_others}")
         ensure(len(files) > 3, f"no plan and journal among {files}")
         for opened in (path, path.parent, path.parent.parent):
-            opened.chmod(0o777)  # so that the kernel's word on the uid is all that is left
-        with chdir(path.parent):  # what lies above may be closed to others
+            # So the kernel's word on the uid is the only protection that is left.
+            opened.chmod(0o777)
+        with chdir(path.parent):  # The folders above may be closed to others.
             ensure(not _answer(path.name, UNPRIVILEGED), "it answered another user")
             ensure(drain.process.poll() is None, "another user ended it")
             ensure(_answer(path.name, 0), "it answers no user")

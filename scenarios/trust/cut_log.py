@@ -6,7 +6,7 @@ import struct
 
 from scenarios.brokers import Broker
 
-_BATCH = struct.Struct(">qi")  # base offset, and the length of what follows
+_BATCH = struct.Struct(">qi")  # The base offset, and the length of what follows.
 
 
 def cut_log(broker: Broker, topic: str, partition: int, offset: int) -> None:

@@ -100,7 +100,7 @@ class Peaks(Measured):
 
 
 def _peak_mib() -> float:
-    # Not getrusage: that begins with what the parent had.
+    # getrusage does not do, because its count begins with what the parent had.
     status = Path("/proc/self/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
 

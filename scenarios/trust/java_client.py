@@ -14,7 +14,7 @@ from drainer.sandbox.jars import classpath, kafka_jars
 
 SOURCE = Path(__file__).with_name("JavaClient.java")
 JAVA_S = 60.0
-LENGTHS = (1, 7, 8, 24, 40, 300, 1300)  # of metadata, in characters
+LENGTHS = (1, 7, 8, 24, 40, 300, 1300)  # Lengths of metadata, in characters.
 
 
 def texts(count: int, seed: int = 1) -> list[str]:

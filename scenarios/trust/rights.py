@@ -302,7 +302,7 @@ def _has(cluster: Cluster, right: Right) -> bool:
     except RightMissing:
         return False
     except Refused:
-        return True  # it may be seen, and is not there yet
+        return True  # The topic may be seen, and is not there yet.
     return True
 
 
@@ -320,7 +320,8 @@ def _prepare(stage: Stage, attempt: Attempt) -> dict[str, str]:
     names |= {"DEAD": f"{names['TOPIC']}.{names['GROUP']}.dead", "PLAN": "drain.plan.json"}
     names |= {"FOLDER": str(stage.folder)}
     (stage.folder / "h.py").write_text(HANDLERS)
-    take(stage.broker)  # else who lacks a right to test topics may have it from another attempt
+    # Otherwise a user who lacks a right to test topics might have it from another attempt.
+    take(stage.broker)
     with Cluster.connect(ClientSettings.load(stage.bootstrap), 60) as cluster:
         for topic in ("TOPIC", *attempt.topics):
             create_topic(cluster.settings, names[topic])

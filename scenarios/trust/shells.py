@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-SHOWN_WITHIN_S = 60.0  # or the shell hangs
+SHOWN_WITHIN_S = 60.0  # If this takes longer, the shell hangs.
 PROMPT = "ready> "
 COMPLETES = 'eval "$(_DRAINER_COMPLETE=source_{shell} drainer)"'
 BEGINS = {"bash": "", "zsh": "autoload -Uz compinit; compinit -u"}

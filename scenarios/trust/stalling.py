@@ -11,9 +11,9 @@ from functools import partial
 
 from drainer.sandbox.ports import HOST
 
-STALL_S = 5.0  # longer than drainer waits before it tries again
-LIST_OFFSETS = 2  # by Kafka's protocol
-_HEAD = struct.Struct(">ih")  # a request's size, and its kind
+STALL_S = 5.0  # This is longer than drainer waits before it tries again.
+LIST_OFFSETS = 2  # The number of the request in Kafka's protocol.
+_HEAD = struct.Struct(">ih")  # The size of a request, and its kind.
 
 
 class StallingProxy:

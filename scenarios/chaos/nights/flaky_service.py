@@ -17,7 +17,7 @@ from scenarios.chaos.nights.server import HTML, Request, serving
 from scenarios.chaos.stage import Report, Stage
 
 PAGE = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
-FAILS = 0.25  # of the answers
+FAILS = 0.25  # This share of the answers fails.
 PER_ITEM_S = 0.002
 
 
@@ -32,7 +32,7 @@ class Service:
         self.calls: list[Call] = []
         self.faults: Counter[str] = Counter()
         self.caller = 0
-        self._busy = 0  # calls
+        self._busy = 0  # The calls that are under way.
         self._chance, self._lock = chance, threading.Lock()
 
     def respond(self, request: Request) -> None:

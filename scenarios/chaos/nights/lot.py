@@ -18,13 +18,13 @@ from scenarios.chaos.stage import KILLED, SLOW, Report, Stage
 from scenarios.chaos.trace import Place
 
 PARTITIONS = 3
-JUST_NOW_S = 0.2  # 50 ms on a machine that does nothing else
-LINE_BYTES = 42  # of the trace, about
+JUST_NOW_S = 0.2  # This is 50 ms on a machine that does nothing else.
+LINE_BYTES = 42  # About the bytes of a line of the trace.
 CALL_ENDS = 2
-STARTING = 0.2  # of the kills come while the drain is starting
-HARD = 0.8  # of the drains that are ended are killed, others stopped
+STARTING = 0.2  # This share of the kills comes while the drain is starting.
+HARD = 0.8  # This share of the drains that are ended is killed, and the others are stopped.
 TRIES = 60
-EARLY = -signal.SIGTERM  # before Python could listen to it
+EARLY = -signal.SIGTERM  # The exit code if the signal comes before Python could listen to it.
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,8 @@ class Lot(Backlog):
     """
 
     expected: dict[Place, str]
-    ends: dict[int, int]  # of the partitions
-    progress: Callable[[], int]  # how often a call has begun or ended
+    ends: dict[int, int]  # The ends of the partitions.
+    progress: Callable[[], int]  # Returns how often a call has begun or ended.
     words: tuple[str, ...] = ()
     words_of_run: tuple[str, ...] = ("--from", "earliest")
     handler_words: tuple[str, ...] = ()

@@ -36,7 +36,7 @@ class Registry:
                 request.sends(200, json.dumps({"schema": schema(number)}).encode())
             case "html":
                 request.sends(200, b"<html>log in</html>", HTML)
-            case "404":  # of a proxy: the schema may be there
+            case "404":  # A proxy answers this, although the schema may be there.
                 request.sends(404, b"not found", TEXT)
             case "503":
                 request.sends(503, b'{"error_code": 50301, "message": "away"}')

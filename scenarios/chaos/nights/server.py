@@ -47,7 +47,7 @@ class _Server(ThreadingHTTPServer):
         self.respond = respond
 
     def handle_error(self, *_: object) -> None:
-        pass  # a killed drain hangs up
+        pass  # A drain that is killed hangs up.
 
 
 @contextmanager

@@ -31,7 +31,7 @@ def split_failures(stage: Stage) -> Report:
         action = chance.choice(["dead-letter", "skip"])
         lot.words += ("--tune", f"on-split-failure={action}", "--max-failures", "100")
         lot.words += ("--tune", f"dead-letter-topic={letters}") if action == "dead-letter" else ()
-        if chance.random() < 0.5:  # the first drain halts, and the resume goes past
+        if chance.random() < 0.5:  # The first drain halts, and the resume goes past the message.
             words, lot.words = lot.words, lot.words[:4]
             report.ends(lot.starts(), EXIT_HALTED)
             lot.words = words

@@ -8,8 +8,8 @@ from scenarios.chaos.nights.account import seen, traced
 from scenarios.chaos.nights.lot import Lot, keys, record
 from scenarios.chaos.stage import Report, Stage
 
-MOST = 9  # requests to one drain
-SLOWER = Pace(concurrency=20, latency_ms=40)  # a request takes a second
+MOST = 9  # This many requests are sent to one drain at most.
+SLOWER = Pace(concurrency=20, latency_ms=40)  # It is slow, because a request takes a second.
 
 
 def steered(stage: Stage) -> Report:
