@@ -32,6 +32,47 @@ def play(
 
     The chapters in ``on_three`` get three brokers unless --brokers is given. All others get one.
     """
+    given = _parser(prog, description, chapters, on_spark=on_spark).parse_args()
+    remote = on_spark and given.remote
+    reports: dict[str, Report] = {}
+    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
+        running: dict[int, Brokers] = {}
+
+        def brokers(count: int) -> Brokers:
+            if count not in running:
+                own = Path(folder) / f"{count}-brokers"
+                made = Brokers(own, count, die_with_parent=True, print_line=print)
+                running[count] = stack.enter_context(made)
+            return running[count]
+
+        print(f"seed {given.seed}", flush=True)
+        for number, name in product(range(1, given.rounds + 1), given.only or chapters):
+            chapter = chapters[name]
+            # Each chapter has a random generator of its own, so that a seed plays it again without
+            # the others.
+            chance = random.Random(f"{given.seed} {number} {name}")
+            on = brokers(given.brokers or (3 if name in on_three else 1))
+            stage = Stage(on, Path(folder), chance, given.short, given.kills, remote)
+            about, *_ = (chapter.__doc__ or "").split("\n\n")
+            print(f"{name}: {' '.join(about.split())}", flush=True)
+            begun_s = time.monotonic()
+            played = chapter(stage)
+            reports[name if given.rounds == 1 else f"{name} {number}"] = played
+            print(f"  {played.line}  ({time.monotonic() - begun_s:.0f} s)", flush=True)
+            for what in played.broken:
+                print(f"  broken: {what}", flush=True)
+    print(f"\n| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
+    for name, each in reports.items():
+        print(f"| {name} | {each.line} |")
+    broken = [f"{name}: {what}" for name, each in reports.items() for what in each.broken]
+    if broken:
+        raise SystemExit("\n".join(["", "broken:", *broken]))
+
+
+def _parser(
+    prog: str, description: str | None, chapters: Collection[str], *, on_spark: bool
+) -> argparse.ArgumentParser:
+    """Make the parser of the command line."""
     parser = argparse.ArgumentParser(prog=prog, description=description)
     parser.add_argument(
         "--short", action="store_true", help="play shorter chapters, with smaller backlogs"
@@ -55,37 +96,4 @@ def play(
     parser.add_argument("--seed", type=int, default=random.randrange(10_000))
     if on_spark:
         parser.add_argument("--remote", action="store_true", help="drain on Spark Connect servers")
-    given = parser.parse_args()
-    remote = on_spark and given.remote
-    reports: dict[str, Report] = {}
-    with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        running: dict[int, Brokers] = {}
-
-        def brokers(count: int) -> Brokers:
-            if count not in running:
-                own = Path(folder) / f"{count}-brokers"
-                made = Brokers(own, count, die_with_parent=True, print_line=print)
-                running[count] = stack.enter_context(made)
-            return running[count]
-
-        print(f"seed {given.seed}", flush=True)
-        for number, name in product(range(1, given.rounds + 1), given.only or chapters):
-            chapter = chapters[name]
-            # Each chapter has a random generator of its own, so that a seed plays it again without
-            # the others.
-            chance = random.Random(f"{given.seed} {number} {name}")
-            on = brokers(given.brokers or (3 if name in on_three else 1))
-            stage = Stage(on, Path(folder), chance, given.short, given.kills, remote)
-            print(f"{name}: {(chapter.__doc__ or '').splitlines()[0]}", flush=True)
-            begun_s = time.monotonic()
-            played = chapter(stage)
-            reports[name if given.rounds == 1 else f"{name} {number}"] = played
-            print(f"  {played.line}  ({time.monotonic() - begun_s:.0f} s)", flush=True)
-            for what in played.broken:
-                print(f"  broken: {what}", flush=True)
-    print(f"\n| {HEAD} |\n|{'---|' * (HEAD.count('|') + 1)}")
-    for name, each in reports.items():
-        print(f"| {name} | {each.line} |")
-    broken = [f"{name}: {what}" for name, each in reports.items() for what in each.broken]
-    if broken:
-        raise SystemExit("\n".join(["", "broken:", *broken]))
+    return parser
