@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -22,7 +22,6 @@ from drainer.kafka.cluster import Cluster, LogBounds, TopicInfo
 from drainer.kafka.group import GroupInfo, Member
 from drainer.kafka.reader import FetchedBatch, RangeReader
 from drainer.kafka.settings import ClientSettings
-from drainer.message import Message
 
 CLUSTER_ID = "5L6g3nShT-eMCtK--X86sw"
 ANSWER_S = 5.0  # how long an answer is waited for that does not come
@@ -297,12 +296,6 @@ class FakeConsumer:
         return Answer(self._kafka.topic, number, offset, None, None, None, error)
 
 
-@dataclass(frozen=True)
-class SizedBatch:
-    messages: Sequence[Message]
-    reached: dict[int, int]
-
-
 class FakeSource:
     """Reads a fake in the drain's own thread, as the fetch thread does in its own.
 
@@ -340,7 +333,7 @@ class FakeSource:
     def start(self) -> None:
         self.notify()
 
-    def next_batch(self) -> SizedBatch | None:
+    def next_batch(self) -> FetchedBatch | None:
         self.requests += 1
         if self.stalled:
             return None
@@ -349,10 +342,10 @@ class FakeSource:
         if not self._batches:
             return None
         batch = self._batches.popleft()
-        messages = list(batch.messages)
-        for message in messages:
+        made = list(batch.messages)
+        for message in made:
             message.size = self._message_bytes
-        return SizedBatch(messages, batch.reached)
+        return replace(batch, made=made)
 
     def stop(self) -> None:
         self._during_stop()

@@ -41,7 +41,7 @@ from drainer.operations.engine import InProcess
 from drainer.policy.failures import Totals
 from drainer.store.plan_file import PlanFile
 from fake_kafka import FakeCluster, FakeKafka, FakeLock, FakeSource, Log, Record
-from simulation.loop import VirtualLoop
+from simulation.loop import VirtualLoop, work
 from simulation.threads import Threading, Threads
 from simulation.world import EPOCH_S, World
 
@@ -252,11 +252,15 @@ def split_specs(message: Message) -> Iterator[SubMessage]:
     return map(sub_of, orjson.loads(message.value))
 
 
+Step = Callable[[Any], Any]
+
+
 class Accounting(Handler):
     """Splits what the log holds and keeps an account; ``step`` is what it does in between."""
 
-    def __init__(self) -> None:
+    def __init__(self, step: Step = lambda sub: None) -> None:
         self.account = Account()
+        self.step = step
         self.opened = self.closed = 0
 
     def open(self, context: object) -> None:
@@ -269,44 +273,24 @@ class Accounting(Handler):
         self.closed += 1
 
 
-Step = Callable[[SubMessage], Any]
-
-
 class OnTheLoop(Accounting):
     """Handles with coroutines."""
 
-    def __init__(self, step: Step | None = None) -> None:
-        super().__init__()
-        self._step = step
-
-    async def handle(self, sub: SubMessage) -> None:
+    async def handle(self, sub: SubMessage) -> Any:
         with self.account.handling(sub):
-            if self._step is not None:
-                await self._step(sub)
+            if (waits := self.step(sub)) is not None:
+                return await waits
 
 
 class OnThreads(Accounting):
     """Handles with threads."""
 
-    def __init__(self, step: Step | None = None) -> None:
-        super().__init__()
-        self._step = step
-
-    def handle(self, sub: SubMessage) -> None:
+    def handle(self, sub: SubMessage) -> Any:
         with self.account.handling(sub):
-            if self._step is not None:
-                self._step(sub)
+            return self.step(sub)
 
 
-async def work(seconds: float = 0.001) -> None:
-    """A call of a handler that takes so long."""
-    await asyncio.sleep(seconds)
-
-
-def work_on_a_thread(seconds: float) -> None:
-    time.sleep(seconds)
-
-
+work_on_a_thread = time.sleep  # a call of a handler that takes so long
 Kind = type[OnTheLoop | OnThreads]
 both_kinds = pytest.mark.parametrize("kind", [OnTheLoop, OnThreads])
 

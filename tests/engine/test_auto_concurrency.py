@@ -1,8 +1,11 @@
-"""Workers up to a limit that changes while they run: never more, none forgotten, all in order."""
+"""Workers up to a limit that changes while they run, by a search or by the driver that lends it:
+never more, none forgotten, all in order."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+import re
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
@@ -12,19 +15,20 @@ from made_up_kafka import (
     VirtualDrains,
     both_kinds,
     in_lanes,
-    split_specs,
-    work,
 )
+from test_batches import Together, in_batches
 
 from drainer.engine.runtime import Runtime
-from drainer.handler import Handler
-from drainer.message import Message, SubMessage
+from drainer.message import SubMessage
 from drainer.model.option import Concurrency
 from drainer.model.settings import FailureSettings, LocalSettings
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
+from drainer.spark.state.state import DriverControl, QuotaGrant
+from drainer.spark.task.handling import Borrower
+from drainer.text.mask import VARIABLE
 
 MOST = 40
-AUTO = LocalSettings(concurrency=Concurrency.auto(MOST), plan_interval_s=0.02)
+AUTO = LocalSettings(concurrency=Concurrency.auto(MOST))
 
 
 class Scripted(ConcurrencyLimit):
@@ -41,29 +45,6 @@ class Scripted(ConcurrencyLimit):
         self.samples.append(interval)
         self.limit = next(self._script, self.limit)
         return self.limit
-
-
-class TogetherOnTheLoop(Handler):
-    """Takes up to eight in a call."""
-
-    max_batch = 8
-
-    def __init__(self, sleep: Callable[[float], None]) -> None:
-        self.calls = 0
-        self.sleep = sleep
-
-    def split(self, message: Message) -> Iterable[SubMessage]:
-        return split_specs(message)
-
-    async def handle_batch(self, subs: Sequence[SubMessage]) -> None:
-        self.calls += 1
-        await work()
-
-
-class TogetherOnThreads(TogetherOnTheLoop):
-    def handle_batch(self, subs: Sequence[SubMessage]) -> None:  # type: ignore[override]
-        self.calls += 1
-        self.sleep(0.001)
 
 
 def scripted(virtual: VirtualDrains, made: list[Scripted], *limits: int) -> Runtime:
@@ -115,13 +96,13 @@ def test_status_and_summary_have_the_limit(virtual: VirtualDrains) -> None:
     assert last.auto.settled is None
 
 
-@pytest.mark.parametrize("kind", [TogetherOnTheLoop, TogetherOnThreads])
+@in_batches
 def test_calls_with_several_are_counted_as_calls(
-    kind: type[TogetherOnTheLoop | TogetherOnThreads], virtual: VirtualDrains
+    kind: type[Together], virtual: VirtualDrains
 ) -> None:
     made: list[Scripted] = []
     runtime = scripted(virtual, made, 20)
-    handler = kind(virtual.sleep)
+    handler = kind(lambda subs: virtual.sleep(0.001))
     summary = virtual.rehearsal(in_lanes(4_000), AUTO, runtime=runtime).drain(handler)
 
     samples = made[0].samples
@@ -129,4 +110,68 @@ def test_calls_with_several_are_counted_as_calls(
     assert sum(interval.done for interval in samples) > 0
     assert all(interval.calls is not None for interval in samples)
     assert 8 * sum(interval.ended for interval in samples) >= sum(each.done for each in samples)
-    assert 0 < sum(interval.ended for interval in samples) <= handler.calls
+    assert 0 < sum(interval.ended for interval in samples) <= len(handler.calls)
+
+
+def test_a_task_takes_what_it_is_lent_and_reports_it_once_no_more_is_in_flight() -> None:
+    limited = FailureSettings(rate=200.0)
+    grants, shares = [QuotaGrant(0, 8, {})], list[float]()
+    reported: list[int] = []
+    borrower = Borrower(
+        "task",
+        limited,
+        control=lambda: DriverControl(lent=grants[-1]),
+        report=lambda: reported.append(grants[-1].number),
+        use_share=shares.append,
+    )
+
+    def take(in_flight: int) -> tuple[int, float | None]:
+        taken = borrower.take()
+        borrower.obeyed(in_flight, 0, (0, 0, 0))
+        return taken.calls, taken.failures.rate
+
+    assert take(0) == (0, 200.0)
+    assert reported == [], "nothing was lent yet"
+    grants.append(QuotaGrant(1, 8, {"task": 4, "other": 4}))
+    assert take(4) == (4, 100.0)
+    grants.append(QuotaGrant(2, 8, {"task": 2, "other": 6}))
+    assert take(4) == (2, 50.0)
+    assert (shares, reported) == ([0.5, 0.25], [1]), "four are in flight"
+    take(2)
+    assert reported == [1, 2]
+
+
+@both_kinds
+def test_no_more_calls_are_in_flight_than_were_lent(kind: Kind, virtual: VirtualDrains) -> None:
+    grants, obeyed, most = [QuotaGrant(1, 8, {"task": 2})], list[int](), Counter[int]()
+
+    def count(sub: SubMessage) -> float:
+        number = grants[-1].number
+        most[number] = max(most[number], handler.account.in_flight)
+        if len(handler.account.began) >= 200 and number == 1:
+            grants.append(QuotaGrant(2, 8, {"task": 5}))
+        return 0.002
+
+    borrower = Borrower(
+        "task",
+        FailureSettings(),
+        control=lambda: DriverControl(lent=grants[-1]),
+        report=lambda: obeyed.append(grants[-1].number),
+        use_share=lambda share: None,
+    )
+    handler = virtual.handler(kind, count)
+    assert virtual.rehearsal(in_lanes(1_000), quota=borrower).drain(handler).exit_code == 0
+    assert most[1] <= 2 < most[2] <= 5
+    assert obeyed == [1, 2]
+
+
+@both_kinds
+def test_the_statuses_of_a_drain_or_task_have_masks_in_place_of_sub_keys(
+    kind: Kind, virtual: VirtualDrains, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(VARIABLE, "a secret of this test")
+    rehearsal = virtual.rehearsal(in_lanes(400, lanes=4))
+    assert rehearsal.drain(virtual.handler(kind, lambda sub: 0.01)).exit_code == 0
+    shown = [key for status in rehearsal.statuses for key, _ in status.limits.hottest]
+    assert shown
+    assert all(re.fullmatch("key#[0-9a-f]{8}", key) for key in shown)

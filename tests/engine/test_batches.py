@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, Literal
 
 import pytest
-from made_up_kafka import Accounting, VirtualDrains, in_lanes
+from made_up_kafka import Accounting, Step, VirtualDrains, in_lanes
 
 from builders import counts
 from drainer.handler import GiveUp, Results, Retry, Skip
@@ -18,8 +18,6 @@ from drainer.model.settings import FailureSettings, OnFailure
 HOT = in_lanes(300, 1)
 QUICK = FailureSettings(retries=2, retry_delay_s=0.001, retry_max_delay_s=0.004)
 
-Step = Callable[[Sequence[SubMessage]], None]
-
 
 class Together(Accounting):
     """Keeps account of each sub-message that a call stands for."""
@@ -27,9 +25,8 @@ class Together(Accounting):
     max_batch = 8
 
     def __init__(self, step: Step = lambda subs: None) -> None:
-        super().__init__()
+        super().__init__(step)
         self.calls: list[list[SubMessage]] = []
-        self.step = step
 
     def note(self, subs: Sequence[SubMessage]) -> None:
         members = [member for sub in subs for member in sub.folded]
@@ -62,7 +59,7 @@ class Folding(Together):
         return later
 
 
-kinds = pytest.mark.parametrize("kind", [BatchesOnTheLoop, BatchesOnThreads])
+in_batches = pytest.mark.parametrize("kind", [BatchesOnTheLoop, BatchesOnThreads])
 
 
 def poison(*offsets: int) -> Step:
@@ -84,7 +81,7 @@ def test_a_hot_row_takes_a_few_calls_when_it_is_folded(virtual: VirtualDrains) -
     assert not handler.account.breaches
 
 
-@kinds
+@in_batches
 def test_the_bad_ones_of_a_batch_are_found_and_the_others_are_done(
     kind: type[Together], virtual: VirtualDrains
 ) -> None:
@@ -162,7 +159,7 @@ def test_each_sub_message_of_a_call_ends_by_its_own_result(
         assert not handler.account.breaches
 
 
-@kinds
+@in_batches
 @pytest.mark.parametrize("batch_of", ["lanes", "lane"])
 def test_what_is_diverted_out_of_a_call_has_no_other_handled_again(
     kind: type[Together], batch_of: Literal["lanes", "lane"], virtual: VirtualDrains

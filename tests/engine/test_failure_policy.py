@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import pytest
-from made_up_kafka import QUICK as QUICKLY
 from made_up_kafka import (
+    UNHURRIED,
     Kind,
     OnTheLoop,
     OnThreads,
@@ -121,7 +121,7 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(
 ) -> None:
     let_go = virtual.event()
     handler = staying_at(13, let_go)
-    rehearsal = virtual.rehearsal(LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
+    rehearsal = virtual.rehearsal(LOGS, replace(UNHURRIED, concurrency=2), failures=LATE)
     lane = places(*range(13, 100, 10))
 
     def observe(status: object) -> None:
@@ -139,7 +139,7 @@ def test_a_thread_that_takes_too_long_keeps_its_lane_and_others_go_on(
 
 def test_a_thread_that_returns_while_the_drain_ends_is_waited_for(virtual: VirtualDrains) -> None:
     let_go = virtual.event()
-    rehearsal = virtual.rehearsal(LOGS, replace(QUICKLY, concurrency=2), failures=LATE)
+    rehearsal = virtual.rehearsal(LOGS, replace(UNHURRIED, concurrency=2), failures=LATE)
     rehearsal.source_options = {"during_stop": let_go.set}
     summary = rehearsal.drain(staying_at(93, let_go))  # the last of its lane
 
@@ -151,7 +151,7 @@ def test_a_thread_that_never_returns_ends_the_drain_when_all_else_is_done(
     virtual: VirtualDrains,
 ) -> None:
     let_go = virtual.event()
-    settings = replace(QUICKLY, concurrency=2, grace_s=0.1)
+    settings = replace(UNHURRIED, concurrency=2, grace_s=0.1)
     rehearsal = virtual.rehearsal(LOGS, settings, failures=LATE)
     summary = rehearsal.drain(staying_at(13, let_go))
     let_go.set()

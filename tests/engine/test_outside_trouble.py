@@ -20,7 +20,6 @@ from made_up_kafka import (
     both_kinds,
     handler_of,
     log_of,
-    work,
 )
 
 from core.messages import sub_place
@@ -38,6 +37,7 @@ from drainer.message import SubMessage
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
+from simulation.loop import work
 
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))
 FINISHED = {0: 300}

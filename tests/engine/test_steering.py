@@ -21,7 +21,6 @@ from made_up_kafka import (
     VirtualDrains,
     both_kinds,
     in_lanes,
-    work,
 )
 
 from drainer.engine.control import Change, ControlRequest, Pause, Stop, Unpause
@@ -32,6 +31,7 @@ from drainer.model.codec import builtins
 from drainer.model.option import Concurrency
 from drainer.model.settings import FailureSettings, LocalSettings, OnFailure
 from drainer.model.status import Summary
+from simulation.loop import work
 
 ANA = "ana@db1"
 LONG = in_lanes(1000, 200)

@@ -20,7 +20,6 @@ from made_up_kafka import (
     both_kinds,
     in_lanes,
     log_of,
-    work,
 )
 
 from core.messages import Place, sub_place
@@ -32,6 +31,7 @@ from drainer.model.plan import OffsetPlan
 from drainer.model.settings import LocalSettings
 from drainer.model.status import Status
 from drainer.store.plan_file import PlanFile
+from simulation.loop import work
 
 AT: Place = (0, 40, 0)  # where the signal comes
 BACKLOG = log_of(*([f"k{n % 30}", f"x{n}"] for n in range(300)))

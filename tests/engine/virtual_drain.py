@@ -11,27 +11,23 @@ from random import Random
 from typing import Any
 
 import pytest
-from made_up_kafka import Letters, VirtualTime, work
+from made_up_kafka import Letters, VirtualTime
 
 from core.messages import deliver, one_partition
 from drainer.engine.coroutines import AsyncWorkers
 from drainer.engine.failures import Failures
 from drainer.engine.runtime import Runtime
 from drainer.engine.workers import Calls
-from drainer.errors import DrainerError
 from drainer.message import SubMessage
 from drainer.model.progress import Outcome
 from drainer.model.settings import FailureSettings, OnFailure
 from drainer.model.status import FailureStatus
 from drainer.policy.failures import FailurePolicy
+from fake_kafka import FakeLock
+from simulation.loop import work
 
 Bad = Callable[[int, float], BaseException | None]
 """What the call for an offset raises when it ends at a time."""
-
-
-class Lease:
-    lost: DrainerError | None = None
-    sure_until_s = inf
 
 
 @dataclass
@@ -124,7 +120,7 @@ class VirtualDrain:
         calls = Calls(
             handle=handle,
             timeout_s=self.policy.timeout_s,
-            lease=Lease(),
+            lease=FakeLock(),
             record_latency=lambda took_s, gap, spent_s: 1,
             runtime=runtime,
         )

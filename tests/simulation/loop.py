@@ -11,7 +11,8 @@ from simulation.world import World
 CLOSINGS = 3  # a coroutine that swallows the first GeneratorExit stops at its next await
 
 
-async def work(seconds: float) -> None:
+async def work(seconds: float = 0.001) -> None:
+    """A call of a handler that takes so long."""
     await asyncio.sleep(seconds)
 
 

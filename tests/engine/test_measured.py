@@ -1,20 +1,50 @@
-"""Latency and load of the handler: measured fairly, whatever the rhythm of the work."""
+"""What is measured of a drain: latency and load of the handler, whatever the rhythm of the work;
+the course of it all, of which little is kept; its limit, with advice that holds; and the processor
+time of a sub-message."""
 
 from __future__ import annotations
 
 import asyncio
+import time
+from itertools import pairwise
+from math import inf
+from pathlib import Path
 from typing import Any
 
 import pytest
-from made_up_kafka import OnTheLoop, OnThreads, VirtualDrains, in_lanes, log_of, work
+from made_up_kafka import (
+    Kind,
+    OnTheLoop,
+    OnThreads,
+    Rehearsal,
+    VirtualDrains,
+    both_kinds,
+    handler_of,
+    in_lanes,
+    log_of,
+)
 
-from builders import a_status
+from builders import a_status, changed, counts
+from drainer.core.batches import Batching
 from drainer.core.dispatch import Dispatcher
-from drainer.engine.history import History, rates
+from drainer.engine.history import (
+    HOTTEST_MOST,
+    TROUBLES_MOST,
+    History,
+    HistoryPoint,
+    Trouble,
+    rates,
+)
 from drainer.engine.meter import EACH_MOST, MEAN_S, RECENT_S, Latencies, LocalSampler
+from drainer.handler import Handler
+from drainer.insight import measurement
+from drainer.insight.measurement import Calibration
 from drainer.message import SubMessage
 from drainer.model.settings import FailureSettings, LocalSettings
-from drainer.model.status import Load
+from drainer.model.status import Load, Status
+from drainer.model.unhandled import RuleStatus
+from drainer.view.limit import Bottleneck, advice, limit, limit_of
+from simulation.loop import work
 
 
 def near(seconds: float) -> object:
@@ -242,3 +272,147 @@ def test_what_waits_for_a_thread_is_not_in_the_handler(virtual: VirtualDrains) -
     assert rehearsal.drain(virtual.handler(OnThreads, lambda sub: 0.01)).exit_code == 0
     assert max(seen) == 4
     assert seen[-1] == 0, "at the end it is exact"
+
+
+def at(elapsed_s: float, done: int = 0, **changes: object) -> Status:
+    found = a_status(elapsed_s=elapsed_s, sub_messages=counts(done=done))
+    return changed(found, **changes)
+
+
+def lengths(points: tuple[HistoryPoint, ...] | list[HistoryPoint]) -> list[float]:
+    return [after.ends_s - before.ends_s for before, after in pairwise(points)]
+
+
+@pytest.mark.parametrize("count", [1, 2, 100, 101, 1_001])
+def test_what_is_kept_is_bounded_even_and_exact(count: int) -> None:
+    history = History(100)
+    for n in range(count):
+        history.add(at(n / 2, n * 500))
+    history.add(at(count / 2 - 0.49, count * 500))  # the last one comes when the drain ends
+    found = history.points
+
+    assert len(found) <= 101
+    assert found[0].ends_s == 0
+    assert found[-1].finished == count * 500
+    *whole, _ = lengths(found)[:-1] or [0.0]
+    assert len(set(whole)) <= 1, "all are of one length, but for the last two"
+    assert all(rate == 1000 for rate in rates(found[:-1], [each.finished for each in found[:-1]]))
+    assert len(history.evenly(20)) <= 22
+
+
+def test_what_rules_took_out_is_no_failure() -> None:
+    history = History(10)
+    found = counts(done=60, skipped=40)
+    history.add(at(1.0, sub_messages=found, rules=RuleStatus({"e-mails": 37})))
+    assert history.points[-1].skipped == 3
+
+
+def test_a_trouble_lasts_until_it_is_gone() -> None:
+    history = History()
+    for second, trouble in enumerate((None, "away", "away", None, "away", "slow", None)):
+        history.add(at(second, trouble=trouble))
+    assert history.troubles == (
+        Trouble(1, 3, "away"),
+        Trouble(4, 5, "away"),
+        Trouble(5, 6, "slow"),
+    )
+
+
+def test_troubles_without_end_are_counted_and_not_kept() -> None:
+    history = History()
+    for n in range(2 * TROUBLES_MOST + 10):
+        history.add(at(n, trouble="away" if n % 2 else None))
+    assert len(history.troubles) == TROUBLES_MOST
+    assert history.troubles_more == 5
+
+
+def test_a_lane_is_remembered_for_how_deep_it_was() -> None:
+    history = History()
+    history.add(at(0, hottest=(("a", 9), ("b", 4))))
+    history.add(at(1, hottest=(("b", 6), ("c", 1))))
+    assert history.hottest == [("a", 9), ("b", 6), ("c", 1)]
+
+
+def test_lanes_without_end_are_forgotten_but_for_the_deepest() -> None:
+    history = History()
+    for n in range(1_000):
+        history.add(at(n, hottest=((f"doc-{n}", n % 100), ("hot", 1_000))))
+    assert history.hottest[0] == ("hot", 1_000)
+    assert len(history.hottest) == HOTTEST_MOST
+    assert [depth for _, depth in history.hottest[1:]] == [99] * (HOTTEST_MOST - 1)
+
+
+@pytest.mark.parametrize(("is_async", "fan_out"), [(True, 5.0), (True, None), (False, 5.0)])
+def test_what_the_engine_takes_for_a_sub_message_is_measured(
+    is_async: bool, fan_out: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(measurement, "SUB_MESSAGES", 2_000)
+    found = Calibration(fan_out, 10, is_async)
+    assert 1e-7 < found.together_s(Batching(most=9)) < 0.01
+    assert 1e-7 < found.sub_message_s() < 0.01
+
+
+AT_ONCE = LocalSettings(concurrency=8)
+
+
+def compute(sub: SubMessage) -> float:
+    until_s = time.thread_time() + 0.003
+    while time.thread_time() < until_s:
+        pass
+    return 0.001
+
+
+def drained(rehearsal: Rehearsal, handler: Handler) -> list[Status]:
+    """Statuses of a drain, but for the first and the last."""
+    assert rehearsal.drain(handler).exit_code == 0
+    return rehearsal.statuses[1:-1]
+
+
+def test_a_handler_that_computes_is_limited_by_the_processor(tmp_path: Path) -> None:
+    """Also where other processes leave it a part of a core."""
+    seen = drained(Rehearsal(tmp_path, in_lanes(400), AT_ONCE), handler_of(OnTheLoop, compute))
+    limits = [limit_of(status) for status in seen]
+    assert limits.count(Bottleneck.PROCESSOR) > limits.count(Bottleneck.HANDLER)
+
+
+@both_kinds
+def test_a_handler_that_waits_is_the_limit_itself(kind: Kind, virtual: VirtualDrains) -> None:
+    rehearsal = virtual.rehearsal(in_lanes(400), AT_ONCE)
+    assert Bottleneck.HANDLER in map(
+        limit_of, drained(rehearsal, virtual.handler(kind, lambda sub: 0.03))
+    )
+
+
+def test_while_the_lock_is_not_confirmed_nothing_else_is_the_limit(virtual: VirtualDrains) -> None:
+    """Lanes wait then, and workers are free: the machine has no part in that."""
+    lapsed: list[Status] = []
+
+    def lapse(status: Status) -> None:
+        rehearsal.lock.sure_until_s = -inf if status.limits.in_flight and len(lapsed) < 2 else inf
+        if status.health.is_kept_waiting:
+            lapsed.append(status)
+
+    rehearsal = virtual.rehearsal(in_lanes(600), AT_ONCE, observe=lapse)
+    assert rehearsal.drain(handler_of(OnTheLoop, lambda sub: 0.02)).exit_code == 0
+    assert lapsed
+    for status in lapsed:
+        assert limit_of(status) is Bottleneck.TROUBLE
+        assert "the lock on the group is not confirmed" in limit(status)
+        assert advice(status) == ""
+
+
+@both_kinds
+def test_the_record_of_a_drain_has_the_processor_time_of_its_handler(
+    kind: Kind, tmp_path: Path
+) -> None:
+    rehearsal = Rehearsal(tmp_path, in_lanes(50), AT_ONCE)
+    rehearsal.drain(handler_of(kind, compute))
+    computed = rehearsal.file.load().plan.account.latency
+    assert computed is not None
+    assert 0.003 <= (computed.processor_s or 0.0) < 0.006
+    rehearsal = Rehearsal(tmp_path, in_lanes(50), AT_ONCE)
+    (tmp_path / "orders.plan.json").unlink()
+    rehearsal.drain(handler_of(kind, lambda sub: 0.01))
+    waited = rehearsal.file.load().plan.account.latency
+    assert waited is not None
+    assert (waited.processor_s or 0.0) < 0.002
