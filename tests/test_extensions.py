@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
+from command.test_extensions import EXTENSIONS
 from drainer.cli.app import PANELS, app
 from drainer.loading.extensions import EXTRAS, Extension
 
@@ -32,7 +33,11 @@ def test_every_name_leads_somewhere(extension: Extension) -> None:
         ),
         (
             "import drainer.cli.run, drainer.operations.drain",
-            {"pyspark", "pyarrow", "py4j", "pandas", "jinja2", "numpy"},
+            {"pyspark", "pyarrow", "py4j", "pandas", "jinja2", "numpy", *EXTENSIONS},
+        ),
+        (
+            "import drainer.cli.run, drainer.cli.resume",
+            {"confluent_kafka", "drainer.engine.local", "drainer.core.dispatch", "http.server"},
         ),
         (
             "from drainer.spark.state.state import State; import drainer.spark.task.python_worker\n"
@@ -40,12 +45,12 @@ def test_every_name_leads_somewhere(extension: Extension) -> None:
             {"obstore"},
         ),
     ],
-    ids=["version", "run", "state in a folder"],
+    ids=["version", "run", "help", "state in a folder"],
 )
 def test_nothing_is_loaded_before_it_is_needed(code: str, heavy: set[str]) -> None:
     words = [sys.executable, "-c", f"import sys\n{code}\nprint(*sys.modules)"]
     printed = subprocess.run(words, capture_output=True, text=True, check=True, timeout=60).stdout
-    loaded = {name.partition(".")[0] for name in printed.split()}
+    loaded = {".".join(name.split(".")[:n]) for name in printed.split() for n in (1, 2, 3)}
     assert "drainer" in loaded
     assert not loaded & heavy
 

@@ -66,7 +66,7 @@ def test_a_coalesce_or_rule_that_fails_shows_no_content(monkeypatch: pytest.Monk
         raise KeyError("ann@example.com")
 
     first, later = subs_of("ann@example.com", "ann@example.com")
-    deliver(one_partition(0, 1), 0, first, later)
+    deliver(one_partition(1), 0, first, later)
     with pytest.raises(HandleFailed) as caught:
         coalesced(fails, first, later, first)
     assert "ann" not in str(caught.value)

@@ -9,7 +9,7 @@ import sys
 import pytest
 import typer
 
-from drainer.cli.answer import ensure_confirmed, reporting_errors
+from drainer.cli.answer import reporting_errors
 from drainer.errors import Halted, Refused, UsageError
 from drainer.view.terminal import Form, Terminal
 
@@ -52,18 +52,3 @@ def test_what_a_handler_prints_is_kept_off_the_object(capsys: pytest.CaptureFixt
     out, err = capsys.readouterr()
     assert json.loads(out) == {"status": "done"}
     assert err == "from a handler\nand its library\n"
-
-
-def test_without_json_a_handler_has_standard_output(capsys: pytest.CaptureFixture[str]) -> None:
-    with reporting_errors(Terminal()):
-        print("from a handler")
-
-    assert capsys.readouterr().out == "from a handler\n"
-
-
-def test_without_a_terminal_nothing_is_confirmed() -> None:
-    terminal = Terminal(stdin=io.StringIO(), stderr=io.StringIO())
-    ensure_confirmed(terminal, "Drain?", yes=True)
-    with pytest.raises(Refused) as caught:
-        ensure_confirmed(terminal, "Drain?", yes=False)
-    assert "--yes" in (caught.value.hint or "")

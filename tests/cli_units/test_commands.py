@@ -94,25 +94,20 @@ def test_a_variable_means_the_same_in_every_command() -> None:
                 assert known == each.is_flag, (name, each.word)
 
 
-def test_a_short_help_fits_a_screen_and_run_has_few_options_in_all() -> None:
+def test_a_short_help_fits_a_screen() -> None:
     for name in ("run", "resume", "redrive", "estimate", "inspect", "limits"):
         shown = [each for each in COMMAND.commands[name].params if not each.hidden]  # type: ignore[attr-defined]
         assert len(shown) <= 14, name
-    own = COMMAND.commands["run"].params  # type: ignore[attr-defined]
-    assert len([each for each in own if each.opts != ["--help-all"]]) <= 46
 
 
-@pytest.mark.parametrize("which", ["--help", "--help-all"])
-def test_help_fits_80_columns_and_has_no_types_of_python(
-    which: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_help_fits_80_columns_and_has_no_types_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The short help has some of these rows, without variables; test_profile.py has its rules."""
     monkeypatch.setattr("typer.rich_utils.MAX_WIDTH", 80)
     for name, _ in commands(COMMAND):
-        text = CliRunner().invoke(app, [*name.split(), which]).stdout
+        text = CliRunner().invoke(app, [*name.split(), "--help-all"]).stdout
         assert max(map(len, text.splitlines()), default=0) <= 80, name
         for wrong in ("…", "<bool>", "<int>", "<str>", "<path>", "list["):
             assert wrong not in text, name
-        assert ("[env var" in text) <= (which == "--help-all"), name
 
 
 @pytest.mark.parametrize("name", ["run", "resume", "redrive"])
@@ -131,27 +126,6 @@ def test_every_option_can_be_a_variable_of_its_name(
         read = option.resolve_envvar_value(context)
         named_again = name == "resume" and word in ("--handler", "--value-format")
         assert (read == "x") == (word not in WITHOUT_VARIABLE and not named_again), (variable, read)
-
-
-@pytest.mark.parametrize(
-    ("words", "named"),
-    [
-        ("--concurrency 0", "--concurrency"),
-        ("--set nothing", "--set"),
-        ("-X no.such.property=1", "no.such.property"),
-        ("--client-config missing.properties", "missing.properties"),
-        ("--colour", "--colour"),
-        ("--partition -1", "--partition"),
-        ("--on-failure explode", "--on-failure"),
-        ("--tune dead-letter-topic=dead --on-failure skip", "--tune dead-letter-topic"),
-        ("--deadline soon", "--deadline"),
-        ("--dry-run --latency 10xs", "10xs"),
-    ],
-)
-def test_a_value_that_makes_no_sense_is_a_usage_error(words: str, named: str) -> None:
-    found = CliRunner().invoke(app, ["run", *NO_BROKER, *words.split()], env={"COLUMNS": "200"})
-    assert (found.exit_code, found.stdout) == (2, "")
-    assert named in found.stderr
 
 
 @pytest.mark.parametrize(
@@ -209,11 +183,6 @@ def test_json_has_what_is_wrong_with_the_words() -> None:
     answer = json.loads(found.stdout)
     assert (answer["status"], answer["exit_code"]) == ("error", 2)
     assert answer["error"] == "missing --topic, --group, --handler, -b"
-
-
-def test_missing_brokers_are_a_usage_error() -> None:
-    found = CliRunner().invoke(app, ["run", *NO_BROKER[:6]])
-    assert (found.exit_code, "-b HOST:PORT" in found.stderr) == (2, True)
 
 
 def test_the_help_names_every_command_in_its_group_and_every_exit_code() -> None:

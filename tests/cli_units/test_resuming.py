@@ -61,10 +61,8 @@ def test_a_url_is_repeated_since_no_login_goes_where_only_the_plan_leads() -> No
 
 
 def test_how_to_drain_and_to_connect_is_repeated() -> None:
-    words = [
-        *["--concurrency", "500", "--tune", "buffer=1GiB", "--tune", "grace=1m", "--set"],
-        "index=a b",
-    ]
+    words = ["--concurrency", "500", "--tune", "buffer=1GiB", "--tune", "grace=1m"]
+    words += ["--set", "index=a b"]
     spark = ["--engine", "spark", "--master", "yarn", "--spark-conf", "spark.cores.max=8"]
     kafka = ["-b", "other:9092", "-X", "security.protocol=SSL", "--client-config", "mine.conf"]
     found = given(*words, *spark, *kafka)
@@ -80,15 +78,8 @@ def test_how_to_drain_and_to_connect_is_repeated() -> None:
 
 
 def test_how_it_is_watched_and_held_to_a_deadline_is_repeated() -> None:
-    watched = [
-        "--metrics",
-        "127.0.0.1:9000",
-        "--tune",
-        "metrics-linger=1m",
-        "--tune",
-        "log-format=json",
-    ]
-    watched += ["--report", "r.html"]
+    watched = ["--metrics", "127.0.0.1:9000", "--tune", "metrics-linger=1m"]
+    watched += ["--tune", "log-format=json", "--report", "r.html"]
     at = BY.astimezone().isoformat(timespec="minutes")
     found = given("--deadline", "6h", *watched, retyped={"deadline": at})
     assert found.options == ("--deadline", at, *watched)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-import pytest
-
 from command.conftest import operations
 from command.process import Command, Outcome
 from drainer.kafka.cluster import Cluster
@@ -15,32 +13,22 @@ from kafka.topic import Topic
 COUNT = 60  # messages
 
 
-class Certify:
-    def __init__(self, command: Command) -> None:
-        self.command = command
-        self.handlers = shutil.copy(Path(__file__).with_name("certified.py"), command.home)
-        self.calls = command.home / "calls"
-
-    def __call__(self, handler: str, topic: Topic, *more: str, code: int = 0) -> Outcome:
-        where = ["--topic", topic.name, "-b", self.command.bootstrap]
-        words = ["certify", f"{self.handlers}:{handler}", *where, "--set", f"calls={self.calls}"]
-        outcome = self.command(*words, *more, code=code)
-        assert self.command.left_behind == []
-        assert not self.calls.exists()
-        return outcome
-
-
-@pytest.fixture
-def certify(command: Command) -> Certify:
-    return Certify(command)
+def certify(command: Command, handler: str, topic: Topic, *more: str, code: int = 0) -> Outcome:
+    handlers = shutil.copy(Path(__file__).with_name("certified.py"), command.home)
+    calls = command.home / "calls"
+    where = ["--topic", topic.name, "-b", command.bootstrap, "--set", f"calls={calls}"]
+    outcome = command("certify", f"{handlers}:{handler}", *where, *more, code=code)
+    assert command.left_behind == []
+    assert not calls.exists()
+    return outcome
 
 
 def test_a_handler_that_keeps_the_law_passes_and_no_group_is_touched(
-    certify: Certify, command: Command, cluster: Cluster
+    command: Command, cluster: Cluster
 ) -> None:
     topic = command.topic(operations(COUNT))
 
-    outcome = certify("Documents", topic)
+    outcome = certify(command, "Documents", topic)
 
     assert f"on {COUNT} messages of" in outcome.err
     for printed in (
@@ -53,18 +41,18 @@ def test_a_handler_that_keeps_the_law_passes_and_no_group_is_touched(
 
 
 def test_one_that_breaks_it_ends_with_7_and_one_that_can_not_be_tried_with_3(
-    certify: Certify, command: Command
+    command: Command,
 ) -> None:
     topic = command.topic(operations(COUNT))
 
-    outcome = certify("SetOrder", topic, "-o", "json", code=7)
+    outcome = certify(command, "SetOrder", topic, "-o", "json", code=7)
 
     levels = {found["check"]: found["level"] for found in outcome.answer["findings"]}
     assert levels == {"split": "ok", "deterministic": "bad"}
     assert "in another process" in outcome.answer["findings"][1]["text"]
     assert "split depend on the message alone" in outcome.hint
     assert (outcome.answer["status"], outcome.answer["exit_code"]) == ("broken", 7)
-    assert "no index there" in certify("DoesNotOpen", topic, code=3).error
-    empty = certify("Documents", command.topic(), code=3)
+    assert "no index there" in certify(command, "DoesNotOpen", topic, code=3).error
+    empty = certify(command, "Documents", command.topic(), code=3)
     assert "has no messages" in empty.error
     assert empty.hint

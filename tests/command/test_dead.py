@@ -21,8 +21,8 @@ def where(topic: Topic) -> list[str]:
     return ["-b", topic.bootstrap, "--dead-letter-topic", topic.name]
 
 
-def night(count: int = 10) -> list[Sample]:
-    """Letters of one hot document and some others, a second apart."""
+def night() -> list[Sample]:
+    """Ten letters of one hot document and some others, a second apart."""
     return [
         Sample(
             "doc-hot" if n % 2 else f"doc-{n}",
@@ -31,7 +31,7 @@ def night(count: int = 10) -> list[Sample]:
             reason="limit" if n == 9 else "failed",
             time=f"2026-03-14T18:02:{n:02}.000+00:00",
         )
-        for n in range(count)
+        for n in range(10)
     ]
 
 

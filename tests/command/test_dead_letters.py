@@ -9,8 +9,8 @@ from confluent_kafka.admin import AdminClient
 
 from command.conftest import distinct
 from command.process import Command
+from command.record import UNWRITTEN_S
 from command.test_failure_policy import ONE_BAD_LANE, accounts
-from command.test_kill import UNWRITTEN_S
 from drainer.policy.dead_letter import Letter
 from kafka.sender import letters_in
 from kafka.topic import Topic
@@ -51,17 +51,8 @@ def test_the_topic_is_made_after_a_yes_and_not_before(command: Command) -> None:
 
 def test_a_dead_letter_is_complete_and_the_drain_goes_on(command: Command) -> None:
     topic = command.topic(ONE_BAD_LANE)
-    more = (
-        "--retries",
-        "1",
-        "--tune",
-        "retry-delay=1ms",
-        "--on-failure",
-        "dead-letter",
-        "-o",
-        "json",
-    )
-    outcome = command.drain(topic, *more, code=6, bad="bad")
+    more = ("--retries", "1", "--tune", "retry-delay=1ms", "--on-failure", "dead-letter")
+    outcome = command.drain(topic, *more, "-o", "json", code=6, bad="bad")
     dead = default_name(command, topic)
     answer = outcome.answer
     assert (answer["status"], answer["exit_code"]) == ("done", 6)

@@ -41,14 +41,8 @@ def test_what_matches_waits_in_the_letter_topic_and_the_exit_code_is_zero(
     command: Command, tmp_path: Path
 ) -> None:
     topic = command.topic([documents(30)] * 2)
-    divert = [
-        "--divert",
-        "payload.customer == 42",
-        "--max-failures",
-        "0",
-        "--tune",
-        "after-dead=park",
-    ]
+    divert = ["--divert", "payload.customer == 42", "--max-failures", "0"]
+    divert += ["--tune", "after-dead=park"]
     name, done = command.handler(HANDLER), tmp_path / "done"
     outcome = command.drain(topic, *divert, "-o", "json", handler=name, done=done)
     assert outcome.answer["exit_code"] == 0

@@ -24,6 +24,7 @@ from drainer.host.java import find_java
 from drainer.http.protocol import encode_item
 from drainer.message import SubMessage
 from drainer.sandbox.jars import kafka_jars
+from drainer.sandbox.ports import free_port
 from drainer.testing import message
 from kafka.topic import eventually
 
@@ -50,10 +51,8 @@ def words(request: pytest.FixtureRequest, tmp_path: Path) -> list[str]:
     """The command that starts a service. Skips the test if what it needs can't be had."""
     source = EXAMPLES / request.param
     if source.suffix == ".ts":
-        node = (
-            installed(NODE, tmp_path / "node") / "playwright/driver/node"
-        )  # it removes types by itself
-        return [str(node), str(source)]
+        node = installed(NODE, tmp_path / "node") / "playwright/driver/node"
+        return [str(node), str(source)]  # Node removes types by itself
     if source.suffix == ".java":
         jars = [str(jar) for jar in kafka_jars() if jar.name.startswith("jackson-")]
         return [str(find_java()), "-cp", os.pathsep.join(jars), str(source)]
@@ -79,13 +78,6 @@ def answers(port: int) -> bool:
         return client.connect_ex(("127.0.0.1", port)) == 0
 
 
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    assert isinstance(port, int)
-    return port
-
-
 def bundle(number: int) -> str:
     """A message of some documents, of which a few are locked at first, or have no title."""
     places = range(number * DOCUMENTS, (number + 1) * DOCUMENTS)
@@ -107,11 +99,8 @@ def done(index: Path) -> list[tuple[str, str]]:
 def test_a_drain_ends_though_its_service_is_killed_amid_it(
     command: Command, words: list[str], tmp_path: Path, batch: int
 ) -> None:
-    topic, index, port = (
-        command.topic([*map(bundle, range(MESSAGES))]),
-        tmp_path / "index",
-        free_port(),
-    )
+    topic, index = command.topic([*map(bundle, range(MESSAGES))]), tmp_path / "index"
+    port = free_port()
     what = [*command.what(topic, "http"), "--from", "earliest", "--yes", "-o", "json"]
     what += ["--split", "documents", "--split-key", "id", "-c", "8", "--rate", "300/s"]
     what += ["--set", f"url=http://127.0.0.1:{port}/drain", "--on-failure", "dead-letter"]

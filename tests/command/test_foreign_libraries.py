@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from command.process import Command
-from command.test_example_services import free_port
 from drainer.kafka.cluster import Cluster
 from drainer.kafka.settings import ClientSettings
 from drainer.letters.reading import read_letters
+from drainer.sandbox.ports import free_port
 from kafka.topic import Topic
 from letters.foreign_letters import Record, recorded, write
 from letters.libraries import (

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from collections import Counter
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from command.conftest import distinct
 from command.process import Command
 from drainer.host.process import ProcessMark
+from drainer.sandbox.ports import free_port
 from kafka.topic import eventually
 
 FORKING = """
@@ -36,17 +36,21 @@ class Base(drainer.Handler):
             note(where, ended == status)
         return child
 
-class OnThreads(Base):
-    def open(self, context):
-        self.fork("open")
-    def handle(self, sub):
+    def works(self, sub):
         note("handle", os.getpid())
         if not self.fork("returns"):
-            return
+            return False
         if not self.fork("exits", 3):
             sys.exit(3)
         if not self.fork("raises", 1):
             raise LookupError("in the child")
+        return True
+
+class OnThreads(Base):
+    def open(self, context):
+        self.fork("open")
+    def handle(self, sub):
+        self.works(sub)
     def close(self):
         self.fork("close")
 
@@ -54,14 +58,7 @@ class OnTheLoop(Base):
     async def open(self, context):
         self.fork("open")
     async def handle(self, sub):
-        note("handle", os.getpid())
-        if not self.fork("returns"):
-            return
-        if not self.fork("exits", 3):
-            sys.exit(3)
-        if not self.fork("raises", 1):
-            raise LookupError("in the child")
-        if not self.fork("awaits", 1):
+        if self.works(sub) and not self.fork("awaits", 1):
             await asyncio.sleep(0)
             note("went on")
     async def close(self):
@@ -112,8 +109,7 @@ def test_a_child_of_the_handler_holds_nothing_of_a_killed_drain(command: Command
     """A process pool keeps no port, no control socket, and no other process alive."""
     pids = command.home / "pids"
     handler = command.handler(POOL.format(pids=str(pids), gate=str(command.gate)))
-    with socket.create_server(("127.0.0.1", 0)) as probe:
-        metrics = ("--metrics", f"127.0.0.1:{probe.getsockname()[1]}")
+    metrics = ("--metrics", f"127.0.0.1:{free_port()}")
     topic = command.topic(distinct(6))
     command.by = ("env",)  # a process of its own, which this one waits for
     running = command.begin(topic, *metrics, handler=handler)
@@ -131,9 +127,6 @@ def test_a_child_of_the_handler_holds_nothing_of_a_killed_drain(command: Command
         command.resume(topic, *metrics)
         assert command.committed(topic) == {0: 6}
     finally:
-        for each in {
-            pool,
-            int(pids.read_text().split()[1]),
-        }:  # the resume has one too
+        for each in {pool, int(pids.read_text().split()[1])}:  # the resume has one too
             with suppress(ProcessLookupError):
                 os.kill(each, signal.SIGKILL)

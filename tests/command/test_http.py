@@ -18,14 +18,10 @@ SPLIT = ("--split", "documents", "--split-key", "id")
 QUICK = ("--tune", "retry-delay=10ms", "--tune", "max-doubt=0")
 
 
-def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:
-    """Messages of some documents each, which take turns in so many keys."""
-    return [
-        json.dumps(
-            {"documents": [{"id": f"k{(n * documents + m) % keys}"} for m in range(documents)]}
-        )
-        for n in range(count)
-    ]
+def bundles(count: int) -> list[str]:
+    """Messages of five documents each, which take turns in forty keys."""
+    places = [range(5 * n, 5 * n + 5) for n in range(count)]
+    return [json.dumps({"documents": [{"id": f"k{n % 40}"} for n in each]}) for each in places]
 
 
 def begin(command: Command, topic: Topic, called: Service, *more: str) -> Running:
@@ -66,17 +62,8 @@ def test_a_batch_is_done_as_far_as_the_answer_lists(command: Command) -> None:
         return results(body, k7="give-up", k8="skip", **later)
 
     with service(answer) as called:
-        more = (
-            "--set",
-            "batch=20",
-            "-c",
-            "4",
-            "--on-failure",
-            "dead-letter",
-            "--max-failures",
-            "9",
-        )
-        outcome = begin(command, topic, called, *more, "-o", "json").ends(6)
+        more = ("--set", "batch=20", "-c", "4", "--on-failure", "dead-letter", "-o", "json")
+        outcome = begin(command, topic, called, *more, "--max-failures", "9").ends(6)
     counts = outcome.answer["sub_messages"]
     assert (counts["done"], counts["dead"], counts["skipped"]) == (190, 5, 5)
     again = {item["key"] for item in called.items if ids(called.items)[item["id"]] > 1}

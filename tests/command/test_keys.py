@@ -84,14 +84,8 @@ def test_commands_run_once_when_the_drain_will_be_late_and_at_its_end(
 ) -> None:
     late, printed, status = (command.home / name for name in ("late", "printed", "status"))
     hook = f"cat > {printed}; echo $DRAINER_STATUS > {status}; echo hook-output; exit 3"
-    hooks = (
-        "--deadline",
-        "1s",
-        "--tune",
-        f"on-late=cat >> {late}; echo >> {late}",
-        "--tune",
-        f"on-end={hook}",
-    )
+    set_late = f"on-late=cat >> {late}; echo >> {late}"
+    hooks = ("--deadline", "1s", "--tune", set_late, "--tune", f"on-end={hook}")
     running = command.begin(topic, *hooks, "-o", "json", gate=command.gate)
     eventually(lambda: late.exists() and late.read_text().endswith("\n"), "it is reported")
     command.gate.touch()

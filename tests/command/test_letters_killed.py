@@ -59,19 +59,13 @@ def kill_at(running: Running, reached: Callable[[], bool]) -> None:
 def test_letters_are_all_at_their_source_after_a_kill(
     command: Command, where: tuple[str, ...]
 ) -> None:
-    source, dead = command.topic(), command.topic()
+    source, dead, letters = command.topic(), command.topic(), list[Record]()
     place = [("kafka_dlt-original-topic", source.name.encode())]
     place.append(("kafka_dlt-original-partition", b"0"))
-    write(
-        dead,
-        [
-            Record(
-                *(b"k%d" % (n % KEYS), b"%d" % n, 0),
-                [*place, ("kafka_dlt-original-offset", b"%d" % n)],
-            )
-            for n in range(LETTERS)
-        ],
-    )
+    for n in range(LETTERS):
+        headers = [*place, ("kafka_dlt-original-offset", b"%d" % n)]
+        letters.append(Record(b"k%d" % (n % KEYS), b"%d" % n, 0, headers))
+    write(dead, letters)
     words = ["-b", dead.bootstrap, "--dead-letter-topic", dead.name, "--to", "source", "--yes"]
     words += ["--plan", "plan.json", "--rate", "200/s", *where]
     kill_at(command.start("redrive", *words), lambda: end(command, source.name) > FEW)

@@ -20,10 +20,10 @@ def topic(command: Command) -> Topic:
     return command.topic(distinct(COUNT, BIG))
 
 
-def blocking(command: Command, topic: Topic, *more: str, gated: int = 100) -> Running:
+def blocking(command: Command, topic: Topic, *more: str) -> Running:
     """A drain that is at work, and held up in the middle."""
-    running = command.begin(topic, *SMALL, *more, gate=command.gate, gated=f"{gated:0{BIG}}")
-    command.wait_for(running, "done", gated)
+    running = command.begin(topic, *SMALL, *more, gate=command.gate, gated=f"{100:0{BIG}}")
+    command.wait_for(running, "done", 100)
     return running
 
 

@@ -19,10 +19,10 @@ HEADERS: list[tuple[str, bytes | None]] = [("trace", b"t"), ("none", None)]
 DOCUMENTS = ("--split", "documents", "--split-key", "id")
 
 
-def bundles(count: int, *, documents: int = 5, keys: int = 40) -> list[str]:
-    """Values of messages: each updates some documents, with the number of that update."""
+def bundles(count: int, *, keys: int = 40) -> list[str]:
+    """Values of messages: each updates five documents, with the number of that update."""
     chance = random.Random(1)
-    steps = [range(n * documents, (n + 1) * documents) for n in range(count)]
+    steps = [range(5 * n, 5 * n + 5) for n in range(count)]
     each = [[{"id": f"doc-{chance.randrange(keys)}", "step": n} for n in some] for some in steps]
     return [json.dumps({"documents": documents}) for documents in each]
 

@@ -45,12 +45,8 @@ def test_avro_is_split_inspected_and_drained_and_what_is_not_is_dead(
         f"got o-{n} {order(n)}" for n in (0, 2)
     ]
     assert registry.url in ended.err
-    dead = [
-        "-b",
-        command.bootstrap,
-        "--dead-letter-topic",
-        f"{topic.name}.{command.group(topic)}.dead",
-    ]
+    letters = f"{topic.name}.{command.group(topic)}.dead"
+    dead = ["-b", command.bootstrap, "--dead-letter-topic", letters]
     shown = command("dead", "list", *dead, "-o", "json").answer
     assert shown["letters"] == 2
     listed = command("dead", "show", "0:0", *dead).out
@@ -121,14 +117,8 @@ def test_letters_are_shown_and_redriven_by_their_schema_and_go_back_as_they_were
     formats = ["--value-format", "avro", "--registry", registry.url]
     topic.produce(values[:1])
     words = [*command.what(topic, command.handler(HANDLER + FAILS)), "--from", "earliest", "--yes"]
-    words += [
-        *formats,
-        "--tune",
-        "on-split-failure=dead-letter",
-        "--tune",
-        f"dead-letter-topic={dead.name}",
-    ]
-    command("run", *words, code=6)
+    words += ["--tune", "on-split-failure=dead-letter", "--tune", f"dead-letter-topic={dead.name}"]
+    command("run", *words, *formats, code=6)
     place = {"topic": source.name.encode(), "partition": b"0", "offset": b"7"}
     headers = [(f"kafka_dlt-original-{name}", value) for name, value in place.items()]
     write(dead, [Record(b"k", value, 0, headers) for value in (values[1], b"none")])

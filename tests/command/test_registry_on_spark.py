@@ -11,7 +11,7 @@ import pytest
 from command.process import Command
 from command.test_registry import order
 from command.test_spark_chaos import PATIENCE_S, spark_at_home
-from kafka.topic import Topic, eventually
+from kafka.topic import eventually
 from payloads.registry import Registry, Serialisers, running
 
 __all__ = ["spark_at_home"]  # for each test here as well
@@ -25,7 +25,7 @@ import json, os
 import drainer
 
 class Takes(drainer.Handler):
-    whole_messages = {whole}
+    whole_messages = True
 
     async def open(self, context):
         self.file = os.open({record!r}, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
@@ -50,9 +50,9 @@ def recorded(command: Command) -> list[Any]:
     return [json.loads(line) for line in (command.folder / "record").read_text().splitlines()]
 
 
-def handler(command: Command, *, whole: bool = True) -> str:
+def handler(command: Command) -> str:
     record = str(command.folder / "record")
-    return command.handler(HANDLER.format(whole=whole, record=record)) + ":Takes"
+    return command.handler(HANDLER.format(record=record)) + ":Takes"
 
 
 def written(write: Serialisers, format_: str) -> Callable[[int], bytes]:
@@ -111,21 +111,15 @@ def test_a_late_schema_is_requested_once_by_each_worker(
     assert registry.requests["/schemas/ids/3"] <= SLOTS
 
 
-def with_a_late_schema(command: Command, registry: Registry) -> tuple[Topic, bytes]:
-    """A topic with a message in its middle whose schema the registry does not give."""
+def test_an_outage_amid_the_reading_is_waited_out_or_halts_and_nothing_is_lost(
+    command: Command, registry: Registry
+) -> None:
     topic = command.topic()
     write, note = Serialisers(registry.url, topic.name), {"name": "n", "type": ["null", "int"]}
     old = [write.avro(order(n)) for n in range(MESSAGES)]
     late = write.avro({**order(1), "n": 1}, note)
     topic.produce([*old, late, *old])
     registry.away.add(late[4])
-    return topic, late
-
-
-def test_an_outage_amid_the_reading_is_waited_out_or_halts_and_nothing_is_lost(
-    command: Command, registry: Registry
-) -> None:
-    topic, _ = with_a_late_schema(command, registry)
     formats = ("--value-format", "avro", "--registry", registry.url)
     what = [*command.what(topic, handler(command)), "--from", "earliest", *formats, *ON_SPARK]
     halted = command("run", *what, "--yes", "--tune", "max-outage=1s", code=5)

@@ -20,6 +20,7 @@ import pytest
 
 from command.conftest import operations
 from command.process import ON_THE_LOOP, Command
+from command.record import check_repeats
 from drainer.spark.state.state import open_objects
 from kafka.topic import eventually
 from s3 import S3
@@ -30,7 +31,6 @@ IN_PROCESS = ("--engine", "process", "-c", "20")
 CONCURRENCY = 20
 LONG_KEY = 1_000  # characters: several MiB of chunks are worth several tasks
 PATIENCE_S = 200.0  # Spark takes seconds to start, and minutes where many do
-UNWRITTEN_S = 0.15  # as in test_kill.py
 
 
 @pytest.fixture(autouse=True)
@@ -43,32 +43,6 @@ def spark_at_home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 def ensure_all_are_gone(pids: list[int]) -> None:
     eventually(lambda: not any(program(pid) for pid in pids), "no process is left", 30)
-
-
-def ensure_few_repeats(command: Command, killed: set[int], victims: int = 1) -> None:
-    """Ensure that only what was in flight in a killed process, or had just finished, began again.
-
-    Of those that were killed so many were at work, one after the other.
-    """
-    lines = command.record.lines()
-    last_words_s = {line.pid: line.at_s for line in lines}
-    done: dict[object, tuple[int, float]] = {}
-    begun: dict[object, int] = {}
-    in_flight = 0
-    for line in lines:
-        if line.mark == "done":
-            done[line.place] = (line.pid, line.at_s)
-            continue
-        if line.place in done:
-            pid, at_s = done[line.place]
-            unwritten_s = last_words_s[pid] - at_s
-            assert pid in killed
-            assert unwritten_s <= UNWRITTEN_S, f"{line.place} was done {unwritten_s:.3f} s before"
-        elif line.place in begun:
-            assert begun[line.place] in killed
-            in_flight += 1
-        begun[line.place] = line.pid
-    assert in_flight <= victims * CONCURRENCY
 
 
 @pytest.mark.long
@@ -126,7 +100,7 @@ def test_a_killed_process_is_resumed_on_spark_and_ctrl_c_ends_all_of_it(command:
     assert command.left_behind == [command.plan(topic).name]
     command(*command.resume_of(outcome.resume_words[1]), *IN_PROCESS, *command.options())
     command.ensure_drained(topic)
-    ensure_few_repeats(command, {first.pid})
+    check_repeats(command.record.lines(), {first.pid}, CONCURRENCY, 1)
 
 
 def bulky(count: int) -> list[str]:
@@ -197,7 +171,7 @@ def test_workers_and_executors_that_are_killed_cost_what_they_had_in_flight(
     running.ends(0, PATIENCE_S)
 
     command.ensure_drained(topic)
-    ensure_few_repeats(command, victims, victims=2)
+    check_repeats(command.record.lines(), victims, CONCURRENCY, 2)
     assert command.left_behind == [command.plan(topic).name]
     reasons = {each["Task End Reason"]["Reason"] for each in events(folder, "TaskEnd")}
     assert {"ExecutorLostFailure", "FetchFailed"} <= reasons

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 from typing import Any
 from urllib.request import urlopen
 
@@ -11,14 +10,14 @@ import pytest
 
 from command.conftest import distinct
 from command.process import Command
+from drainer.sandbox.ports import free_port
 
 pytestmark = pytest.mark.long
 
 
 def test_stages_have_the_drain_and_the_step(command: Command) -> None:
     topic = command.topic(distinct(40))
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port()
 
     def fetch(path: str) -> Any:
         with urlopen(f"http://127.0.0.1:{port}/{path}", timeout=20) as answer:

@@ -88,18 +88,6 @@ def begun_between(command: Command, since_s: float, until_s: float) -> int:
     return sum(line.mark == "begun" and since_s < line.at_s < until_s for line in lines)
 
 
-def most_at_once(command: Command, since_s: float, until_s: float) -> int:
-    """Maximum of the calls in flight in between."""
-    running = most = 0
-    for line in command.record.lines():
-        if line.at_s >= until_s:
-            break
-        running += 1 if line.mark == "begun" else -1
-        if line.at_s > since_s:
-            most = max(most, running)
-    return most
-
-
 def goes_on_until(command: Command, at_s: float) -> float:
     """Wait until something was begun or done after that; when it was."""
     eventually(lambda: command.record.lines()[-1].at_s > at_s, "it goes on")
@@ -161,7 +149,7 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(command: Command)
         assert change in outcome.err
     in_force_s = set_s + WITHIN_S
     now_s = goes_on_until(command, in_force_s + WITHIN_S)
-    assert most_at_once(command, in_force_s, now_s) <= 2
+    assert command.record.most_at_once(in_force_s, now_s) <= 2
     assert 0 < begun_between(command, in_force_s, now_s) <= 60 * (now_s - in_force_s) + 5
     found = is_in_state(command, topic, "draining")
     assert (found["concurrency"], found["in_flight"] <= 2) == (2, True)
@@ -169,7 +157,7 @@ def test_what_is_set_holds_within_a_second_and_is_written_down(command: Command)
     faster = steer(command, topic, "set", "concurrency=100", "rate=none")
     assert "concurrency 2 → 100, rate 60/s → none" in faster.err
     running.ends(0)
-    assert most_at_once(command, now_s, time.monotonic()) > 20
+    assert command.record.most_at_once(now_s, time.monotonic()) > 20
     command.ensure_drained(topic, once=True)
     plan = json.loads(command.plan(topic).read_text())
     assert plan["failures"]["max_failures"] == "7"
@@ -359,7 +347,7 @@ def test_on_spark_a_drain_is_changed_paused_and_stopped_the_same_way(command: Co
     steer(command, topic, "set", "concurrency=4", "rate=150/s")
     in_force_s = time.monotonic() + ON_SPARK_WITHIN_S
     now_s = goes_on_until(command, in_force_s + WITHIN_S)
-    assert most_at_once(command, in_force_s, now_s) <= 4
+    assert command.record.most_at_once(in_force_s, now_s) <= 4
     assert 0 < begun_between(command, in_force_s, now_s) <= 150 * (now_s - in_force_s) + 10
 
     steer(command, topic, "pause")

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pyspark
@@ -43,7 +43,7 @@ def cluster_of_spark(
 
 
 class Submitted:
-    """A command handed to ``spark-submit``, in a group of processes of its own."""
+    """A command handed to ``spark-submit``, in a group of processes that is killed at the end."""
 
     def __init__(self, command: Command, *words: str) -> None:
         python = f"spark.pyspark.python={sys.executable}"
@@ -72,19 +72,13 @@ class Submitted:
     def ends(self, code: int) -> None:
         assert self._process.wait(PATIENCE_S) == code, self.output
 
-    def kill(self) -> None:
+    def __enter__(self) -> Submitted:
+        return self
+
+    def __exit__(self, *_: object) -> None:
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
-
-
-@contextmanager
-def submitted(command: Command, *words: str) -> Iterator[Submitted]:
-    made = Submitted(command, *words)
-    try:
-        yield made
-    finally:
-        made.kill()
 
 
 def app() -> str:
@@ -94,11 +88,6 @@ def app() -> str:
 def run_words(command: Command, topic: Topic, plan: str, **options: object) -> list[str]:
     what = [*command.what(topic), *command.options(**options)]
     return ["run", *what, "--from", "earliest", "--plan", plan, "--yes", "-c", "20"]
-
-
-def count_of(command: Command) -> int:
-    path = command.record.path
-    return path.read_bytes().count(b'\n["done"') if path.exists() else 0
 
 
 def ensure_the_end(command: Command, topic: Topic, values: list[str], plan: str, s3: S3) -> None:
@@ -116,14 +105,15 @@ def test_a_submitted_drain_that_was_killed_is_resumed_from_its_plan_in_an_object
     topic = command.topic(values)
     plan = s3.uri(f"{topic.name}/orders.plan.json")
     where = ("--master", cluster_of_spark.url, "--deploy-mode", "client", app())
-    with submitted(command, *where, *run_words(command, topic, plan, pause_ms=20)) as first:
-        eventually(lambda: count_of(command) > 200 or not first.running, "200 are done", PATIENCE_S)
+    with Submitted(command, *where, *run_words(command, topic, plan, pause_ms=20)) as first:
+        some = lambda: len(command.record.done()) > 200  # noqa: E731
+        eventually(lambda: some() or not first.running, "200 are done", PATIENCE_S)
         assert first.running, first.output
-    assert 0 < count_of(command) < len(values) * 2
+    assert 0 < len(command.record.done()) < len(values) * 2
 
     named = ("--handler", f"{command.handlers}:{ON_THE_LOOP}", "--yes")
     resume = ["resume", plan, *named, *command.options(), "-c", "20"]
-    with submitted(command, *where, *resume) as second:
+    with Submitted(command, *where, *resume) as second:
         second.ends(0)
 
     ensure_the_end(command, topic, values, plan, s3)
@@ -140,7 +130,7 @@ def test_a_driver_in_the_cluster_drains_by_its_plan_in_an_object_store(
     where = ["--master", cluster_of_spark.url, "--deploy-mode", "cluster", "--class", IN_CLUSTER]
     jar = next(Path(pyspark.__file__).with_name("jars").glob("spark-core_*.jar"))
     words = run_words(command, topic, plan)
-    with submitted(command, *where, jar.as_uri(), app(), "", *words) as driver:
+    with Submitted(command, *where, jar.as_uri(), app(), "", *words) as driver:
         driver.ends(0)
     objects = open_objects(s3.uri(topic.name))
     eventually(

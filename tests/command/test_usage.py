@@ -15,6 +15,7 @@ from view import samples
 WHAT = "--topic t --group g --handler count -b 127.0.0.1:1"
 FIRST, ONLY = """--first "key =~ 'c3-.*'" """, """--only "key =~ 'c3-.*'" """
 ON_SPARK = f"run {WHAT} --engine spark"
+DEAD_TOPIC = f"run {WHAT} --tune dead-letter-topic=dead"
 LIMITS = "limits -b 127.0.0.1:1"
 CHANGES = ["set P concurrency=9", "pause P", "unpause P", "stop P", "stop P --now"]
 CHANGES += ["resume P --yes", "plan undo P --yes", f"run {WHAT} --yes"]
@@ -33,11 +34,21 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (f"run {WHAT} --first 'payload.customer ='", "--first", ""),
         (f"run {WHAT} --only 'nonsense == 1'", "there is no nonsense: nonsense == 1", ""),
         (f"run {WHAT} {FIRST} {ONLY}", "excludes", ""),
+        (f"run {WHAT} --skip 'payload.kind ='", "--skip can't be understood: syntax error", ""),
+        (f"run {WHAT} --skip 'kye == 1'", "there is no kye", ""),
+        (f"run {WHAT} --concurrency 0", "--concurrency", ""),
+        (f"run {WHAT} --set nothing", "--set", ""),
+        (f"run {WHAT} -X no.such.property=1", "no.such.property", ""),
+        (f"run {WHAT} --client-config missing.properties", "missing.properties", ""),
+        (f"run {WHAT} --partition -1", "--partition", ""),
+        (f"run {WHAT} --on-failure explode", "--on-failure", ""),
+        (f"{DEAD_TOPIC} --on-failure skip", "--tune dead-letter-topic", ""),
+        (f"run {WHAT} --dry-run --latency 10xs", "10xs", ""),
         (f"run {WHAT} --from @2026-03-01T08 --until @2026-03-01T08", "is not before", ""),
         (f"run {WHAT} --from @2026-03-02 --until @2026-03-01 --no-commit", "is not before", ""),
         (f"run {WHAT} --engine process --latency 1ms", "", "Add --dry-run"),
         (f"estimate {WHAT}", "the time that the handler takes", "--latency 10ms"),
-        (f"estimate {WHAT} --latency 10ms --deadline tomorrow", "a time or a duration", "6h"),
+        (f"run {WHAT} --deadline tomorrow", "is not a time or a duration", "6h"),
         (f"estimate {WHAT} --latency none.plan.json", "can't read", "Give the plan"),
         (f"{ON_SPARK} --master yarn", "a place to record what is done", ""),
         (f"{ON_SPARK} --master sc://h", "a place to record", ""),
@@ -55,7 +66,6 @@ def run(words: str, plan: Path = Path("p"), **env: str) -> Result:
         (f"{LIMITS} --safe-share 120%", "--safe-share '120%' is not a share from 1% to 100%", ""),
         (f"{LIMITS} --window 2s", "--window 2s is too short", ""),
         (f"{LIMITS} --max-rate inf", "--max-rate 'inf' is not a rate like 50MB/s", ""),
-        (f"{LIMITS} --master sc://here", "Spark Connect", ""),
         (f"{LIMITS} --spark-conf spark.speculation=true", "spark.speculation", ""),
     ],
 )

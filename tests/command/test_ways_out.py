@@ -18,7 +18,7 @@ import pytest
 
 import drainer
 from command.conftest import distinct
-from command.process import ON_THE_LOOP, Command
+from command.process import Command
 from kafka.topic import Topic, eventually
 
 SOURCE = Path(drainer.__file__).parent
@@ -73,20 +73,19 @@ def test_each_hint_that_names_a_command_is_followed_by_a_test() -> None:
 class Way:
     """A refusal with the commands that its hint names."""
 
-    def __init__(self, command: Command, *words: str, code: int = 3) -> None:
+    def __init__(self, command: Command, *words: str) -> None:
         self._command, self._words = command, words
-        self._refused = command(*words, code=code)
-        self.error, self.hint = self._refused.error, self._refused.hint
+        refused = command(*words, code=3)
         ends = r"(?:`|; |\. [A-Z]|\.$|$)"
-        self.named = [shlex.split(each) for each in re.findall(rf"drainer (.+?){ends}", self.hint)]
+        self.error, found = refused.error, re.findall(rf"drainer (.+?){ends}", refused.hint)
+        self.named = [shlex.split(each) for each in found]
 
-    def follow(self, *more: str, code: int = 0, of: int = 0) -> None:
-        self._command(*self.named[of], *more, code=code)
+    def follow(self, *more: str) -> None:
+        self._command(*self.named[0], *more)
 
-    def leads_out(self, code: int = 0) -> None:
-        """Repeat what was refused: it works, or is refused for another reason."""
-        again = self._command(*self._words, code=code)
-        assert self.error not in again.err
+    def leads_out(self) -> None:
+        """Repeat what was refused: it works."""
+        assert self.error not in self._command(*self._words).err
 
 
 @pytest.fixture
@@ -107,13 +106,9 @@ def half(command: Command) -> Topic:
     return topic
 
 
-def named(command: Command) -> list[str]:
-    """The handler that --yes does not confirm, with its options."""
-    return ["--handler", f"{command.handlers}:{ON_THE_LOOP}", *command.options()]
-
-
 def resume(command: Command, topic: Topic) -> tuple[str, ...]:
-    return ("resume", str(command.plan(topic)), "--yes", *named(command))
+    """Its words, with the handler that --yes does not confirm, and its options."""
+    return (*command.resume_of(command.plan(topic)), *command.options())
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ def sub_place(sub: SubMessage) -> Place:
     return sub.message.partition, sub.message.offset, sub.index
 
 
-def one_partition(start: int, end: int, progress: Progress | None = None) -> Dispatcher:
-    return Dispatcher({0: Ledger(start, end, progress)})
+def one_partition(end: int) -> Dispatcher:
+    return Dispatcher({0: Ledger(0, end)})
 
 
 def deliver(dispatcher: Dispatcher, offset: int, *subs: SubMessage | str) -> Message:

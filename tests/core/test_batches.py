@@ -34,7 +34,7 @@ def joined(earlier: SubMessage, later: SubMessage) -> SubMessage:
 
 def delivered(*keys: Hashable) -> Dispatcher:
     """A message for each key, whose payload is a list with its offset."""
-    dispatcher = one_partition(0, len(keys))
+    dispatcher = one_partition(len(keys))
     for offset, key in enumerate(keys):
         dispatcher.deliver(message_at(offset), [SubMessage(key, [offset])])
     return dispatcher
@@ -73,21 +73,6 @@ def end_in_part(
         dispatcher.release(sub)
     assert again <= done_before
     return again
-
-
-# --- folding ---
-
-
-def test_neighbours_of_a_lane_are_folded_in_their_order() -> None:
-    dispatcher = delivered("a", "a", "b", "a")
-    batcher = Batcher(dispatcher, Batching(joined))
-
-    batch = taken(batcher)
-
-    assert [sub.payload for sub in batch.subs] == [[0, 1, 3]]
-    assert places(batch.subs) == [(3, 0)]
-    assert places(batch.subs[0].folded) == [(0, 0), (1, 0), (3, 0)]
-    assert places(taken(batcher).subs) == [(2, 0)]
 
 
 @pytest.mark.parametrize(
@@ -183,7 +168,7 @@ def test_batches_keep_the_laws_of_single_sub_messages(
     ``in_part``: the call has a result for each of its operations.
     """
     chance = Random(seed)
-    dispatcher = one_partition(0, len(backlog))
+    dispatcher = one_partition(len(backlog))
     batcher = Batcher(dispatcher, Batching(last_wins if folds else None, most, of))
     waiting = [(offset, [sub_of(spec) for spec in specs]) for offset, specs in enumerate(backlog)]
     keys = {

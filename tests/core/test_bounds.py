@@ -200,9 +200,10 @@ def test_in_the_lane_of_a_partition_only_neighbours_fold() -> None:
     assert found.serial_s == pytest.approx(20)
 
 
-@pytest.mark.parametrize("concurrency", [10, 100])
-@pytest.mark.parametrize("share", [0.0, 0.38])
-@pytest.mark.parametrize("keys", [500, 2_500])
+@pytest.mark.parametrize(
+    ("concurrency", "share", "keys"),
+    [(10, 0.0, 500), (100, 0.38, 500), (10, 0.38, 2_500), (100, 0.0, 2_500)],
+)
 def test_as_many_fold_as_gather_in_the_lanes(concurrency: int, share: float, keys: int) -> None:
     made = [subs[0].key for _, subs in with_a_hot_key(share, keys, number=10_000)]
     found = forecast(folding(made, set(made)), FOLDING, Order.SUB_KEY, concurrency)

@@ -11,10 +11,12 @@ from math import exp, sqrt
 from random import Random
 
 import pytest
+from hypothesis import settings
 
 from drainer.policy.concurrency_limit import ConcurrencyLimit, LoadSample
 
 LOOK_S = 0.1
+NOISE, DRIFT = 0.05, 0.03
 PLENTY = 10**9  # lanes
 Rate = Callable[[int, float], float]  # calls/s, of how many are in flight and the seconds
 
@@ -22,7 +24,7 @@ Rate = Callable[[int, float], float]  # calls/s, of how many are in flight and t
 class Flow:
     """Throughput that follows ``rate(in flight, seconds)``, a latency later, with noise.
 
-    ``noise`` is of each look, ``drift`` comes and goes within some seconds; both are relative.
+    ``NOISE`` is of each look, ``DRIFT`` comes and goes within some seconds; both are relative.
     """
 
     def __init__(
@@ -30,14 +32,11 @@ class Flow:
         rate: Rate,
         seed: int,
         *,
-        noise: float = 0.05,
-        drift: float = 0.03,
         errors: Callable[[int, float], float] = lambda n, t: 0.0,
         lanes: Callable[[float], int] = lambda t: PLENTY,
         busy: Callable[[int], float] = lambda n: 0.2,
     ) -> None:
         self._rate, self._errors, self._lanes, self._busy = rate, errors, lanes, busy
-        self._noise, self._drift = noise, drift
         self._random = Random(seed)
         self._now_s = self._flow = self._drifted = self._rest = 0.0
 
@@ -48,8 +47,8 @@ class Flow:
         rate = self._rate(running, self._now_s)
         latency_s = running / rate if rate else LOOK_S
         self._flow += (rate - self._flow) * min(1.0, 1.5 * LOOK_S / latency_s)
-        self._drifted = 0.97 * self._drifted + self._drift * sqrt(1 - 0.97**2) * chance(0, 1)
-        mean = self._flow * LOOK_S * exp(self._drifted + self._noise * chance(0, 1))
+        self._drifted = 0.97 * self._drifted + DRIFT * sqrt(1 - 0.97**2) * chance(0, 1)
+        mean = self._flow * LOOK_S * exp(self._drifted + NOISE * chance(0, 1))
         found = max(0.0, mean + chance(0, 1) * sqrt(0.3 * mean) + self._rest)
         ended = int(found)
         self._rest = found - ended
@@ -70,9 +69,9 @@ class Together(Flow):
 class Watched:
     """A search on a downstream: at each look the limit."""
 
-    def __init__(self, downstream: Flow, first: int = 20, most: int = 2_000) -> None:
+    def __init__(self, downstream: Flow, most: int = 2_000) -> None:
         self.downstream = downstream
-        self.search = ConcurrencyLimit(first, most)
+        self.search = ConcurrencyLimit(20, most)
         self.limits: list[int] = []
 
     def watch(self, seconds: float) -> Watched:
@@ -93,14 +92,13 @@ def slots(number: int, latency_s: float) -> Rate:
     return lambda running, now_s: min(running, number) / latency_s
 
 
-SEEDS = range(20)
-WELL = 0.9  # of the seeds
+SEEDS = range(settings().max_examples // 5)  # .ci/weekly takes more
 
 
 def judge(good: Callable[[int], bool]) -> None:
     """Ensure that it went well with nearly all seeds, and report the others."""
     bad = [seed for seed in SEEDS if not good(seed)]
-    assert len(bad) <= (1 - WELL) * len(SEEDS), f"went wrong with seeds {bad}"
+    assert len(bad) <= len(SEEDS) // 10, f"went wrong with seeds {bad}"
 
 
 def falls_past(number: int, by: float) -> Rate:

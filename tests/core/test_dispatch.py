@@ -85,7 +85,7 @@ class Uncalled(SubMessage):
 def test_what_is_no_sub_message_or_sub_key_makes_one_unit_of_the_whole_message(
     wrong: Any, reason: str
 ) -> None:
-    dispatcher = one_partition(0, 9)
+    dispatcher = one_partition(9)
 
     dispatcher.deliver(message_at(4), [*subs_of("a"), wrong])
 
@@ -147,7 +147,7 @@ def test_finished_sub_messages_are_freed_without_the_garbage_collector(
 
 
 def test_parked_lanes_are_named_with_the_place_that_they_wait_at() -> None:
-    dispatcher = one_partition(0, 9)
+    dispatcher = one_partition(9)
     deliver(dispatcher, 0, "a", SubMessage(keys=["b", "c"]), "a")
     taken = take_all(dispatcher)
     dispatcher.park(taken["0[0]"], "ValueError: no good")
@@ -164,7 +164,7 @@ def test_parked_lanes_are_named_with_the_place_that_they_wait_at() -> None:
 
 
 def test_more_parked_lanes_than_are_named_are_counted() -> None:
-    dispatcher = one_partition(0, NAMED_MOST + 9)
+    dispatcher = one_partition(NAMED_MOST + 9)
     for offset in range(NAMED_MOST + 5):
         deliver(dispatcher, offset, f"{offset}" * KEY_LENGTH)
     for sub in take_all(dispatcher).values():

@@ -41,10 +41,10 @@ PAYLOAD = {
 }
 
 
-def sub_of(payload: Any = None, key: Any = b"app-admin", **more: Any) -> SubMessage:
+def sub_of(payload: Any = None) -> SubMessage:
     origin = Origin("orders", "topic-id", 3)
     value = b'{"kind": "rename", "big": 1e3}'
-    sub = SubMessage(key, PAYLOAD if payload is None else payload, **more)
+    sub = SubMessage(b"app-admin", PAYLOAD if payload is None else payload)
     sub.message = Message(
         origin, 17, b"tenant", value, 1_767_225_600_000, [("trace", b"t1"), ("raw", b"\xff")]
     )

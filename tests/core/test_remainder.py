@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cache
 
 import pytest
 
@@ -109,6 +110,7 @@ def after(run: Run) -> OffsetPlan:
     )
 
 
+@cache
 def first_then_rest() -> tuple[Run, Run]:
     plan = planned(first=True)
     first = Run(plan, PriorityDispatcher(plan, WHERE, None, 2**20))

@@ -152,19 +152,6 @@ def test_a_dispatch_waits_until_half_of_the_slots_are_free() -> None:
     assert {part.shard for parts in dispatched(schedule, 2, 2) for part in parts} == free
 
 
-def test_a_wave_that_is_divided_otherwise_waits_for_all_before_it() -> None:
-    schedule = Schedule()
-    one_wave(schedule, 1, 10, 10)
-    (one,), (other,) = dispatched(schedule, 2)
-    one_wave(schedule, 2, 20)
-
-    schedule.done(one.shard)
-    assert schedule.dispatch(1, 1, urgent=True) is None
-    schedule.done(other.shard)
-
-    assert [[part.wave for part in parts] for parts in dispatched(schedule, 2)] == [[2]]
-
-
 @pytest.mark.parametrize("urgent", [False, True])
 def test_what_is_urgent_or_hot_does_not_wait(urgent: bool) -> None:
     schedule = Schedule()

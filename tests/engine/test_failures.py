@@ -45,7 +45,7 @@ class Story:
     def __init__(self, lanes: int = 0, **named: Any) -> None:
         self.time = VirtualTime()
         self.loop, self.world = self.time.loop, self.time.world
-        self.dispatcher = one_partition(0, 10_000)
+        self.dispatcher = one_partition(10_000)
         for offset in range(lanes):
             deliver(self.dispatcher, offset, f"k{offset}")
         self.policy = FailurePolicy(replace(PATIENT, **named), Random(1))

@@ -69,7 +69,7 @@ class VirtualDrain:
 
     async def _run(self) -> None:
         random = Random(1)
-        self.dispatcher = dispatcher = one_partition(0, self.count)
+        self.dispatcher = dispatcher = one_partition(self.count)
         for offset in range(self.count):
             deliver(dispatcher, offset, f"k{offset % self.lanes}")
         runtime = replace(self.time.runtime, random=lambda: random)

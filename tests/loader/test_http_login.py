@@ -22,6 +22,7 @@ from drainer.http.handler import Http
 from drainer.kafka.settings import ClientSettings
 from drainer.message import SubMessage
 from drainer.policy.fault import Fault, fault_of
+from drainer.sandbox.ports import free_port
 from drainer.testing import message
 
 CA = {"http.ssl.ca.location": str(TLS / "ca.pem")}
@@ -165,9 +166,7 @@ def test_a_preview_has_whether_the_service_answers() -> None:
         )
         assert warnings == []
         assert checks[0].startswith(f"the service {called.url} answers (OPTIONS 405 in 0.")
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    checks, warnings = http(f"http://127.0.0.1:{port}").check_before_preview({})
+    checks, warnings = http(f"http://127.0.0.1:{free_port()}").check_before_preview({})
     assert checks == []
     assert "does not answer (ConnectionRefusedError" in warnings[0]
     _, warnings = http("http://no..name/").check_before_preview({})

@@ -16,7 +16,7 @@ from drainer.limits.search.search import UNCLEAR_MOST, WIDEST, BoundarySearch
 from drainer.limits.search.settings import TRIALS_MOST
 from drainer.limits.search.trial import End, Found, Point, Signals, Verdict, judge
 
-FEW, MANY = range(100), range(1_000)
+FEW, MANY = range(40), range(1_000)
 PRECISION = 0.05
 SAFE, OVERLOADED, CLIENTS = Verdict.SAFE, Verdict.OVERLOADED, Verdict.CLIENTS
 
